@@ -1,0 +1,52 @@
+# Everything sets itself up: a virtual environment in .venv, the native modules built in place, a JVM where there is none.
+
+PYTHON ?= python3
+BIN := .venv/bin
+NATIVE := $(wildcard src_c/*.h src_c/*.c kbatch/_native/*.pyx kbatch/_native/*.pxd)
+# Spark's workers run the interpreter that the driver runs.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help demo test soak sanitize bench lint clean
+
+help:
+	@echo "make demo      336,776 real flights through Spark into Kafka segments and back, proven equal"
+	@echo "make test      all tests (under 25 minutes on two cores)"
+	@echo "make soak      the long campaigns in full, resumable; results go to docs/soak.md"
+	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks.md"
+	@echo "make lint      ruff and mypy"
+
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit("kbatch needs Python 3.11 or newer; this is %d.%d: make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/ready: .venv/made pyproject.toml setup.py $(NATIVE)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+.venv/jvm:
+	.ci/install-jvm
+	mkdir -p .venv && touch $@
+
+demo: .venv/ready .venv/jvm
+	$(BIN)/python docs/examples/flights.py
+
+test: .venv/ready .venv/jvm
+	$(BIN)/python -m pytest
+
+soak: .venv/ready .venv/jvm
+	$(BIN)/python -m tests.fuzz.soak
+
+sanitize: .venv/ready
+	.ci/sanitize
+
+bench: .venv/ready .venv/jvm
+	$(BIN)/python -m benchmarks
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv build dist *.egg-info kbatch/_native/*.c kbatch/_native/*.so

@@ -1,0 +1,585 @@
+"""TableEncoder: a table's rows into record batches, without a Python object a row.
+
+Theory of operation. Rows come in blocks. For a block, on one thread and without the GIL: every column becomes spans
+(arrow_columns.h), every row gets a partition (its own, its key's murmur2, or the sticky one), and a counting sort lists
+the rows of each partition. Then each partition that has rows is worked on by itself, by any thread: rows are appended to
+its open batch; a batch that is full by Kafka's rule is sealed, and the next one opened with the ratio estimate of then.
+What a partition's batches look like depends on its rows alone, not on blocks or threads.
+
+Memory. A partition's sealed batches stand one behind another in chunks of 16 MiB, or less with many partitions, cut to
+size when they are full; together the unused ends stay below SLACK_BYTES. Without compression a batch is written where it will stay; with
+compression into the partition's scratch memory, and its compressed form is copied into the chunk.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cython cimport pymutex
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+from kbatch._native.arrow cimport (
+    ArrowBatch,
+    ArrowStream,
+    BinaryColumn,
+    Column,
+    HeadersColumn,
+    IntColumn,
+    TimestampColumn,
+    child_index,
+    kb_column_spans,
+    kb_is_valid,
+)
+from kbatch._native.c cimport (
+    KB_APPEND_FULL,
+    KB_APPEND_MEMORY,
+    KB_APPEND_TOO_LARGE,
+    KB_BATCH_HEADER_SIZE,
+    KB_MAX_RECORD_BODY,
+    KB_RATIO_FACTOR,
+    kb_append_rows,
+    kb_append_status,
+    kb_batch_header,
+    kb_group_rows,
+    kb_memory,
+    kb_partition_for_key,
+    kb_record,
+    kb_record_body_size,
+    kb_record_header,
+    kb_row_record,
+    kb_rows,
+    kb_span,
+    kb_target,
+    kb_updated_ratio,
+    kb_varint_size,
+)
+from kbatch._native.compression cimport codec_id_of, compress_records, level_of
+from kbatch._native.memory cimport OwnedMemory, grown, reserve
+from kbatch._native.record_batch cimport seal_batch
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from kbatch._native.arrow import header_faults
+
+# Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
+cdef int32_t MAX_PARTITIONS = 1000000
+cdef int64_t MAX_BATCH_SIZE = 1 << 30
+cdef size_t SLACK_BYTES = 48 << 20
+cdef size_t LARGEST_CHUNK = 16 << 20
+cdef size_t SMALLEST_CHUNK = 4096
+# One thread works on blocks whose spans stay in the second-level cache; several need more to do between meetings.
+cdef int64_t BLOCK_ROWS = 2048
+cdef int64_t SHARED_BLOCK_ROWS = 65536
+cdef int64_t BLOCK_HEADERS = 65536
+
+cdef struct Sealed:
+    int64_t max_timestamp_ms
+    int64_t uncompressed_bytes
+    size_t end           # within its chunk
+    int32_t record_count
+
+cdef struct Chunk:
+    uint8_t *data
+    size_t size
+    int64_t batches      # sealed in this chunk and those before
+
+cdef struct Slot:        # of one partition
+    int32_t partition
+    double ratio
+    kb_target target     # the open batch: in `output` without compression, else in scratch memory
+    bint is_open
+    size_t batch_start   # of the open batch in target.memory
+    kb_memory output     # the present chunk, where target.memory is scratch
+    Sealed *sealed
+    int64_t sealed_count
+    int64_t sealed_capacity
+    Chunk *chunks
+    int64_t chunk_count
+    int64_t chunk_capacity
+
+
+cdef void *_room_for_one(void *items, int64_t count, int64_t *capacity, size_t item_size) except NULL nogil:
+    """An array with room for one item more than `count`."""
+    if count < capacity[0]:
+        return items
+    capacity[0] = max(2 * count, 8)
+    return grown(items, capacity[0] * item_size)
+
+
+@cython.final
+cdef class TableEncoder:
+    cdef int _codec, _level
+    cdef int64_t _batch_size, _now_ms
+    cdef int32_t _partitions          # 0: every row names its own
+    cdef int _threads
+    cdef object _pool
+    cdef size_t _expected_bytes       # of records, still to come from the present batch
+    # columns, and where they are in the table: -1 where it has none
+    cdef dict _names
+    cdef list _columns
+    cdef BinaryColumn _key, _value
+    cdef TimestampColumn _timestamp
+    cdef IntColumn _partition
+    cdef HeadersColumn _headers
+    cdef int64_t _key_at, _value_at, _timestamp_at, _partition_at, _headers_at
+    # partitions by number, and those in use one behind another
+    cdef int32_t *_slot_of
+    cdef int32_t _slot_of_size
+    cdef Slot *_slots
+    cdef int64_t _slot_count, _slot_capacity
+    cdef int32_t _sticky
+    cdef int64_t _sticky_bytes
+    # the present block
+    cdef int64_t _rows_before         # in batches before this one, for messages
+    cdef int64_t _block_rows, _header_capacity
+    cdef kb_rows _rows
+    cdef kb_span *_spans              # keys, then values
+    cdef int64_t *_numbers            # timestamps, header starts, header counts
+    cdef int32_t *_destinations
+    cdef int32_t *_order
+    cdef int32_t *_starts
+    cdef int64_t _starts_capacity
+    cdef kb_record_header *_header_spans
+    # threads take the next slot under this lock
+    cdef pymutex _lock
+    cdef int32_t _next_slot
+
+    def __init__(self, *, dict names, partitions, compression, compression_level, batch_size, threads):
+        """`names`: column by role (key, value, headers, timestamp, partition), each (name, required)."""
+        self._codec = codec_id_of(compression)
+        self._level = level_of(self._codec, compression_level)
+        if not 0 <= batch_size <= MAX_BATCH_SIZE:
+            raise ValueError(f"batch_size must be 0 to {MAX_BATCH_SIZE} bytes; it is {batch_size}")
+        if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
+            raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS}, or None; it is {partitions}")
+        self._batch_size = batch_size
+        self._partitions = partitions or 0
+        self._threads = threads
+        self._now_ms = <int64_t>(time.time() * 1000)
+        self._names = names
+        self._columns = []
+        self._slot_of_size = self._partitions
+        self._slot_of = <int32_t *>grown(NULL, self._slot_of_size * sizeof(int32_t))
+        self._block_rows = BLOCK_ROWS if threads == 1 else SHARED_BLOCK_ROWS
+        self._spans = <kb_span *>grown(NULL, 2 * self._block_rows * sizeof(kb_span))
+        self._numbers = <int64_t *>grown(NULL, 3 * self._block_rows * sizeof(int64_t))
+        self._destinations = <int32_t *>grown(NULL, self._block_rows * sizeof(int32_t))
+        self._order = <int32_t *>grown(NULL, self._block_rows * sizeof(int32_t))
+        memset(self._slot_of, 0xFF, self._slot_of_size * sizeof(int32_t))  # -1: not in use yet
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __dealloc__(self):
+        cdef int64_t i, k
+        for i in range(self._slot_count):
+            for k in range(self._slots[i].chunk_count):
+                free(self._slots[i].chunks[k].data)
+            free(self._slots[i].chunks)
+            free(self._slots[i].sealed)
+            free(self._slots[i].target.memory.data)
+            free(self._slots[i].output.data)
+        free(self._slots)
+        free(self._slot_of)
+        free(self._spans)
+        free(self._numbers)
+        free(self._destinations)
+        free(self._order)
+        free(self._starts)
+        free(self._header_spans)
+
+    def encode(self, data):
+        """All of `data`; then `finish` gives the batches."""
+        cdef ArrowStream stream = ArrowStream(data)
+        cdef ArrowBatch batch
+        self._find_columns(stream)
+        try:
+            while (batch := stream.next_batch()) is not None:
+                self._encode_batch(stream, batch)
+                self._rows_before += batch.array.length
+            self._for_each_slot(False)
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+
+    # columns
+
+    def _find_columns(self, ArrowStream stream):
+        if (<bytes>stream.schema.format) != b"+s":
+            raise TypeError("data must be a table: a stream or array of structs, one field a column")
+        self._key = BinaryColumn(self._names["key"][0])
+        self._value = BinaryColumn(self._names["value"][0])
+        self._headers = HeadersColumn(self._names["headers"][0])
+        self._timestamp = TimestampColumn(self._names["timestamp"][0])
+        self._partition = IntColumn(self._names["partition"][0])
+        self._key_at = self._find(stream, "key", self._key)
+        self._value_at = self._find(stream, "value", self._value)
+        self._headers_at = self._find(stream, "headers", self._headers)
+        self._timestamp_at = self._find(stream, "timestamp", self._timestamp)
+        self._partition_at = self._find(stream, "partition", self._partition)
+        if self._partition_at < 0 and self._partitions == 0:
+            raise ValueError(
+                f"partitions=None needs a column {self._partition.name!r} (int32) with every row's partition: add it, or "
+                "give the topic's number of partitions"
+            )
+
+    cdef int64_t _find(self, ArrowStream stream, str role, Column column) except -2:
+        name, required = self._names[role]
+        at = child_index(stream.schema, name)
+        if at < 0 and required:
+            columns = [stream.schema.children[i].name.decode() for i in range(stream.schema.n_children)]
+            raise ValueError(f"there is no column {name!r} (the {role}); the columns are {', '.join(columns) or 'none'}")
+        if at >= 0:
+            self._columns.append((at, column))
+        return at
+
+    cdef int _encode_batch(self, ArrowStream stream, ArrowBatch batch) except -1:
+        cdef int64_t first = 0, count
+        cdef int64_t offset = batch.array.offset
+        if batch.array.n_buffers and batch.array.buffers[0] != NULL and batch.array.null_count != 0:
+            raise ValueError("data has rows that are null as a whole: filter them out")
+        for at, column in self._columns:
+            (<Column>column).bind(stream.schema.children[<int64_t>at], batch.array.children[<int64_t>at], offset)
+        with nogil:
+            while first < batch.array.length:
+                count = self._block_length(first, batch.array.length - first)
+                self._encode_block(first, count, batch.array.length - first)
+                first += count
+        return 0
+
+    cdef int64_t _block_length(self, int64_t first, int64_t left) noexcept nogil:
+        """Rows of the next block: fewer where they have very many headers."""
+        cdef int64_t count = min(left, self._block_rows)
+        if self._headers_at >= 0:
+            while count > 1 and self._headers.start(first + count) - self._headers.start(first) > BLOCK_HEADERS:
+                count //= 2
+        return count
+
+    # a block of rows
+
+    cdef int _encode_block(self, int64_t first, int64_t count, int64_t left) except -1 nogil:
+        cdef int64_t slot
+        self._fill_spans(first, count)
+        self._expected_bytes = self._mean_record_bytes() * left
+        self._choose_partitions(first)
+        self._reserve_starts()
+        kb_group_rows(self._destinations, count, <int32_t>self._slot_count, self._starts, self._order)
+        if self._threads == 1:
+            for slot in range(self._slot_count):
+                self._append_rows(&self._slots[slot], self._starts[slot], self._starts[slot + 1], first)
+        else:
+            with gil:
+                self._for_each_slot(True, first)
+        return 0
+
+    cdef int _fill_spans(self, int64_t first, int64_t count) except -1 nogil:
+        cdef kb_span *keys = self._spans
+        cdef kb_span *values = self._spans + self._block_rows
+        cdef int64_t good
+        cdef int64_t i
+        self._rows.count = count
+        self._rows.keys = keys
+        self._rows.values = values
+        self._rows.now_ms = self._now_ms
+        self._rows.timestamps_ms = NULL
+        self._rows.headers = NULL
+        if self._key_at >= 0:
+            good = kb_column_spans(&self._key.column, first, count, keys, 1)
+            if good < count:
+                self._refuse(self._key.name, first + good, "is malformed: its dictionary index or offsets are impossible")
+        else:
+            for i in range(count):
+                keys[i].data, keys[i].size = NULL, -1
+        good = kb_column_spans(&self._value.column, first, count, values, 1)
+        if good < count:
+            self._refuse(self._value.name, first + good, "is malformed: its dictionary index or offsets are impossible")
+        if self._timestamp_at >= 0:
+            self._rows.timestamps_ms = self._numbers
+            good = self._timestamp.fill(first, count, self._now_ms, self._numbers)
+            if good < count:
+                self._refuse(self._timestamp.name, first + good, "is before 1970 or beyond 64 bits of milliseconds")
+        if self._headers_at >= 0:
+            self._fill_headers(first, count)
+        return 0
+
+    cdef int _fill_headers(self, int64_t first, int64_t count) except -1 nogil:
+        cdef int64_t items = self._headers.start(first + count) - self._headers.start(first)
+        cdef int64_t *starts = self._numbers + self._block_rows
+        cdef int64_t *counts = self._numbers + 2 * self._block_rows
+        cdef int64_t good
+        cdef int why = 0
+        if items > self._header_capacity or self._header_spans == NULL:
+            self._header_capacity = max(items, 64)
+            self._header_spans = <kb_record_header *>grown(
+                self._header_spans, self._header_capacity * sizeof(kb_record_header))
+        good = self._headers.fill(first, count, starts, counts, self._header_spans, &why)
+        if good < count:
+            with gil:
+                self._refuse(self._headers.name, first + good, f"has a header that {header_faults[why]}")
+        self._rows.header_starts = starts
+        self._rows.header_counts = counts
+        self._rows.headers = self._header_spans
+        return 0
+
+    cdef int _choose_partitions(self, int64_t first) except -1 nogil:
+        cdef int64_t i
+        cdef int32_t partition
+        cdef bint named
+        for i in range(self._rows.count):
+            named = self._partition_at >= 0 and kb_is_valid(self._partition.validity, self._partition.offset + first + i)
+            if named:
+                partition = self._partition.values[self._partition.offset + first + i]
+                if partition < 0 or partition >= (self._partitions or MAX_PARTITIONS):
+                    self._refuse_partition(first + i, partition)
+            elif self._partitions == 0:
+                self._refuse(self._partition.name, first + i, "is null, which partitions=None does not allow")
+            elif self._rows.keys[i].size >= 0:
+                partition = kb_partition_for_key(self._rows.keys[i].data, self._rows.keys[i].size, self._partitions)
+            else:
+                partition = self._sticky_partition(i)
+            if partition >= self._slot_of_size or self._slot_of[partition] < 0:
+                self._open_slot(partition)
+            self._destinations[i] = self._slot_of[partition]
+        return 0
+
+    cdef int32_t _sticky_partition(self, int64_t row) noexcept nogil:
+        """For a row without a key: the same one until `batch_size` bytes of records went there, then the next."""
+        cdef kb_record record
+        cdef int64_t body
+        cdef int32_t partition = self._sticky
+        kb_row_record(&self._rows, row, &record)
+        body = kb_record_body_size(&record, 0, 0)
+        self._sticky_bytes += body + kb_varint_size(body)
+        if self._sticky_bytes >= self._batch_size:
+            self._sticky = (partition + 1) % self._partitions
+            self._sticky_bytes = 0
+        return partition
+
+    cdef size_t _mean_record_bytes(self) noexcept nogil:
+        """By a few rows of the block: what the first size of a chunk goes by."""
+        cdef int64_t i, total = 0
+        cdef int64_t samples = min(self._rows.count, 16)
+        cdef kb_record record
+        for i in range(samples):
+            kb_row_record(&self._rows, i * self._rows.count // samples, &record)
+            total += kb_record_body_size(&record, 0, 0) + 5
+        return total // samples
+
+    cdef int _refuse(self, str name, int64_t row, str why) except -1 with gil:
+        raise ValueError(f"column {name!r}, row {self._rows_before + row}: {why}")
+
+    cdef int _refuse_partition(self, int64_t row, int32_t partition) except -1 with gil:
+        last = (self._partitions or MAX_PARTITIONS) - 1
+        return self._refuse(self._partition.name, row, f"partition {partition} is out of range 0..{last}")
+
+    # partitions
+
+    cdef int _open_slot(self, int32_t partition) except -1 nogil:
+        cdef int32_t size
+        cdef Slot *slot
+        if partition >= self._slot_of_size:
+            size = max(partition + 1, 2 * self._slot_of_size)
+            self._slot_of = <int32_t *>grown(self._slot_of, size * sizeof(int32_t))
+            memset(self._slot_of + self._slot_of_size, 0xFF, (size - self._slot_of_size) * sizeof(int32_t))
+            self._slot_of_size = size
+        self._slots = <Slot *>_room_for_one(self._slots, self._slot_count, &self._slot_capacity, sizeof(Slot))
+        slot = &self._slots[self._slot_count]
+        memset(slot, 0, sizeof(Slot))
+        slot.partition = partition
+        slot.ratio = 1.0
+        slot.target.write_limit = self._batch_size
+        self._slot_of[partition] = <int32_t>self._slot_count
+        self._slot_count += 1
+        return 0
+
+    cdef int _reserve_starts(self) except -1 nogil:
+        if self._starts_capacity < self._slot_count + 1:
+            self._starts_capacity = 2 * self._slot_count + 1
+            self._starts = <int32_t *>grown(self._starts, self._starts_capacity * sizeof(int32_t))
+        return 0
+
+    def _for_each_slot(self, bint append, int64_t first=0):
+        """Appends the block's rows, or seals what is open, for all partitions: on the threads where there are any."""
+        self._next_slot = 0
+        if self._pool is None:
+            self._work(append, first)
+        else:
+            for worker in [self._pool.submit(self._work, append, first) for _ in range(self._threads)]:
+                worker.result()
+
+    def _work(self, bint append, int64_t first):
+        cdef Slot *slot
+        cdef int32_t i
+        with nogil:
+            while True:
+                with self._lock:
+                    i = self._next_slot
+                    self._next_slot += 1
+                if i >= self._slot_count:
+                    break
+                slot = &self._slots[i]
+                if append:
+                    self._append_rows(slot, self._starts[i], self._starts[i + 1], first)
+                else:
+                    self._close(slot)
+
+    cdef int _append_rows(self, Slot *slot, int64_t next, int64_t end, int64_t first) except -1 nogil:
+        cdef kb_append_status status
+        cdef int64_t needed = 0
+        while next < end:
+            if not slot.is_open:
+                self._open_batch(slot)
+            status = kb_append_rows(&slot.target, &self._rows, self._order, &next, end, &needed)
+            if status == KB_APPEND_FULL:
+                self._seal(slot)
+            elif status == KB_APPEND_MEMORY:
+                reserve(&slot.target.memory, needed)
+            elif status == KB_APPEND_TOO_LARGE:
+                with gil:
+                    self._refuse(self._value.name, first + self._order[next],
+                                 f"the record takes {needed} bytes; {KB_MAX_RECORD_BODY} is the most")
+        return 0
+
+    # batches
+
+    cdef int _open_batch(self, Slot *slot) except -1 nogil:
+        cdef kb_memory *memory = &slot.target.memory
+        memset(&slot.target.batch, 0, sizeof(slot.target.batch))
+        slot.is_open = True
+        slot.target.factor = slot.ratio * KB_RATIO_FACTOR if self._codec else 1.0
+        if self._codec:
+            memory.used = 0
+            return 0
+        self._begin_chunk(slot, memory, KB_BATCH_HEADER_SIZE + self._batch_size)
+        reserve(memory, KB_BATCH_HEADER_SIZE)
+        slot.batch_start = memory.used
+        memory.used += KB_BATCH_HEADER_SIZE
+        return 0
+
+    cdef int _begin_chunk(self, Slot *slot, kb_memory *memory, size_t expected) except -1 nogil:
+        """Ends a chunk of full size that will not hold `expected` bytes more, and starts one where there is none."""
+        cdef size_t share = SLACK_BYTES // <size_t>max(self._slot_count, <int64_t>self._partitions)
+        cdef size_t limit = min(share, LARGEST_CHUNK)
+        if memory.used and memory.capacity >= limit and memory.capacity - memory.used < expected:
+            self._end_chunk(slot, memory)
+        if memory.data == NULL:
+            reserve(memory, min(limit, self._expected_bytes // <size_t>self._slot_count + expected))
+        return 0
+
+    cdef int _end_chunk(self, Slot *slot, kb_memory *memory) except -1 nogil:
+        """Cuts the chunk to size and puts it aside."""
+        cdef void *cut
+        slot.chunks = <Chunk *>_room_for_one(slot.chunks, slot.chunk_count, &slot.chunk_capacity, sizeof(Chunk))
+        cut = realloc(memory.data, memory.used)
+        slot.chunks[slot.chunk_count].data = <uint8_t *>cut if cut != NULL else memory.data
+        slot.chunks[slot.chunk_count].size = memory.used
+        slot.chunks[slot.chunk_count].batches = slot.sealed_count
+        slot.chunk_count += 1
+        memset(memory, 0, sizeof(kb_memory))
+        return 0
+
+    cdef int _seal(self, Slot *slot) except -1 nogil:
+        """Closes the open batch where it will stay."""
+        cdef kb_batch_header header
+        cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
+        cdef size_t start
+        cdef Sealed *sealed
+        slot.sealed = <Sealed *>_room_for_one(slot.sealed, slot.sealed_count, &slot.sealed_capacity, sizeof(Sealed))
+        start = self._compress(slot) if self._codec else slot.batch_start
+        memset(&header, 0, sizeof(header))
+        header.leader_epoch = -1
+        header.attributes = <int16_t>self._codec
+        header.last_offset_delta = slot.target.batch.last_offset_delta
+        header.base_timestamp_ms = slot.target.batch.base_timestamp_ms
+        header.max_timestamp_ms = slot.target.batch.max_timestamp_ms
+        header.producer_id = header.base_sequence = -1
+        header.producer_epoch = -1
+        header.count = slot.target.batch.count
+        seal_batch(memory.data + start, memory.used - start, &header)
+        sealed = &slot.sealed[slot.sealed_count]
+        sealed.max_timestamp_ms = header.max_timestamp_ms
+        sealed.uncompressed_bytes = KB_BATCH_HEADER_SIZE + slot.target.batch.records_bytes
+        sealed.end = memory.used
+        sealed.record_count = header.count
+        slot.sealed_count += 1
+        slot.is_open = False
+        return 0
+
+    cdef size_t _compress(self, Slot *slot) except 1 nogil:
+        """Appends the compressed batch to the chunk; returns where it starts."""
+        cdef size_t raw = slot.target.memory.used
+        cdef size_t size, start
+        with gil:
+            packed = compress_records(self._codec, slot.target.memory.data, raw, self._level)
+            size = PyBytes_GET_SIZE(packed)
+            if size > KB_MAX_RECORD_BODY:
+                raise ValueError(f"a batch compressed to {size} bytes; {KB_MAX_RECORD_BODY} is the most")
+            self._begin_chunk(slot, &slot.output, KB_BATCH_HEADER_SIZE + size)
+            reserve(&slot.output, KB_BATCH_HEADER_SIZE + size)
+            start = slot.output.used
+            memcpy(slot.output.data + start + KB_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), size)
+        slot.output.used += KB_BATCH_HEADER_SIZE + size
+        # a tiny batch compresses badly, and would teach the estimate what the next, full one does not keep
+        if 4 * <int64_t>raw >= self._batch_size:
+            slot.ratio = kb_updated_ratio(slot.ratio, <double>size / <double>raw)
+        return start
+
+    cdef int _close(self, Slot *slot) except -1 nogil:
+        cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
+        if slot.is_open:
+            self._seal(slot)
+        if memory.used:
+            self._end_chunk(slot, memory)
+        free(slot.target.memory.data)
+        memset(&slot.target.memory, 0, sizeof(kb_memory))
+        return 0
+
+    # the result
+
+    def finish(self):
+        """The batches by partition and, within one, in order.
+
+        Returns
+        -------
+        tuple
+            (number of batches, partition int32, record_count int32, max_timestamp_ms int64, uncompressed_bytes int64,
+            chunks): memory with one value a batch, and a list of (batches, int64 offsets, data).
+        """
+        cdef int64_t total = 0, at = 0, i
+        cdef int32_t partition
+        cdef Slot *slot
+        cdef list chunks = []
+        for i in range(self._slot_count):
+            total += self._slots[i].sealed_count
+        cdef OwnedMemory partitions = OwnedMemory.new(total, sizeof(int32_t))
+        cdef OwnedMemory record_counts = OwnedMemory.new(total, sizeof(int32_t))
+        cdef OwnedMemory max_timestamps = OwnedMemory.new(total, sizeof(int64_t))
+        cdef OwnedMemory uncompressed = OwnedMemory.new(total, sizeof(int64_t))
+        for partition in range(self._slot_of_size):
+            if self._slot_of[partition] < 0:
+                continue
+            slot = &self._slots[self._slot_of[partition]]
+            for i in range(slot.sealed_count):
+                (<int32_t *>partitions.data)[at] = partition
+                (<int32_t *>record_counts.data)[at] = slot.sealed[i].record_count
+                (<int64_t *>max_timestamps.data)[at] = slot.sealed[i].max_timestamp_ms
+                (<int64_t *>uncompressed.data)[at] = slot.sealed[i].uncompressed_bytes
+                at += 1
+            _take_chunks(slot, chunks)
+        return total, partitions, record_counts, max_timestamps, uncompressed, chunks
+
+
+cdef int _take_chunks(Slot *slot, list chunks) except -1:
+    """Hands the chunks of a slot over as (batches, offsets, data)."""
+    cdef int64_t k, i, first = 0, count
+    cdef OwnedMemory offsets, data
+    for k in range(slot.chunk_count):
+        count = slot.chunks[k].batches - first
+        offsets = OwnedMemory.new(count + 1, sizeof(int64_t))
+        (<int64_t *>offsets.data)[0] = 0
+        for i in range(count):
+            (<int64_t *>offsets.data)[i + 1] = slot.sealed[first + i].end
+        data = OwnedMemory.take(slot.chunks[k].data, slot.chunks[k].size)
+        slot.chunks[k].data = NULL
+        chunks.append((count, offsets, data))
+        first += count
+    return 0

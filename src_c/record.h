@@ -1,0 +1,172 @@
+/* One record of a record batch v2 (org.apache.kafka.common.record.DefaultRecord):
+ *
+ *   varint body size | int8 attributes (0) | varlong timestamp delta | varint offset delta
+ *   | varint key size (-1: null), key | varint value size (-1: null), value
+ *   | varint header count, each: varint key size, key (UTF-8), varint value size (-1: null), value
+ *
+ * Writing is in two steps, size and put, so that every byte is written once, into memory known to suffice.
+ * Reading never trusts a length: it is compared with the bytes that are there before it is used. */
+#ifndef KBATCH_RECORD_H
+#define KBATCH_RECORD_H
+
+#include "varint.h"
+
+typedef struct {
+    kb_span key; /* never null */
+    kb_span value;
+} kb_record_header;
+
+typedef struct {
+    int64_t timestamp_ms;
+    kb_span key, value;
+    const kb_record_header *headers;
+    int64_t header_count;
+} kb_record;
+
+/* The largest body written: its batch, with the header of 61 bytes, must stay within an int32. */
+#define KB_MAX_RECORD_BODY (INT32_MAX - 128)
+/* The least bytes that a record takes: six fields of one byte, and the size before them. */
+#define KB_MIN_RECORD_BYTES 7
+
+static inline int64_t kb_span_size(kb_span span) {
+    return kb_varint_size(span.size) + (span.size > 0 ? span.size : 0);
+}
+
+/* Exact bytes of the record's body; the caller refuses more than KB_MAX_RECORD_BODY. */
+static inline int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta, int32_t offset_delta) {
+    int64_t size = 1 + kb_varint_size(timestamp_delta) + kb_varint_size(offset_delta) + kb_span_size(record->key) +
+                   kb_span_size(record->value) + kb_varint_size(record->header_count);
+    for (int64_t i = 0; i < record->header_count; i++)
+        size += kb_span_size(record->headers[i].key) + kb_span_size(record->headers[i].value);
+    return size;
+}
+
+static inline uint8_t *kb_put_span(uint8_t *to, kb_span span) {
+    to = kb_put_varint(to, span.size);
+    if (span.size > 0) {
+        kb_copy(to, span.data, (size_t)span.size);
+        to += span.size;
+    }
+    return to;
+}
+
+/* Writes the record with its size in front; `body_size` is what kb_record_body_size gave. */
+static inline uint8_t *kb_record_put(uint8_t *to, const kb_record *record, int64_t body_size, int64_t timestamp_delta,
+                                     int32_t offset_delta) {
+    to = kb_put_varint(to, body_size);
+    *to++ = 0;
+    to = kb_put_varint(to, timestamp_delta);
+    to = kb_put_varint(to, offset_delta);
+    to = kb_put_span(to, record->key);
+    to = kb_put_span(to, record->value);
+    to = kb_put_varint(to, record->header_count);
+    for (int64_t i = 0; i < record->header_count; i++) {
+        to = kb_put_span(to, record->headers[i].key);
+        to = kb_put_span(to, record->headers[i].value);
+    }
+    return to;
+}
+
+/* What was read: spans point into the memory read from; `headers` to the first of `header_count` headers. */
+typedef struct {
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+    int32_t header_count;
+    kb_span key, value;
+    const uint8_t *headers, *end;
+} kb_record_view;
+
+/* Why bytes are not a record; the texts stand in record_batch.pyx. */
+typedef enum {
+    KB_RECORD_OK,
+    KB_RECORD_SIZE,
+    KB_RECORD_TIMESTAMP,
+    KB_RECORD_OFFSET,
+    KB_RECORD_KEY,
+    KB_RECORD_VALUE,
+    KB_RECORD_HEADER_COUNT,
+    KB_RECORD_HEADER_KEY,
+    KB_RECORD_HEADER_UTF8,
+    KB_RECORD_HEADER_VALUE,
+    KB_RECORD_TRAILING
+} kb_record_error;
+
+/* A varint size and so many bytes; -1 is null. NULL where the size is broken, or larger than what is there. */
+static inline const uint8_t *kb_get_span(const uint8_t *from, const uint8_t *end, kb_span *span) {
+    int32_t size;
+    from = kb_get_varint(from, end, &size);
+    if (KB_UNLIKELY(!from || size < -1 || size > end - from))
+        return NULL;
+    span->data = from;
+    span->size = size;
+    return size > 0 ? from + size : from;
+}
+
+static inline kb_record_error kb_record_header_get(const uint8_t **from, const uint8_t *end, kb_record_header *header) {
+    const uint8_t *at = kb_get_span(*from, end, &header->key);
+    if (!at || header->key.size < 0)
+        return KB_RECORD_HEADER_KEY;
+    if (!kb_is_utf8(header->key.data, (size_t)header->key.size))
+        return KB_RECORD_HEADER_UTF8;
+    if (!(at = kb_get_span(at, end, &header->value)))
+        return KB_RECORD_HEADER_VALUE;
+    *from = at;
+    return KB_RECORD_OK;
+}
+
+/* Reads the record at `*from` and moves behind it. The headers are only counted here: kb_record_check_headers, or
+ * kb_record_header_get for each, must follow. */
+static inline kb_record_error kb_record_get(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
+    int32_t body_size;
+    const uint8_t *at = kb_get_varint(*from, end, &body_size);
+    if (KB_UNLIKELY(!at || body_size < KB_MIN_RECORD_BYTES - 1 || body_size > end - at))
+        return KB_RECORD_SIZE;
+    record->end = at + body_size;
+    at = kb_get_varlong(at + 1, record->end, &record->timestamp_delta); /* the attributes byte means nothing */
+    if (KB_UNLIKELY(!at))
+        return KB_RECORD_TIMESTAMP;
+    if (KB_UNLIKELY(!(at = kb_get_varint(at, record->end, &record->offset_delta))))
+        return KB_RECORD_OFFSET;
+    if (KB_UNLIKELY(!(at = kb_get_span(at, record->end, &record->key))))
+        return KB_RECORD_KEY;
+    if (KB_UNLIKELY(!(at = kb_get_span(at, record->end, &record->value))))
+        return KB_RECORD_VALUE;
+    at = kb_get_varint(at, record->end, &record->header_count);
+    /* a header takes two bytes at least */
+    if (KB_UNLIKELY(!at || record->header_count < 0 || record->header_count > (record->end - at) / 2))
+        return KB_RECORD_HEADER_COUNT;
+    if (KB_UNLIKELY(record->header_count == 0 && at != record->end))
+        return KB_RECORD_TRAILING;
+    record->headers = at;
+    *from = record->end;
+    return KB_RECORD_OK;
+}
+
+static inline kb_record_error kb_record_check_headers(const kb_record_view *record) {
+    const uint8_t *at = record->headers;
+    kb_record_header header;
+    for (int32_t i = 0; i < record->header_count; i++) {
+        kb_record_error error = kb_record_header_get(&at, record->end, &header);
+        if (error)
+            return error;
+    }
+    return at == record->end ? KB_RECORD_OK : KB_RECORD_TRAILING;
+}
+
+/* The whole body of a batch: exactly `count` records and nothing behind them. `*failed_at` is the record at fault. */
+static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_t *end, int32_t count,
+                                               int32_t *failed_at) {
+    kb_record_view record;
+    kb_record_error error = KB_RECORD_OK;
+    for (int32_t i = 0; i < count; i++) {
+        *failed_at = i;
+        if ((error = kb_record_get(&from, end, &record)))
+            return error;
+        if (record.header_count && (error = kb_record_check_headers(&record)))
+            return error;
+    }
+    *failed_at = count;
+    return from == end ? KB_RECORD_OK : KB_RECORD_TRAILING;
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* From records to columns: the records of a batch appended to Arrow buffers, checked as they are read. */
+#ifndef KBATCH_RECORD_COLUMNS_H
+#define KBATCH_RECORD_COLUMNS_H
+
+#include "record_batch.h"
+#include "rows.h"
+
+/* A binary column being built: row r is data[offsets[r]] .. data[offsets[r + 1]], null where its validity bit is 0. */
+typedef struct {
+    int32_t *offsets;
+    uint8_t *validity; /* NULL: the column has no nulls */
+    kb_memory data;
+    int64_t null_count;
+} kb_binary_builder;
+
+typedef struct {
+    int64_t row_count, row_capacity;
+    int64_t *offsets, *timestamps_ms;
+    kb_binary_builder key, value;
+    int32_t *header_offsets; /* a list a row, of rows of header_key and header_value */
+    int64_t header_count, header_capacity;
+    kb_binary_builder header_key, header_value;
+} kb_record_columns;
+
+typedef enum { KB_COLUMNS_DONE, KB_COLUMNS_MEMORY, KB_COLUMNS_CORRUPT } kb_columns_status;
+
+/* What is left to read of a batch's records; `index` is the next one's. */
+typedef struct {
+    const uint8_t *at, *end;
+    int32_t index, count;
+    int64_t base_offset, timestamp_ms; /* the base timestamp, or what all records have */
+    int log_append_time;
+    kb_record_error error;
+} kb_records_cursor;
+
+static inline int kb_fits(const kb_binary_builder *column, kb_span value) {
+    return value.size <= (int64_t)(column->data.capacity - column->data.used);
+}
+
+/* `row` has a place in the offsets and, if there is one, in the validity; the data has room. */
+static inline void kb_build(kb_binary_builder *column, int64_t row, kb_span value) {
+    if (value.size > 0) {
+        kb_copy(column->data.data + column->data.used, value.data, (size_t)value.size);
+        column->data.used += (size_t)value.size;
+    }
+    column->offsets[row + 1] = (int32_t)column->data.used;
+    if (column->validity) {
+        uint8_t bit = (uint8_t)(1u << (row & 7)), *byte = &column->validity[row >> 3];
+        *byte = (uint8_t)(row & 7 ? *byte : 0);
+        *byte |= value.size < 0 ? 0 : bit;
+        column->null_count += value.size < 0;
+    }
+}
+
+/* All or none of a record's headers; their keys and values together have no more bytes than the record. */
+static inline kb_columns_status kb_build_headers(kb_record_columns *columns, const kb_record_view *record,
+                                                 kb_record_error *error) {
+    kb_span most = {record->headers, record->end - record->headers};
+    kb_record_header header;
+    const uint8_t *at = record->headers;
+    int64_t row = columns->header_count;
+    if (row + record->header_count > columns->header_capacity || !kb_fits(&columns->header_key, most) ||
+        !kb_fits(&columns->header_value, most))
+        return KB_COLUMNS_MEMORY;
+    for (int32_t i = 0; i < record->header_count; i++, row++) {
+        if ((*error = kb_record_header_get(&at, record->end, &header)))
+            return KB_COLUMNS_CORRUPT;
+        kb_build(&columns->header_key, row, header.key);
+        kb_build(&columns->header_value, row, header.value);
+    }
+    if (at != record->end) {
+        *error = KB_RECORD_TRAILING;
+        return KB_COLUMNS_CORRUPT;
+    }
+    columns->header_count = row;
+    return KB_COLUMNS_DONE;
+}
+
+/* Appends records until all are there, or memory for the next one lacks (its view is in `*record`), or one is corrupt
+ * (`cursor->error`). There must be room for cursor->count rows. */
+static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb_records_cursor *cursor,
+                                                  kb_record_view *record) {
+    for (; cursor->index < cursor->count; cursor->index++) {
+        const uint8_t *next = cursor->at;
+        int64_t row = columns->row_count;
+        if ((cursor->error = kb_record_get(&next, cursor->end, record)))
+            return KB_COLUMNS_CORRUPT;
+        if (!kb_fits(&columns->key, record->key) || !kb_fits(&columns->value, record->value))
+            return KB_COLUMNS_MEMORY;
+        if (record->header_count) {
+            kb_columns_status status = kb_build_headers(columns, record, &cursor->error);
+            if (status != KB_COLUMNS_DONE)
+                return status;
+        }
+        kb_build(&columns->key, row, record->key);
+        kb_build(&columns->value, row, record->value);
+        columns->header_offsets[row + 1] = (int32_t)columns->header_count;
+        columns->offsets[row] = cursor->base_offset + record->offset_delta;
+        columns->timestamps_ms[row] = /* wraps as Java's addition does */
+            (int64_t)((uint64_t)cursor->timestamp_ms +
+                      (cursor->log_append_time ? 0 : (uint64_t)record->timestamp_delta));
+        columns->row_count = row + 1;
+        cursor->at = next;
+    }
+    if (cursor->at == cursor->end)
+        return KB_COLUMNS_DONE;
+    cursor->error = KB_RECORD_TRAILING;
+    return KB_COLUMNS_CORRUPT;
+}
+
+#endif

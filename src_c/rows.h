@@ -1,0 +1,92 @@
+/* From rows to records: a block of rows as spans, sorted by destination, and appended to open batches. */
+#ifndef KBATCH_ROWS_H
+#define KBATCH_ROWS_H
+
+#include "record_batch.h"
+
+/* A block of rows of a table; arrays of `count`. */
+typedef struct {
+    int64_t count;
+    const kb_span *keys, *values;
+    const int64_t *timestamps_ms; /* NULL: `now_ms` for all */
+    const int64_t *header_starts, *header_counts; /* in `headers`; NULL: none has headers */
+    const kb_record_header *headers;
+    int64_t now_ms;
+} kb_rows;
+
+static inline void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record) {
+    record->key = rows->keys[row];
+    record->value = rows->values[row];
+    record->timestamp_ms = rows->timestamps_ms ? rows->timestamps_ms[row] : rows->now_ms;
+    record->header_count = 0;
+    record->headers = NULL;
+    if (rows->headers) {
+        record->headers = rows->headers + rows->header_starts[row];
+        record->header_count = rows->header_counts[row];
+    }
+}
+
+/* Counting sort, stable: `order` gets the rows by destination, `starts[d]` .. `starts[d + 1]` being those of d. */
+static inline void kb_group_rows(const int32_t *destination, int64_t count, int32_t destinations, int32_t *starts,
+                                 int32_t *order) {
+    memset(starts, 0, ((size_t)destinations + 1) * sizeof *starts);
+    for (int64_t i = 0; i < count; i++)
+        starts[destination[i] + 1]++;
+    for (int32_t d = 0; d < destinations; d++)
+        starts[d + 1] += starts[d];
+    for (int64_t i = 0; i < count; i++)
+        order[starts[destination[i]]++] = (int32_t)i;
+    for (int32_t d = destinations; d > 0; d--)
+        starts[d] = starts[d - 1];
+    starts[0] = 0;
+}
+
+typedef enum { KB_APPEND_DONE, KB_APPEND_FULL, KB_APPEND_MEMORY, KB_APPEND_TOO_LARGE } kb_append_status;
+
+/* Memory that is written front to back. */
+typedef struct {
+    uint8_t *data;
+    size_t used, capacity;
+} kb_memory;
+
+/* An open batch, where it is being written, and by which rule it closes. */
+typedef struct {
+    kb_open_batch batch;
+    kb_memory memory;
+    int64_t write_limit;
+    double factor;
+} kb_target;
+
+/* Appends rows order[*next] .. order[end - 1] until they are done or order[*next] cannot be: the batch has no room for
+ * it by Kafka's rule, the memory has none (`*needed` bytes are), or no batch would have. */
+static inline kb_append_status kb_append_rows(kb_target *target, const kb_rows *rows, const int32_t *order,
+                                              int64_t *next, int64_t end, int64_t *needed) {
+    kb_target t = *target; /* a copy, which the compiler can hold in registers */
+    kb_append_status status = KB_APPEND_DONE;
+    int64_t i = *next;
+    kb_record record;
+    for (; i < end; i++) {
+        kb_row_record(rows, order[i], &record);
+        int32_t offset_delta = t.batch.count;
+        int64_t timestamp_delta = t.batch.count ? record.timestamp_ms - t.batch.base_timestamp_ms : 0;
+        int64_t body = kb_record_body_size(&record, timestamp_delta, offset_delta);
+        int64_t size = body + kb_varint_size(body);
+        if (KB_UNLIKELY(!kb_has_room(&t.batch, size, t.write_limit, t.factor))) {
+            status = KB_APPEND_FULL;
+            break;
+        }
+        if (KB_UNLIKELY((size_t)size > t.memory.capacity - t.memory.used || body > KB_MAX_RECORD_BODY)) {
+            status = body > KB_MAX_RECORD_BODY ? KB_APPEND_TOO_LARGE : KB_APPEND_MEMORY;
+            *needed = size;
+            break;
+        }
+        kb_record_put(t.memory.data + t.memory.used, &record, body, timestamp_delta, offset_delta);
+        t.memory.used += (size_t)size;
+        kb_count_record(&t.batch, record.timestamp_ms, size, offset_delta);
+    }
+    *target = t;
+    *next = i;
+    return status;
+}
+
+#endif
