@@ -14,12 +14,15 @@
 #define kb_bswap64(x) _byteswap_uint64(x)
 #define KB_LIKELY(x) (x)
 #define KB_UNLIKELY(x) (x)
+#define KB_INLINE static __forceinline
 #else
 #define kb_bswap16(x) __builtin_bswap16(x)
 #define kb_bswap32(x) __builtin_bswap32(x)
 #define kb_bswap64(x) __builtin_bswap64(x)
 #define KB_LIKELY(x) __builtin_expect(!!(x), 1)
 #define KB_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* For what must dissolve into its caller's loop, so that structs behind pointers can live in registers. */
+#define KB_INLINE static inline __attribute__((always_inline))
 #endif
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -49,26 +52,48 @@ KB_DEFINE_BIG_ENDIAN(16)
 KB_DEFINE_BIG_ENDIAN(32)
 KB_DEFINE_BIG_ENDIAN(64)
 
-/* memcpy for the short spans of records: two overlapping moves instead of a library call. `size` may be 0. */
+#if defined(__GNUC__)
+typedef uint64_t kb_block __attribute__((vector_size(16), aligned(1), may_alias));
+#define KB_BLOCK(at) (*(kb_block *)(at))
+#define KB_CONST_BLOCK(at) (*(const kb_block *)(at))
+#endif
+
+/* memcpy for the short spans of records, without the library call's own branches: moves that may overlap, all loads
+ * before all stores. `size` may be 0. */
 static inline void kb_copy(uint8_t *to, const uint8_t *from, size_t size) {
-    if (size > 32) {
-        if (size > 256) {
+#if defined(__GNUC__)
+    if (size >= 16) {
+        if (size > 128) {
             memcpy(to, from, size);
             return;
         }
-        uint8_t tail[32];
-        memcpy(tail, from + size - 32, 32);
-        uint8_t *last = to + size - 32;
-        for (; to < last; to += 32, from += 32)
-            memcpy(to, from, 32);
-        memcpy(last, tail, 32);
-    } else if (size >= 16) {
-        uint8_t head[16], tail[16];
-        memcpy(head, from, 16);
-        memcpy(tail, from + size - 16, 16);
-        memcpy(to, head, 16);
-        memcpy(to + size - 16, tail, 16);
-    } else if (size >= 8) {
+        const uint8_t *from_end = from + size;
+        uint8_t *to_end = to + size;
+        kb_block first = KB_CONST_BLOCK(from), last = KB_CONST_BLOCK(from_end - 16);
+        if (size > 32) {
+            kb_block second = KB_CONST_BLOCK(from + 16), second_last = KB_CONST_BLOCK(from_end - 32);
+            if (size > 64) {
+                kb_block third = KB_CONST_BLOCK(from + 32), fourth = KB_CONST_BLOCK(from + 48);
+                kb_block fourth_last = KB_CONST_BLOCK(from_end - 64), third_last = KB_CONST_BLOCK(from_end - 48);
+                KB_BLOCK(to + 32) = third;
+                KB_BLOCK(to + 48) = fourth;
+                KB_BLOCK(to_end - 64) = fourth_last;
+                KB_BLOCK(to_end - 48) = third_last;
+            }
+            KB_BLOCK(to + 16) = second;
+            KB_BLOCK(to_end - 32) = second_last;
+        }
+        KB_BLOCK(to) = first;
+        KB_BLOCK(to_end - 16) = last;
+        return;
+    }
+#else
+    if (size >= 16) {
+        memcpy(to, from, size);
+        return;
+    }
+#endif
+    if (size >= 8) {
         uint64_t head, tail;
         memcpy(&head, from, 8);
         memcpy(&tail, from + size - 8, 8);

@@ -92,7 +92,7 @@ typedef enum {
 } kb_record_error;
 
 /* A varint size and so many bytes; -1 is null. NULL where the size is broken, or larger than what is there. */
-static inline const uint8_t *kb_get_span(const uint8_t *from, const uint8_t *end, kb_span *span) {
+KB_INLINE const uint8_t *kb_get_span(const uint8_t *from, const uint8_t *end, kb_span *span) {
     int32_t size;
     from = kb_get_varint(from, end, &size);
     if (KB_UNLIKELY(!from || size < -1 || size > end - from))
@@ -114,9 +114,8 @@ static inline kb_record_error kb_record_header_get(const uint8_t **from, const u
     return KB_RECORD_OK;
 }
 
-/* Reads the record at `*from` and moves behind it. The headers are only counted here: kb_record_check_headers, or
- * kb_record_header_get for each, must follow. */
-static inline kb_record_error kb_record_get(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
+/* kb_record_get field by field, which says what is wrong with a record that is. */
+static inline kb_record_error kb_record_get_checked(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
     int32_t body_size;
     const uint8_t *at = kb_get_varint(*from, end, &body_size);
     if (KB_UNLIKELY(!at || body_size < KB_MIN_RECORD_BYTES - 1 || body_size > end - at))
@@ -140,6 +139,57 @@ static inline kb_record_error kb_record_get(const uint8_t **from, const uint8_t 
     record->headers = at;
     *from = record->end;
     return KB_RECORD_OK;
+}
+
+/* What the fields before the key can take, and after the value. */
+#define KB_RECORD_HEAD_BYTES (1 + 2 * KB_VARINT_MAX + KB_VARLONG_MAX + KB_VARINT_MAX)
+#define KB_RECORD_TAIL_BYTES (2 * KB_VARINT_MAX)
+
+/* A well-formed record without headers that is followed by a few more bytes, which nearly all are: each field is then known to be within
+ * `end` without looking. 0 where it is anything else. */
+KB_INLINE int kb_record_get_near(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
+    const uint8_t *at = *from;
+    uint64_t body, timestamp, offset, key, value, count;
+    if (KB_UNLIKELY(end - at < KB_RECORD_HEAD_BYTES + KB_RECORD_TAIL_BYTES))
+        return 0;
+    if (KB_UNLIKELY(!(at = kb_get_near_varint(at, end, 32, &body))))
+        return 0;
+    const uint8_t *start = at;
+    if (KB_UNLIKELY(!(at = kb_get_near_varint(at + 1, end, 64, &timestamp))))
+        return 0;
+    if (KB_UNLIKELY(!(at = kb_get_near_varint(at, end, 32, &offset))))
+        return 0;
+    if (KB_UNLIKELY(!(at = kb_get_near_varint(at, end, 32, &key))))
+        return 0;
+    record->key = (kb_span){at, kb_unzigzag(key)};
+    if (KB_UNLIKELY(record->key.size < -1 || record->key.size > end - at - KB_RECORD_TAIL_BYTES))
+        return 0;
+    at += record->key.size > 0 ? record->key.size : 0;
+    if (KB_UNLIKELY(!(at = kb_get_near_varint(at, end, 32, &value))))
+        return 0;
+    record->value = (kb_span){at, kb_unzigzag(value)};
+    if (KB_UNLIKELY(record->value.size < -1 || record->value.size > end - at - KB_VARINT_MAX))
+        return 0;
+    at += record->value.size > 0 ? record->value.size : 0;
+    if (KB_UNLIKELY(!(at = kb_get_near_varint(at, end, 32, &count))))
+        return 0;
+    record->end = record->headers = at;
+    record->header_count = 0;
+    record->timestamp_delta = kb_unzigzag(timestamp);
+    record->offset_delta = (int32_t)kb_unzigzag(offset);
+    *from = at;
+    /* without headers the record ends here, which proves its size as well */
+    return KB_LIKELY(count == 0 && (int64_t)body == 2 * (at - start));
+}
+
+/* Reads the record at `*from` and moves behind it. The headers are only counted here: kb_record_check_headers, or
+ * kb_record_header_get for each, must follow. */
+KB_INLINE kb_record_error kb_record_get(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
+    const uint8_t *at = *from;
+    if (KB_LIKELY(kb_record_get_near(from, end, record)))
+        return KB_RECORD_OK;
+    *from = at;
+    return kb_record_get_checked(from, end, record);
 }
 
 static inline kb_record_error kb_record_check_headers(const kb_record_view *record) {

@@ -33,22 +33,20 @@ typedef struct {
     kb_record_error error;
 } kb_records_cursor;
 
-static inline int kb_fits(const kb_binary_builder *column, kb_span value) {
+KB_INLINE int kb_fits(const kb_binary_builder *column, kb_span value) {
     return value.size <= (int64_t)(column->data.capacity - column->data.used);
 }
 
-/* `row` has a place in the offsets and, if there is one, in the validity; the data has room. */
-static inline void kb_build(kb_binary_builder *column, int64_t row, kb_span value) {
+/* `row` has a place in the offsets and, if there is one, a set bit in the validity; the data has room. */
+KB_INLINE void kb_build(kb_binary_builder *column, int64_t row, kb_span value) {
     if (value.size > 0) {
         kb_copy(column->data.data + column->data.used, value.data, (size_t)value.size);
         column->data.used += (size_t)value.size;
     }
     column->offsets[row + 1] = (int32_t)column->data.used;
-    if (column->validity) {
-        uint8_t bit = (uint8_t)(1u << (row & 7)), *byte = &column->validity[row >> 3];
-        *byte = (uint8_t)(row & 7 ? *byte : 0);
-        *byte |= value.size < 0 ? 0 : bit;
-        column->null_count += value.size < 0;
+    if (KB_UNLIKELY(value.size < 0)) {
+        column->validity[row >> 3] &= (uint8_t)~(1u << (row & 7));
+        column->null_count++;
     }
 }
 
@@ -80,32 +78,44 @@ static inline kb_columns_status kb_build_headers(kb_record_columns *columns, con
  * (`cursor->error`). There must be room for cursor->count rows. */
 static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb_records_cursor *cursor,
                                                   kb_record_view *record) {
-    for (; cursor->index < cursor->count; cursor->index++) {
-        const uint8_t *next = cursor->at;
-        int64_t row = columns->row_count;
-        if ((cursor->error = kb_record_get(&next, cursor->end, record)))
-            return KB_COLUMNS_CORRUPT;
-        if (!kb_fits(&columns->key, record->key) || !kb_fits(&columns->value, record->value))
-            return KB_COLUMNS_MEMORY;
-        if (record->header_count) {
-            kb_columns_status status = kb_build_headers(columns, record, &cursor->error);
-            if (status != KB_COLUMNS_DONE)
-                return status;
+    kb_record_columns c = *columns; /* copies, which no store of bytes can alias */
+    kb_record_view r;
+    const uint8_t *at = cursor->at, *const end = cursor->end;
+    const int64_t base_timestamp_ms = cursor->timestamp_ms, base_offset = cursor->base_offset;
+    const int64_t use_delta = cursor->log_append_time ? 0 : -1;
+    kb_columns_status status = KB_COLUMNS_DONE;
+    int32_t index = cursor->index;
+    for (; index < cursor->count; index++) {
+        const uint8_t *next = at;
+        int64_t row = c.row_count;
+        if (KB_UNLIKELY(cursor->error = kb_record_get(&next, end, &r))) {
+            status = KB_COLUMNS_CORRUPT;
+            break;
         }
-        kb_build(&columns->key, row, record->key);
-        kb_build(&columns->value, row, record->value);
-        columns->header_offsets[row + 1] = (int32_t)columns->header_count;
-        columns->offsets[row] = cursor->base_offset + record->offset_delta;
-        columns->timestamps_ms[row] = /* wraps as Java's addition does */
-            (int64_t)((uint64_t)cursor->timestamp_ms +
-                      (cursor->log_append_time ? 0 : (uint64_t)record->timestamp_delta));
-        columns->row_count = row + 1;
-        cursor->at = next;
+        if (KB_UNLIKELY(!kb_fits(&c.key, r.key) || !kb_fits(&c.value, r.value))) {
+            status = KB_COLUMNS_MEMORY;
+            break;
+        }
+        if (r.header_count && (status = kb_build_headers(&c, &r, &cursor->error)) != KB_COLUMNS_DONE)
+            break;
+        kb_build(&c.key, row, r.key);
+        kb_build(&c.value, row, r.value);
+        c.header_offsets[row + 1] = (int32_t)c.header_count;
+        c.offsets[row] = base_offset + r.offset_delta;
+        /* wraps as Java's addition does */
+        c.timestamps_ms[row] = (int64_t)((uint64_t)base_timestamp_ms + (uint64_t)(r.timestamp_delta & use_delta));
+        c.row_count = row + 1;
+        at = next;
     }
-    if (cursor->at == cursor->end)
-        return KB_COLUMNS_DONE;
-    cursor->error = KB_RECORD_TRAILING;
-    return KB_COLUMNS_CORRUPT;
+    *record = r;
+    cursor->at = at;
+    cursor->index = index;
+    *columns = c;
+    if (status == KB_COLUMNS_DONE && at != end) {
+        cursor->error = KB_RECORD_TRAILING;
+        return KB_COLUMNS_CORRUPT;
+    }
+    return status;
 }
 
 #endif

@@ -50,8 +50,8 @@ static inline uint8_t *kb_put_varint(uint8_t *to, int64_t value) {
     return kb_put_raw_varint(to, kb_zigzag64(value));
 }
 
-/* Reads one varint of at most `bits` (32 or 64) bits; NULL where it is cut off at `end` or over-long. */
-static inline const uint8_t *kb_get_raw_varint(const uint8_t *from, const uint8_t *end, unsigned bits, uint64_t *raw) {
+/* Reads a varint of at most `bits` (32 or 64) bits, byte by byte; NULL where it is cut off at `end` or over-long. */
+static inline const uint8_t *kb_get_long_varint(const uint8_t *from, const uint8_t *end, unsigned bits, uint64_t *raw) {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < bits; shift += 7) {
         if (KB_UNLIKELY(from >= end))
@@ -68,17 +68,30 @@ static inline const uint8_t *kb_get_raw_varint(const uint8_t *from, const uint8_
     return NULL;
 }
 
-static inline const uint8_t *kb_get_varint(const uint8_t *from, const uint8_t *end, int32_t *value) {
+/* The same, where two bytes are known to be there, and nearly always suffice. */
+KB_INLINE const uint8_t *kb_get_near_varint(const uint8_t *from, const uint8_t *end, unsigned bits, uint64_t *raw) {
+    if (KB_LIKELY(from[0] < 0x80)) {
+        *raw = from[0];
+        return from + 1;
+    }
+    if (KB_LIKELY(from[1] < 0x80)) {
+        *raw = (uint64_t)(from[0] & 0x7F) | (uint64_t)from[1] << 7;
+        return from + 2;
+    }
+    return kb_get_long_varint(from, end, bits, raw);
+}
+
+KB_INLINE const uint8_t *kb_get_varint(const uint8_t *from, const uint8_t *end, int32_t *value) {
     uint64_t raw;
-    from = kb_get_raw_varint(from, end, 32, &raw);
+    from = kb_get_long_varint(from, end, 32, &raw);
     if (from)
         *value = (int32_t)kb_unzigzag(raw);
     return from;
 }
 
-static inline const uint8_t *kb_get_varlong(const uint8_t *from, const uint8_t *end, int64_t *value) {
+KB_INLINE const uint8_t *kb_get_varlong(const uint8_t *from, const uint8_t *end, int64_t *value) {
     uint64_t raw;
-    from = kb_get_raw_varint(from, end, 64, &raw);
+    from = kb_get_long_varint(from, end, 64, &raw);
     if (from)
         *value = kb_unzigzag(raw);
     return from;

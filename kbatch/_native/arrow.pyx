@@ -227,7 +227,7 @@ cdef class TimestampColumn(Column):
                 if not kb_is_valid(self.validity, self.offset + first + i):
                     timestamps_ms[i] = now_ms
         for i in range(count):
-            if timestamps_ms[i] < -1:
+            if timestamps_ms[i] < -1 or timestamps_ms[i] == INT64_MAX:
                 return i
         return count
 

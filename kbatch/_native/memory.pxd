@@ -5,16 +5,16 @@ from libc.stdint cimport int64_t, uint8_t
 from kbatch._native.c cimport kb_memory
 
 cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil
+cdef void trim(kb_memory *memory) noexcept nogil
 cdef void *grown(void *items, size_t size) except NULL nogil
 
 
 cdef class OwnedMemory:
     cdef uint8_t *data
     cdef Py_ssize_t size
+    cdef size_t _capacity
 
     @staticmethod
-    cdef OwnedMemory take(void *data, size_t size)
-    @staticmethod
-    cdef OwnedMemory cut(void *data, size_t size)
+    cdef OwnedMemory take(void *data, size_t size, size_t capacity)
     @staticmethod
     cdef OwnedMemory new(int64_t count, size_t item_size)

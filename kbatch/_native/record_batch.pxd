@@ -14,6 +14,7 @@ from kbatch._native.c cimport (
 cdef class Record:
     cdef readonly int64_t offset
     cdef int64_t _timestamp_ms
+    cdef bint _has_timestamp
     cdef readonly object key
     cdef readonly object value
     cdef readonly tuple headers
@@ -44,7 +45,7 @@ cdef class RecordBatchWriter:
     cdef int64_t _delta(self, int64_t timestamp_ms) noexcept
     cdef int64_t _timestamp_of(self, object timestamp_ms) except? -2
     cdef kb_span _span_of(self, object data, str field) except *
-    cdef int _take_headers(self, object headers, kb_record *record) except -1
+    cdef int _take_headers(self, tuple items, kb_record *record) except -1
     cdef int _reserve(self, size_t size) except -1
     cdef int _compress(self) except -1
     cdef int _own(self, bytes data) except -1
@@ -64,3 +65,4 @@ cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint 
 cdef Py_ssize_t whole_batch(const uint8_t *data, size_t left, kb_batch_header *header, str where) except -1
 cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit, const uint8_t **start,
                      const uint8_t **end)
+cdef size_t decompression_limit(object max_decompressed_bytes) except? 0

@@ -17,7 +17,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from kbatch._native.c cimport (
@@ -38,6 +38,7 @@ from kbatch._native.c cimport (
     kb_batch_header,
     kb_batch_header_get,
     kb_batch_header_put,
+    kb_copy,
     kb_count_record,
     kb_estimated_bytes,
     kb_has_room,
@@ -58,6 +59,7 @@ from kbatch._native.c cimport (
 )
 from kbatch._native.compression cimport codec_by_id, codec_id_of, codec_name, compress_records, decompress_records, level_of
 from kbatch._native.hashes cimport crc32c_combined, crc32c_extend
+from kbatch._native.memory cimport grown
 
 import time
 
@@ -67,7 +69,7 @@ cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t newsize) except -1
     const char *PyUnicode_AsUTF8AndSize(object unicode, Py_ssize_t *size) except NULL
 
-# A user's record without a timestamp; Kafka's own "no timestamp" is -1.
+# The writer's clock, not read yet.
 cdef int64_t UNSET = INT64_MIN
 cdef size_t FIRST_CAPACITY = 4096
 
@@ -114,12 +116,13 @@ cdef class Record:
         self.key = key
         self.value = value
         self.headers = tuple(headers)
-        self._timestamp_ms = UNSET if timestamp_ms is None else timestamp_ms
+        self._has_timestamp = timestamp_ms is not None
+        self._timestamp_ms = timestamp_ms if self._has_timestamp else -1
         self.offset = offset
 
     @property
     def timestamp_ms(self):
-        return None if self._timestamp_ms == UNSET else self._timestamp_ms
+        return self._timestamp_ms if self._has_timestamp else None
 
     def _fields(self):
         return self.key, self.value, self.headers, self.timestamp_ms, self.offset
@@ -142,9 +145,10 @@ cdef class Record:
 
 cdef int32_t last_sequence(int32_t base_sequence, int32_t last_offset_delta) noexcept nogil:
     """Of a batch; sequences go from 2^31 - 1 on to 0 (DefaultRecordBatch.incrementSequence), -1 is none."""
-    if base_sequence < 0:
+    cdef int64_t last = <int64_t>base_sequence + last_offset_delta
+    if base_sequence == -1:
         return -1
-    return <int32_t>((<int64_t>base_sequence + last_offset_delta) & INT32_MAX)
+    return <int32_t>(last if last <= INT32_MAX else last - INT32_MAX - 1)
 
 
 cdef void seal_batch(uint8_t *batch, size_t size, kb_batch_header *header) noexcept nogil:
@@ -165,6 +169,14 @@ cdef void stamp_batch(uint8_t *batch, size_t size, kb_batch_header *header) noex
     changed ^= crc32c_extend(0, batch + KB_ATTRIBUTES_AT, covered)
     header.crc ^= crc32c_combined(changed, 0, size - KB_BATCH_HEADER_SIZE)
     kb_batch_header_put(batch, header)
+
+
+cdef int64_t _checked_int(object value, str name, int64_t lowest, int64_t highest) except? -2:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} must be {lowest} to {highest}; it is {value}")
+    return value
 
 
 cdef int64_t _now_ms() noexcept:
@@ -195,13 +207,13 @@ cdef class RecordBatchWriter:
 
     def __init__(self, compression="none", compression_level=None, *, int64_t write_limit=INT32_MAX, double ratio=1.0,
                  bint transactional=False, bint control=False, log_append_time_ms=None, delete_horizon_ms=None,
-                 int64_t base_offset=0, int32_t partition_leader_epoch=-1):
+                 base_offset=0, int32_t partition_leader_epoch=-1):
         self._codec = codec_id_of(compression)
         self._level = level_of(self._codec, compression_level)
         self._write_limit = write_limit
         self._factor = ratio * KB_RATIO_FACTOR if self._codec else 1.0
         self._has_horizon = delete_horizon_ms is not None
-        self._header.base_offset = base_offset
+        self._header.base_offset = _checked_int(base_offset, "base_offset", 0, INT64_MAX)
         self._header.leader_epoch = partition_leader_epoch
         self._header.producer_id = self._header.base_sequence = -1
         self._header.producer_epoch = -1
@@ -322,6 +334,7 @@ cdef class RecordBatchWriter:
             raise ValueError(f"last_offset_delta {last_offset_delta} is below the last record's")
         else:
             self._open.last_offset_delta = last_offset_delta
+        _checked_int(self._header.base_offset, "base_offset", 0, INT64_MAX - self._open.last_offset_delta)
         if self._open.count and self._codec:
             self._compress()
         if self._size > INT32_MAX:
@@ -336,7 +349,7 @@ cdef class RecordBatchWriter:
         seal_batch(self._bytes(), self._size, &self._header)
         self._state = SEALED
 
-    def stamp(self, *, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1, base_offset=None):
+    def stamp(self, *, producer_id=-1, producer_epoch=-1, base_sequence=-1, base_offset=None):
         """Writes who produced the batch, and where it stands, into the sealed batch; as often as needed.
 
         Raises
@@ -347,6 +360,7 @@ cdef class RecordBatchWriter:
         IllegalStateError
             The batch is not sealed.
         """
+        cdef kb_batch_header header = self._header  # changed as a whole or not at all
         self._check_state(SEALED, "stamp")
         if producer_id >= 0 and producer_epoch < 0:
             raise ValueError(f"producer_epoch must be 0 or more with producer_id {producer_id}; it is {producer_epoch}")
@@ -354,13 +368,14 @@ cdef class RecordBatchWriter:
             raise ValueError(f"base_sequence must be 0 or more with producer_id {producer_id}; it is {base_sequence}")
         if self._header.attributes & KB_TRANSACTIONAL and producer_id < 0:
             raise ValueError(f"a transactional batch needs a producer_id of 0 or more; it is {producer_id}")
-        if producer_id < -1 or producer_id < 0 and (producer_epoch != -1 or base_sequence != -1):
+        if producer_id < 0 and (producer_epoch != -1 or base_sequence != -1):
             raise ValueError(f"producer_epoch and base_sequence go with a producer_id of 0 or more; it is {producer_id}")
-        self._header.producer_id = producer_id
-        self._header.producer_epoch = producer_epoch
-        self._header.base_sequence = base_sequence
+        header.producer_id = _checked_int(producer_id, "producer_id", -1, INT64_MAX)
+        header.producer_epoch = <int16_t>_checked_int(producer_epoch, "producer_epoch", -1, 32767)
+        header.base_sequence = <int32_t>_checked_int(base_sequence, "base_sequence", -1, INT32_MAX)
         if base_offset is not None:
-            self._header.base_offset = base_offset
+            header.base_offset = _checked_int(base_offset, "base_offset", 0, INT64_MAX - header.last_offset_delta)
+        self._header = header
         if self._shared:  # a bytes object that somebody has seen does not change
             self._own(PyBytes_FromStringAndSize(<char *>self._bytes(), self._size))
         stamp_batch(self._bytes(), self._size, &self._header)
@@ -423,13 +438,17 @@ cdef class RecordBatchWriter:
                           int32_t offset_delta) except -1:
         """Fills `record` with views of the arguments, and returns the exact size of its body."""
         cdef int64_t body
+        cdef tuple items = ()
+        if headers is not None and headers is not items:
+            if isinstance(headers, (str, bytes, dict)):
+                raise TypeError(
+                    f"{self._at()}: headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
+            items = tuple(headers)  # may run the caller's code, which must not find us half done
+            self._check_state(OPEN, "append to")
         record.key = self._span_of(key, "key")
         record.value = self._span_of(value, "value")
         record.timestamp_ms = self._timestamp_of(timestamp_ms)
-        record.header_count = 0
-        record.headers = NULL
-        if headers is not None and headers != ():
-            self._take_headers(headers, record)
+        self._take_headers(items, record)
         body = kb_record_body_size(record, self._delta(record.timestamp_ms), offset_delta)
         if body > KB_MAX_RECORD_BODY:
             raise ValueError(f"{self._at()}: key, value and headers take {body} bytes; {KB_MAX_RECORD_BODY} is the most")
@@ -454,8 +473,8 @@ cdef class RecordBatchWriter:
             value = timestamp_ms
         except OverflowError:
             raise ValueError(f"{self._at()}: timestamp_ms must fit 64 bits; it is {timestamp_ms}") from None
-        if value < -1:
-            raise ValueError(f"{self._at()}: timestamp_ms must not be negative (-1: no timestamp); it is {value}")
+        if value < -1 or value == INT64_MAX:  # so that no two are further apart than 64 bits can say
+            raise ValueError(f"{self._at()}: timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is {value}")
         return value
 
     cdef kb_span _span_of(self, object data, str field) except *:
@@ -475,20 +494,16 @@ cdef class RecordBatchWriter:
         span.size = PyBytes_GET_SIZE(data)
         return span
 
-    cdef int _take_headers(self, object headers, kb_record *record) except -1:
-        cdef Py_ssize_t count, i, size
-        cdef kb_record_header *grown
-        cdef tuple items
-        if isinstance(headers, (str, bytes, dict)):
-            raise TypeError(f"{self._at()}: headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
-        items = tuple(headers)
+    cdef int _take_headers(self, tuple items, kb_record *record) except -1:
+        cdef Py_ssize_t count = len(items)
+        cdef Py_ssize_t i, size
+        record.headers = NULL
+        record.header_count = count
+        if count == 0:
+            return 0
         self._kept.append(items)
-        count = len(items)
         if count > self._headers_capacity:
-            grown = <kb_record_header *>realloc(self._headers, count * sizeof(kb_record_header))
-            if grown == NULL:
-                raise MemoryError(f"no memory for {count} headers")
-            self._headers = grown
+            self._headers = <kb_record_header *>grown(self._headers, count * sizeof(kb_record_header))
             self._headers_capacity = count
         for i in range(count):
             item = items[i]
@@ -504,7 +519,6 @@ cdef class RecordBatchWriter:
             self._headers[i].key.size = size
             self._headers[i].value = self._span_of(item[1], f"header {item[0]!r}")
         record.headers = self._headers
-        record.header_count = count
         return 0
 
     cdef int _reserve(self, size_t size) except -1:
@@ -525,8 +539,8 @@ cdef class RecordBatchWriter:
         return 0
 
 
-def encode(records, *, compression="none", compression_level=None, int64_t base_offset=0, int64_t producer_id=-1,
-           int16_t producer_epoch=-1, int32_t base_sequence=-1, bint transactional=False):
+def encode(records, *, compression="none", compression_level=None, base_offset=0, producer_id=-1, producer_epoch=-1,
+           base_sequence=-1, bint transactional=False):
     """Exactly one record batch v2 (magic 2), as a producer writes it.
 
     Parameters
@@ -787,11 +801,12 @@ cdef class RecordIterator:
         self._left -= 1
         error = kb_record_get(&self._at, self._end, &view)
         if error:
-            self._left = 0
-            raise record_error(error, header.count - self._left, header.base_offset)
+            index, self._left = header.count - self._left - 1, 0
+            raise record_error(error, index, header.base_offset)
         record = Record.__new__(Record)
         record.offset = header.base_offset + <int64_t>view.offset_delta
         record._timestamp_ms = record_timestamp(header, view.timestamp_delta)
+        record._has_timestamp = True
         record.key = _bytes_or_none(view.key)
         record.value = _bytes_or_none(view.value)
         record.headers = _headers_of(&view) if view.header_count else ()
@@ -806,9 +821,12 @@ cdef int64_t record_timestamp(const kb_batch_header *header, int64_t delta) noex
 
 
 cdef inline object _bytes_or_none(kb_span span):
+    cdef bytes copy
     if span.size < 0:
         return None
-    return PyBytes_FromStringAndSize(<const char *>span.data, span.size)
+    copy = PyBytes_FromStringAndSize(NULL, span.size)
+    kb_copy(<uint8_t *>PyBytes_AS_STRING(copy), span.data, span.size)
+    return copy
 
 
 cdef tuple _headers_of(const kb_record_view *view):
@@ -837,12 +855,10 @@ cdef class BatchIterator:
     def __init__(self, data, *, bint check_crc=True, partial="stop", max_decompressed_bytes=268435456):
         if partial not in ("stop", "raise"):
             raise ValueError(f"partial must be 'stop' or 'raise'; it is {partial!r}")
-        if max_decompressed_bytes < 0:
-            raise ValueError(f"max_decompressed_bytes must not be negative; it is {max_decompressed_bytes}")
+        self._limit = decompression_limit(max_decompressed_bytes)
         self._source = Source(data)
         self._check_crc = check_crc
         self._raise_partial = partial == "raise"
-        self._limit = max_decompressed_bytes
 
     def __iter__(self):
         return self
@@ -875,6 +891,13 @@ cdef class BatchIterator:
         return batch
 
 
+cdef size_t decompression_limit(object max_decompressed_bytes) except? 0:
+    """Records that decompress to 2 GiB or more are none that any client reads: sizes are 32 bits."""
+    if max_decompressed_bytes < 0:
+        raise ValueError(f"max_decompressed_bytes must not be negative; it is {max_decompressed_bytes}")
+    return min(max_decompressed_bytes, INT32_MAX)
+
+
 def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=268435456):
     """The record batches v2 in `data`, one after another.
 
@@ -887,7 +910,7 @@ def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=26843
     partial : "stop" or "raise"
         What a batch that is cut off at the end does.
     max_decompressed_bytes : int
-        The most that one batch may decompress to.
+        The most that one batch may decompress to; 2 GiB at most.
 
     Returns
     -------
@@ -904,7 +927,7 @@ def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=26843
     return BatchIterator(data, check_crc=check_crc, partial=partial, max_decompressed_bytes=max_decompressed_bytes)
 
 
-def rebase(batch, int64_t base_offset):
+def rebase(batch, base_offset):
     """A copy of one whole batch with another base offset, bytes; nothing is re-encoded, and the CRC stays.
 
     Raises
@@ -912,15 +935,15 @@ def rebase(batch, int64_t base_offset):
     CorruptRecordError
         `batch` is not exactly one whole batch with magic 2.
     ValueError
-        `base_offset` is negative.
+        `base_offset` is negative, or so large that the last offset would pass 2^63 - 1.
     """
     cdef Source source = Source(batch)
     cdef kb_batch_header header
     cdef bytes copy
-    if base_offset < 0:
-        raise ValueError(f"base_offset must not be negative; it is {base_offset}")
-    if whole_batch(<const uint8_t *>source.view.buf, source.view.len, &header, "batch") != source.view.len:
+    cdef Py_ssize_t size = whole_batch(<const uint8_t *>source.view.buf, source.view.len, &header, "batch")
+    if size == 0 or size != source.view.len:
         raise CorruptRecordError(f"{source.view.len} bytes are not exactly one record batch")
+    base_offset = _checked_int(base_offset, "base_offset", 0, INT64_MAX - max(header.last_offset_delta, 0))
     copy = PyBytes_FromStringAndSize(<const char *>source.view.buf, source.view.len)
-    kb_store_be64(<uint8_t *>PyBytes_AS_STRING(copy), <uint64_t>base_offset)
+    kb_store_be64(<uint8_t *>PyBytes_AS_STRING(copy), <uint64_t><int64_t>base_offset)
     return copy

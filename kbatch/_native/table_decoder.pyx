@@ -7,7 +7,7 @@ what was really read, and no column of a chunk comes near the 2 GiB that its 32-
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
@@ -17,6 +17,7 @@ from kbatch._native.c cimport (
     KB_COLUMNS_DONE,
     KB_COLUMNS_MEMORY,
     KB_LOG_APPEND_TIME,
+    KB_LOG_OVERHEAD,
     kb_batch_header,
     kb_binary_builder,
     kb_columns_append,
@@ -27,8 +28,8 @@ from kbatch._native.c cimport (
     kb_records_cursor,
     kb_span,
 )
-from kbatch._native.memory cimport OwnedMemory, grown, reserve
-from kbatch._native.record_batch cimport Source, check_header, open_body, record_error, whole_batch
+from kbatch._native.memory cimport OwnedMemory, grown, reserve, trim
+from kbatch._native.record_batch cimport Source, check_header, decompression_limit, open_body, record_error, whole_batch
 
 from kbatch.errors import CorruptRecordError
 
@@ -53,6 +54,7 @@ cdef class TableDecoder:
     cdef bint _check_crc, _raise_partial
     cdef size_t _limit
     cdef kb_record_columns _columns
+    cdef size_t _chunk_bodies         # bytes of record bodies in the present chunk
     cdef list _chunks
     cdef kb_memory _batches           # BatchFields
     cdef kb_memory _item_rows         # int64, of each item
@@ -62,11 +64,9 @@ cdef class TableDecoder:
     def __init__(self, *, bint check_crc, partial, max_decompressed_bytes):
         if partial not in ("stop", "raise"):
             raise ValueError(f"partial must be 'stop' or 'raise'; it is {partial!r}")
-        if max_decompressed_bytes < 0:
-            raise ValueError(f"max_decompressed_bytes must not be negative; it is {max_decompressed_bytes}")
         self._check_crc = check_crc
         self._raise_partial = partial == "raise"
-        self._limit = min(max_decompressed_bytes, INT32_MAX)
+        self._limit = decompression_limit(max_decompressed_bytes)
         self._chunks = []
 
     def __dealloc__(self):
@@ -116,7 +116,7 @@ cdef class TableDecoder:
                     raise CorruptRecordError(f"{where} is cut off: {size - at} bytes are left of it")
                 break
             check_header(data + at, &header, self._check_crc, where)
-            self._decode_batch(data + at, &header)
+            self._decode_batch(data + at, &header, size - at)
             at += length
         reserve(&self._item_rows, sizeof(int64_t))
         (<int64_t *>(self._item_rows.data + self._item_rows.used))[0] = (
@@ -125,7 +125,7 @@ cdef class TableDecoder:
         self._item += 1
         return 0
 
-    cdef int _decode_batch(self, const uint8_t *batch, const kb_batch_header *header) except -1:
+    cdef int _decode_batch(self, const uint8_t *batch, const kb_batch_header *header, size_t left) except -1:
         cdef kb_records_cursor cursor
         cdef kb_record_view record
         cdef kb_columns_status status = KB_COLUMNS_MEMORY
@@ -137,6 +137,7 @@ cdef class TableDecoder:
         cursor.log_append_time = header.attributes & KB_LOG_APPEND_TIME != 0
         cursor.timestamp_ms = header.max_timestamp_ms if cursor.log_append_time else header.base_timestamp_ms
         self._reserve_rows(header.count, cursor.end - cursor.at)
+        self._reserve_data(cursor.end - cursor.at, left, KB_LOG_OVERHEAD + <size_t>header.length)
         with nogil:
             while True:
                 status = kb_columns_append(&self._columns, &cursor, &record)
@@ -171,13 +172,33 @@ cdef class TableDecoder:
             self._finish_chunk()
             capacity = count
         if capacity > columns.row_capacity or columns.offsets == NULL:
-            capacity = max(capacity, min(2 * columns.row_capacity, CHUNK_ROWS), <int64_t>64)
-            columns.offsets = <int64_t *>grown(columns.offsets, capacity * sizeof(int64_t))
-            columns.timestamps_ms = <int64_t *>grown(columns.timestamps_ms, capacity * sizeof(int64_t))
-            columns.header_offsets = _grown_offsets(columns.header_offsets, capacity)
-            _grow_builder(&columns.key, capacity, True)
-            _grow_builder(&columns.value, capacity, True)
-            columns.row_capacity = capacity
+            self._grow_rows(max(capacity, min(2 * columns.row_capacity, CHUNK_ROWS), <int64_t>64))
+        return 0
+
+    cdef int _grow_rows(self, int64_t capacity) except -1:
+        cdef kb_record_columns *columns = &self._columns
+        columns.offsets = <int64_t *>grown(columns.offsets, capacity * sizeof(int64_t))
+        columns.timestamps_ms = <int64_t *>grown(columns.timestamps_ms, capacity * sizeof(int64_t))
+        columns.header_offsets = _grown_offsets(columns.header_offsets, capacity)
+        _grow_builder(&columns.key, columns.row_capacity, capacity, True)
+        _grow_builder(&columns.value, columns.row_capacity, capacity, True)
+        columns.row_capacity = capacity
+        return 0
+
+    cdef int _reserve_data(self, size_t body, size_t left, size_t length) except -1:
+        """Growing by doubling copies, and touches fresh memory each time: so once a chunk has its first batch, room is
+        made for what the rest of the item will need, if it goes on like that. `left` and `length`, of the item and of
+        this batch, are what is really there.
+        """
+        cdef kb_record_columns *columns = &self._columns
+        cdef double growth
+        if self._chunk_bodies and self._chunk_bodies < body * 4:
+            growth = min(<double>left / length * body, <double>CHUNK_BYTES) / self._chunk_bodies * 1.02
+            _reserve_share(&columns.key.data, growth)
+            _reserve_share(&columns.value.data, growth)
+            if columns.row_capacity < columns.row_count * (1 + growth):
+                self._grow_rows(min(<int64_t>(columns.row_count * (1 + growth)), CHUNK_ROWS + columns.row_capacity))
+        self._chunk_bodies += body
         return 0
 
     cdef int _reserve_record(self, const kb_record_view *record) except -1 nogil:
@@ -191,27 +212,31 @@ cdef class TableDecoder:
             reserve(&columns.header_value.data, record.end - record.headers)
             if headers > columns.header_capacity:
                 headers = max(headers, 2 * columns.header_capacity)
-                _grow_builder(&columns.header_key, headers, False)
-                _grow_builder(&columns.header_value, headers, True)
+                _grow_builder(&columns.header_key, columns.header_capacity, headers, False)
+                _grow_builder(&columns.header_value, columns.header_capacity, headers, True)
                 columns.header_capacity = headers
         return 0
 
     cdef int _finish_chunk(self) except -1:
         """Moves the present chunk to the result: rows, headers, nulls by column, and the buffers."""
         cdef kb_record_columns *columns = &self._columns
-        cdef int64_t rows = columns.row_count, headers = columns.header_count
-        offsets, columns.offsets = OwnedMemory.cut(columns.offsets, rows * sizeof(int64_t)), NULL
-        timestamps, columns.timestamps_ms = OwnedMemory.cut(columns.timestamps_ms, rows * sizeof(int64_t)), NULL
-        lists = OwnedMemory.cut(columns.header_offsets, (rows + 1) * sizeof(int32_t))
+        cdef int64_t rows = columns.row_count, capacity = columns.row_capacity, headers = columns.header_count
+        cdef int64_t header_capacity = columns.header_capacity
+        offsets, columns.offsets = _owned(columns.offsets, rows, capacity, sizeof(int64_t)), NULL
+        timestamps, columns.timestamps_ms = _owned(columns.timestamps_ms, rows, capacity, sizeof(int64_t)), NULL
+        lists = _owned(columns.header_offsets, rows + 1, capacity + 1, sizeof(int32_t))
         columns.header_offsets = NULL
-        _grow_builder(&columns.header_key, headers, False)
-        _grow_builder(&columns.header_value, headers, True)
+        if columns.header_capacity == 0:  # even an empty column has its offsets
+            _grow_builder(&columns.header_key, 0, 0, False)
+            _grow_builder(&columns.header_value, 0, 0, True)
         self._chunks.append((
             rows, headers, offsets, timestamps, lists,
-            _take_builder(&columns.key, rows), _take_builder(&columns.value, rows),
-            _take_builder(&columns.header_key, headers), _take_builder(&columns.header_value, headers),
+            _take_builder(&columns.key, rows, capacity), _take_builder(&columns.value, rows, capacity),
+            _take_builder(&columns.header_key, headers, header_capacity),
+            _take_builder(&columns.header_value, headers, header_capacity),
         ))
         self._rows_before += rows
+        self._chunk_bodies = 0
         memset(columns, 0, sizeof(kb_record_columns))
         return 0
 
@@ -227,11 +252,11 @@ cdef class TableDecoder:
         """
         if self._columns.row_count:
             self._finish_chunk()
-        batches = OwnedMemory.cut(self._batches.data, self._batches.used)
-        item_rows = OwnedMemory.cut(self._item_rows.data, self._item_rows.used)
-        memset(&self._batches, 0, sizeof(kb_memory))
-        memset(&self._item_rows, 0, sizeof(kb_memory))
-        return self._chunks, batches, item_rows
+        return self._chunks, _taken(&self._batches), _taken(&self._item_rows)
+
+
+cdef int _reserve_share(kb_memory *memory, double growth) except -1:
+    return reserve(memory, <size_t>(memory.used * growth))
 
 
 cdef int32_t *_grown_offsets(int32_t *offsets, int64_t rows) except NULL nogil:
@@ -242,10 +267,14 @@ cdef int32_t *_grown_offsets(int32_t *offsets, int64_t rows) except NULL nogil:
     return offsets
 
 
-cdef int _grow_builder(kb_binary_builder *column, int64_t rows, bint nullable) except -1 nogil:
+cdef int _grow_builder(kb_binary_builder *column, int64_t old_rows, int64_t rows, bint nullable) except -1 nogil:
+    """Rows are valid until they are found null."""
+    cdef size_t old_bytes = (old_rows + 7) // 8 if column.validity != NULL else 0
+    cdef size_t bytes = (rows + 7) // 8
     column.offsets = _grown_offsets(column.offsets, rows)
     if nullable:
-        column.validity = <uint8_t *>grown(column.validity, (rows + 7) // 8)
+        column.validity = <uint8_t *>grown(column.validity, bytes)
+        memset(column.validity + old_bytes, 0xFF, bytes - old_bytes)
     return 0
 
 
@@ -255,13 +284,29 @@ cdef void _free_builder(kb_binary_builder *column) noexcept:
     free(column.data.data)
 
 
-cdef tuple _take_builder(kb_binary_builder *column, int64_t rows):
+cdef OwnedMemory _taken(kb_memory *memory):
+    """The memory, trimmed, which is then no longer `memory`'s."""
+    if memory.data == NULL:
+        reserve(memory, 1)  # pyarrow wants an address for no bytes, too
+    trim(memory)
+    taken = OwnedMemory.take(memory.data, memory.used, memory.capacity)
+    memset(memory, 0, sizeof(kb_memory))
+    return taken
+
+
+cdef OwnedMemory _owned(void *items, int64_t count, int64_t capacity, size_t item_size):
+    cdef kb_memory memory
+    memory.data = <uint8_t *>items
+    memory.used = count * item_size
+    memory.capacity = capacity * item_size
+    return _taken(&memory)
+
+
+cdef tuple _take_builder(kb_binary_builder *column, int64_t rows, int64_t capacity):
     validity = None
     if column.null_count:
-        validity, column.validity = OwnedMemory.cut(column.validity, (rows + 7) // 8), NULL
-    offsets, column.offsets = OwnedMemory.cut(column.offsets, (rows + 1) * sizeof(int32_t)), NULL
-    data = OwnedMemory.cut(column.data.data, column.data.used)
-    column.data.data = NULL
+        validity, column.validity = _owned(column.validity, (rows + 7) // 8, (capacity + 7) // 8, 1), NULL
+    offsets, column.offsets = _owned(column.offsets, rows + 1, capacity + 1, sizeof(int32_t)), NULL
     free(column.validity)
     column.validity = NULL
-    return column.null_count, validity, offsets, data
+    return column.null_count, validity, offsets, _taken(&column.data)

@@ -15,7 +15,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython cimport pymutex
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from kbatch._native.arrow cimport (
@@ -54,7 +54,7 @@ from kbatch._native.c cimport (
     kb_varint_size,
 )
 from kbatch._native.compression cimport codec_id_of, compress_records, level_of
-from kbatch._native.memory cimport OwnedMemory, grown, reserve
+from kbatch._native.memory cimport OwnedMemory, grown, reserve, trim
 from kbatch._native.record_batch cimport seal_batch
 
 import time
@@ -65,7 +65,7 @@ from kbatch._native.arrow import header_faults
 # Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
 cdef int32_t MAX_PARTITIONS = 1000000
 cdef int64_t MAX_BATCH_SIZE = 1 << 30
-cdef size_t SLACK_BYTES = 48 << 20
+cdef size_t SLACK_BYTES = 32 << 20
 cdef size_t LARGEST_CHUNK = 16 << 20
 cdef size_t SMALLEST_CHUNK = 4096
 # One thread works on blocks whose spans stay in the second-level cache; several need more to do between meetings.
@@ -80,8 +80,7 @@ cdef struct Sealed:
     int32_t record_count
 
 cdef struct Chunk:
-    uint8_t *data
-    size_t size
+    kb_memory memory
     int64_t batches      # sealed in this chunk and those before
 
 cdef struct Slot:        # of one partition
@@ -173,7 +172,7 @@ cdef class TableEncoder:
         cdef int64_t i, k
         for i in range(self._slot_count):
             for k in range(self._slots[i].chunk_count):
-                free(self._slots[i].chunks[k].data)
+                free(self._slots[i].chunks[k].memory.data)
             free(self._slots[i].chunks)
             free(self._slots[i].sealed)
             free(self._slots[i].target.memory.data)
@@ -260,9 +259,12 @@ cdef class TableEncoder:
         cdef int64_t slot
         self._fill_spans(first, count)
         self._expected_bytes = self._mean_record_bytes() * left
-        self._choose_partitions(first)
-        self._reserve_starts()
-        kb_group_rows(self._destinations, count, <int32_t>self._slot_count, self._starts, self._order)
+        if self._partitions == 1 and self._partition_at < 0:
+            self._take_all_rows(count)
+        else:
+            self._choose_partitions(first)
+            self._reserve_starts()
+            kb_group_rows(self._destinations, count, <int32_t>self._slot_count, self._starts, self._order)
         if self._threads == 1:
             for slot in range(self._slot_count):
                 self._append_rows(&self._slots[slot], self._starts[slot], self._starts[slot + 1], first)
@@ -318,6 +320,18 @@ cdef class TableEncoder:
         self._rows.header_starts = starts
         self._rows.header_counts = counts
         self._rows.headers = self._header_spans
+        return 0
+
+    cdef int _take_all_rows(self, int64_t count) except -1 nogil:
+        """For the only partition: nothing to hash, nothing to sort."""
+        cdef int64_t i
+        if self._slot_count == 0:
+            self._open_slot(0)
+            self._reserve_starts()
+            for i in range(self._block_rows):
+                self._order[i] = <int32_t>i
+        self._starts[0] = 0
+        self._starts[1] = <int32_t>count
         return 0
 
     cdef int _choose_partitions(self, int64_t first) except -1 nogil:
@@ -467,11 +481,9 @@ cdef class TableEncoder:
 
     cdef int _end_chunk(self, Slot *slot, kb_memory *memory) except -1 nogil:
         """Cuts the chunk to size and puts it aside."""
-        cdef void *cut
         slot.chunks = <Chunk *>_room_for_one(slot.chunks, slot.chunk_count, &slot.chunk_capacity, sizeof(Chunk))
-        cut = realloc(memory.data, memory.used)
-        slot.chunks[slot.chunk_count].data = <uint8_t *>cut if cut != NULL else memory.data
-        slot.chunks[slot.chunk_count].size = memory.used
+        trim(memory)
+        slot.chunks[slot.chunk_count].memory = memory[0]
         slot.chunks[slot.chunk_count].batches = slot.sealed_count
         slot.chunk_count += 1
         memset(memory, 0, sizeof(kb_memory))
@@ -572,14 +584,16 @@ cdef int _take_chunks(Slot *slot, list chunks) except -1:
     """Hands the chunks of a slot over as (batches, offsets, data)."""
     cdef int64_t k, i, first = 0, count
     cdef OwnedMemory offsets, data
+    cdef kb_memory *memory
     for k in range(slot.chunk_count):
         count = slot.chunks[k].batches - first
         offsets = OwnedMemory.new(count + 1, sizeof(int64_t))
         (<int64_t *>offsets.data)[0] = 0
         for i in range(count):
             (<int64_t *>offsets.data)[i + 1] = slot.sealed[first + i].end
-        data = OwnedMemory.take(slot.chunks[k].data, slot.chunks[k].size)
-        slot.chunks[k].data = NULL
+        memory = &slot.chunks[k].memory
+        data = OwnedMemory.take(memory.data, memory.used, memory.capacity)
+        memory.data = NULL
         chunks.append((count, offsets, data))
         first += count
     return 0

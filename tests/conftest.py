@@ -1,0 +1,21 @@
+"""Fixtures that several folders share."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.oracle.java import JavaMissingError, JavaOracle
+
+
+@pytest.fixture(scope="session")
+def java_oracle() -> Iterator[JavaOracle]:
+    """Kafka's own classes, one JVM a test process. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
+    try:
+        oracle = JavaOracle()
+    except JavaMissingError as missing:
+        if os.environ.get("KBATCH_REQUIRE_JAVA") == "1":
+            raise
+        pytest.skip(f"the Java oracle is not available: {missing}")
+    with oracle:
+        yield oracle
