@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.compression import codec_names
@@ -82,7 +83,6 @@ def encode_arrow(
     TypeError
         A column of a type that is not listed here, or `data` is no table.
     """
-    import numpy as np
     import pyarrow as pa
 
     names = {
@@ -101,19 +101,31 @@ def encode_arrow(
         threads=_thread_count(threads),
     )
     encoder.encode(_reader_of_numpy(data) if isinstance(data, Mapping) else data)
-    total, partition_ids, record_counts, max_timestamps, uncompressed, chunks = encoder.finish()
+    total, *columns, chunks = encoder.finish()
+    schema = _encoded_schema()
     batches = [
-        pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(memory)])
+        pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(memory)], 0)
         for count, offsets, memory in chunks
     ]
-    return pa.table(
-        {
-            "partition": np.frombuffer(partition_ids, np.int32, total),
-            "record_count": np.frombuffer(record_counts, np.int32, total),
-            "max_timestamp_ms": np.frombuffer(max_timestamps, np.int64, total),
-            "uncompressed_bytes": np.frombuffer(uncompressed, np.int64, total),
-            "batch": pa.chunked_array(batches, pa.large_binary()),
-        }
+    arrays = [
+        pa.Array.from_buffers(field.type, total, [None, pa.py_buffer(memory)], 0)
+        for field, memory in zip(schema, columns, strict=False)
+    ]
+    return pa.Table.from_arrays([*arrays, pa.chunked_array(batches, pa.large_binary())], schema=schema)
+
+
+@cache
+def _encoded_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("partition", pa.int32()),
+            ("record_count", pa.int32()),
+            ("max_timestamp_ms", pa.int64()),
+            ("uncompressed_bytes", pa.int64()),
+            ("batch", pa.large_binary()),
+        ]
     )
 
 
@@ -283,6 +295,7 @@ def _is_bytes_like(data: Any) -> bool:
     return True
 
 
+@cache
 def _record_schema() -> pa.Schema:
     import pyarrow as pa
 
@@ -305,19 +318,19 @@ def _record_batch_of(chunk: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatc
     rows, header_rows, offsets, timestamps, lists, key, value, header_key, header_value = chunk
 
     def binary(kind: pa.DataType, length: int, column: tuple[Any, ...]) -> pa.Array:
-        null_count, *buffers = column
-        buffers = [buffer if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
-        return pa.Array.from_buffers(kind, length, buffers, null_count)
+        null_count, validity, offsets, data = column
+        bits = None if validity is None else pa.py_buffer(validity)
+        return pa.Array.from_buffers(kind, length, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count)
 
-    header_type = schema.field("headers").type.value_type
-    header_columns = [binary(pa.string(), header_rows, header_key), binary(pa.binary(), header_rows, header_value)]
-    headers = pa.StructArray.from_arrays(header_columns, fields=list(header_type))
+    offset_type, timestamp_type, key_type, value_type, headers_type = schema.types
+    fields = [binary(pa.string(), header_rows, header_key), binary(pa.binary(), header_rows, header_value)]
+    headers = pa.Array.from_buffers(headers_type.value_type, header_rows, [None], 0, children=fields)
     columns = [
-        pa.Array.from_buffers(schema.field("offset").type, rows, [None, pa.py_buffer(offsets)]),
-        pa.Array.from_buffers(schema.field("timestamp").type, rows, [None, pa.py_buffer(timestamps)]),
-        binary(pa.binary(), rows, key),
-        binary(pa.binary(), rows, value),
-        pa.Array.from_buffers(schema.field("headers").type, rows, [None, pa.py_buffer(lists)], children=[headers]),
+        pa.Array.from_buffers(offset_type, rows, [None, pa.py_buffer(offsets)], 0),
+        pa.Array.from_buffers(timestamp_type, rows, [None, pa.py_buffer(timestamps)], 0),
+        binary(key_type, rows, key),
+        binary(value_type, rows, value),
+        pa.Array.from_buffers(headers_type, rows, [None, pa.py_buffer(lists)], 0, children=[headers]),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -41,7 +41,7 @@ static inline int64_t kb_record_body_size(const kb_record *record, int64_t times
     return size;
 }
 
-static inline uint8_t *kb_put_span(uint8_t *to, kb_span span) {
+KB_INLINE uint8_t *kb_put_span(uint8_t *to, kb_span span) {
     to = kb_put_varint(to, span.size);
     if (span.size > 0) {
         kb_copy(to, span.data, (size_t)span.size);
@@ -65,6 +65,58 @@ static inline uint8_t *kb_record_put(uint8_t *to, const kb_record *record, int64
         to = kb_put_span(to, record->headers[i].value);
     }
     return to;
+}
+
+/* No record takes more, with its size in front: every varint of a size or count has five bytes at most. */
+KB_INLINE int64_t kb_record_bound(const kb_record *record) {
+    int64_t bound = 5 * KB_VARINT_MAX + 1 + KB_VARLONG_MAX + (record->key.size > 0 ? record->key.size : 0) +
+                    (record->value.size > 0 ? record->value.size : 0);
+    for (int64_t i = 0; i < record->header_count; i++)
+        bound += 2 * KB_VARINT_MAX + record->headers[i].key.size +
+                 (record->headers[i].value.size > 0 ? record->headers[i].value.size : 0);
+    return bound;
+}
+
+KB_INLINE uint8_t *kb_put_sized(uint8_t *to, const uint8_t *data, uint64_t size) {
+    to = kb_put_raw_varint(to, size << 1);
+    kb_copy(to, data, size);
+    return to + size;
+}
+
+/* kb_put_span with fewer instructions where nothing is null. */
+KB_INLINE uint8_t *kb_put_likely_span(uint8_t *to, kb_span span) {
+    return KB_LIKELY(span.size >= 0) ? kb_put_sized(to, span.data, (uint64_t)span.size) : kb_put_varint(to, -1);
+}
+
+/* kb_record_body_size and kb_record_put in one, into kb_record_bound bytes: sizing first costs as much as writing. The
+ * body is written behind a gap for its size, one byte or two, and moved in the rare case that another was needed. */
+KB_INLINE uint8_t *kb_record_put_unsized(uint8_t *to, const kb_record *record, int64_t timestamp_delta,
+                                         int32_t offset_delta) {
+    if (KB_UNLIKELY(record->key.size + record->value.size > 8000)) { /* moving it would cost more than sizing it */
+        int64_t body_size = kb_record_body_size(record, timestamp_delta, offset_delta);
+        return kb_record_put(to, record, body_size, timestamp_delta, offset_delta);
+    }
+    uint8_t *start = to + 2, *at = start;
+    *at++ = 0;
+    at = kb_put_varint(at, timestamp_delta);
+    at = kb_put_raw_varint(at, (uint64_t)offset_delta << 1);
+    at = kb_put_likely_span(at, record->key);
+    at = kb_put_likely_span(at, record->value);
+    at = kb_put_raw_varint(at, (uint64_t)record->header_count << 1);
+    for (int64_t i = 0; i < record->header_count; i++) {
+        at = kb_put_span(at, record->headers[i].key);
+        at = kb_put_span(at, record->headers[i].value);
+    }
+    size_t body_size = (size_t)(at - start);
+    if (KB_LIKELY(body_size >= 64 && body_size < 8192)) {
+        to[0] = (uint8_t)(body_size << 1 | 0x80);
+        to[1] = (uint8_t)(body_size >> 6);
+        return at;
+    }
+    unsigned needed = kb_varint_size((int64_t)body_size);
+    memmove(to + needed, start, body_size);
+    kb_put_varint(to, (int64_t)body_size);
+    return to + needed + body_size;
 }
 
 /* What was read: spans point into the memory read from; `headers` to the first of `header_count` headers. */

@@ -14,7 +14,7 @@ typedef struct {
     int64_t now_ms;
 } kb_rows;
 
-static inline void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record) {
+KB_INLINE void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record) {
     record->key = rows->keys[row];
     record->value = rows->values[row];
     record->timestamp_ms = rows->timestamps_ms ? rows->timestamps_ms[row] : rows->now_ms;
@@ -69,18 +69,18 @@ static inline kb_append_status kb_append_rows(kb_target *target, const kb_rows *
         kb_row_record(rows, order[i], &record);
         int32_t offset_delta = t.batch.count;
         int64_t timestamp_delta = t.batch.count ? record.timestamp_ms - t.batch.base_timestamp_ms : 0;
-        int64_t body = kb_record_body_size(&record, timestamp_delta, offset_delta);
-        int64_t size = body + kb_varint_size(body);
+        int64_t bound = kb_record_bound(&record);
+        if (KB_UNLIKELY(bound > (int64_t)(t.memory.capacity - t.memory.used) || bound > KB_MAX_RECORD_BODY)) {
+            status = bound > KB_MAX_RECORD_BODY ? KB_APPEND_TOO_LARGE : KB_APPEND_MEMORY;
+            *needed = bound;
+            break;
+        }
+        uint8_t *at = t.memory.data + t.memory.used;
+        int64_t size = kb_record_put_unsized(at, &record, timestamp_delta, offset_delta) - at;
         if (KB_UNLIKELY(!kb_has_room(&t.batch, size, t.write_limit, t.factor))) {
-            status = KB_APPEND_FULL;
+            status = KB_APPEND_FULL; /* what was written behind the batch does not count */
             break;
         }
-        if (KB_UNLIKELY((size_t)size > t.memory.capacity - t.memory.used || body > KB_MAX_RECORD_BODY)) {
-            status = body > KB_MAX_RECORD_BODY ? KB_APPEND_TOO_LARGE : KB_APPEND_MEMORY;
-            *needed = size;
-            break;
-        }
-        kb_record_put(t.memory.data + t.memory.used, &record, body, timestamp_delta, offset_delta);
         t.memory.used += (size_t)size;
         kb_count_record(&t.batch, record.timestamp_ms, size, offset_delta);
     }

@@ -37,7 +37,7 @@ static inline unsigned kb_varint_size(int64_t value) {
     return kb_raw_varint_size(kb_zigzag64(value));
 }
 
-static inline uint8_t *kb_put_raw_varint(uint8_t *to, uint64_t raw) {
+KB_INLINE uint8_t *kb_put_raw_varint(uint8_t *to, uint64_t raw) {
     while (raw >= 0x80) {
         *to++ = (uint8_t)(raw | 0x80);
         raw >>= 7;

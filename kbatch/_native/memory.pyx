@@ -141,3 +141,8 @@ cdef class OwnedMemory:
         view.strides = &view.itemsize
         view.suboffsets = NULL
         view.internal = NULL
+
+
+def new_memory(int64_t size):
+    """`size` bytes, allocated as results are: what a benchmark's limit is to be written into."""
+    return OwnedMemory.new(size, 1)

@@ -1,0 +1,1 @@
+"""kbatch beside its peers, in the same run: `python -m benchmarks` measures all and writes docs/benchmarks.md."""

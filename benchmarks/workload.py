@@ -1,0 +1,52 @@
+"""What is measured: 16-byte keys and 100-byte JSON values, in batches of 1,000, for one partition."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pyarrow as pa
+
+RECORDS_PER_BATCH = 1000
+# What Spark hands over at a time (spark.sql.execution.arrow.maxRecordsPerBatch).
+TABLE_ROWS = 10_000
+TIMESTAMP_MS = 1_700_000_000_000
+
+Row = tuple[bytes, bytes, tuple[()], int]
+
+
+def row(number: int) -> Row:
+    """A key of 16 bytes and a JSON object of 100 that looks like a service's event."""
+    noise = f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * 5
+    event = {"id": number, "user": f"u{number * 7919 % 100_000:05d}", "amount": number * 31 % 9973, "note": ""}
+    event["note"] = noise[: 100 - len(json.dumps(event, separators=(",", ":")))]
+    key = b"key-%012d" % (number * 7919 % 1_000_000)
+    return key, json.dumps(event, separators=(",", ":")).encode(), (), TIMESTAMP_MS + number // 100
+
+
+@cache
+def batch_rows() -> list[Row]:
+    rows = [row(number) for number in range(RECORDS_PER_BATCH)]
+    assert all(len(key) == 16 and len(value) == 100 for key, value, _, _ in rows)
+    return rows
+
+
+@cache
+def table() -> pa.Table:
+    rows = [row(number) for number in range(TABLE_ROWS)]
+    return pa.table(
+        {
+            "key": pa.array([key for key, _, _, _ in rows], pa.binary()),
+            "value": pa.array([value for _, value, _, _ in rows], pa.binary()),
+            "timestamp": pa.array([timestamp for _, _, _, timestamp in rows], pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+@cache
+def batch_size() -> int:
+    """The batch.size that closes uncompressed batches after RECORDS_PER_BATCH records, and no earlier."""
+    import kbatch
+
+    rows = [row(number) for number in range(TABLE_ROWS - RECORDS_PER_BATCH, TABLE_ROWS)]
+    return max(len(kbatch.encode(rows)), len(kbatch.encode(batch_rows())))
