@@ -41,7 +41,10 @@ extensions = [
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
-    packages=[*find_packages(include=["kbatch", "kbatch.*"], exclude=["kbatch.spark.pyspark_*"]), *SPARK_SOURCES],
+    packages=[
+        *find_packages(include=["kbatch", "kbatch.*"], exclude=["kbatch.spark.pyspark_*"]),
+        *SPARK_SOURCES,
+    ],
     package_dir=SPARK_SOURCES,
     ext_modules=cythonize(
         extensions,

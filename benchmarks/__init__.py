@@ -1,1 +1,3 @@
-"""kbatch beside its peers, in the same run: `python -m benchmarks` measures all and writes docs/benchmarks.md."""
+"""kbatch beside its peers, in the same run: `python -m benchmarks` measures all and writes
+docs/benchmarks.md.
+"""

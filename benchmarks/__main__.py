@@ -1,4 +1,6 @@
-"""`python -m benchmarks [QUESTION ...]`: measures, prints, and writes docs/benchmarks.md when all questions were asked."""
+"""`python -m benchmarks [QUESTION ...]`: measures, prints, and writes docs/benchmarks.md when all questions
+were asked.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,15 @@ def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":")[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=PAGE.parent)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=PAGE.parent
+    )
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     return (
         f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}. {cpu}, {os.cpu_count()} cores, "
@@ -43,7 +51,9 @@ def machine() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"{', '.join(QUESTIONS)}; all when none is named")
+    parser.add_argument(
+        "questions", nargs="*", metavar="QUESTION", help=f"{', '.join(QUESTIONS)}; all when none is named"
+    )
     parser.add_argument("--rounds", type=int, default=40)
     arguments = parser.parse_args()
     peers = Peers()

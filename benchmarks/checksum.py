@@ -12,6 +12,7 @@ CALLS = 100
 def question(peers: Peers) -> Question:
     import crc32c as crc32c_package
     import google_crc32c
+
     import kbatch
 
     data = bytes(range(256)) * (SIZE // 256)

@@ -1,5 +1,7 @@
-"""How fast are batches read? For `decode_arrow` the limit is the copy and CRC of the same bytes; for `decode`, which makes
-three Python objects a record, what those cost. Everybody checks the CRC, as their consumers do by default."""
+"""How fast are batches read? For `decode_arrow` the limit is the copy and CRC of the same bytes; for
+`decode`, which makes three Python objects a record, what those cost. Everybody checks the CRC, as their
+consumers do by default.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,15 @@ from benchmarks.workload import RECORDS_PER_BATCH, TABLE_ROWS, batch_rows, batch
 
 
 def question(peers: Peers) -> Question:
-    import kbatch
     from aiokafka.record.default_records import DefaultRecordBatch
     from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
+    import kbatch
+
     batch = kbatch.encode(batch_rows())
     log = b"".join(
-        piece.as_py() for piece in kbatch.encode_arrow(table(), partitions=1, batch_size=batch_size())["batch"]
+        piece.as_py()
+        for piece in kbatch.encode_arrow(table(), partitions=1, batch_size=batch_size())["batch"]
     )
 
     def peer(reader: type) -> Callable[[], None]:
@@ -39,7 +43,12 @@ def question(peers: Peers) -> Question:
 
     contenders = [
         Contender("limit", TABLE_ROWS, CopyAndChecksum(log, len(batch)), note="memcpy + CRC-32C"),
-        Contender("decode_arrow", TABLE_ROWS, lambda: kbatch.decode_arrow(log), note=f"{TABLE_ROWS:,} records a call"),
+        Contender(
+            "decode_arrow",
+            TABLE_ROWS,
+            lambda: kbatch.decode_arrow(log),
+            note=f"{TABLE_ROWS:,} records a call",
+        ),
         Contender("decode", RECORDS_PER_BATCH, ours, note="key and value read"),
         Contender("aiokafka", RECORDS_PER_BATCH, peer(DefaultRecordBatch), note="key and value read"),
         Contender("kafka-python", RECORDS_PER_BATCH, peer(KafkaPythonBatch), note="key and value read"),

@@ -1,5 +1,6 @@
-"""How fast is `kbatch.encode` from Python objects? The limit is the copy and CRC of the same bytes (benchmarks/limit.py);
-what lies between is reading Python objects, about 15 ns a record for the loop alone."""
+"""How fast is `kbatch.encode` from Python objects? The limit is the copy and CRC of the same bytes
+(benchmarks/limit.py); what lies between is reading Python objects, about 15 ns a record for the loop alone.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from benchmarks.workload import RECORDS_PER_BATCH, batch_rows
 
 
 def question(peers: Peers) -> Question:
-    import kbatch
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+
+    import kbatch
 
     rows = batch_rows()
     no_headers: list[tuple[str, bytes]] = []
@@ -27,9 +29,13 @@ def question(peers: Peers) -> Question:
     assert build(DefaultRecordBatchBuilder)[61:] == encoded[61:], "aiokafka writes the same records"
     assert build(KafkaPythonBuilder)[61:] == encoded[61:], "kafka-python writes the same records"
     contenders = [
-        Contender("limit", RECORDS_PER_BATCH, CopyAndChecksum(encoded, len(encoded)), note="memcpy + CRC-32C"),
+        Contender(
+            "limit", RECORDS_PER_BATCH, CopyAndChecksum(encoded, len(encoded)), note="memcpy + CRC-32C"
+        ),
         Contender("kbatch.encode", RECORDS_PER_BATCH, lambda: kbatch.encode(rows)),
-        Contender("aiokafka", RECORDS_PER_BATCH, lambda: build(DefaultRecordBatchBuilder), note="Cython builder"),
+        Contender(
+            "aiokafka", RECORDS_PER_BATCH, lambda: build(DefaultRecordBatchBuilder), note="Cython builder"
+        ),
         Contender("kafka-python", RECORDS_PER_BATCH, lambda: build(KafkaPythonBuilder)),
     ]
     claims = [Claim("kbatch.encode", "aiokafka", 1 / 3, "encode, none: 3 x aiokafka")]

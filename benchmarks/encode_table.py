@@ -1,5 +1,7 @@
-"""How fast does `encode_arrow` turn columns into batches? Without compression the limit is the copy and CRC of the same
-bytes; with it, the codec's own time for the same record bytes with the same settings, batch by batch."""
+"""How fast does `encode_arrow` turn columns into batches? Without compression the limit is the copy and CRC
+of the same bytes; with it, the codec's own time for the same record bytes with the same settings, batch by
+batch.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,17 @@ from benchmarks.workload import RECORDS_PER_BATCH, TABLE_ROWS, batch_rows, batch
 
 
 def plain_question(peers: Peers) -> Question:
-    import kbatch
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+    import kbatch
 
     data = table()
     rows = batch_rows()
     size = batch_size()
-    batches = [bytes(batch.as_buffer()) for batch in kbatch.encode_arrow(data, partitions=1, batch_size=size)["batch"]]
+    batches = [
+        bytes(batch.as_buffer())
+        for batch in kbatch.encode_arrow(data, partitions=1, batch_size=size)["batch"]
+    ]
     no_headers: list[tuple[str, bytes]] = []
 
     def aiokafka() -> None:
@@ -28,9 +34,14 @@ def plain_question(peers: Peers) -> Question:
         builder.build()
 
     contenders = [
-        Contender("limit", TABLE_ROWS, CopyAndChecksum(b"".join(batches), len(batches[0])), note="memcpy + CRC-32C"),
         Contender(
-            "encode_arrow", TABLE_ROWS, lambda: kbatch.encode_arrow(data, partitions=1, batch_size=size), note="1 partition"
+            "limit", TABLE_ROWS, CopyAndChecksum(b"".join(batches), len(batches[0])), note="memcpy + CRC-32C"
+        ),
+        Contender(
+            "encode_arrow",
+            TABLE_ROWS,
+            lambda: kbatch.encode_arrow(data, partitions=1, batch_size=size),
+            note="1 partition",
         ),
         Contender(
             "encode_arrow, 12 partitions",
@@ -49,7 +60,10 @@ def plain_question(peers: Peers) -> Question:
         contenders.append(java)
         claims.append(Claim("encode_arrow", java.name, 1 / 4, "encode_arrow, none: 4 x Java"))
     return Question(
-        "A table into batches, no compression", f"{TABLE_ROWS:,} rows of key, value and timestamp.", contenders, claims
+        "A table into batches, no compression",
+        f"{TABLE_ROWS:,} rows of key, value and timestamp.",
+        contenders,
+        claims,
     )
 
 
@@ -74,13 +88,21 @@ def codec_question(peers: Peers, name: str) -> Question:
         Contender(f"{name} alone", TABLE_ROWS, codec_alone, note="the codec's calls and nothing else"),
         Contender(f"encode_arrow, {name}", TABLE_ROWS, encode),
     ]
-    claims = [Claim(f"encode_arrow, {name}", f"{name} alone", 1.15, f"encode_arrow, {name}: the codec's time + 15 %")]
+    claims = [
+        Claim(
+            f"encode_arrow, {name}", f"{name} alone", 1.15, f"encode_arrow, {name}: the codec's time + 15 %"
+        )
+    ]
     java = peers.java_encode(name)
     if java:
         contenders.append(java)
         if name == "gzip":
-            claims = [Claim(f"encode_arrow, {name}", java.name, 1 / 10, "encode_arrow, gzip at defaults: 10 x Java")]
-    return Question(f"A table into batches, {name}", f"{TABLE_ROWS:,} rows, one partition.", contenders, claims)
+            claims = [
+                Claim(f"encode_arrow, {name}", java.name, 1 / 10, "encode_arrow, gzip at defaults: 10 x Java")
+            ]
+    return Question(
+        f"A table into batches, {name}", f"{TABLE_ROWS:,} rows, one partition.", contenders, claims
+    )
 
 
 def sizes_question(peers: Peers) -> Question:
@@ -95,9 +117,15 @@ def sizes_question(peers: Peers) -> Question:
         if java_size is not None:
             contenders.append(Contender(f"Java, {name}", RECORDS_PER_BATCH, timings=[java_size]))
             if name == "gzip":
-                claims.append(Claim("kbatch, gzip", "Java, gzip", 1.15, "gzip at defaults: at most 15 % more bytes"))
+                claims.append(
+                    Claim("kbatch, gzip", "Java, gzip", 1.15, "gzip at defaults: at most 15 % more bytes")
+                )
     return Question(
-        "Bytes of a batch", "The same 1,000 records, default levels.", contenders, claims, unit="bytes a record"
+        "Bytes of a batch",
+        "The same 1,000 records, default levels.",
+        contenders,
+        claims,
+        unit="bytes a record",
     )
 
 

@@ -1,7 +1,7 @@
 """Rounds in turn, medians, and ratios between neighbours of the same round.
 
-Why not pytest-benchmark: it runs one contender to the end before the next, so a machine whose speed drifts favours one of
-them, and it cannot take timings that another process (a warm JVM) measured itself.
+Why not pytest-benchmark: it runs one contender to the end before the next, so a machine whose speed drifts
+favours one of them, and it cannot take timings that another process (a warm JVM) measured itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ WARM_UP_ROUNDS = 3
 
 @dataclass
 class Contender:
-    """`run` handles `records` records; or `timings`, nanoseconds a record of each round, were measured elsewhere."""
+    """`run` handles `records` records; or `timings`, nanoseconds a record of each round, were measured
+    elsewhere.
+    """
 
     name: str
     records: int

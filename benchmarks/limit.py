@@ -1,4 +1,5 @@
-"""The limit: what the hardware takes to copy a batch's bytes once and to compute their CRC, and nothing else."""
+"""The limit: what the hardware takes to copy a batch's bytes once and to compute their CRC, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ _memmove = ctypes.memmove
 
 
 class CopyAndChecksum:
-    """memcpy of `data` piece by piece into memory allocated as kbatch allocates its output, and the CRC of each piece
-    while it is still in the cache."""
+    """memcpy of `data` piece by piece into memory allocated as kbatch allocates its output, and the CRC of
+    each piece while it is still in the cache.
+    """
 
     def __init__(self, data: bytes, piece: int) -> None:
         self._data = data

@@ -35,10 +35,14 @@ class Peers:
         return None if timing is None else timing.size_bytes / RECORDS_PER_BATCH
 
     def java_decode(self, batch: bytes) -> Contender | None:
-        timing = self._ask(lambda java: java.bench_decode(batch, warm_up_seconds=WARM_UP_SECONDS, rounds=ROUNDS))
+        timing = self._ask(
+            lambda java: java.bench_decode(batch, warm_up_seconds=WARM_UP_SECONDS, rounds=ROUNDS)
+        )
         if timing is None:
             return None
-        return Contender("Java", RECORDS_PER_BATCH, timings=timing.ns_per_record, note="keys and values not copied")
+        return Contender(
+            "Java", RECORDS_PER_BATCH, timings=timing.ns_per_record, note="keys and values not copied"
+        )
 
     def _java_encoding(self, compression: str) -> Timing | None:
         if compression not in self._encoding:

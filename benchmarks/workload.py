@@ -18,7 +18,12 @@ Row = tuple[bytes, bytes, tuple[()], int]
 def row(number: int) -> Row:
     """A key of 16 bytes and a JSON object of 100 that looks like a service's event."""
     noise = f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * 5
-    event = {"id": number, "user": f"u{number * 7919 % 100_000:05d}", "amount": number * 31 % 9973, "note": ""}
+    event = {
+        "id": number,
+        "user": f"u{number * 7919 % 100_000:05d}",
+        "amount": number * 31 % 9973,
+        "note": "",
+    }
     event["note"] = noise[: 100 - len(json.dumps(event, separators=(",", ":")))]
     key = b"key-%012d" % (number * 7919 % 1_000_000)
     return key, json.dumps(event, separators=(",", ":")).encode(), (), TIMESTAMP_MS + number // 100

@@ -1,16 +1,24 @@
 """kbatch: Kafka record batches at the speed of the hardware."""
 
 try:
-    from kbatch._native.hashes import crc32c, crc32c_combine, crc32c_implementation, murmur2, partition_for_key
+    from kbatch._native.hashes import (
+        crc32c,
+        crc32c_combine,
+        crc32c_implementation,
+        murmur2,
+        partition_for_key,
+    )
 except ImportError as error:
     raise ImportError(
         "kbatch's native modules are not built: `pip install .` in the source tree builds them (a C compiler is "
         f"needed), or install a wheel; the import failed with: {error}"
     ) from error
 
+from kbatch._native.batch_writer import RecordBatchWriter, encode
 from kbatch._native.buffer_pool import Buffer, BufferPool
 from kbatch._native.estimator import CompressionRatioEstimator
-from kbatch._native.record_batch import Record, RecordBatch, RecordBatchWriter, decode, encode, rebase
+from kbatch._native.record import Record
+from kbatch._native.record_batch import RecordBatch, decode, rebase
 from kbatch.columns import decode_arrow, encode_arrow
 from kbatch.errors import (
     BufferExhaustedError,

@@ -1,7 +1,7 @@
 """encode_arrow and decode_arrow: whole columns into record batches and back.
 
-This page turns arguments into what the native TableEncoder and TableDecoder take, and their memory into pyarrow tables.
-pyarrow and numpy (the extra `kbatch[arrow]`) are imported when a function is called.
+This page turns arguments into what the native TableEncoder and TableDecoder take, and their memory into
+pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported when a function is called.
 """
 
 from __future__ import annotations
@@ -42,44 +42,47 @@ def encode_arrow(
     Parameters
     ----------
     data : table
-        Anything with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, duckdb; a RecordBatchReader may be
-        larger than memory), or a dict of column name to numpy array: 1-D 'S' (trailing NULs are not part of the value) or
-        'V', 2-D uint8 (a row a value), a pair (data, offsets) of uint8 and int32 or int64, and for the other columns
-        int32, int64 or datetime64.
+        Anything with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, duckdb; a
+        RecordBatchReader may be larger than memory), or a dict of column name to numpy array: 1-D 'S'
+        (trailing NULs are not part of the value) or 'V', 2-D uint8 (a row a value), a pair (data, offsets) of
+        uint8 and int32 or int64, and for the other columns int32, int64 or datetime64.
     key, value : str
-        Columns of binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a dictionary
-        of those, or null. A null key is no key, a null value a tombstone.
+        Columns of binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a
+        dictionary of those, or null. A null key is no key, a null value a tombstone.
     headers : str
         Column of list<struct<key: string, value: binary>> or map<string, binary>, also large ones.
     timestamp : str
-        Column of timestamps of any unit (rounded down to milliseconds), or of int64 milliseconds; null is the time of
-        the call.
+        Column of timestamps of any unit (rounded down to milliseconds), or of int64 milliseconds; null is the
+        time of the call.
     partition : str
-        Column of int32; where it is null or missing, Java's murmur2 of the key over `partitions` decides. Rows without a
-        key go to one partition until `batch_size` bytes of records went there, then to the next, from 0 in each call.
+        Column of int32; where it is null or missing, Java's murmur2 of the key over `partitions` decides.
+        Rows without a key go to one partition until `batch_size` bytes of records went there, then to the
+        next, from 0 in each call.
     partitions : int or None
         The topic's number of partitions, at most 1,000,000; None needs a partition column without nulls.
     compression : "none", "gzip", "snappy", "lz4" or "zstd"
     compression_level : int or None
         In Java's ranges: gzip 1..9, lz4 1..17, zstd -131072..22 (KIP-390).
     batch_size : int
-        Bytes that a batch aims at, by Kafka's rule: it closes when its estimated size (uncompressed bytes x ratio x 1.05)
-        and the next record would pass it. The ratio is learnt per partition, from 1.0 in each call. A larger record
-        gets a batch of its own.
+        Bytes that a batch aims at, by Kafka's rule: it closes when its estimated size (uncompressed bytes x
+        ratio x 1.05) and the next record would pass it. The ratio is learnt per partition, from 1.0 in each
+        call. A larger record gets a batch of its own.
     threads : int
-        Partitions are written and compressed side by side by so many threads; 0 is one a CPU. The result is the same.
+        Partitions are written and compressed side by side by so many threads; 0 is one a CPU. The result is
+        the same.
 
     Returns
     -------
     pyarrow.Table
         A row a record batch, by partition and, within one, in order: partition int32, record_count int32,
-        max_timestamp_ms int64, uncompressed_bytes int64 (of the whole batch, were it not compressed), batch large_binary.
-        Base offsets are 0; `kbatch.rebase` changes them.
+        max_timestamp_ms int64, uncompressed_bytes int64 (of the whole batch, were it not compressed), batch
+        large_binary. Base offsets are 0; `kbatch.rebase` changes them.
 
     Raises
     ------
     ValueError
-        A column that is missing, a value out of range (the message names column and row), a record beyond 2 GiB.
+        A column that is missing, a value out of range (the message names column and row), a record beyond 2
+        GiB.
     TypeError
         A column of a type that is not listed here, or `data` is no table.
     """
@@ -104,7 +107,9 @@ def encode_arrow(
     total, *columns, chunks = encoder.finish()
     schema = _encoded_schema()
     batches = [
-        pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(memory)], 0)
+        pa.Array.from_buffers(
+            pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(memory)], 0
+        )
         for count, offsets, memory in chunks
     ]
     arrays = [
@@ -179,7 +184,7 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
         )
     if column.ndim == 1 and column.dtype.kind == "S":
         return len(column), lambda first, last: pa.array(column[first:last], pa.binary())
-    if column.ndim == 2 and column.dtype == np.uint8 or column.ndim == 1 and column.dtype.kind == "V":
+    if (column.ndim == 2 and column.dtype == np.uint8) or (column.ndim == 1 and column.dtype.kind == "V"):
         return len(column), _fixed_slicer(np.ascontiguousarray(column))
     if column.ndim == 1 and column.dtype.kind in "iM":
         return len(column), lambda first, last: pa.array(column[first:last])
@@ -199,7 +204,8 @@ def _fixed_slicer(column: np.ndarray) -> Any:
 
 
 def _array_of_offsets(name: str, data: Any, offsets: Any) -> pa.Array:
-    """A pair (data, offsets) as an Arrow array, its offsets checked: they come from the caller's own hands."""
+    """A pair (data, offsets) as an Arrow array, its offsets checked: they come from the caller's own hands.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -233,8 +239,8 @@ def decode_arrow(
     check_crc : bool
         Whether each batch's CRC-32C is checked.
     batch_columns : bool
-        Whether columns with the fields of each record's batch are added. Records of control batches (transaction
-        markers) are rows too: `is_control` tells them apart.
+        Whether columns with the fields of each record's batch are added. Records of control batches
+        (transaction markers) are rows too: `is_control` tells them apart.
     max_decompressed_bytes : int
         The most that one batch may decompress to; 2 GiB at most.
     partial : "stop" or "raise"
@@ -243,10 +249,11 @@ def decode_arrow(
     Returns
     -------
     pyarrow.Table
-        A row a record: offset int64, timestamp timestamp[ms, UTC], key binary, value binary, headers list<struct<key:
-        string, value: binary>>; with `batch_columns` also base_offset int64, compression string, timestamp_type string,
-        producer_id int64, producer_epoch int16, sequence int32 (the record's own, -1 for none), is_transactional bool,
-        is_control bool. It comes in chunks of about 16 MiB, so that no column needs more than 32-bit offsets.
+        A row a record: offset int64, timestamp timestamp[ms, UTC], key binary, value binary, headers
+        list<struct<key: string, value: binary>>; with `batch_columns` also base_offset int64, compression
+        string, timestamp_type string, producer_id int64, producer_epoch int16, sequence int32 (the record's
+        own, -1 for none), is_transactional bool, is_control bool. It comes in chunks of about 16 MiB, so that
+        no column needs more than 32-bit offsets.
 
     Raises
     ------
@@ -259,10 +266,17 @@ def decode_arrow(
 
 
 def decode_items(
-    batches: Any, *, check_crc: bool = True, batch_columns: bool = False, partial: str = "raise"
+    batches: Any,
+    *,
+    check_crc: bool = True,
+    batch_columns: bool = False,
+    max_decompressed_bytes: int = 268435456,
+    partial: str = "raise",
 ) -> tuple[pa.Table, np.ndarray]:
-    """`decode_arrow` of a binary array, and how many records each of its elements gave (int64, one an element)."""
-    return _decode(batches, check_crc, batch_columns, 268435456, partial)
+    """`decode_arrow` of a binary array, and how many records each of its elements gave (int64, one an
+    element).
+    """
+    return _decode(batches, check_crc, batch_columns, max_decompressed_bytes, partial)
 
 
 def _decode(
@@ -271,7 +285,9 @@ def _decode(
     import numpy as np
     import pyarrow as pa
 
-    decoder = TableDecoder(check_crc=check_crc, partial=partial, max_decompressed_bytes=max_decompressed_bytes)
+    decoder = TableDecoder(
+        check_crc=check_crc, partial=partial, max_decompressed_bytes=max_decompressed_bytes
+    )
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         decoder.decode_array(data)
     elif isinstance(data, Iterable) and not _is_bytes_like(data):
@@ -320,7 +336,9 @@ def _record_batch_of(chunk: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatc
     def binary(kind: pa.DataType, length: int, column: tuple[Any, ...]) -> pa.Array:
         null_count, validity, offsets, data = column
         bits = None if validity is None else pa.py_buffer(validity)
-        return pa.Array.from_buffers(kind, length, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count)
+        return pa.Array.from_buffers(
+            kind, length, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count
+        )
 
     offset_type, timestamp_type, key_type, value_type, headers_type = schema.types
     fields = [binary(pa.string(), header_rows, header_key), binary(pa.binary(), header_rows, header_value)]

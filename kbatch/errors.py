@@ -24,8 +24,8 @@ class KafkaError(Exception):
 
 class CorruptRecordError(KafkaError, ValueError):
     """Bytes that are not the record batch they claim to be (CORRUPT_MESSAGE): bad CRC, impossible length or
-    count, truncated or over-long varint, a header key that is not UTF-8, an unknown codec, a compressed stream
-    that is broken, ends early or grows beyond the limit.
+    count, truncated or over-long varint, a header key that is not UTF-8, an unknown codec, a compressed
+    stream that is broken, ends early or grows beyond the limit.
     """
 
     code = 2

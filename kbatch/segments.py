@@ -173,7 +173,7 @@ class SegmentWriter:
             return
         self._closed = True
         self._segment.close()
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
 
     def __enter__(self) -> Self:
         return self
@@ -212,7 +212,8 @@ def _single_batch(data: memoryview) -> RecordBatch:
     return batch
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

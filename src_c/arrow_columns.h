@@ -1,9 +1,9 @@
-/* Arrow columns as spans: whatever the layout of a binary-like column, a block of its rows becomes an array of
- * (data, size), and all that follows (hashing, sizing, writing) has one form.
+/* Arrow columns as spans: whatever the layout of a binary-like column, a block of its rows becomes an array
+ * of (data, size), and all that follows (hashing, sizing, writing) has one form.
  *
- * A column is read as the Arrow format has it: its `offset` counts rows before the first, a missing validity buffer
- * means no nulls. Offsets and views are trusted to lie within their buffers, as every consumer of the interface must;
- * a dictionary index, which costs nothing to check, is checked. */
+ * A column is read as the Arrow format has it: its `offset` counts rows before the first, a missing validity
+ * buffer means no nulls. Offsets and views are trusted to lie within their buffers, as every consumer of
+ * the interface must; a dictionary index, which costs nothing to check, is checked. */
 #ifndef KBATCH_ARROW_COLUMNS_H
 #define KBATCH_ARROW_COLUMNS_H
 
@@ -11,20 +11,20 @@
 #include "bytes.h"
 
 typedef enum {
-    KB_COLUMN_NULL,       /* no buffers: every row is null */
-    KB_COLUMN_OFFSETS32,  /* binary, string */
-    KB_COLUMN_OFFSETS64,  /* large_binary, large_string */
-    KB_COLUMN_VIEWS,      /* binary_view, string_view */
-    KB_COLUMN_FIXED,      /* fixed_size_binary */
-    KB_COLUMN_DICTIONARY  /* indices into a column of the kinds above */
+    KB_COLUMN_NULL,      /* no buffers: every row is null */
+    KB_COLUMN_OFFSETS32, /* binary, string */
+    KB_COLUMN_OFFSETS64, /* large_binary, large_string */
+    KB_COLUMN_VIEWS,     /* binary_view, string_view */
+    KB_COLUMN_FIXED,     /* fixed_size_binary */
+    KB_COLUMN_DICTIONARY /* indices into a column of the kinds above */
 } kb_column_kind;
 
 typedef struct kb_column {
     kb_column_kind kind;
-    int64_t width;           /* of a fixed_size_binary value; of a dictionary index, negative where it is signed */
+    int64_t width; /* of a fixed_size_binary value; of a dictionary index, negative where it is signed */
     const uint8_t *validity; /* a bit a row, lowest first; NULL: no nulls */
     int64_t offset, length;
-    const void *index;       /* offsets, views or dictionary indices */
+    const void *index; /* offsets, views or dictionary indices */
     const uint8_t *data;
     const uint8_t *const *view_data; /* what views refer to */
     const struct kb_column *dictionary;
@@ -40,26 +40,28 @@ static inline int kb_is_valid(const uint8_t *validity, int64_t row) {
     return !validity || validity[row >> 3] >> (row & 7) & 1;
 }
 
-#define KB_DEFINE_OFFSETS_SPANS(bits)                                                                      \
-    static inline void kb_offsets##bits##_spans(const kb_column *column, int64_t row, int64_t count,        \
-                                                kb_span *spans, int64_t stride) {                           \
-        const int##bits##_t *offsets = (const int##bits##_t *)column->index + row;                          \
-        for (int64_t i = 0; i < count; i++) {                                                               \
-            spans[i * stride].data = column->data + offsets[i];                                             \
-            spans[i * stride].size = (int64_t)offsets[i + 1] - offsets[i];                                  \
-        }                                                                                                   \
+#define KB_DEFINE_OFFSETS_SPANS(bits)                                                                        \
+    static inline void kb_offsets##bits##_spans(const kb_column *column, int64_t row, int64_t count,         \
+                                                kb_span *spans, int64_t stride) {                            \
+        const int##bits##_t *offsets = (const int##bits##_t *)column->index + row;                           \
+        for (int64_t i = 0; i < count; i++) {                                                                \
+            spans[i * stride].data = column->data + offsets[i];                                              \
+            spans[i * stride].size = (int64_t)offsets[i + 1] - offsets[i];                                   \
+        }                                                                                                    \
     }
 
 KB_DEFINE_OFFSETS_SPANS(32)
 KB_DEFINE_OFFSETS_SPANS(64)
 
-static inline void kb_views_spans(const kb_column *column, int64_t row, int64_t count, kb_span *spans, int64_t stride) {
+static inline void kb_views_spans(const kb_column *column, int64_t row, int64_t count, kb_span *spans,
+                                  int64_t stride) {
     const uint8_t *views = (const uint8_t *)column->index + row * (int64_t)sizeof(kb_view);
     for (int64_t i = 0; i < count; i++, views += sizeof(kb_view), spans += stride) {
         kb_view view;
         memcpy(&view, views, sizeof view);
         spans->size = view.size;
-        /* up to 12 bytes stand in the view itself; a null's view may be anything, so nothing is followed for it */
+        /* up to 12 bytes stand in the view itself; a null's view may be anything, so nothing is followed for
+         * it */
         if (view.size <= 12 || !kb_is_valid(column->validity, row + i))
             spans->data = views + 4;
         else
@@ -96,8 +98,8 @@ static inline int64_t kb_dictionary_spans(const kb_column *column, int64_t row, 
     return count;
 }
 
-/* Fills spans[0], spans[stride], ... for `count` rows from `first`; returns `count`, or the first row (from 0) that is
- * malformed. */
+/* Fills spans[0], spans[stride], ... for `count` rows from `first`; returns `count`, or the first row (from
+ * 0) that is malformed. */
 static inline int64_t kb_column_spans(const kb_column *column, int64_t first, int64_t count, kb_span *spans,
                                       int64_t stride) {
     int64_t row = column->offset + first, good = count;

@@ -37,15 +37,15 @@ typedef struct {
     int64_t size;
 } kb_span;
 
-#define KB_DEFINE_BIG_ENDIAN(bits)                                              \
-    static inline uint##bits##_t kb_load_be##bits(const uint8_t *from) {        \
-        uint##bits##_t value;                                                   \
-        memcpy(&value, from, sizeof value);                                     \
-        return KB_BIG(bits, value);                                             \
-    }                                                                           \
-    static inline void kb_store_be##bits(uint8_t *to, uint##bits##_t value) {   \
-        value = KB_BIG(bits, value);                                            \
-        memcpy(to, &value, sizeof value);                                       \
+#define KB_DEFINE_BIG_ENDIAN(bits)                                                                           \
+    static inline uint##bits##_t kb_load_be##bits(const uint8_t *from) {                                     \
+        uint##bits##_t value;                                                                                \
+        memcpy(&value, from, sizeof value);                                                                  \
+        return KB_BIG(bits, value);                                                                          \
+    }                                                                                                        \
+    static inline void kb_store_be##bits(uint8_t *to, uint##bits##_t value) {                                \
+        value = KB_BIG(bits, value);                                                                         \
+        memcpy(to, &value, sizeof value);                                                                    \
     }
 
 KB_DEFINE_BIG_ENDIAN(16)
@@ -58,8 +58,8 @@ typedef uint64_t kb_block __attribute__((vector_size(16), aligned(1), may_alias)
 #define KB_CONST_BLOCK(at) (*(const kb_block *)(at))
 #endif
 
-/* memcpy for the short spans of records, without the library call's own branches: moves that may overlap, all loads
- * before all stores. `size` may be 0. */
+/* memcpy for the short spans of records, without the library call's own branches: moves that may overlap, all
+ * loads before all stores. `size` may be 0. */
 static inline void kb_copy(uint8_t *to, const uint8_t *from, size_t size) {
 #if defined(__GNUC__)
     if (size >= 16) {
@@ -74,7 +74,8 @@ static inline void kb_copy(uint8_t *to, const uint8_t *from, size_t size) {
             kb_block second = KB_CONST_BLOCK(from + 16), second_last = KB_CONST_BLOCK(from_end - 32);
             if (size > 64) {
                 kb_block third = KB_CONST_BLOCK(from + 32), fourth = KB_CONST_BLOCK(from + 48);
-                kb_block fourth_last = KB_CONST_BLOCK(from_end - 64), third_last = KB_CONST_BLOCK(from_end - 48);
+                kb_block fourth_last = KB_CONST_BLOCK(from_end - 64),
+                         third_last = KB_CONST_BLOCK(from_end - 48);
                 KB_BLOCK(to + 32) = third;
                 KB_BLOCK(to + 48) = fourth;
                 KB_BLOCK(to_end - 64) = fourth_last;

@@ -1,12 +1,13 @@
 /* CRC-32C in three implementations behind one pointer.
  *
- * Arithmetic is that of polynomials over GF(2) modulo P, bit-reflected: the highest bit of a word is x^0. Appending n
- * bytes multiplies a CRC by x^(8n), so CRCs of neighbouring blocks that were computed side by side are joined by one
- * multiplication. The CRC instruction takes three cycles but starts every cycle: three lanes keep it busy.
+ * Arithmetic is that of polynomials over GF(2) modulo P, bit-reflected: the highest bit of a word is x^0.
+ * Appending n bytes multiplies a CRC by x^(8n), so CRCs of neighbouring blocks that were computed side by
+ * side are joined by one multiplication. The CRC instruction takes three cycles but starts every cycle:
+ * three lanes keep it busy.
  *
- * Method: V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011); the
- * table: M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance, Software-based, CRC
- * Generators" (2005). */
+ * Method: V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011);
+ * the table: M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance,
+ * Software-based, CRC Generators" (2005). */
 #include "crc32c.h"
 
 #include "bytes.h"
@@ -29,7 +30,7 @@
 
 static struct {
     uint32_t (*extend)(uint32_t state, const uint8_t *data, size_t size);
-    uint32_t powers[31];    /* x^(2^k); x^(2^31) is x again, for P is (x + 1) times a primitive of degree 31 */
+    uint32_t powers[31]; /* x^(2^k); x^(2^31) is x again, for P is (x + 1) times a primitive of degree 31 */
     uint32_t table[8][256]; /* of one byte, followed by 0 to 7 zero bytes */
 } kb;
 
@@ -98,16 +99,18 @@ static inline uint64_t load64(const uint8_t *from) {
     return word;
 }
 
-/* Lane lengths, longest first: joining costs two multiplications, so short lanes serve only what long ones leave. */
+/* Lane lengths, longest first: joining costs two multiplications, so short lanes serve only what long ones
+ * leave. */
 enum { LANES = 3, LONG_LANE = 8192, SHORT_LANE = 512 };
 
 static uint32_t kb_lane_powers[2][2]; /* of [long, short]: what shifts a state over [one, two] lanes */
 
-/* state x shift, where the x86 form has `shift` short of x^33: the product's top bit is x^1, and the CRC instruction
- * multiplies by x^32 as it reduces. */
+/* state x shift, where the x86 form has `shift` short of x^33: the product's top bit is x^1, and the CRC
+ * instruction multiplies by x^32 as it reduces. */
 KB_TARGET static inline uint32_t shifted(uint64_t state, uint32_t shift) {
 #if defined(KB_X86)
-    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)state), _mm_cvtsi32_si128((int)shift), 0);
+    __m128i product =
+        _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)state), _mm_cvtsi32_si128((int)shift), 0);
     return (uint32_t)_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 #else
     return multiply((uint32_t)state, shift);

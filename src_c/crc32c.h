@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Chooses what the CPU can do and fills the tables; call it once, before any other function here and before there is
- * a second thread. `allow_hardware` 0 forces the table. Returns the name of the implementation. */
+/* Chooses what the CPU can do and fills the tables; call it once, before any other function here and before
+ * there is a second thread. `allow_hardware` 0 forces the table. Returns the name of the implementation. */
 const char *kb_crc32c_init(int allow_hardware);
 
 /* The CRC of what `crc` covers followed by `data`; start with 0. */

@@ -16,12 +16,9 @@ static inline uint32_t kb_murmur2(const uint8_t *data, size_t size) {
         hash = hash * m ^ block;
     }
     switch (size) {
-    case 3:
-        hash ^= (uint32_t)data[2] << 16; /* fall through */
-    case 2:
-        hash ^= (uint32_t)data[1] << 8; /* fall through */
-    case 1:
-        hash = (hash ^ data[0]) * m;
+    case 3: hash ^= (uint32_t)data[2] << 16; /* fall through */
+    case 2: hash ^= (uint32_t)data[1] << 8;  /* fall through */
+    case 1: hash = (hash ^ data[0]) * m;
     }
     hash ^= hash >> 13;
     hash *= m;

@@ -33,9 +33,11 @@ static inline int64_t kb_span_size(kb_span span) {
 }
 
 /* Exact bytes of the record's body; the caller refuses more than KB_MAX_RECORD_BODY. */
-static inline int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta, int32_t offset_delta) {
-    int64_t size = 1 + kb_varint_size(timestamp_delta) + kb_varint_size(offset_delta) + kb_span_size(record->key) +
-                   kb_span_size(record->value) + kb_varint_size(record->header_count);
+static inline int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta,
+                                          int32_t offset_delta) {
+    int64_t size = 1 + kb_varint_size(timestamp_delta) + kb_varint_size(offset_delta) +
+                   kb_span_size(record->key) + kb_span_size(record->value) +
+                   kb_varint_size(record->header_count);
     for (int64_t i = 0; i < record->header_count; i++)
         size += kb_span_size(record->headers[i].key) + kb_span_size(record->headers[i].value);
     return size;
@@ -51,8 +53,8 @@ KB_INLINE uint8_t *kb_put_span(uint8_t *to, kb_span span) {
 }
 
 /* Writes the record with its size in front; `body_size` is what kb_record_body_size gave. */
-static inline uint8_t *kb_record_put(uint8_t *to, const kb_record *record, int64_t body_size, int64_t timestamp_delta,
-                                     int32_t offset_delta) {
+static inline uint8_t *kb_record_put(uint8_t *to, const kb_record *record, int64_t body_size,
+                                     int64_t timestamp_delta, int32_t offset_delta) {
     to = kb_put_varint(to, body_size);
     *to++ = 0;
     to = kb_put_varint(to, timestamp_delta);
@@ -85,14 +87,17 @@ KB_INLINE uint8_t *kb_put_sized(uint8_t *to, const uint8_t *data, uint64_t size)
 
 /* kb_put_span with fewer instructions where nothing is null. */
 KB_INLINE uint8_t *kb_put_likely_span(uint8_t *to, kb_span span) {
-    return KB_LIKELY(span.size >= 0) ? kb_put_sized(to, span.data, (uint64_t)span.size) : kb_put_varint(to, -1);
+    return KB_LIKELY(span.size >= 0) ? kb_put_sized(to, span.data, (uint64_t)span.size)
+                                     : kb_put_varint(to, -1);
 }
 
-/* kb_record_body_size and kb_record_put in one, into kb_record_bound bytes: sizing first costs as much as writing. The
- * body is written behind a gap for its size, one byte or two, and moved in the rare case that another was needed. */
+/* kb_record_body_size and kb_record_put in one, into kb_record_bound bytes: sizing first costs as much as
+ * writing. The body is written behind a gap for its size, one byte or two, and moved in the rare case that
+ * another was needed. */
 KB_INLINE uint8_t *kb_record_put_unsized(uint8_t *to, const kb_record *record, int64_t timestamp_delta,
                                          int32_t offset_delta) {
-    if (KB_UNLIKELY(record->key.size + record->value.size > 8000)) { /* moving it would cost more than sizing it */
+    if (KB_UNLIKELY(record->key.size + record->value.size >
+                    8000)) { /* moving it would cost more than sizing it */
         int64_t body_size = kb_record_body_size(record, timestamp_delta, offset_delta);
         return kb_record_put(to, record, body_size, timestamp_delta, offset_delta);
     }
@@ -143,7 +148,8 @@ typedef enum {
     KB_RECORD_TRAILING
 } kb_record_error;
 
-/* A varint size and so many bytes; -1 is null. NULL where the size is broken, or larger than what is there. */
+/* A varint size and so many bytes; -1 is null. NULL where the size is broken, or larger than what is there.
+ */
 KB_INLINE const uint8_t *kb_get_span(const uint8_t *from, const uint8_t *end, kb_span *span) {
     int32_t size;
     from = kb_get_varint(from, end, &size);
@@ -154,7 +160,8 @@ KB_INLINE const uint8_t *kb_get_span(const uint8_t *from, const uint8_t *end, kb
     return size > 0 ? from + size : from;
 }
 
-static inline kb_record_error kb_record_header_get(const uint8_t **from, const uint8_t *end, kb_record_header *header) {
+static inline kb_record_error kb_record_header_get(const uint8_t **from, const uint8_t *end,
+                                                   kb_record_header *header) {
     const uint8_t *at = kb_get_span(*from, end, &header->key);
     if (!at || header->key.size < 0)
         return KB_RECORD_HEADER_KEY;
@@ -167,13 +174,15 @@ static inline kb_record_error kb_record_header_get(const uint8_t **from, const u
 }
 
 /* kb_record_get field by field, which says what is wrong with a record that is. */
-static inline kb_record_error kb_record_get_checked(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
+static inline kb_record_error kb_record_get_checked(const uint8_t **from, const uint8_t *end,
+                                                    kb_record_view *record) {
     int32_t body_size;
     const uint8_t *at = kb_get_varint(*from, end, &body_size);
     if (KB_UNLIKELY(!at || body_size < KB_MIN_RECORD_BYTES - 1 || body_size > end - at))
         return KB_RECORD_SIZE;
     record->end = at + body_size;
-    at = kb_get_varlong(at + 1, record->end, &record->timestamp_delta); /* the attributes byte means nothing */
+    at =
+        kb_get_varlong(at + 1, record->end, &record->timestamp_delta); /* the attributes byte means nothing */
     if (KB_UNLIKELY(!at))
         return KB_RECORD_TIMESTAMP;
     if (KB_UNLIKELY(!(at = kb_get_varint(at, record->end, &record->offset_delta))))
@@ -197,8 +206,8 @@ static inline kb_record_error kb_record_get_checked(const uint8_t **from, const 
 #define KB_RECORD_HEAD_BYTES (1 + 2 * KB_VARINT_MAX + KB_VARLONG_MAX + KB_VARINT_MAX)
 #define KB_RECORD_TAIL_BYTES (2 * KB_VARINT_MAX)
 
-/* A well-formed record without headers that is followed by a few more bytes, which nearly all are: each field is then known to be within
- * `end` without looking. 0 where it is anything else. */
+/* A well-formed record without headers that is followed by a few more bytes, which nearly all are: each field
+ * is then known to be within `end` without looking. 0 where it is anything else. */
 KB_INLINE int kb_record_get_near(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
     const uint8_t *at = *from;
     uint64_t body, timestamp, offset, key, value, count;
@@ -234,8 +243,8 @@ KB_INLINE int kb_record_get_near(const uint8_t **from, const uint8_t *end, kb_re
     return KB_LIKELY(count == 0 && (int64_t)body == 2 * (at - start));
 }
 
-/* Reads the record at `*from` and moves behind it. The headers are only counted here: kb_record_check_headers, or
- * kb_record_header_get for each, must follow. */
+/* Reads the record at `*from` and moves behind it. The headers are only counted here:
+ * kb_record_check_headers, or kb_record_header_get for each, must follow. */
 KB_INLINE kb_record_error kb_record_get(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
     const uint8_t *at = *from;
     if (KB_LIKELY(kb_record_get_near(from, end, record)))
@@ -255,7 +264,8 @@ static inline kb_record_error kb_record_check_headers(const kb_record_view *reco
     return at == record->end ? KB_RECORD_OK : KB_RECORD_TRAILING;
 }
 
-/* The whole body of a batch: exactly `count` records and nothing behind them. `*failed_at` is the record at fault. */
+/* The whole body of a batch: exactly `count` records and nothing behind them. `*failed_at` is the record at
+ * fault. */
 static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_t *end, int32_t count,
                                                int32_t *failed_at) {
     kb_record_view record;

@@ -1,5 +1,5 @@
-/* The header of a record batch v2 (org.apache.kafka.common.record.DefaultRecordBatch), and the batch while it is
- * being filled. Offsets are derived from one another, so that each width stands once. */
+/* The header of a record batch v2 (org.apache.kafka.common.record.DefaultRecordBatch), and the batch while it
+ * is being filled. Offsets are derived from one another, so that each width stands once. */
 #ifndef KBATCH_RECORD_BATCH_H
 #define KBATCH_RECORD_BATCH_H
 
@@ -83,17 +83,19 @@ typedef struct {
     int32_t count, last_offset_delta;
 } kb_open_batch;
 
-/* Kafka's estimate of the sealed size (MemoryRecordsBuilder.estimatedBytesWritten): `factor` is the compression
- * ratio x 1.05, and exactly 1 without compression. */
+/* Kafka's estimate of the sealed size (MemoryRecordsBuilder.estimatedBytesWritten): `factor` is the
+ * compression ratio x 1.05, and exactly 1 without compression. */
 static inline int64_t kb_estimated_bytes(int64_t records_bytes, double factor) {
     return KB_BATCH_HEADER_SIZE + (int64_t)((double)records_bytes * factor);
 }
 
-/* Whether `record_bytes` more still fit by Kafka's rule: the first record always does. However well they compress, the
- * records of a batch stay within an int32, which is what readers hold them in. */
-static inline int kb_has_room(const kb_open_batch *batch, int64_t record_bytes, int64_t write_limit, double factor) {
-    return batch->count == 0 || (kb_estimated_bytes(batch->records_bytes, factor) + record_bytes <= write_limit &&
-                                 batch->records_bytes + record_bytes <= KB_MAX_RECORD_BODY);
+/* Whether `record_bytes` more still fit by Kafka's rule: the first record always does. However well they
+ * compress, the records of a batch stay within an int32, which is what readers hold them in. */
+static inline int kb_has_room(const kb_open_batch *batch, int64_t record_bytes, int64_t write_limit,
+                              double factor) {
+    return batch->count == 0 ||
+           (kb_estimated_bytes(batch->records_bytes, factor) + record_bytes <= write_limit &&
+            batch->records_bytes + record_bytes <= KB_MAX_RECORD_BODY);
 }
 
 static inline void kb_count_record(kb_open_batch *batch, int64_t timestamp_ms, int64_t record_bytes,
@@ -107,8 +109,8 @@ static inline void kb_count_record(kb_open_batch *batch, int64_t timestamp_ms, i
     batch->count++;
 }
 
-/* The ratio after a batch was sealed at `observed` (CompressionRatioEstimator.updateEstimation): it rises at once to
- * what was seen, by 0.05 at least, and falls by 0.005 at most. */
+/* The ratio after a batch was sealed at `observed` (CompressionRatioEstimator.updateEstimation): it rises at
+ * once to what was seen, by 0.05 at least, and falls by 0.005 at most. */
 static inline double kb_updated_ratio(double current, double observed) {
     if (observed > current)
         return current + 0.05 > observed ? current + 0.05 : observed;

@@ -5,7 +5,8 @@
 #include "record_batch.h"
 #include "rows.h"
 
-/* A binary column being built: row r is data[offsets[r]] .. data[offsets[r + 1]], null where its validity bit is 0. */
+/* A binary column being built: row r is data[offsets[r]] .. data[offsets[r + 1]], null where its validity bit
+ * is 0. */
 typedef struct {
     int32_t *offsets;
     uint8_t *validity; /* NULL: the column has no nulls */
@@ -74,8 +75,8 @@ static inline kb_columns_status kb_build_headers(kb_record_columns *columns, con
     return KB_COLUMNS_DONE;
 }
 
-/* Appends records until all are there, or memory for the next one lacks (its view is in `*record`), or one is corrupt
- * (`cursor->error`). There must be room for cursor->count rows. */
+/* Appends records until all are there, or memory for the next one lacks (its view is in `*record`), or one is
+ * corrupt (`cursor->error`). There must be room for cursor->count rows. */
 static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb_records_cursor *cursor,
                                                   kb_record_view *record) {
     kb_record_columns c = *columns; /* copies, which no store of bytes can alias */
@@ -103,7 +104,8 @@ static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb
         c.header_offsets[row + 1] = (int32_t)c.header_count;
         c.offsets[row] = base_offset + r.offset_delta;
         /* wraps as Java's addition does */
-        c.timestamps_ms[row] = (int64_t)((uint64_t)base_timestamp_ms + (uint64_t)(r.timestamp_delta & use_delta));
+        c.timestamps_ms[row] =
+            (int64_t)((uint64_t)base_timestamp_ms + (uint64_t)(r.timestamp_delta & use_delta));
         c.row_count = row + 1;
         at = next;
     }

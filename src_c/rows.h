@@ -8,7 +8,7 @@
 typedef struct {
     int64_t count;
     const kb_span *keys, *values;
-    const int64_t *timestamps_ms; /* NULL: `now_ms` for all */
+    const int64_t *timestamps_ms;                 /* NULL: `now_ms` for all */
     const int64_t *header_starts, *header_counts; /* in `headers`; NULL: none has headers */
     const kb_record_header *headers;
     int64_t now_ms;
@@ -26,9 +26,10 @@ KB_INLINE void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record
     }
 }
 
-/* Counting sort, stable: `order` gets the rows by destination, `starts[d]` .. `starts[d + 1]` being those of d. */
-static inline void kb_group_rows(const int32_t *destination, int64_t count, int32_t destinations, int32_t *starts,
-                                 int32_t *order) {
+/* Counting sort, stable: `order` gets the rows by destination, `starts[d]` .. `starts[d + 1]` being those of
+ * d. */
+static inline void kb_group_rows(const int32_t *destination, int64_t count, int32_t destinations,
+                                 int32_t *starts, int32_t *order) {
     memset(starts, 0, ((size_t)destinations + 1) * sizeof *starts);
     for (int64_t i = 0; i < count; i++)
         starts[destination[i] + 1]++;
@@ -57,8 +58,8 @@ typedef struct {
     double factor;
 } kb_target;
 
-/* Appends rows order[*next] .. order[end - 1] until they are done or order[*next] cannot be: the batch has no room for
- * it by Kafka's rule, the memory has none (`*needed` bytes are), or no batch would have. */
+/* Appends rows order[*next] .. order[end - 1] until they are done or order[*next] cannot be: the batch has no
+ * room for it by Kafka's rule, the memory has none (`*needed` bytes are), or no batch would have. */
 static inline kb_append_status kb_append_rows(kb_target *target, const kb_rows *rows, const int32_t *order,
                                               int64_t *next, int64_t end, int64_t *needed) {
     kb_target t = *target; /* a copy, which the compiler can hold in registers */

@@ -50,8 +50,10 @@ static inline uint8_t *kb_put_varint(uint8_t *to, int64_t value) {
     return kb_put_raw_varint(to, kb_zigzag64(value));
 }
 
-/* Reads a varint of at most `bits` (32 or 64) bits, byte by byte; NULL where it is cut off at `end` or over-long. */
-static inline const uint8_t *kb_get_long_varint(const uint8_t *from, const uint8_t *end, unsigned bits, uint64_t *raw) {
+/* Reads a varint of at most `bits` (32 or 64) bits, byte by byte; NULL where it is cut off at `end` or
+ * over-long. */
+static inline const uint8_t *kb_get_long_varint(const uint8_t *from, const uint8_t *end, unsigned bits,
+                                                uint64_t *raw) {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < bits; shift += 7) {
         if (KB_UNLIKELY(from >= end))
@@ -69,7 +71,8 @@ static inline const uint8_t *kb_get_long_varint(const uint8_t *from, const uint8
 }
 
 /* The same, where two bytes are known to be there, and nearly always suffice. */
-KB_INLINE const uint8_t *kb_get_near_varint(const uint8_t *from, const uint8_t *end, unsigned bits, uint64_t *raw) {
+KB_INLINE const uint8_t *kb_get_near_varint(const uint8_t *from, const uint8_t *end, unsigned bits,
+                                            uint64_t *raw) {
     if (KB_LIKELY(from[0] < 0x80)) {
         *raw = from[0];
         return from + 1;

@@ -1,5 +1,5 @@
-/* Where zstd frames (RFC 8878, section 3.1) end: the bindings' stream reader ends short of a truncated frame without an
- * error, so lengths are walked first. Nothing is decoded. */
+/* Where zstd frames (RFC 8878, section 3.1) end: the bindings' stream reader ends short of a truncated frame
+ * without an error, so lengths are walked first. Nothing is decoded. */
 #ifndef KBATCH_ZSTD_FRAMES_H
 #define KBATCH_ZSTD_FRAMES_H
 

@@ -1,8 +1,8 @@
 """Arrow columns in, by the PyCapsule interface, without an Arrow library.
 
-A stream is read batch by batch. Each column class checks the type of a schema and then points into the buffers of one
-batch at a time (`bind`); nothing is copied here. What the types are called in messages are their Arrow format strings'
-usual names.
+A stream is read batch by batch. Each column class checks the type of a schema and then points into the
+buffers of one batch at a time (`bind`); nothing is copied here. What the types are called in messages are
+their Arrow format strings' usual names.
 """
 
 cimport cython
@@ -207,7 +207,9 @@ cdef class TimestampColumn(Column):
         return 0
 
     cdef int64_t fill(self, int64_t first, int64_t count, int64_t now_ms, int64_t *timestamps_ms) noexcept nogil:
-        """Milliseconds, rounded down; null is `now_ms`. Returns `count`, or the first row that is out of range."""
+        """Milliseconds, rounded down; null is `now_ms`. Returns `count`, or the first row that is out of
+        range.
+        """
         cdef const int64_t *values = self.values + self.offset + first
         cdef int64_t i
         if self.unit == UNIT_S:

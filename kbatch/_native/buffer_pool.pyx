@@ -2,14 +2,14 @@
 
 Theory of operation. The budget is `unallocated` bytes, which nobody holds, plus a free list of buffers of
 `poolable_size` bytes, kept for reuse. Taking from either needs `_lock`, which is only ever held for a few
-instructions: no Python code, no malloc of a new buffer and no waiting happens under it. The free list is threaded
-through the free buffers themselves.
+instructions: no Python code, no malloc of a new buffer and no waiting happens under it. The free list is
+threaded through the free buffers themselves.
 
-Whoever finds too little memory, or others waiting already, queues up. Memory that becomes free belongs to the first in
-the queue alone, who collects it piece by piece until the request is met; so a large request is not starved by small
-ones that come later. Each waiter sleeps on a lock of its own, which whoever frees memory opens. On every way out
-(memory, time-out, interrupt, close, failed malloc) a waiter leaves the queue, what it had collected goes back, and the
-next in the queue is woken.
+Whoever finds too little memory, or others waiting already, queues up. Memory that becomes free belongs to the
+first in the queue alone, who collects it piece by piece until the request is met; so a large request is not
+starved by small ones that come later. Each waiter sleeps on a lock of its own, which whoever frees memory
+opens. On every way out (memory, time-out, interrupt, close, failed malloc) a waiter leaves the queue, what it
+had collected goes back, and the next in the queue is woken.
 
 After org.apache.kafka.clients.producer.internals.BufferPool, which lets late small requests overtake.
 """
@@ -55,8 +55,8 @@ cdef int POISON = 0xDD
 cdef class BufferPool:
     """A pool of at most `total_memory` bytes, in which buffers of `poolable_size` bytes are kept for reuse.
 
-    Safe to use from any thread. `poison=True` overwrites every buffer that comes back, so that a use after release
-    shows; tests run so.
+    Safe to use from any thread. `poison=True` overwrites every buffer that comes back, so that a use after
+    release shows; tests run so.
 
     Raises
     ------
@@ -95,7 +95,8 @@ cdef class BufferPool:
             return self._queued
 
     def allocate(self, int64_t size, timeout=None):
-        """A zeroed `Buffer` of `size` bytes, waiting for it up to `timeout` seconds (None: as long as it takes).
+        """A zeroed `Buffer` of `size` bytes, waiting for it up to `timeout` seconds (None: as long as it
+        takes).
 
         Raises
         ------
@@ -185,7 +186,9 @@ cdef class BufferPool:
     # What follows is called with _lock held.
 
     cdef void _reclaim(self, int64_t size) noexcept nogil:
-        """Turns free buffers into unallocated bytes until there are `size` of those, or no free buffer is left."""
+        """Turns free buffers into unallocated bytes until there are `size` of those, or no free buffer is
+        left.
+        """
         cdef uint8_t *memory
         while self._unallocated < size and self._free != NULL:
             memory = self._free
@@ -252,7 +255,9 @@ cdef class BufferPool:
         return True
 
     cdef uint8_t *_wait(self, int64_t size, object timeout) except? NULL:
-        """Queues up until `size` bytes are charged to the caller: a whole buffer, or NULL for one yet to be made."""
+        """Queues up until `size` bytes are charged to the caller: a whole buffer, or NULL for one yet to be
+        made.
+        """
         cdef Waiter waiter
         cdef bint closed
         deadline = None if timeout is None else time.monotonic() + timeout

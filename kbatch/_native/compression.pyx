@@ -1,15 +1,17 @@
-"""The codecs of record batches: one table, one native signature, so that a linked library can replace a package.
+"""The codecs of record batches: one table, one native signature, so that a linked library can replace a
+package.
 
 Framing follows what Kafka's own clients write and read:
 
-- gzip: RFC 1952; several members one after another are read. No level given is isal's level 2, an explicit level is
+- gzip: RFC 1952; several members one after another are read. No level given is isal's level 2, an explicit
+  level is
   zlib's, so that it means what it means elsewhere.
 - snappy: blocks of 32 KiB in the framing of snappy-java ("xerial"); a raw block without framing is read too.
 - lz4: LZ4 frames of independent 64 KiB blocks without content checksum (KIP-57); any frame is read.
 - zstd: one frame with its content size; frames without, several frames and skippable frames are read.
 
-Decompression never allocates what a frame claims: output comes in windows that grow with what really came out, up
-to the caller's limit.
+Decompression never allocates what a frame claims: output comes in windows that grow with what really came
+out, up to the caller's limit.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -50,6 +52,8 @@ def _module(name):
 
 
 cdef object _view(const uint8_t *data, size_t size):
+    if size == 0:  # packages follow the address even of no bytes
+        return b""
     return PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ)
 
 
@@ -62,7 +66,8 @@ class _Members:
         self.member = new_member()
 
     def read(self, size):
-        """Up to `size` bytes; b"" at a well-formed end, EOFError where the data ends before the stream does."""
+        """Up to `size` bytes; b"" at a well-formed end, EOFError where the data ends before the stream does.
+        """
         while self.member is not None:
             chunk = self.member.decompress(self.data, size)
             if self.member.eof:
@@ -78,7 +83,9 @@ class _Members:
 
 
 cdef bytes _drain(object stream, size_t hint, size_t limit):
-    """All that `stream.read` gives; ValueError above `limit` bytes. A window is never larger than twice what came."""
+    """All that `stream.read` gives; ValueError above `limit` bytes. A window is never larger than twice what
+    came.
+    """
     cdef size_t total = 0
     cdef size_t window = max(FIRST_WINDOW, hint)
     cdef list chunks = []
@@ -171,7 +178,9 @@ cdef bytes _lz4(const uint8_t *data, size_t size, int level):
 
 
 cdef int _lz4_level(int level) noexcept nogil:
-    """Java's 9, its default, is the fast compressor; every other level of 1..17 is high compression, 3..12 here."""
+    """Java's 9, its default, is the fast compressor; every other level of 1..17 is high compression, 3..12
+    here.
+    """
     if level == DEFAULT_LEVEL or level == 9:
         return 0
     return min(max(level, 3), 12)

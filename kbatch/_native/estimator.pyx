@@ -1,9 +1,10 @@
 """CompressionRatioEstimator: how small a batch will get, learnt from the batches before it.
 
-Kafka's rule (org.apache.kafka.common.record.CompressionRatioEstimator; the seeds of this project say that it rises by
-at most 0.05, Kafka's code rises at once): per topic and codec, from 1.0, the estimate rises at once to a ratio observed
-above it, by 0.05 at least, and falls towards one below it by 0.005 at most. A batch's size is then estimated with the
-ratio x 1.05. In Java the state is static, shared by all producers of a process; here it belongs to its owner.
+Kafka's rule (org.apache.kafka.common.record.CompressionRatioEstimator; the seeds of this project say that it
+rises by at most 0.05, Kafka's code rises at once): per topic and codec, from 1.0, the estimate rises at once
+to a ratio observed above it, by 0.05 at least, and falls towards one below it by 0.005 at most. A batch's
+size is then estimated with the ratio x 1.05. In Java the state is static, shared by all producers of a
+process; here it belongs to its owner.
 """
 
 cimport cython
@@ -59,7 +60,8 @@ cdef class CompressionRatioEstimator:
         return self.ratios_of(topic).estimate(codec_id_of(codec))
 
     def update(self, str topic not None, codec, double observed):
-        """Learns from a sealed batch's ratio and returns the new estimate; ValueError unless it is positive."""
+        """Learns from a sealed batch's ratio and returns the new estimate; ValueError unless it is positive.
+        """
         return self.ratios_of(topic).update(codec_id_of(codec), _checked(observed))
 
     def reset(self, str topic not None, codec, double observed):

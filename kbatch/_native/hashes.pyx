@@ -64,7 +64,8 @@ def crc32c(data, value=0):
 
 
 def crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b):
-    """The CRC-32C of A followed by B, from the CRCs of A and of B and the size of B in bytes; O(log size_b)."""
+    """The CRC-32C of A followed by B, from the CRCs of A and of B and the size of B in bytes; O(log size_b).
+    """
     return kb_crc32c_combine(crc_a, crc_b, size_b)
 
 
@@ -85,7 +86,8 @@ def murmur2(key):
 
 
 def partition_for_key(key, int32_t partitions):
-    """The partition that Java's producer chooses for `key` (BuiltInPartitioner.partitionForKey): 0 to partitions - 1.
+    """The partition that Java's producer chooses for `key` (BuiltInPartitioner.partitionForKey): 0 to
+    partitions - 1.
 
     An empty key is hashed like any other; a record without a key has no partition of its own.
 

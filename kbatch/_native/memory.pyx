@@ -1,8 +1,8 @@
 """Native memory that grows while it is written, and becomes a Python object when it is done.
 
-Freshly mapped memory costs several times what is done with it: the kernel clears each page when it is first touched. So
-a few large blocks are kept when their owners go (24 MiB in all, or the environment's KBATCH_SPARE_BYTES), and are the
-first to be handed out again.
+Freshly mapped memory costs several times what is done with it: the kernel clears each page when it is first
+touched. So a few large blocks are kept when their owners go (24 MiB in all, or the environment's
+KBATCH_SPARE_BYTES), and are the first to be handed out again.
 """
 
 cimport cython

@@ -1,84 +1,45 @@
-"""Record batches v2 for Python objects: Record, RecordBatchWriter, and the reader behind `kbatch.decode`.
+"""Record batches v2 as they are read, and what their header is made of.
 
-A writer goes append > seal > stamp. Sealing compresses the records once; stamping writes the header fields that are
-known late (base offset, producer id, epoch, sequence) and the CRC, and can be repeated without touching the records.
-A reader checks the header and the CRC of a batch when it yields it, and the body, whole, when it is iterated.
+The header and the CRC of a batch are checked when it is yielded, the body, whole, when it is iterated.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
-from cpython.bytes cimport (
-    PyBytes_AS_STRING,
-    PyBytes_FromObject,
-    PyBytes_FromStringAndSize,
-    PyBytes_GET_SIZE,
-)
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbatch._native.c cimport (
     KB_ATTRIBUTES_AT,
     KB_BATCH_HEADER_SIZE,
     KB_CODEC_MASK,
     KB_CONTROL,
-    KB_CRC_AT,
     KB_DELETE_HORIZON,
     KB_LENGTH_AT,
     KB_LOG_APPEND_TIME,
     KB_LOG_OVERHEAD,
     KB_MAGIC_AT,
-    KB_MAX_RECORD_BODY,
     KB_MIN_RECORD_BYTES,
-    KB_RATIO_FACTOR,
     KB_TRANSACTIONAL,
     kb_batch_header,
     kb_batch_header_get,
     kb_batch_header_put,
     kb_copy,
-    kb_count_record,
-    kb_estimated_bytes,
-    kb_has_room,
     kb_load_be32,
-    kb_open_batch,
-    kb_record,
-    kb_record_body_size,
     kb_record_error,
     kb_record_get,
     kb_record_header,
     kb_record_header_get,
-    kb_record_put,
     kb_record_view,
     kb_records_check,
     kb_span,
     kb_store_be64,
-    kb_varint_size,
 )
-from kbatch._native.compression cimport codec_by_id, codec_id_of, codec_name, compress_records, decompress_records, level_of
+from kbatch._native.compression cimport codec_by_id, codec_name, decompress_records
 from kbatch._native.hashes cimport crc32c_combined, crc32c_extend
-from kbatch._native.memory cimport grown
+from kbatch._native.record cimport Record
 
-import time
-
-from kbatch.errors import CorruptRecordError, IllegalStateError
-
-cdef extern from "Python.h":
-    int _PyBytes_Resize(PyObject **bytes, Py_ssize_t newsize) except -1
-    const char *PyUnicode_AsUTF8AndSize(object unicode, Py_ssize_t *size) except NULL
-
-# The writer's clock, not read yet.
-cdef int64_t UNSET = INT64_MIN
-cdef size_t FIRST_CAPACITY = 4096
-
-cdef enum:
-    OPEN
-    SEALED
-    ABORTED
-
-_STATE_NAMES = ("open", "sealed", "aborted")
+from kbatch.errors import CorruptRecordError
 
 # By kb_record_error.
 _RECORD_ERRORS = (
@@ -96,51 +57,12 @@ _RECORD_ERRORS = (
 )
 
 
-@cython.final
-@cython.freelist(256)
-@cython.no_gc  # holds bytes, not containers that could come back to it
-cdef class Record:
-    """One record: what `kbatch.decode` yields within a batch, and what `kbatch.encode` takes.
-
-    Attributes
-    ----------
-    key, value : bytes-like or None
-    headers : tuple of (str, bytes-like or None)
-    timestamp_ms : int or None
-        Milliseconds since the Unix epoch; -1 is Kafka's "no timestamp", None becomes the time of the call in `encode`.
-    offset : int
-        In the partition's log; -1 where it has none yet. `encode` numbers records anew.
-    """
-
-    def __init__(self, key=None, value=None, headers=(), timestamp_ms=None, int64_t offset=-1):
-        self.key = key
-        self.value = value
-        self.headers = tuple(headers)
-        self._has_timestamp = timestamp_ms is not None
-        self._timestamp_ms = timestamp_ms if self._has_timestamp else -1
-        self.offset = offset
-
-    @property
-    def timestamp_ms(self):
-        return self._timestamp_ms if self._has_timestamp else None
-
-    def _fields(self):
-        return self.key, self.value, self.headers, self.timestamp_ms, self.offset
-
-    def __eq__(self, other):
-        if not isinstance(other, Record):
-            return NotImplemented
-        return self._fields() == (<Record>other)._fields()
-
-    def __hash__(self):
-        return hash(self._fields())
-
-    def __reduce__(self):
-        return Record, self._fields()
-
-    def __repr__(self):
-        return (f"Record(key={self.key!r}, value={self.value!r}, headers={self.headers!r}, "
-                f"timestamp_ms={self.timestamp_ms}, offset={self.offset})")
+cdef int64_t checked_int(object value, str name, int64_t lowest, int64_t highest) except? -2:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} must be {lowest} to {highest}; it is {value}")
+    return value
 
 
 cdef int32_t last_sequence(int32_t base_sequence, int32_t last_offset_delta) noexcept nogil:
@@ -161,424 +83,15 @@ cdef void seal_batch(uint8_t *batch, size_t size, kb_batch_header *header) noexc
 
 
 cdef void stamp_batch(uint8_t *batch, size_t size, kb_batch_header *header) noexcept nogil:
-    """Writes changed header fields into a sealed batch. The CRC follows from those of the old and the new header
-    bytes alone, since a CRC is linear: the records are not read again."""
+    """Writes changed header fields into a sealed batch. The CRC follows from those of the old and the new
+    header bytes alone, since a CRC is linear: the records are not read again.
+    """
     cdef size_t covered = KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT
     cdef uint32_t changed = crc32c_extend(0, batch + KB_ATTRIBUTES_AT, covered)
     kb_batch_header_put(batch, header)
     changed ^= crc32c_extend(0, batch + KB_ATTRIBUTES_AT, covered)
     header.crc ^= crc32c_combined(changed, 0, size - KB_BATCH_HEADER_SIZE)
     kb_batch_header_put(batch, header)
-
-
-cdef int64_t _checked_int(object value, str name, int64_t lowest, int64_t highest) except? -2:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-    if not lowest <= value <= highest:
-        raise ValueError(f"{name} must be {lowest} to {highest}; it is {value}")
-    return value
-
-
-cdef int64_t _now_ms() noexcept:
-    return <int64_t>(time.time() * 1000)
-
-
-@cython.final
-cdef class RecordBatchWriter:
-    """Writes one record batch v2: append > seal > stamp > getvalue.
-
-    Parameters
-    ----------
-    compression, compression_level
-        As `kbatch.encode` takes them.
-    write_limit : int
-        Bytes from which on `has_room_for` says no, by Kafka's estimate; the first record always has room.
-    ratio : float
-        The expected compressed / uncompressed size (see `CompressionRatioEstimator`).
-    transactional, control : bool
-    log_append_time_ms : int or None
-        Marks the batch as LogAppendTime and is what readers will see as every record's timestamp.
-    delete_horizon_ms : int or None
-        Written in place of the base timestamp, with its attribute bit (KIP-534).
-    base_offset, partition_leader_epoch : int
-
-    After org.apache.kafka.common.record.MemoryRecordsBuilder.
-    """
-
-    def __init__(self, compression="none", compression_level=None, *, int64_t write_limit=INT32_MAX, double ratio=1.0,
-                 bint transactional=False, bint control=False, log_append_time_ms=None, delete_horizon_ms=None,
-                 base_offset=0, int32_t partition_leader_epoch=-1):
-        self._codec = codec_id_of(compression)
-        self._level = level_of(self._codec, compression_level)
-        self._write_limit = write_limit
-        self._factor = ratio * KB_RATIO_FACTOR if self._codec else 1.0
-        self._has_horizon = delete_horizon_ms is not None
-        self._header.base_offset = _checked_int(base_offset, "base_offset", 0, INT64_MAX)
-        self._header.leader_epoch = partition_leader_epoch
-        self._header.producer_id = self._header.base_sequence = -1
-        self._header.producer_epoch = -1
-        self._header.attributes = <int16_t>(
-            self._codec
-            | (KB_LOG_APPEND_TIME if log_append_time_ms is not None else 0)
-            | (KB_TRANSACTIONAL if transactional else 0)
-            | (KB_CONTROL if control else 0)
-            | (KB_DELETE_HORIZON if self._has_horizon else 0)
-        )
-        self._header.base_timestamp_ms = delete_horizon_ms if self._has_horizon else -1
-        self._header.max_timestamp_ms = -1 if log_append_time_ms is None else log_append_time_ms
-        if control and not transactional:
-            raise ValueError("a control batch marks the end of a transaction: it needs transactional=True as well")
-        self._kept = []
-        self._begin()
-
-    def __dealloc__(self):
-        free(self._headers)
-        Py_XDECREF(self._data)
-
-    cdef int _begin(self) except -1:
-        memset(&self._open, 0, sizeof(self._open))
-        self._state = OPEN
-        self._now_ms = UNSET
-        self._own(PyBytes_FromStringAndSize(NULL, FIRST_CAPACITY))
-        self._size = KB_BATCH_HEADER_SIZE
-        return 0
-
-    cdef int _own(self, bytes data) except -1:
-        Py_INCREF(data)
-        Py_XDECREF(self._data)
-        self._data = <PyObject *>data
-        self._shared = False
-        return 0
-
-    cdef uint8_t *_bytes(self) noexcept:
-        return <uint8_t *>PyBytes_AS_STRING(<object>self._data)
-
-    cdef int _resize(self, size_t size) except -1:
-        _PyBytes_Resize(&self._data, size)
-        return 0
-
-    def __len__(self):
-        return self._open.count
-
-    @property
-    def estimated_bytes(self):
-        """The size that the sealed batch is expected to have; exact without compression, and once it is sealed."""
-        if self._state == SEALED:
-            return self._size
-        return kb_estimated_bytes(self._open.records_bytes, self._factor)
-
-    @property
-    def is_full(self):
-        """Whether the batch has a record and its estimated size reached `write_limit`."""
-        return self._open.count > 0 and self._write_limit <= self.estimated_bytes
-
-    def has_room_for(self, key=None, value=None, headers=(), timestamp_ms=None):
-        """Whether this record may be appended without passing `write_limit`, by Kafka's estimate."""
-        cdef kb_record record
-        cdef int32_t offset_delta = self._open.last_offset_delta + (self._open.count > 0)
-        cdef int64_t body = self._measure(&record, key, value, headers, timestamp_ms, offset_delta)
-        self._kept.clear()
-        return self._state == OPEN and kb_has_room(
-            &self._open, body + kb_varint_size(body), self._write_limit, self._factor
-        )
-
-    def append(self, key=None, value=None, headers=(), timestamp_ms=None, *, offset=None):
-        """Appends a record, whatever `write_limit` says.
-
-        Parameters
-        ----------
-        key, value : bytes-like or None
-        headers : sequence of (str, bytes-like or None)
-        timestamp_ms : int or None
-            Milliseconds since the Unix epoch, -1 for none; None is the time of the batch's first such record.
-        offset : int or None
-            In the log; larger than the one before. None is the next.
-
-        Raises
-        ------
-        TypeError, ValueError
-            What is wrong with which record and field.
-        IllegalStateError
-            The batch is sealed or was aborted.
-        """
-        cdef int64_t delta = self._open.last_offset_delta + (self._open.count > 0)
-        self._check_state(OPEN, "append to")
-        if offset is not None:
-            if offset - self._header.base_offset < delta:
-                raise ValueError(f"{self._at()}: offset must be {self._header.base_offset + delta} or more; it is {offset}")
-            delta = offset - self._header.base_offset
-        if delta > INT32_MAX:
-            raise ValueError(f"{self._at()}: offset {offset} is more than 2^31 - 1 above the batch's base offset")
-        self._append(key, value, headers, timestamp_ms, <int32_t>delta)
-
-    def seal(self, *, last_offset_delta=None):
-        """Closes the batch and compresses its records.
-
-        Parameters
-        ----------
-        last_offset_delta : int or None
-            Of the batch, where it is not the last record's: log compaction keeps it as records go, even all of them.
-
-        Raises
-        ------
-        ValueError
-            The batch has no record and no `last_offset_delta`, or grew beyond 2 GiB.
-        IllegalStateError
-            The batch is sealed already or was aborted.
-        """
-        self._check_state(OPEN, "seal")
-        if last_offset_delta is None:
-            if self._open.count == 0:
-                raise ValueError("a batch needs at least one record")
-        elif last_offset_delta < self._open.last_offset_delta:
-            raise ValueError(f"last_offset_delta {last_offset_delta} is below the last record's")
-        else:
-            self._open.last_offset_delta = last_offset_delta
-        _checked_int(self._header.base_offset, "base_offset", 0, INT64_MAX - self._open.last_offset_delta)
-        if self._open.count and self._codec:
-            self._compress()
-        if self._size > INT32_MAX:
-            raise ValueError(f"the compressed batch has {self._size} bytes; {INT32_MAX} is the most")
-        self._resize(self._size)
-        self._header.last_offset_delta = self._open.last_offset_delta
-        self._header.count = self._open.count
-        if self._open.count and not self._has_horizon:
-            self._header.base_timestamp_ms = self._open.base_timestamp_ms
-        if self._open.count and not self._header.attributes & KB_LOG_APPEND_TIME:
-            self._header.max_timestamp_ms = self._open.max_timestamp_ms
-        seal_batch(self._bytes(), self._size, &self._header)
-        self._state = SEALED
-
-    def stamp(self, *, producer_id=-1, producer_epoch=-1, base_sequence=-1, base_offset=None):
-        """Writes who produced the batch, and where it stands, into the sealed batch; as often as needed.
-
-        Raises
-        ------
-        ValueError
-            A producer id without epoch and sequence; a transactional batch without producer id; a control batch that
-            is not transactional.
-        IllegalStateError
-            The batch is not sealed.
-        """
-        cdef kb_batch_header header = self._header  # changed as a whole or not at all
-        self._check_state(SEALED, "stamp")
-        if producer_id >= 0 and producer_epoch < 0:
-            raise ValueError(f"producer_epoch must be 0 or more with producer_id {producer_id}; it is {producer_epoch}")
-        if producer_id >= 0 and base_sequence < 0 and not self._header.attributes & KB_CONTROL:
-            raise ValueError(f"base_sequence must be 0 or more with producer_id {producer_id}; it is {base_sequence}")
-        if self._header.attributes & KB_TRANSACTIONAL and producer_id < 0:
-            raise ValueError(f"a transactional batch needs a producer_id of 0 or more; it is {producer_id}")
-        if producer_id < 0 and (producer_epoch != -1 or base_sequence != -1):
-            raise ValueError(f"producer_epoch and base_sequence go with a producer_id of 0 or more; it is {producer_id}")
-        header.producer_id = _checked_int(producer_id, "producer_id", -1, INT64_MAX)
-        header.producer_epoch = <int16_t>_checked_int(producer_epoch, "producer_epoch", -1, 32767)
-        header.base_sequence = <int32_t>_checked_int(base_sequence, "base_sequence", -1, INT32_MAX)
-        if base_offset is not None:
-            header.base_offset = _checked_int(base_offset, "base_offset", 0, INT64_MAX - header.last_offset_delta)
-        self._header = header
-        if self._shared:  # a bytes object that somebody has seen does not change
-            self._own(PyBytes_FromStringAndSize(<char *>self._bytes(), self._size))
-        stamp_batch(self._bytes(), self._size, &self._header)
-
-    def getvalue(self):
-        """The sealed batch, bytes."""
-        self._check_state(SEALED, "read")
-        if self._header.attributes & KB_TRANSACTIONAL and self._header.producer_id < 0:
-            raise IllegalStateError("a transactional batch must be stamped with its producer id first")
-        self._shared = True
-        return <object>self._data
-
-    def abort(self):
-        """Throws away what was appended; the writer takes no more."""
-        self._begin()
-        self._state = ABORTED
-
-    def _check_state(self, int state, str verb):
-        if self._state != state:
-            raise IllegalStateError(f"cannot {verb} a record batch that is {_STATE_NAMES[self._state]}")
-
-    cdef str _at(self):
-        return f"record {self._open.count}"
-
-    cdef int _append_item(self, object item) except -1:
-        """A record as `encode` takes it: a Record, or a tuple of 2 to 4."""
-        cdef Record record
-        cdef Py_ssize_t size
-        cdef tuple fields
-        if type(item) is tuple:
-            fields = <tuple>item
-        elif type(item) is Record:
-            record = <Record>item
-            return self._append(record.key, record.value, record.headers, record.timestamp_ms, self._open.count)
-        elif isinstance(item, tuple):
-            fields = tuple(item)
-        else:
-            raise TypeError(f"{self._at()} must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), "
-                            f"not {type(item).__name__}")
-        size = len(fields)
-        if size < 2 or size > 4:
-            raise TypeError(f"{self._at()} must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} items")
-        return self._append(fields[0], fields[1], fields[2] if size > 2 else None, fields[3] if size > 3 else None,
-                            self._open.count)
-
-    cdef int _append(self, object key, object value, object headers, object timestamp_ms,
-                     int32_t offset_delta) except -1:
-        cdef kb_record record
-        cdef int64_t body = self._measure(&record, key, value, headers, timestamp_ms, offset_delta)
-        cdef int64_t size = body + kb_varint_size(body)
-        self._reserve(self._size + size)
-        kb_record_put(self._bytes() + self._size, &record, body, self._delta(record.timestamp_ms), offset_delta)
-        self._size += size
-        kb_count_record(&self._open, record.timestamp_ms, size, offset_delta)
-        if self._kept:
-            self._kept.clear()
-        return 0
-
-    cdef int64_t _measure(self, kb_record *record, object key, object value, object headers, object timestamp_ms,
-                          int32_t offset_delta) except -1:
-        """Fills `record` with views of the arguments, and returns the exact size of its body."""
-        cdef int64_t body
-        cdef tuple items = ()
-        if headers is not None and headers is not items:
-            if isinstance(headers, (str, bytes, dict)):
-                raise TypeError(
-                    f"{self._at()}: headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
-            items = tuple(headers)  # may run the caller's code, which must not find us half done
-            self._check_state(OPEN, "append to")
-        record.key = self._span_of(key, "key")
-        record.value = self._span_of(value, "value")
-        record.timestamp_ms = self._timestamp_of(timestamp_ms)
-        self._take_headers(items, record)
-        body = kb_record_body_size(record, self._delta(record.timestamp_ms), offset_delta)
-        if body > KB_MAX_RECORD_BODY:
-            raise ValueError(f"{self._at()}: key, value and headers take {body} bytes; {KB_MAX_RECORD_BODY} is the most")
-        return body
-
-    cdef int64_t _delta(self, int64_t timestamp_ms) noexcept:
-        if self._has_horizon:
-            # wraps as Java's subtraction does: a horizon may be anything
-            return <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self._header.base_timestamp_ms)
-        return timestamp_ms - self._open.base_timestamp_ms if self._open.count else 0
-
-    cdef int64_t _timestamp_of(self, object timestamp_ms) except? -2:
-        cdef int64_t value
-        if timestamp_ms is None:
-            if self._now_ms == UNSET:
-                self._now_ms = _now_ms()
-            return self._now_ms
-        if type(timestamp_ms) is not int and (isinstance(timestamp_ms, bool) or not hasattr(timestamp_ms, "__index__")):
-            raise TypeError(f"{self._at()}: timestamp_ms must be an int (milliseconds since the Unix epoch) or None, "
-                            f"not {type(timestamp_ms).__name__}")
-        try:
-            value = timestamp_ms
-        except OverflowError:
-            raise ValueError(f"{self._at()}: timestamp_ms must fit 64 bits; it is {timestamp_ms}") from None
-        if value < -1 or value == INT64_MAX:  # so that no two are further apart than 64 bits can say
-            raise ValueError(f"{self._at()}: timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is {value}")
-        return value
-
-    cdef kb_span _span_of(self, object data, str field) except *:
-        """A view of bytes; of another bytes-like object's copy, which `_kept` keeps until the record is written."""
-        cdef kb_span span
-        if data is None:
-            span.data = NULL
-            span.size = -1
-            return span
-        if type(data) is not bytes:
-            if not PyObject_CheckBuffer(data):
-                hint = " (encode it first)" if isinstance(data, str) else ""
-                raise TypeError(f"{self._at()}: {field} must be bytes-like or None, not {type(data).__name__}{hint}")
-            data = PyBytes_FromObject(data)
-            self._kept.append(data)
-        span.data = <const uint8_t *>PyBytes_AS_STRING(data)
-        span.size = PyBytes_GET_SIZE(data)
-        return span
-
-    cdef int _take_headers(self, tuple items, kb_record *record) except -1:
-        cdef Py_ssize_t count = len(items)
-        cdef Py_ssize_t i, size
-        record.headers = NULL
-        record.header_count = count
-        if count == 0:
-            return 0
-        self._kept.append(items)
-        if count > self._headers_capacity:
-            self._headers = <kb_record_header *>grown(self._headers, count * sizeof(kb_record_header))
-            self._headers_capacity = count
-        for i in range(count):
-            item = items[i]
-            if isinstance(item, list):
-                item = tuple(item)
-                self._kept.append(item)
-            if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], str):
-                raise TypeError(f"{self._at()}: header {i} must be a pair (str, bytes | None); it is {item!r}")
-            try:
-                self._headers[i].key.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(item[0], &size)
-            except UnicodeEncodeError:
-                raise ValueError(f"{self._at()}: header {i}: key {item[0]!r} cannot be written as UTF-8") from None
-            self._headers[i].key.size = size
-            self._headers[i].value = self._span_of(item[1], f"header {item[0]!r}")
-        record.headers = self._headers
-        return 0
-
-    cdef int _reserve(self, size_t size) except -1:
-        cdef size_t capacity = PyBytes_GET_SIZE(<object>self._data)
-        if size > INT32_MAX:
-            raise ValueError(f"{self._at()}: the batch would have {size} bytes; {INT32_MAX} is the most")
-        if size > capacity:
-            self._resize(max(size, 2 * capacity))
-        return 0
-
-    cdef int _compress(self) except -1:
-        """Puts the compressed records behind the place of the header, in place of the plain ones."""
-        cdef const uint8_t *records = self._bytes() + KB_BATCH_HEADER_SIZE
-        cdef bytes packed = compress_records(self._codec, records, self._size - KB_BATCH_HEADER_SIZE, self._level)
-        self._size = KB_BATCH_HEADER_SIZE + PyBytes_GET_SIZE(packed)
-        self._own(PyBytes_FromStringAndSize(NULL, self._size))
-        memcpy(self._bytes() + KB_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
-        return 0
-
-
-def encode(records, *, compression="none", compression_level=None, base_offset=0, producer_id=-1, producer_epoch=-1,
-           base_sequence=-1, bint transactional=False):
-    """Exactly one record batch v2 (magic 2), as a producer writes it.
-
-    Parameters
-    ----------
-    records : iterable of `Record`, or of tuples (key, value[, headers[, timestamp_ms]])
-        key, value: bytes-like or None; headers: sequence of (str, bytes-like or None); timestamp_ms: int, milliseconds
-        since the Unix epoch, where None or left out is the time of the call. Offsets are numbered anew.
-    compression : "none", "gzip", "snappy", "lz4" or "zstd"
-    compression_level : int or None
-        In Java's ranges: gzip 1..9, lz4 1..17, zstd -131072..22 (KIP-390).
-    base_offset : int
-    producer_id, producer_epoch, base_sequence : int
-        -1 for none.
-    transactional : bool
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    TypeError
-        A field of the wrong type; the message names the index of the record.
-    ValueError
-        No records, a level out of range, a negative timestamp, a record or batch beyond 2 GiB, a producer id without
-        epoch and sequence.
-    """
-    cdef RecordBatchWriter writer = RecordBatchWriter(
-        compression, compression_level, transactional=transactional, base_offset=base_offset
-    )
-    for item in records:
-        writer._append_item(item)
-    if writer._open.count == 0:
-        raise ValueError("records is empty: a batch needs at least one record")
-    writer.seal()
-    if transactional or producer_id != -1 or producer_epoch != -1 or base_sequence != -1:
-        writer.stamp(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
-    return writer.getvalue()
 
 
 @cython.final
@@ -635,8 +148,8 @@ cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint 
 
 cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit, const uint8_t **start,
                      const uint8_t **end):
-    """Decompresses where needed; `start` and `end` then enclose the records, which are not checked yet. Returns the
-    bytes object that owns them, None where they are the batch's own.
+    """Decompresses where needed; `start` and `end` then enclose the records, which are not checked yet.
+    Returns the bytes object that owns them, None where they are the batch's own.
     """
     cdef int codec = header.attributes & KB_CODEC_MASK
     cdef size_t size = KB_LOG_OVERHEAD + <size_t>header.length - KB_BATCH_HEADER_SIZE
@@ -660,8 +173,8 @@ cdef object record_error(kb_record_error error, int32_t index, int64_t base_offs
 cdef class RecordBatch:
     """A record batch that was read: header fields as attributes; iterating gives `Record` objects.
 
-    The first step of each iteration decompresses and checks the whole body, and raises CorruptRecordError where
-    anything is wrong with it. `bytes(batch)` is the batch as it stands.
+    The first step of each iteration decompresses and checks the whole body, and raises CorruptRecordError
+    where anything is wrong with it. `bytes(batch)` is the batch as it stands.
     """
 
     cdef Source _source
@@ -706,7 +219,8 @@ cdef class RecordBatch:
 
     @property
     def attributes(self):
-        """All 16 bits: codec (0-2), timestamp type (3), transactional (4), control (5), delete horizon (6)."""
+        """All 16 bits: codec (0-2), timestamp type (3), transactional (4), control (5), delete horizon (6).
+        """
         return self._header.attributes
 
     @property
@@ -780,7 +294,8 @@ cdef class RecordBatch:
 
 @cython.final
 cdef class RecordIterator:
-    """The records of a batch, which were checked, but are read with all bounds again: memory may be shared."""
+    """The records of a batch, which were checked, but are read with all bounds again: memory may be shared.
+    """
 
     cdef RecordBatch _batch
     cdef bytes _body
@@ -919,8 +434,8 @@ def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=26843
     Raises
     ------
     CorruptRecordError
-        From the iterator, which then ends: bad CRC, impossible header fields, magic other than 2. From iterating a
-        batch: anything wrong with its body.
+        From the iterator, which then ends: bad CRC, impossible header fields, magic other than 2. From
+        iterating a batch: anything wrong with its body.
     TypeError
         `data` is not bytes-like.
     """
@@ -943,7 +458,7 @@ def rebase(batch, base_offset):
     cdef Py_ssize_t size = whole_batch(<const uint8_t *>source.view.buf, source.view.len, &header, "batch")
     if size == 0 or size != source.view.len:
         raise CorruptRecordError(f"{source.view.len} bytes are not exactly one record batch")
-    base_offset = _checked_int(base_offset, "base_offset", 0, INT64_MAX - max(header.last_offset_delta, 0))
+    base_offset = checked_int(base_offset, "base_offset", 0, INT64_MAX - max(header.last_offset_delta, 0))
     copy = PyBytes_FromStringAndSize(<const char *>source.view.buf, source.view.len)
     kb_store_be64(<uint8_t *>PyBytes_AS_STRING(copy), <uint64_t><int64_t>base_offset)
     return copy

@@ -1,8 +1,9 @@
 """TableDecoder: record batches into columns, without a Python object a record.
 
-Batches are read one after another into the buffers of a chunk: rows are checked as they are copied, so that each byte is
-read once. A chunk that has CHUNK_BYTES is finished, its memory cut to size and handed to the result; so memory grows with
-what was really read, and no column of a chunk comes near the 2 GiB that its 32-bit offsets can address.
+Batches are read one after another into the buffers of a chunk: rows are checked as they are copied, so that
+each byte is read once. A chunk that has CHUNK_BYTES is finished, its memory cut to size and handed to the
+result; so memory grows with what was really read, and no column of a chunk comes near the 2 GiB that its
+32-bit offsets can address.
 """
 
 cimport cython
@@ -186,9 +187,9 @@ cdef class TableDecoder:
         return 0
 
     cdef int _reserve_data(self, size_t body, size_t left, size_t length) except -1:
-        """Growing by doubling copies, and touches fresh memory each time: so once a chunk has its first batch, room is
-        made for what the rest of the item will need, if it goes on like that. `left` and `length`, of the item and of
-        this batch, are what is really there.
+        """Growing by doubling copies, and touches fresh memory each time: so once a chunk has its first
+        batch, room is made for what the rest of the item will need, if it goes on like that. `left` and
+        `length`, of the item and of this batch, are what is really there.
         """
         cdef kb_record_columns *columns = &self._columns
         cdef double growth
@@ -246,9 +247,9 @@ cdef class TableDecoder:
         Returns
         -------
         tuple
-            (chunks, BatchFields of each batch, int64 number of records of each item). A chunk: (rows, headers, offsets,
-            timestamps, header lists, key, value, header key, header value); the latter four are (null count, validity or
-            None, offsets, data).
+            (chunks, BatchFields of each batch, int64 number of records of each item). A chunk: (rows,
+            headers, offsets, timestamps, header lists, key, value, header key, header value); the latter four
+            are (null count, validity or None, offsets, data).
         """
         if self._columns.row_count:
             self._finish_chunk()

@@ -1,14 +1,16 @@
 """TableEncoder: a table's rows into record batches, without a Python object a row.
 
-Theory of operation. Rows come in blocks. For a block, on one thread and without the GIL: every column becomes spans
-(arrow_columns.h), every row gets a partition (its own, its key's murmur2, or the sticky one), and a counting sort lists
-the rows of each partition. Then each partition that has rows is worked on by itself, by any thread: rows are appended to
-its open batch; a batch that is full by Kafka's rule is sealed, and the next one opened with the ratio estimate of then.
-What a partition's batches look like depends on its rows alone, not on blocks or threads.
+Theory of operation. Rows come in blocks. For a block, on one thread and without the GIL: every column becomes
+spans (arrow_columns.h), every row gets a partition (its own, its key's murmur2, or the sticky one), and a
+counting sort lists the rows of each partition. Then each partition that has rows is worked on by itself, by
+any thread: rows are appended to its open batch; a batch that is full by Kafka's rule is sealed, and the next
+one opened with the ratio estimate of then. What a partition's batches look like depends on its rows alone,
+not on blocks or threads.
 
-Memory. A partition's sealed batches stand one behind another in chunks of 16 MiB, or less with many partitions, cut to
-size when they are full; together the unused ends stay below SLACK_BYTES. Without compression a batch is written where it will stay; with
-compression into the partition's scratch memory, and its compressed form is copied into the chunk.
+Memory. A partition's sealed batches stand one behind another in chunks of 16 MiB, or less with many
+partitions, cut to size when they are full; together the unused ends stay below SLACK_BYTES. Without
+compression a batch is written where it will stay; with compression into the partition's scratch memory, and
+its compressed form is copied into the chunk.
 """
 
 cimport cython
@@ -68,7 +70,8 @@ cdef int64_t MAX_BATCH_SIZE = 1 << 30
 cdef size_t SLACK_BYTES = 32 << 20
 cdef size_t LARGEST_CHUNK = 16 << 20
 cdef size_t SMALLEST_CHUNK = 4096
-# One thread works on blocks whose spans stay in the second-level cache; several need more to do between meetings.
+# One thread works on blocks whose spans stay in the second-level cache; several need more to do between
+# meetings.
 cdef int64_t BLOCK_ROWS = 2048
 cdef int64_t SHARED_BLOCK_ROWS = 65536
 cdef int64_t BLOCK_HEADERS = 65536
@@ -356,7 +359,9 @@ cdef class TableEncoder:
         return 0
 
     cdef int32_t _sticky_partition(self, int64_t row) noexcept nogil:
-        """For a row without a key: the same one until `batch_size` bytes of records went there, then the next."""
+        """For a row without a key: the same one until `batch_size` bytes of records went there, then the
+        next.
+        """
         cdef kb_record record
         cdef int64_t body
         cdef int32_t partition = self._sticky
@@ -412,7 +417,9 @@ cdef class TableEncoder:
         return 0
 
     def _for_each_slot(self, bint append, int64_t first=0):
-        """Appends the block's rows, or seals what is open, for all partitions: on the threads where there are any."""
+        """Appends the block's rows, or seals what is open, for all partitions: on the threads where there are
+        any.
+        """
         self._next_slot = 0
         if self._pool is None:
             self._work(append, first)
@@ -470,7 +477,9 @@ cdef class TableEncoder:
         return 0
 
     cdef int _begin_chunk(self, Slot *slot, kb_memory *memory, size_t expected) except -1 nogil:
-        """Ends a chunk of full size that will not hold `expected` bytes more, and starts one where there is none."""
+        """Ends a chunk of full size that will not hold `expected` bytes more, and starts one where there is
+        none.
+        """
         cdef size_t share = SLACK_BYTES // <size_t>max(self._slot_count, <int64_t>self._partitions)
         cdef size_t limit = min(share, LARGEST_CHUNK)
         if memory.used and memory.capacity >= limit and memory.capacity - memory.used < expected:
@@ -553,8 +562,9 @@ cdef class TableEncoder:
         Returns
         -------
         tuple
-            (number of batches, partition int32, record_count int32, max_timestamp_ms int64, uncompressed_bytes int64,
-            chunks): memory with one value a batch, and a list of (batches, int64 offsets, data).
+            (number of batches, partition int32, record_count int32, max_timestamp_ms int64,
+            uncompressed_bytes int64, chunks): memory with one value a batch, and a list of (batches, int64
+            offsets, data).
         """
         cdef int64_t total = 0, at = 0, i
         cdef int32_t partition

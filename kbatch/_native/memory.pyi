@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def new_memory(size: int) -> Buffer: ...

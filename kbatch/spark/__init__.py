@@ -1,0 +1,41 @@
+"""Record batches in Spark: rows to batches and back as Arrow functions, and log segments as a data source.
+
+    encoded = kbatch.spark.encode(frame, partitions=12, compression="zstd")
+    by_partition = encoded.repartitionById(12, "partition")
+    by_partition.write.format("kbatch-segments").option("topic", "flights").mode("append").save(path)
+    spark.read.format("kbatch-segments").load(path)
+
+Importing this needs no session, and nothing here uses a SparkContext: it works over Spark Connect too,
+where the server needs kbatch installed.
+"""
+
+try:
+    import pyarrow as _pyarrow  # noqa: F401
+    import pyspark as _pyspark  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"kbatch.spark needs {error.name}: pip install 'kbatch[spark]'") from error
+
+from pyspark.sql import SparkSession
+
+from kbatch.spark.arrow_functions import decode, decoder, encode, encoder
+from kbatch.spark.schemas import ENCODED_SCHEMA, RECORD_SCHEMA, SEGMENT_SCHEMA
+from kbatch.spark.segments import SegmentDataSource
+
+__all__ = [
+    "ENCODED_SCHEMA",
+    "RECORD_SCHEMA",
+    "SEGMENT_SCHEMA",
+    "decode",
+    "decoder",
+    "encode",
+    "encoder",
+    "register",
+]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `kbatch-segments` known to a session.
+
+    Spark finds it by itself where kbatch is installed from a wheel; calling this does no harm then.
+    """
+    spark.dataSource.register(SegmentDataSource)

@@ -1,0 +1,101 @@
+"""The shapes of rows that pass between Spark and kbatch, in Spark's types and in Arrow's.
+
+Spark takes what a Python worker sends only in the very types it declared: timestamp[us, UTC], binary and
+string with 32-bit offsets, int32. `declared_batches` brings tables into that form, in batches of a bounded
+size.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+# What `encoder` gives, a row a record batch; uncompressed_bytes and max_timestamp_ms are in bytes and ms.
+ENCODED_SCHEMA = StructType(
+    [
+        StructField("partition", IntegerType()),
+        StructField("record_count", IntegerType()),
+        StructField("max_timestamp_ms", LongType()),
+        StructField("uncompressed_bytes", LongType()),
+        StructField("batch", BinaryType()),
+    ]
+)
+
+# What `decoder` gives, a row a record; partition is carried through, null where the input has none.
+RECORD_SCHEMA = StructType(
+    [
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", HEADERS_TYPE),
+    ]
+)
+
+# What reading `kbatch-segments` gives: the columns of Spark's own Kafka source, headers included.
+# timestampType: 0 set by the producer, 1 by the broker.
+SEGMENT_SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", HEADERS_TYPE),
+    ]
+)
+
+ARROW_TYPES: dict[DataType, pa.DataType] = {
+    IntegerType(): pa.int32(),
+    LongType(): pa.int64(),
+    StringType(): pa.string(),
+    BinaryType(): pa.binary(),
+    TimestampType(): pa.timestamp("us", "UTC"),
+    HEADERS_TYPE: pa.list_(
+        pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    ),
+}
+ENCODED_ARROW, RECORD_ARROW, SEGMENT_ARROW = (
+    pa.schema([(field.name, ARROW_TYPES[field.dataType]) for field in schema])
+    for schema in (ENCODED_SCHEMA, RECORD_SCHEMA, SEGMENT_SCHEMA)
+)
+
+# Far below the 2 GiB that 32-bit offsets reach, and small enough for the memory of a worker and of the JVM.
+MAX_BATCH_BYTES = 64 << 20
+
+
+def declared_batches(
+    table: pa.Table, schema: pa.Schema, max_bytes: int = MAX_BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The table's rows in the types of `schema`, no batch larger than `max_bytes` unless it is a single row.
+
+    Raises ValueError for a value that a declared type cannot hold, such as a timestamp beyond 64-bit
+    microseconds.
+    """
+    if table.nbytes > max_bytes and table.num_rows > 1:
+        half = table.num_rows // 2
+        yield from declared_batches(table.slice(0, half), schema, max_bytes)
+        yield from declared_batches(table.slice(half), schema, max_bytes)
+        return
+    columns = []
+    for field in schema:
+        try:
+            columns.append(table[field.name].cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"column {field.name!r} does not fit Spark's {field.type}: {error}") from error
+    yield from pa.table(columns, schema=schema).to_batches()

@@ -1,0 +1,213 @@
+"""A folder of log segments that several tasks write together: staging, commit, manifests.
+
+    path/<topic>-<partition>/<first offset>.log, .index, .timeindex    as in a broker's log.dirs
+    path/<topic>.json                                  manifest: what a finished write put there
+    path/.kbatch-<job>/task-<task>-attempt-<attempt>/  what tasks wrote and nobody has committed
+
+A commit renames what its tasks staged into place, and the manifest last. The staging folder stands until
+then, so that a reader can tell a write that is not finished.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from kbatch.segments import sync_directory
+
+FORMAT = "kbatch-segments"
+VERSION = 1
+STAGING_PREFIX = ".kbatch-"
+# Short, for Kafka lets a topic's name come within 6 bytes of what file systems take.
+MANIFEST_SUFFIX = ".json"
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """What one task wrote of one Kafka partition; sizes are those of the .log files, in bytes."""
+
+    next_offset: int
+    batches: int
+    segments: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A .log file to read."""
+
+    topic: str
+    partition: int
+    log_path: str
+
+
+def local_path(path: str) -> Path:
+    """The folder that the option `path` names. Raises ValueError for a file system that is not mounted."""
+    scheme, colon, rest = path.partition(":")
+    if not colon or "/" in scheme:
+        return Path(path).absolute()
+    if scheme == "file" and (rest.startswith("///") or not rest.startswith("//")):
+        return Path("/" + rest.lstrip("/"))
+    raise ValueError(
+        f"option 'path' is {path!r}: segments go to a local folder, or to one mounted on all machines; "
+        "write there and copy the files"
+    )
+
+
+def topic_folders(path: Path) -> dict[str, dict[int, Path]]:
+    """Topic -> partition -> folder, by the names of the folders in `path`."""
+    found: dict[str, dict[int, Path]] = defaultdict(dict)
+    for folder in path.iterdir() if path.is_dir() else ():
+        name = re.fullmatch(r"(.+)-(0|[1-9]\d*)", folder.name)
+        if name and not folder.name.startswith(STAGING_PREFIX) and folder.is_dir():
+            found[name[1]][int(name[2])] = folder
+    return found
+
+
+def manifest_path(path: Path, topic: str) -> Path:
+    return path / (topic + MANIFEST_SUFFIX)
+
+
+def check_absent(path: Path, topic: str) -> None:
+    """Raise FileExistsError when `path` holds the topic."""
+    if topic_folders(path).get(topic) or manifest_path(path, topic).exists():
+        raise FileExistsError(
+            f"{path} holds topic {topic!r} already, and offsets start at 0: write to another path, give "
+            "another option 'topic', or replace it with mode('overwrite')"
+        )
+
+
+class StagedWrite:
+    """One job's write of one topic. Made on the driver and sent to the tasks; every method but `stage` is
+    for the
+    driver. Restarting a job makes another one."""
+
+    def __init__(self, path: Path, topic: str, *, replace: bool) -> None:
+        if not replace:
+            check_absent(path, topic)
+        self.path = path
+        self.topic = topic
+        self.replace = replace
+        self.staging = path / f"{STAGING_PREFIX}{uuid4().hex}"
+        self.staging.mkdir(parents=True)
+
+    def stage(self, task: int, attempt: int) -> Path:
+        """The folder for one attempt of one task: no two attempts write to the same files."""
+        folder = self.staging / f"task-{task}-attempt-{attempt}"
+        folder.mkdir()
+        return folder
+
+    def commit(self, results: Iterable[tuple[Path, Mapping[int, PartitionFiles]]]) -> None:
+        """Put the partitions that each task staged into place, or change nothing.
+
+        Raises ValueError when a Kafka partition came from two tasks, FileExistsError when the topic has
+        appeared in the meantime, OSError when a rename fails.
+        """
+        sources: dict[int, tuple[Path, PartitionFiles]] = {}
+        for folder, partitions in results:
+            for partition, files in partitions.items():
+                if partition in sources:
+                    raise ValueError(
+                        f"Kafka partition {partition} of topic {self.topic!r} came from two tasks, which "
+                        "both gave offsets from 0: bring each into one task with "
+                        "frame.repartitionById(<partitions>, 'partition')"
+                    )
+                sources[partition] = folder / f"{self.topic}-{partition}", files
+        if not self.replace:
+            check_absent(self.path, self.topic)
+        manifest = self.staging / "manifest"
+        self._write_manifest(manifest, {partition: files for partition, (_, files) in sources.items()})
+        replaced = self.staging / "replaced"
+        replaced.mkdir()
+        old = [manifest_path(self.path, self.topic), *topic_folders(self.path).get(self.topic, {}).values()]
+        moves = [(file, replaced / file.name) for file in old if file.exists()]
+        moves += [(folder, self.path / folder.name) for folder, _ in sources.values()]
+        moves += [(manifest, manifest_path(self.path, self.topic))]
+        with ExitStack() as undo:
+            for source, target in moves:
+                source.rename(target)
+                undo.callback(target.rename, source)
+            undo.pop_all()
+        sync_directory(self.path)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what the tasks staged; a second call does nothing."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def _write_manifest(self, file: Path, partitions: Mapping[int, PartitionFiles]) -> None:
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "topic": self.topic,
+            "partitions": {str(number): asdict(partitions[number]) for number in sorted(partitions)},
+        }
+        with file.open("w") as out:
+            json.dump(content, out, indent=1)
+            out.flush()
+            os.fsync(out.fileno())
+
+
+def segments(path: Path, topic: str | None) -> list[Segment]:
+    """The .log files to read, of one topic or of all, in the order of topic, partition and offset.
+
+    Where a topic has a manifest it rules; otherwise (SegmentWriter's files, a broker's) all .log files are
+    taken.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such folder, no topic in it, or a file of a manifest missing.
+    ValueError
+        A manifest that is not one, a file whose size is not the manifest's, or a write that is not finished.
+    """
+    folders = topic_folders(path)
+    topics = {manifest.stem for manifest in path.glob("*" + MANIFEST_SUFFIX)} | set(folders)
+    if topic is not None:
+        topics &= {topic}
+    if not topics:
+        wanted = "log segments" if topic is None else f"log segments of topic {topic!r}"
+        raise FileNotFoundError(
+            f"{path} holds no {wanted}: name the folder that holds <topic>-<partition> folders"
+        )
+    found = []
+    for name in sorted(topics):
+        manifest = manifest_path(path, name)
+        found += _listed(path, name, manifest) if manifest.exists() else _unlisted(path, name, folders[name])
+    return found
+
+
+def _listed(path: Path, topic: str, manifest: Path) -> list[Segment]:
+    try:
+        content = json.loads(manifest.read_text())
+        if (content["format"], content["version"], content["topic"]) != (FORMAT, VERSION, topic):
+            raise ValueError(f"not of {FORMAT} version {VERSION} and topic {topic!r}")
+        partitions = {int(number): PartitionFiles(**files) for number, files in content["partitions"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{manifest} is no manifest of {FORMAT}: {error}") from error
+    found = []
+    for partition, files in partitions.items():
+        for name, size in files.segments.items():
+            log_path = path / f"{topic}-{partition}" / name
+            if log_path.stat().st_size != size:
+                raise ValueError(f"{log_path} has {log_path.stat().st_size} bytes, its manifest says {size}")
+            found.append(Segment(topic, partition, str(log_path)))
+    return found
+
+
+def _unlisted(path: Path, topic: str, folders: Mapping[int, Path]) -> list[Segment]:
+    if staging := next(path.glob(STAGING_PREFIX + "*"), None):
+        raise ValueError(
+            f"topic {topic!r} has no manifest and {staging} stands beside it: a write is going on or was cut "
+            "short; if none is going on, remove that folder and the topic's"
+        )
+    return [
+        Segment(topic, partition, str(log_path))
+        for partition in sorted(folders)
+        for log_path in sorted(folders[partition].glob("*.log"))
+    ]

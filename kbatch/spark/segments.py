@@ -1,0 +1,238 @@
+"""The Spark data source `kbatch-segments`: record batches into Kafka's log segments, and records back."""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from kbatch._native.record_batch import RecordBatch
+from kbatch.columns import decode_arrow
+from kbatch.errors import CorruptRecordError
+from kbatch.segments import SEGMENT_BYTES, SegmentWriter, check_topic, read_segment
+from kbatch.spark.schemas import ENCODED_SCHEMA, SEGMENT_ARROW, SEGMENT_SCHEMA, declared_batches
+from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments
+
+# Spark hands over option names in lower case. Other names are refused.
+WRITE_OPTIONS = ("path", "topic", "segment.bytes")
+READ_OPTIONS = ("path", "topic", "check.crcs")
+REQUIRED_COLUMNS = ("partition", "batch")
+
+# Bounds of what is decoded in one go; what the bytes hold may be many times larger.
+RUN_BYTES = 4 << 20
+RUN_RECORDS = 1 << 17
+
+
+class SegmentDataSource(DataSource):
+    """Format `kbatch-segments`.
+
+    Writing takes rows of ENCODED_SCHEMA; all batches of a Kafka partition must come in one Spark partition
+    (`frame.repartitionById(n, "partition")`), which gives them offsets from 0. Modes: append (the path must
+    not hold the topic yet) and overwrite (replaces this topic only). Options: `path` (a folder that all
+    executors see), `topic`, `segment.bytes`.
+
+    Reading gives SEGMENT_SCHEMA, a task a segment, control records left out. Options: `path`, `topic`
+    (default: all), `check.crcs` (default true).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "kbatch-segments"
+
+    def schema(self) -> StructType:
+        return SEGMENT_SCHEMA
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        path = _path(self.options, WRITE_OPTIONS)
+        _check_encoded(schema)
+        topic = self.options.get("topic")
+        if topic is None:
+            raise ValueError("option 'topic' is missing: name the Kafka topic with .option('topic', ...)")
+        check_topic(topic)
+        segment_bytes = _whole_number(self.options, "segment.bytes", SEGMENT_BYTES)
+        return SegmentsWriter(StagedWrite(path, topic, replace=overwrite), segment_bytes)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        path = _path(self.options, READ_OPTIONS)
+        if [(field.name, field.dataType) for field in schema] != [
+            (field.name, field.dataType) for field in SEGMENT_SCHEMA
+        ]:
+            raise ValueError(
+                f"the schema of kbatch-segments is {SEGMENT_SCHEMA.simpleString()}, "
+                f"not {schema.simpleString()}: leave out .schema(...) and select what you need"
+            )
+        check_crc = self.options.get("check.crcs", "true").lower()
+        if check_crc not in ("true", "false"):
+            raise ValueError(f"option 'check.crcs' is {check_crc!r}: it must be true or false")
+        return SegmentsReader(segments(path, self.options.get("topic")), check_crc == "true")
+
+
+def _path(options: Mapping[str, str], known: tuple[str, ...]) -> Path:
+    """The folder, when every option is one of `known`."""
+    for name in options:
+        if name.lower() not in known:
+            nearest = difflib.get_close_matches(name.lower(), known, 1, 0) or known
+            raise ValueError(
+                f"unknown option {name!r}: did you mean {nearest[0]!r}? Known: {', '.join(known)}"
+            )
+    path = options.get("path")
+    if not path:
+        raise ValueError("option 'path' is missing: name the folder in .save(path) or .load(path)")
+    return local_path(path)
+
+
+def _whole_number(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name, str(default))
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise ValueError(f"option {name!r} is {text!r}: it must be a whole number from 1 to {2**31 - 1}")
+    return int(text)
+
+
+def _check_encoded(schema: StructType) -> None:
+    expected = {field.name: field.dataType for field in ENCODED_SCHEMA}
+    for field in schema:
+        if field.name not in expected:
+            raise ValueError(
+                f"unknown column {field.name!r}: kbatch-segments takes the columns of ENCODED_SCHEMA, "
+                f"{', '.join(expected)}; encode the frame with kbatch.spark.encode first"
+            )
+        if field.dataType != expected[field.name]:
+            raise TypeError(
+                f"column {field.name!r} is {field.dataType.simpleString()}: "
+                f"it must be {expected[field.name].simpleString()}"
+            )
+    for name in REQUIRED_COLUMNS:
+        if name not in schema.names:
+            raise ValueError(f"column {name!r} is missing: keep it as kbatch.spark.encoder gives it")
+
+
+@dataclass
+class TaskResult(WriterCommitMessage):
+    """What one task staged."""
+
+    folder: Path
+    partitions: dict[int, PartitionFiles]
+
+
+class SegmentsWriter(DataSourceArrowWriter):
+    """Writes the batches of a task to a staging folder; `commit` puts those of all tasks into place."""
+
+    def __init__(self, staged: StagedWrite, segment_bytes: int) -> None:
+        self._staged = staged
+        self._segment_bytes = segment_bytes
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this inside a task"
+        folder = self._staged.stage(context.partitionId(), context.taskAttemptId())
+        writers: dict[int, SegmentWriter] = {}
+        batches: Counter[int] = Counter()
+        with ExitStack() as open_files:
+            for partition, batch in _batches(iterator):
+                if partition not in writers:
+                    writers[partition] = open_files.enter_context(
+                        SegmentWriter(
+                            folder, self._staged.topic, partition, segment_bytes=self._segment_bytes
+                        )
+                    )
+                try:
+                    writers[partition].append(batch)
+                except ValueError as error:
+                    raise ValueError(f"column 'batch', Kafka partition {partition}: {error}") from error
+                batches[partition] += 1
+        files = {
+            partition: PartitionFiles(
+                writer.next_offset,
+                batches[partition],
+                {log.name: log.stat().st_size for log in writer.log_paths},
+            )
+            for partition, writer in writers.items()
+        }
+        return TaskResult(folder, files)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._staged.commit(
+            (message.folder, message.partitions) for message in messages if isinstance(message, TaskResult)
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._staged.discard()
+
+
+def _batches(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
+    """Kafka partition and record batch of each row; the buffers are views of Spark's bytes."""
+    for some in rows:
+        partitions = some.column("partition").to_pylist()
+        for partition, batch in zip(partitions, some.column("batch"), strict=True):
+            data = batch.as_buffer()
+            if partition is None or data is None:
+                name = "partition" if partition is None else "batch"
+                raise ValueError(
+                    f"column {name!r} holds a null: every row needs a Kafka partition and a batch"
+                )
+            yield partition, data
+
+
+class SegmentsReader(DataSourceReader):
+    """Reads a segment a task."""
+
+    def __init__(self, found: list[Segment], check_crc: bool) -> None:
+        self._segments = found
+        self._check_crc = check_crc
+
+    def partitions(self) -> list[InputPartition]:
+        # For no partitions at all Spark puts in one of its own, of another form in each version.
+        return [InputPartition(segment) for segment in self._segments] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        segment: Segment | None = partition.value
+        if segment is None:
+            return
+        batches = read_segment(segment.log_path, check_crc=self._check_crc)
+        data_batches = (batch for batch in batches if not batch.is_control)
+        for timestamp_type, run in groupby(data_batches, key=lambda batch: batch.timestamp_type):
+            for some in _pieces(run):
+                try:
+                    records = decode_arrow(some, check_crc=False)  # checked by read_segment, or not wanted
+                except CorruptRecordError as error:
+                    raise CorruptRecordError(f"{segment.log_path}: {error}") from error
+                yield from declared_batches(_with_origin(records, segment, timestamp_type), SEGMENT_ARROW)
+
+
+def _pieces(batches: Iterator[RecordBatch]) -> Iterator[list[bytes]]:
+    """The batches' bytes in lists of at most about RUN_BYTES and RUN_RECORDS."""
+    piece: list[bytes] = []
+    size = records = 0
+    for batch in batches:
+        piece.append(bytes(batch))
+        size, records = size + batch.size_bytes, records + len(batch)
+        if size >= RUN_BYTES or records >= RUN_RECORDS:
+            yield piece
+            piece, size, records = [], 0, 0
+    if piece:
+        yield piece
+
+
+def _with_origin(records: pa.Table, segment: Segment, timestamp_type: str) -> pa.Table:
+    constants: dict[str, tuple[Any, pa.DataType]] = {
+        "topic": (segment.topic, pa.string()),
+        "partition": (segment.partition, pa.int32()),
+        "timestampType": (int(timestamp_type == "log_append_time"), pa.int32()),
+    }
+    for name, (value, kind) in constants.items():
+        records = records.append_column(name, pa.repeat(pa.scalar(value, kind), records.num_rows))
+    return records

@@ -1,0 +1,55 @@
+"""One real SparkSession for the tests of this folder."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import kbatch.spark
+
+# Without an appender Spark takes its own defaults, and PySpark's gateway gives its level to the root logger.
+QUIET_LOG4J = """
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+"""
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """local[2], a failed task is tried once more. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
+    if shutil.which("java") is None and os.environ.get("KBATCH_REQUIRE_JAVA") != "1":
+        pytest.skip("Spark needs Java")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    scratch = tmp_path_factory.mktemp("spark")
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(QUIET_LOG4J)
+    session = (
+        SparkSession.builder.master("local[2,2]")
+        .appName("kbatch tests")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    kbatch.spark.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A folder to write to that is not there yet."""
+    return tmp_path / "segments"
