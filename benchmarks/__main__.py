@@ -24,7 +24,8 @@ QUESTIONS = {
     "checksum": [checksum.question],
 }
 PACKAGES = (
-    "kbatch", "aiokafka", "kafka-python", "lz4", "zstandard", "cramjam", "isal", "pyarrow", "crc32c", "google-crc32c",
+    "kbatch", "aiokafka", "kafka-python", "lz4", "zstandard", "cramjam", "isal", "pyarrow", "crc32c",
+    "google-crc32c",
 )  # fmt: skip
 
 
@@ -44,8 +45,8 @@ def machine() -> str:
     )
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     return (
-        f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}. {cpu}, {os.cpu_count()} cores, "
-        f"{platform.system()}, Python {platform.python_version()}. {versions}; kafka-clients 4.3.1 in the JVM."
+        f"{datetime.date.today()}, commit {commit.stdout.strip() or '?'}. {cpu}, {os.cpu_count()} cores, "
+        f"{platform.system()}, Python {platform.python_version()}. {versions}; kafka-clients 4.3.1."
     )
 
 
@@ -68,8 +69,8 @@ def main() -> None:
 
 HEAD = """# Benchmarks
 
-Made by `make bench`: contenders take turns round by round, so that a change of the machine's speed meets all of them;
-ratios are medians of the rounds' own. Records have 16-byte keys and 100-byte JSON values.
+Made by `make bench`: contenders take turns round by round, so that a change of the machine's speed meets
+all of them; ratios are medians of the rounds' own. Records have 16-byte keys and 100-byte JSON values.
 
 {machine}
 """

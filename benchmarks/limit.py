@@ -1,5 +1,4 @@
-"""The limit: what the hardware takes to copy a batch's bytes once and to compute their CRC, and nothing else.
-"""
+"""The limit: what the hardware takes to copy a batch's bytes once and to compute their CRC."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        "kbatch's native modules are not built: `pip install .` in the source tree builds them (a C compiler is "
-        f"needed), or install a wheel; the import failed with: {error}"
+        "kbatch's native modules are not built: `pip install .` in the source tree builds them (a C compiler "
+        f"is needed), or install a wheel; the import failed with: {error}"
     ) from error
 
 from kbatch._native.batch_writer import RecordBatchWriter, encode

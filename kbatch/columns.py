@@ -180,7 +180,8 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
         return len(array), lambda first, last: array.slice(first, last - first)
     if not isinstance(column, np.ndarray):
         raise TypeError(
-            f"column {name!r} must be a numpy array, a pair (data, offsets) or an Arrow array, not {type(column).__name__}"
+            f"column {name!r} must be a numpy array, a pair (data, offsets) or an Arrow array, "
+            f"not {type(column).__name__}"
         )
     if column.ndim == 1 and column.dtype.kind == "S":
         return len(column), lambda first, last: pa.array(column[first:last], pa.binary())
@@ -204,8 +205,7 @@ def _fixed_slicer(column: np.ndarray) -> Any:
 
 
 def _array_of_offsets(name: str, data: Any, offsets: Any) -> pa.Array:
-    """A pair (data, offsets) as an Arrow array, its offsets checked: they come from the caller's own hands.
-    """
+    """A pair (data, offsets) as an Arrow array, its offsets checked: they come from the caller."""
     import numpy as np
     import pyarrow as pa
 

@@ -96,7 +96,8 @@ cdef class TimestampColumn(Column):
     cdef const int64_t *values
     cdef int64_t offset
     cdef int unit
-    cdef int64_t fill(self, int64_t first, int64_t count, int64_t now_ms, int64_t *timestamps_ms) noexcept nogil
+    cdef int64_t fill(self, int64_t first, int64_t count, int64_t now_ms,
+                      int64_t *timestamps_ms) noexcept nogil
 
 
 cdef class HeadersColumn(Column):
@@ -111,7 +112,8 @@ cdef class HeadersColumn(Column):
 
     cdef bint _is_string(self, const ArrowSchema *schema) except -1
     cdef object _wrong_type(self, const ArrowSchema *schema)
-    cdef int _fault(self, const kb_record_header *header, int64_t item, int64_t good, int64_t origin) noexcept nogil
+    cdef int _fault(self, const kb_record_header *header, int64_t item, int64_t good,
+                    int64_t origin) noexcept nogil
     cdef int64_t start(self, int64_t row) noexcept nogil
     cdef int64_t fill(self, int64_t first, int64_t count, int64_t *starts, int64_t *counts,
                       kb_record_header *headers, int *why) noexcept nogil

@@ -14,8 +14,8 @@ from libc.string cimport memset, strcmp, strerror, strncmp
 from kbatch._native.c cimport kb_is_utf8, kb_record_header, kb_span
 
 _BINARY_TYPES = (
-    "binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a dictionary of those, or "
-    "null"
+    "binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a dictionary "
+    "of those, or null"
 )
 
 # format: (kind, width)
@@ -70,8 +70,8 @@ cdef class ArrowStream:
             self._single.array = (<ArrowArray *>PyCapsule_GetPointer(self._capsules[1], "arrow_array"))[0]
         else:
             raise TypeError(
-                "data must have __arrow_c_stream__ or __arrow_c_array__ (a pyarrow, polars or duckdb table, for "
-                f"example), not {type(data).__name__}"
+                "data must have __arrow_c_stream__ or __arrow_c_array__ (a pyarrow, polars or duckdb table, "
+                f"for example), not {type(data).__name__}"
             )
 
     def __dealloc__(self):
@@ -173,7 +173,8 @@ cdef class BinaryColumn(Column):
             return 0
         column.validity = _validity(array)
         column.index = array.buffers[1]
-        column.data = <const uint8_t *>(array.buffers[1] if column.kind == KB_COLUMN_FIXED else array.buffers[2])
+        column.data = <const uint8_t *>(array.buffers[1] if column.kind == KB_COLUMN_FIXED
+                                        else array.buffers[2])
         column.view_data = <const uint8_t *const *>(array.buffers + 2)
         return 0
 
@@ -206,7 +207,8 @@ cdef class TimestampColumn(Column):
         self.offset = parent_offset + array.offset
         return 0
 
-    cdef int64_t fill(self, int64_t first, int64_t count, int64_t now_ms, int64_t *timestamps_ms) noexcept nogil:
+    cdef int64_t fill(self, int64_t first, int64_t count, int64_t now_ms,
+                      int64_t *timestamps_ms) noexcept nogil:
         """Milliseconds, rounded down; null is `now_ms`. Returns `count`, or the first row that is out of
         range.
         """
@@ -276,7 +278,8 @@ cdef class HeadersColumn(Column):
 
     cdef object _wrong_type(self, const ArrowSchema *schema):
         return _type_error(
-            self.name, schema, "list<struct<key: string, value: binary>> or map<string, binary>, also large ones"
+            self.name, schema,
+            "list<struct<key: string, value: binary>> or map<string, binary>, also large ones"
         )
 
     cdef int64_t start(self, int64_t row) noexcept nogil:
@@ -304,7 +307,8 @@ cdef class HeadersColumn(Column):
                     return row
         return count
 
-    cdef int _fault(self, const kb_record_header *header, int64_t item, int64_t good, int64_t origin) noexcept nogil:
+    cdef int _fault(self, const kb_record_header *header, int64_t item, int64_t good,
+                    int64_t origin) noexcept nogil:
         if item >= good:
             return 0
         if not kb_is_valid(self.item_validity, self.item_offset + origin + item):

@@ -24,8 +24,10 @@ cdef class RecordBatchWriter:
 
     cdef int _begin(self) except -1
     cdef int _append_item(self, object item) except -1
-    cdef int _append(self, object key, object value, object headers, object timestamp_ms, int32_t offset_delta) except -1
-    cdef int64_t _measure(self, kb_record *record, object key, object value, object headers, object timestamp_ms,
+    cdef int _append(self, object key, object value, object headers, object timestamp_ms,
+                     int32_t offset_delta) except -1
+    cdef int64_t _measure(self, kb_record *record, object key, object value, object headers,
+                          object timestamp_ms,
                           int32_t offset_delta) except -1
     cdef int64_t _delta(self, int64_t timestamp_ms) noexcept
     cdef int64_t _timestamp_of(self, object timestamp_ms) except? -2

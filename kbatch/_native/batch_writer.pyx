@@ -90,9 +90,9 @@ cdef class RecordBatchWriter:
     After org.apache.kafka.common.record.MemoryRecordsBuilder.
     """
 
-    def __init__(self, compression="none", compression_level=None, *, int64_t write_limit=INT32_MAX, double ratio=1.0,
-                 bint transactional=False, bint control=False, log_append_time_ms=None, delete_horizon_ms=None,
-                 base_offset=0, int32_t partition_leader_epoch=-1):
+    def __init__(self, compression="none", compression_level=None, *, int64_t write_limit=INT32_MAX,
+                 double ratio=1.0, bint transactional=False, bint control=False, log_append_time_ms=None,
+                 delete_horizon_ms=None, base_offset=0, int32_t partition_leader_epoch=-1):
         self._codec = codec_id_of(compression)
         self._level = level_of(self._codec, compression_level)
         self._write_limit = write_limit
@@ -112,7 +112,8 @@ cdef class RecordBatchWriter:
         self._header.base_timestamp_ms = delete_horizon_ms if self._has_horizon else -1
         self._header.max_timestamp_ms = -1 if log_append_time_ms is None else log_append_time_ms
         if control and not transactional:
-            raise ValueError("a control batch marks the end of a transaction: it needs transactional=True as well")
+            raise ValueError("a control batch marks the end of a transaction: it needs transactional=True "
+                             "as well")
         self._kept = []
         self._begin()
 
@@ -202,10 +203,12 @@ cdef class RecordBatchWriter:
     def _append_at(self, key, value, headers, timestamp_ms, offset, int64_t delta):
         if offset is not None:
             if offset - self._header.base_offset < delta:
-                raise ValueError(f"{self._at()}: offset must be {self._header.base_offset + delta} or more; it is {offset}")
+                raise ValueError(f"{self._at()}: offset must be {self._header.base_offset + delta} or "
+                                 f"more; it is {offset}")
             delta = offset - self._header.base_offset
         if delta > INT32_MAX:
-            raise ValueError(f"{self._at()}: offset {offset} is more than 2^31 - 1 above the batch's base offset")
+            raise ValueError(f"{self._at()}: offset {offset} is more than 2^31 - 1 above the batch's base "
+                             f"offset")
         self._append(key, value, headers, timestamp_ms, <int32_t>delta)
 
     def seal(self, *, last_offset_delta=None):
@@ -261,18 +264,22 @@ cdef class RecordBatchWriter:
         cdef kb_batch_header header = self._header  # changed as a whole or not at all
         self._check_state(SEALED, "stamp")
         if producer_id >= 0 and producer_epoch < 0:
-            raise ValueError(f"producer_epoch must be 0 or more with producer_id {producer_id}; it is {producer_epoch}")
+            raise ValueError(f"producer_epoch must be 0 or more with producer_id {producer_id}; it is "
+                             f"{producer_epoch}")
         if producer_id >= 0 and base_sequence < 0 and not self._header.attributes & KB_CONTROL:
-            raise ValueError(f"base_sequence must be 0 or more with producer_id {producer_id}; it is {base_sequence}")
+            raise ValueError(f"base_sequence must be 0 or more with producer_id {producer_id}; it is "
+                             f"{base_sequence}")
         if self._header.attributes & KB_TRANSACTIONAL and producer_id < 0:
             raise ValueError(f"a transactional batch needs a producer_id of 0 or more; it is {producer_id}")
         if producer_id < 0 and (producer_epoch != -1 or base_sequence != -1):
-            raise ValueError(f"producer_epoch and base_sequence go with a producer_id of 0 or more; it is {producer_id}")
+            raise ValueError(f"producer_epoch and base_sequence go with a producer_id of 0 or more; it is "
+                             f"{producer_id}")
         header.producer_id = checked_int(producer_id, "producer_id", -1, INT64_MAX)
         header.producer_epoch = <int16_t>checked_int(producer_epoch, "producer_epoch", -1, 32767)
         header.base_sequence = <int32_t>checked_int(base_sequence, "base_sequence", -1, INT32_MAX)
         if base_offset is not None:
-            header.base_offset = checked_int(base_offset, "base_offset", 0, INT64_MAX - header.last_offset_delta)
+            header.base_offset = checked_int(base_offset, "base_offset", 0,
+                                             INT64_MAX - header.last_offset_delta)
         self._header = header
         if self._shared:  # a bytes object that somebody has seen does not change
             self._own(PyBytes_FromStringAndSize(<char *>self._bytes(), self._size))
@@ -320,17 +327,20 @@ cdef class RecordBatchWriter:
             fields = <tuple>item
         elif type(item) is Record:
             record = <Record>item
-            return self._append(record.key, record.value, record.headers, record.timestamp_ms, self._open.count)
+            return self._append(record.key, record.value, record.headers, record.timestamp_ms,
+                                self._open.count)
         elif isinstance(item, tuple):
             fields = tuple(item)
         else:
-            raise TypeError(f"{self._at()} must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), "
+            raise TypeError(f"{self._at()} must be a Record or a tuple (key, value[, headers[, "
+                            f"timestamp_ms]]), "
                             f"not {type(item).__name__}")
         size = len(fields)
         if size < 2 or size > 4:
-            raise TypeError(f"{self._at()} must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} items")
-        return self._append(fields[0], fields[1], fields[2] if size > 2 else None, fields[3] if size > 3 else None,
-                            self._open.count)
+            raise TypeError(f"{self._at()} must be a tuple (key, value[, headers[, timestamp_ms]]); it has "
+                            f"{size} items")
+        return self._append(fields[0], fields[1], fields[2] if size > 2 else None,
+                            fields[3] if size > 3 else None, self._open.count)
 
     cdef int _append(self, object key, object value, object headers, object timestamp_ms,
                      int32_t offset_delta) except -1:
@@ -338,22 +348,24 @@ cdef class RecordBatchWriter:
         cdef int64_t body = self._measure(&record, key, value, headers, timestamp_ms, offset_delta)
         cdef int64_t size = body + kb_varint_size(body)
         self._reserve(self._size + size)
-        kb_record_put(self._bytes() + self._size, &record, body, self._delta(record.timestamp_ms), offset_delta)
+        kb_record_put(self._bytes() + self._size, &record, body, self._delta(record.timestamp_ms),
+                      offset_delta)
         self._size += size
         kb_count_record(&self._open, record.timestamp_ms, size, offset_delta)
         if self._kept:
             self._kept.clear()
         return 0
 
-    cdef int64_t _measure(self, kb_record *record, object key, object value, object headers, object timestamp_ms,
+    cdef int64_t _measure(self, kb_record *record, object key, object value, object headers,
+                          object timestamp_ms,
                           int32_t offset_delta) except -1:
         """Fills `record` with views of the arguments, and returns the exact size of its body."""
         cdef int64_t body
         cdef tuple items = ()
         if headers is not None and headers is not items:
             if isinstance(headers, (str, bytes, dict)):
-                raise TypeError(
-                    f"{self._at()}: headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
+                raise TypeError(f"{self._at()}: headers must be a sequence of (str, bytes | None), "
+                                f"not {type(headers).__name__}")
             items = tuple(headers)
         record.key = self._span_of(key, "key")
         record.value = self._span_of(value, "value")
@@ -361,7 +373,8 @@ cdef class RecordBatchWriter:
         self._take_headers(items, record)
         body = kb_record_body_size(record, self._delta(record.timestamp_ms), offset_delta)
         if body > KB_MAX_RECORD_BODY:
-            raise ValueError(f"{self._at()}: key, value and headers take {body} bytes; {KB_MAX_RECORD_BODY} is the most")
+            raise ValueError(f"{self._at()}: key, value and headers take {body} bytes; "
+                             f"{KB_MAX_RECORD_BODY} is the most")
         return body
 
     cdef int64_t _delta(self, int64_t timestamp_ms) noexcept:
@@ -378,7 +391,8 @@ cdef class RecordBatchWriter:
             return self._now_ms
         if type(timestamp_ms) is not int:
             if isinstance(timestamp_ms, bool) or not hasattr(timestamp_ms, "__index__"):
-                raise TypeError(f"{self._at()}: timestamp_ms must be an int (milliseconds since the Unix epoch) or "
+                raise TypeError(f"{self._at()}: timestamp_ms must be an int (milliseconds since the Unix "
+                                f"epoch) or "
                                 f"None, not {type(timestamp_ms).__name__}")
             timestamp_ms = operator.index(timestamp_ms)
         try:
@@ -386,7 +400,8 @@ cdef class RecordBatchWriter:
         except OverflowError:
             raise ValueError(f"{self._at()}: timestamp_ms must fit 64 bits; it is {timestamp_ms}") from None
         if value < -1 or value == INT64_MAX:  # so that no two are further apart than 64 bits can say
-            raise ValueError(f"{self._at()}: timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is {value}")
+            raise ValueError(f"{self._at()}: timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is "
+                             f"{value}")
         return value
 
     cdef kb_span _span_of(self, object data, str field) except *:
@@ -401,7 +416,8 @@ cdef class RecordBatchWriter:
         if type(data) is not bytes:
             if not PyObject_CheckBuffer(data):
                 hint = " (encode it first)" if isinstance(data, str) else ""
-                raise TypeError(f"{self._at()}: {field} must be bytes-like or None, not {type(data).__name__}{hint}")
+                raise TypeError(f"{self._at()}: {field} must be bytes-like or None, not "
+                                f"{type(data).__name__}{hint}")
             data = PyBytes_FromObject(data)
             self._kept.append(data)
         span.data = <const uint8_t *>PyBytes_AS_STRING(data)
@@ -425,11 +441,13 @@ cdef class RecordBatchWriter:
                 item = tuple(item)
                 self._kept.append(item)
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], str):
-                raise TypeError(f"{self._at()}: header {i} must be a pair (str, bytes | None); it is {item!r}")
+                raise TypeError(f"{self._at()}: header {i} must be a pair (str, bytes | None); it is "
+                                f"{item!r}")
             try:
                 self._headers[i].key.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(item[0], &size)
             except UnicodeEncodeError:
-                raise ValueError(f"{self._at()}: header {i}: key {item[0]!r} cannot be written as UTF-8") from None
+                raise ValueError(f"{self._at()}: header {i}: key {item[0]!r} cannot be written as "
+                                 f"UTF-8") from None
             self._headers[i].key.size = size
             self._headers[i].value = self._span_of(item[1], f"header {item[0]!r}")
         record.headers = self._headers
@@ -446,14 +464,16 @@ cdef class RecordBatchWriter:
     cdef int _compress(self) except -1:
         """Puts the compressed records behind the place of the header, in place of the plain ones."""
         cdef const uint8_t *records = self._bytes() + KB_BATCH_HEADER_SIZE
-        cdef bytes packed = compress_records(self._codec, records, self._size - KB_BATCH_HEADER_SIZE, self._level)
+        cdef bytes packed = compress_records(self._codec, records, self._size - KB_BATCH_HEADER_SIZE,
+                                             self._level)
         self._size = KB_BATCH_HEADER_SIZE + PyBytes_GET_SIZE(packed)
         self._own(PyBytes_FromStringAndSize(NULL, self._size))
         memcpy(self._bytes() + KB_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
         return 0
 
 
-def encode(records, *, compression="none", compression_level=None, base_offset=0, producer_id=-1, producer_epoch=-1,
+def encode(records, *, compression="none", compression_level=None, base_offset=0, producer_id=-1,
+           producer_epoch=-1,
            base_sequence=-1, bint transactional=False):
     """Exactly one record batch v2 (magic 2), as a producer writes it.
 

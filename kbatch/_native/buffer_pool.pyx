@@ -113,7 +113,8 @@ cdef class BufferPool:
         if size < 0:
             raise ValueError(f"size must not be negative; it is {size}")
         if size > self.total_memory:
-            raise ValueError(f"size {size} is more than the {self.total_memory} bytes of the whole pool (total_memory)")
+            raise ValueError(f"size {size} is more than the {self.total_memory} bytes of the whole pool "
+                             f"(total_memory)")
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be 0 or more seconds, or None; it is {timeout}")
         buffer._memory = self.take(size, timeout)
@@ -288,8 +289,8 @@ cdef class BufferPool:
                 waiter.collected = 0
             if isinstance(error, BufferExhaustedError):
                 raise BufferExhaustedError(
-                    f"no {size} bytes became free within {timeout} s, of {self.total_memory} in all (buffer.memory); "
-                    f"{self._queued} waiting"
+                    f"no {size} bytes became free within {timeout} s, of {self.total_memory} in all "
+                    f"(buffer.memory); {self._queued} waiting"
                 ) from None
             raise
         finally:

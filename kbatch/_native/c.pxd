@@ -56,8 +56,10 @@ cdef extern from "record.h" nogil:
     ctypedef enum kb_record_error:
         KB_RECORD_OK
 
-    int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta, int32_t offset_delta) noexcept
-    uint8_t *kb_record_put(uint8_t *target, const kb_record *record, int64_t body_size, int64_t timestamp_delta,
+    int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta,
+                                int32_t offset_delta) noexcept
+    uint8_t *kb_record_put(uint8_t *target, const kb_record *record, int64_t body_size,
+                           int64_t timestamp_delta,
                            int32_t offset_delta) noexcept
     kb_record_error kb_record_get(const uint8_t **source, const uint8_t *end, kb_record_view *record) noexcept
     kb_record_error kb_record_header_get(const uint8_t **source, const uint8_t *end,
@@ -107,7 +109,8 @@ cdef extern from "record_batch.h" nogil:
     void kb_batch_header_get(const uint8_t *source, kb_batch_header *header) noexcept
     void kb_batch_header_put(uint8_t *target, const kb_batch_header *header) noexcept
     int64_t kb_estimated_bytes(int64_t records_bytes, double factor) noexcept
-    bint kb_has_room(const kb_open_batch *batch, int64_t record_bytes, int64_t write_limit, double factor) noexcept
+    bint kb_has_room(const kb_open_batch *batch, int64_t record_bytes, int64_t write_limit,
+                     double factor) noexcept
     void kb_count_record(kb_open_batch *batch, int64_t timestamp_ms, int64_t record_bytes,
                          int32_t offset_delta) noexcept
     double kb_updated_ratio(double current, double observed) noexcept
@@ -143,7 +146,8 @@ cdef extern from "rows.h" nogil:
     void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record) noexcept
     void kb_group_rows(const int32_t *destination, int64_t count, int32_t destinations, int32_t *starts,
                        int32_t *order) noexcept
-    kb_append_status kb_append_rows(kb_target *target, const kb_rows *rows, const int32_t *order, int64_t *next,
+    kb_append_status kb_append_rows(kb_target *target, const kb_rows *rows, const int32_t *order,
+                                    int64_t *next,
                                     int64_t end, int64_t *needed) noexcept
 
 cdef extern from "record_columns.h" nogil:

@@ -275,7 +275,8 @@ def compress(data, compression, compression_level=None):
     """`data`, bytes, as the records of a batch are compressed: bytes."""
     cdef int codec = codec_id_of(compression)
     cdef const uint8_t[::1] view = data
-    return compress_records(codec, &view[0] if len(view) else NULL, len(view), level_of(codec, compression_level))
+    return compress_records(codec, &view[0] if len(view) else NULL, len(view), level_of(codec,
+        compression_level))
 
 
 def decompress(data, compression, max_decompressed_bytes=268435456):

@@ -39,7 +39,8 @@ cdef class TopicRatios:
 
 cdef double _checked(double observed) except -1:
     if not isfinite(observed) or observed <= 0:
-        raise ValueError(f"observed must be a positive number, compressed bytes / uncompressed bytes; it is {observed}")
+        raise ValueError(f"observed must be a positive number, compressed bytes / uncompressed bytes; it "
+                         f"is {observed}")
     return observed
 
 

@@ -100,7 +100,8 @@ def partition_for_key(key, int32_t partitions):
     """
     cdef Py_buffer view
     if partitions <= 0:
-        raise ValueError(f"partitions must be 1 or more, the topic's number of partitions; it is {partitions}")
+        raise ValueError(f"partitions must be 1 or more, the topic's number of partitions; it is "
+                         f"{partitions}")
     PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
     try:
         return kb_partition_for_key(<const uint8_t *>view.buf, view.len, partitions)

@@ -45,7 +45,8 @@ cdef Block _take_spare(size_t wanted) noexcept nogil:
     block.size = 0
     with spare_lock:
         for i in range(spare_count):
-            if wanted // 2 <= spares[i].size <= 4 * wanted and _suits_better(spares[i].size, block.size, wanted):
+            if wanted // 2 <= spares[i].size <= 4 * wanted and _suits_better(spares[i].size, block.size,
+                wanted):
                 best = i
                 block = spares[i]
         if best >= 0:

@@ -118,7 +118,8 @@ cdef Py_ssize_t whole_batch(const uint8_t *data, size_t left, kb_batch_header *h
         return 0
     if data[KB_MAGIC_AT] in (0, 1):
         raise CorruptRecordError(
-            f"{where}: magic {data[KB_MAGIC_AT]} is a message set of before Kafka 0.11; record batches have magic 2"
+            f"{where}: magic {data[KB_MAGIC_AT]} is a message set of before Kafka 0.11; "
+            "record batches have magic 2"
         )
     if data[KB_MAGIC_AT] != 2:
         raise CorruptRecordError(f"{where}: magic {<int>(<signed char>data[KB_MAGIC_AT])} is unknown")
@@ -128,7 +129,8 @@ cdef Py_ssize_t whole_batch(const uint8_t *data, size_t left, kb_batch_header *h
     return KB_LOG_OVERHEAD + <Py_ssize_t>length
 
 
-cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint check_crc, str where) except -1:
+cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint check_crc,
+                      str where) except -1:
     """CORRUPT_MESSAGE for a bad CRC, and for fields that no batch can have."""
     cdef size_t size = KB_LOG_OVERHEAD + <size_t>header.length
     cdef uint32_t crc
@@ -161,7 +163,8 @@ cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t
         size = PyBytes_GET_SIZE(body)
     end[0] = start[0] + size
     if <size_t>header.count > size / KB_MIN_RECORD_BYTES:
-        raise CorruptRecordError(f"{header.count} records cannot be in {size} bytes (batch at offset {header.base_offset})")
+        raise CorruptRecordError(f"{header.count} records cannot be in {size} bytes (batch at offset "
+                                 f"{header.base_offset})")
     return body
 
 
@@ -439,7 +442,8 @@ def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=26843
     TypeError
         `data` is not bytes-like.
     """
-    return BatchIterator(data, check_crc=check_crc, partial=partial, max_decompressed_bytes=max_decompressed_bytes)
+    return BatchIterator(data, check_crc=check_crc, partial=partial,
+                         max_decompressed_bytes=max_decompressed_bytes)
 
 
 def rebase(batch, base_offset):

@@ -30,7 +30,14 @@ from kbatch._native.c cimport (
     kb_span,
 )
 from kbatch._native.memory cimport OwnedMemory, grown, reserve, trim
-from kbatch._native.record_batch cimport Source, check_header, decompression_limit, open_body, record_error, whole_batch
+from kbatch._native.record_batch cimport (
+    Source,
+    check_header,
+    decompression_limit,
+    open_body,
+    record_error,
+    whole_batch,
+)
 
 from kbatch.errors import CorruptRecordError
 
@@ -169,7 +176,8 @@ cdef class TableDecoder:
         cdef size_t used = (columns.key.data.used + columns.value.data.used + columns.header_key.data.used
                             + columns.header_value.data.used)
         cdef int64_t capacity = columns.row_count + count
-        if columns.row_count and (used + body > CHUNK_BYTES or max(capacity, columns.header_count) > CHUNK_ROWS):
+        if columns.row_count and (used + body > CHUNK_BYTES or max(capacity,
+            columns.header_count) > CHUNK_ROWS):
             self._finish_chunk()
             capacity = count
         if capacity > columns.row_capacity or columns.offsets == NULL:
@@ -198,7 +206,8 @@ cdef class TableDecoder:
             _reserve_share(&columns.key.data, growth)
             _reserve_share(&columns.value.data, growth)
             if columns.row_capacity < columns.row_count * (1 + growth):
-                self._grow_rows(min(<int64_t>(columns.row_count * (1 + growth)), CHUNK_ROWS + columns.row_capacity))
+                self._grow_rows(min(<int64_t>(columns.row_count * (1 + growth)),
+                                    CHUNK_ROWS + columns.row_capacity))
         self._chunk_bodies += body
         return 0
 
@@ -224,7 +233,8 @@ cdef class TableDecoder:
         cdef int64_t rows = columns.row_count, capacity = columns.row_capacity, headers = columns.header_count
         cdef int64_t header_capacity = columns.header_capacity
         offsets, columns.offsets = _owned(columns.offsets, rows, capacity, sizeof(int64_t)), NULL
-        timestamps, columns.timestamps_ms = _owned(columns.timestamps_ms, rows, capacity, sizeof(int64_t)), NULL
+        timestamps, columns.timestamps_ms = _owned(columns.timestamps_ms, rows, capacity,
+                                                   sizeof(int64_t)), NULL
         lists = _owned(columns.header_offsets, rows + 1, capacity + 1, sizeof(int32_t))
         columns.header_offsets = NULL
         if columns.header_capacity == 0:  # even an empty column has its offsets
@@ -268,7 +278,8 @@ cdef int32_t *_grown_offsets(int32_t *offsets, int64_t rows) except NULL nogil:
     return offsets
 
 
-cdef int _grow_builder(kb_binary_builder *column, int64_t old_rows, int64_t rows, bint nullable) except -1 nogil:
+cdef int _grow_builder(kb_binary_builder *column, int64_t old_rows, int64_t rows,
+                       bint nullable) except -1 nogil:
     """Rows are valid until they are found null."""
     cdef size_t old_bytes = (old_rows + 7) // 8 if column.validity != NULL else 0
     cdef size_t bytes = (rows + 7) // 8

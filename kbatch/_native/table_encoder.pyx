@@ -76,31 +76,6 @@ cdef int64_t BLOCK_ROWS = 2048
 cdef int64_t SHARED_BLOCK_ROWS = 65536
 cdef int64_t BLOCK_HEADERS = 65536
 
-cdef struct Sealed:
-    int64_t max_timestamp_ms
-    int64_t uncompressed_bytes
-    size_t end           # within its chunk
-    int32_t record_count
-
-cdef struct Chunk:
-    kb_memory memory
-    int64_t batches      # sealed in this chunk and those before
-
-cdef struct Slot:        # of one partition
-    int32_t partition
-    double ratio
-    kb_target target     # the open batch: in `output` without compression, else in scratch memory
-    bint is_open
-    size_t batch_start   # of the open batch in target.memory
-    kb_memory output     # the present chunk, where target.memory is scratch
-    Sealed *sealed
-    int64_t sealed_count
-    int64_t sealed_capacity
-    Chunk *chunks
-    int64_t chunk_count
-    int64_t chunk_capacity
-
-
 cdef void *_room_for_one(void *items, int64_t count, int64_t *capacity, size_t item_size) except NULL nogil:
     """An array with room for one item more than `count`."""
     if count < capacity[0]:
@@ -220,8 +195,8 @@ cdef class TableEncoder:
         self._partition_at = self._find(stream, "partition", self._partition)
         if self._partition_at < 0 and self._partitions == 0:
             raise ValueError(
-                f"partitions=None needs a column {self._partition.name!r} (int32) with every row's partition: add it, or "
-                "give the topic's number of partitions"
+                f"partitions=None needs a column {self._partition.name!r} (int32) with the partition of "
+                "every row: add it, or give the topic's number of partitions"
             )
 
     cdef int64_t _find(self, ArrowStream stream, str role, Column column) except -2:
@@ -229,7 +204,8 @@ cdef class TableEncoder:
         at = child_index(stream.schema, name)
         if at < 0 and required:
             columns = [stream.schema.children[i].name.decode() for i in range(stream.schema.n_children)]
-            raise ValueError(f"there is no column {name!r} (the {role}); the columns are {', '.join(columns) or 'none'}")
+            raise ValueError(f"there is no column {name!r} (the {role}); the columns are "
+                             f"{', '.join(columns) or 'none'}")
         if at >= 0:
             self._columns.append((at, column))
         return at
@@ -240,7 +216,8 @@ cdef class TableEncoder:
         if batch.array.n_buffers and batch.array.buffers[0] != NULL and batch.array.null_count != 0:
             raise ValueError("data has rows that are null as a whole: filter them out")
         for at, column in self._columns:
-            (<Column>column).bind(stream.schema.children[<int64_t>at], batch.array.children[<int64_t>at], offset)
+            (<Column>column).bind(stream.schema.children[<int64_t>at], batch.array.children[<int64_t>at],
+                                  offset)
         with nogil:
             while first < batch.array.length:
                 count = self._block_length(first, batch.array.length - first)
@@ -251,8 +228,10 @@ cdef class TableEncoder:
     cdef int64_t _block_length(self, int64_t first, int64_t left) noexcept nogil:
         """Rows of the next block: fewer where they have very many headers."""
         cdef int64_t count = min(left, self._block_rows)
+        cdef int64_t start
         if self._headers_at >= 0:
-            while count > 1 and self._headers.start(first + count) - self._headers.start(first) > BLOCK_HEADERS:
+            start = self._headers.start(first)
+            while count > 1 and self._headers.start(first + count) - start > BLOCK_HEADERS:
                 count //= 2
         return count
 
@@ -288,22 +267,26 @@ cdef class TableEncoder:
         self._rows.timestamps_ms = NULL
         self._rows.headers = NULL
         if self._key_at >= 0:
-            good = kb_column_spans(&self._key.column, first, count, keys, 1)
-            if good < count:
-                self._refuse(self._key.name, first + good, "is malformed: its dictionary index or offsets are impossible")
+            self._fill_column(self._key, first, count, keys)
         else:
             for i in range(count):
                 keys[i].data, keys[i].size = NULL, -1
-        good = kb_column_spans(&self._value.column, first, count, values, 1)
-        if good < count:
-            self._refuse(self._value.name, first + good, "is malformed: its dictionary index or offsets are impossible")
+        self._fill_column(self._value, first, count, values)
         if self._timestamp_at >= 0:
             self._rows.timestamps_ms = self._numbers
             good = self._timestamp.fill(first, count, self._now_ms, self._numbers)
             if good < count:
-                self._refuse(self._timestamp.name, first + good, "is before 1970 or beyond 64 bits of milliseconds")
+                self._refuse(self._timestamp.name, first + good, "is before 1970 or beyond 64 bits of "
+                             "milliseconds")
         if self._headers_at >= 0:
             self._fill_headers(first, count)
+        return 0
+
+    cdef int _fill_column(self, BinaryColumn column, int64_t first, int64_t count,
+                          kb_span *spans) except -1 nogil:
+        cdef int64_t good = kb_column_spans(&column.column, first, count, spans, 1)
+        if good < count:
+            self._refuse(column.name, first + good, "its dictionary index or offsets are impossible")
         return 0
 
     cdef int _fill_headers(self, int64_t first, int64_t count) except -1 nogil:
@@ -342,7 +325,8 @@ cdef class TableEncoder:
         cdef int32_t partition
         cdef bint named
         for i in range(self._rows.count):
-            named = self._partition_at >= 0 and kb_is_valid(self._partition.validity, self._partition.offset + first + i)
+            named = self._partition_at >= 0 and kb_is_valid(self._partition.validity,
+                                                            self._partition.offset + first + i)
             if named:
                 partition = self._partition.values[self._partition.offset + first + i]
                 if partition < 0 or partition >= (self._partitions or MAX_PARTITIONS):
@@ -350,7 +334,8 @@ cdef class TableEncoder:
             elif self._partitions == 0:
                 self._refuse(self._partition.name, first + i, "is null, which partitions=None does not allow")
             elif self._rows.keys[i].size >= 0:
-                partition = kb_partition_for_key(self._rows.keys[i].data, self._rows.keys[i].size, self._partitions)
+                partition = kb_partition_for_key(self._rows.keys[i].data, self._rows.keys[i].size,
+                                                 self._partitions)
             else:
                 partition = self._sticky_partition(i)
             if partition >= self._slot_of_size or self._slot_of[partition] < 0:
@@ -490,7 +475,8 @@ cdef class TableEncoder:
 
     cdef int _end_chunk(self, Slot *slot, kb_memory *memory) except -1 nogil:
         """Cuts the chunk to size and puts it aside."""
-        slot.chunks = <Chunk *>_room_for_one(slot.chunks, slot.chunk_count, &slot.chunk_capacity, sizeof(Chunk))
+        slot.chunks = <Chunk *>_room_for_one(slot.chunks, slot.chunk_count, &slot.chunk_capacity,
+                                             sizeof(Chunk))
         trim(memory)
         slot.chunks[slot.chunk_count].memory = memory[0]
         slot.chunks[slot.chunk_count].batches = slot.sealed_count
@@ -504,7 +490,8 @@ cdef class TableEncoder:
         cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
         cdef size_t start
         cdef Sealed *sealed
-        slot.sealed = <Sealed *>_room_for_one(slot.sealed, slot.sealed_count, &slot.sealed_capacity, sizeof(Sealed))
+        slot.sealed = <Sealed *>_room_for_one(slot.sealed, slot.sealed_count, &slot.sealed_capacity,
+                                              sizeof(Sealed))
         start = self._compress(slot) if self._codec else slot.batch_start
         memset(&header, 0, sizeof(header))
         header.leader_epoch = -1

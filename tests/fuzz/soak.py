@@ -1,0 +1,160 @@
+"""The long campaigns, in full: `python -m tests.fuzz.soak` runs what is left of each and writes docs/soak.md.
+
+A campaign is a number of blocks, each made from its own number alone. Finished blocks are kept in .soak/, so
+that a campaign that was stopped goes on where it was; changed sources begin it anew. `--block K` replays one
+block of a campaign in this process, and `--verbose` prints every case before it is tried: the last one is
+the one that crashed or hung.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.fuzz import campaign
+from tests.fuzz.campaign import Tally
+
+ROOT = Path(__file__).parents[2]
+STATE = ROOT / ".soak"
+RESULTS = ROOT / "docs" / "soak.md"
+PREFACE = """# Soak results
+
+What `make soak` found when each campaign last ran in full. Seconds are summed over its processes; peak memory
+is that of the largest. A campaign ends with its first failure, and then leaves the row of the run before.
+
+"""
+COLUMNS = ("campaign", "commit", "date", "cases", "outcomes", "seconds", "peak memory")
+
+
+class Campaign(NamedTuple):
+    """`run_block(k)` gives block k's tally in a process of its own; `replay(k, verbose)` runs it here."""
+
+    blocks: int
+    run_block: Callable[[int], Tally]
+    replay: Callable[[int, bool], Tally]
+    sources: tuple[str, ...]  # globs: a change in them makes earlier blocks worthless
+
+
+CAMPAIGNS = {
+    "hostile bytes": Campaign(
+        blocks=50,
+        run_block=campaign.run_block_apart,
+        replay=lambda block, verbose: campaign.run_block(block, verbose=verbose),
+        sources=("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "tests/fuzz/*.py", "tests/oracle/*.py"),
+    ),
+}
+
+
+# State
+
+
+def _fingerprint(sources: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in sources for path in ROOT.glob(pattern)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _load(name: str, fingerprint: str) -> dict[int, Tally]:
+    try:
+        state = json.loads(_state_path(name).read_text())
+    except FileNotFoundError:
+        return {}
+    if state["fingerprint"] != fingerprint:
+        return {}
+    return {int(block): Tally(*tally) for block, tally in state["blocks"].items()}
+
+
+def _save(name: str, fingerprint: str, done: dict[int, Tally]) -> None:
+    STATE.mkdir(exist_ok=True)
+    new = _state_path(name).with_suffix(".new")
+    new.write_text(json.dumps({"fingerprint": fingerprint, "blocks": done}))
+    new.replace(_state_path(name))
+
+
+def _state_path(name: str) -> Path:
+    return STATE / f"{name.replace(' ', '-')}.json"
+
+
+# Running
+
+
+def run(name: str) -> Tally:
+    """What is left of a campaign, block by block, as many at a time as there are processors."""
+    soak = CAMPAIGNS[name]
+    fingerprint = _fingerprint(soak.sources)
+    done = _load(name, fingerprint)
+    left = [block for block in range(soak.blocks) if block not in done]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {pool.submit(soak.run_block, block): block for block in left}
+        try:
+            for finished in as_completed(running):
+                done[running[finished]] = finished.result()
+                _save(name, fingerprint, done)
+                print(f"{name}: {len(done)} of {soak.blocks} blocks", flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return campaign.total(list(done.values()))
+
+
+# Results
+
+
+def _commit() -> str:
+    """With "-dirty" where files differ from it."""
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    found = subprocess.run(describe, capture_output=True, text=True, cwd=ROOT, check=False)
+    return found.stdout.strip() if found.returncode == 0 else "uncommitted"
+
+
+def _row(name: str, tally: Tally) -> dict[str, str]:
+    return {
+        "campaign": name,
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cases": f"{sum(tally.outcomes.values()):,}",
+        "outcomes": ", ".join(f"{count:,} {outcome}" for outcome, count in tally.outcomes.items()),
+        "seconds": f"{tally.seconds:,.0f}",
+        "peak memory": f"{tally.peak_bytes / 2**20:,.0f} MiB",
+    }
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def with_row(page: str, row: dict[str, str]) -> str:
+    """The results page with the campaign's row replaced, or added."""
+    rows = [line for line in page.splitlines() if line.startswith("| ")][2:]
+    rows = [line for line in rows if not line.startswith(f"| {row['campaign']} |")]
+    rows.append(_line([row[column] for column in COLUMNS]))
+    return "\n".join([PREFACE + _line(list(COLUMNS)), _line(["---"] * len(COLUMNS)), *sorted(rows)]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.soak", description=__doc__)
+    parser.add_argument("--campaign", choices=CAMPAIGNS, help="only this one")
+    parser.add_argument("--block", type=int, help="replay one block here and write nothing")
+    parser.add_argument(
+        "--verbose", action="store_true", help="with --block: print every case before it is tried"
+    )
+    arguments = parser.parse_args()
+    names = [arguments.campaign] if arguments.campaign else list(CAMPAIGNS)
+    if arguments.block is not None:
+        print(CAMPAIGNS[names[0]].replay(arguments.block, arguments.verbose))
+        return
+    for name in names:
+        row = _row(name, run(name))
+        page = RESULTS.read_text() if RESULTS.exists() else ""
+        RESULTS.write_text(with_row(page, row))
+        print(_line(list(row.values())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The wheel, the layers, the README and the stubs: what a stranger meets first."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import kbatch
+
+ROOT = Path(__file__).resolve().parents[2]
+# Levels of ARCHITECTURE.md; a module imports from lower levels and from its own folder.
+LEVELS = {
+    "kbatch.errors": 1,
+    "kbatch._native": 2,
+    "kbatch.columns": 4,
+    "kbatch.segments": 4,
+    "kbatch.spark": 8,
+    "kbatch.cli": 9,
+    "kbatch.commands": 8,
+}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
+    # as in an activated environment: Spark's workers run the python3 on PATH
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT, cwd=folder)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "kbatch/py.typed" in names
+    assert "kbatch/_native/record_batch.pyi" in names
+    assert "pyspark_kbatch_segments/__init__.py" in names
+    assert not [name for name in names if name.endswith((".c", ".pyx")) or name.startswith("tests")]
+
+
+def test_a_bare_wheel_has_all_four_compressions(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", tmp_path / "fresh", cwd=tmp_path)
+    python = tmp_path / "fresh" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    code = """
+import kbatch, sys
+assert "site-packages" in kbatch.__file__, kbatch.__file__
+rows = [(b"k%d" % i, b"v" * 50) for i in range(100)]
+for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+    (batch,) = kbatch.decode(kbatch.encode(rows, compression=codec))
+    assert [(record.key, record.value) for record in batch] == rows
+assert not {"pyarrow", "numpy", "pyspark", "click"} & set(sys.modules)
+import pyspark_kbatch_segments  # without pyspark: it never raises
+print("fine")
+"""
+    assert run(python, "-c", code, cwd=tmp_path).strip() == "fine"
+    command = [tmp_path / "fresh" / "bin" / "kbatch", "dump", "x"]
+    bare = subprocess.run(command, capture_output=True, text=True)
+    assert bare.returncode == 2 and "pip install 'kbatch[cli]'" in bare.stderr
+
+
+def modules() -> list[Path]:
+    return sorted([*(ROOT / "kbatch").rglob("*.py"), *(ROOT / "kbatch").rglob("*.pyx")])
+
+
+def imports_of(path: Path) -> set[str]:
+    if path.suffix == ".pyx":
+        return set(re.findall(r"^\s*(?:from|import|cimport) (kbatch[\w.]*)", path.read_text(), re.MULTILINE))
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return {name for name in found if name.split(".")[0] == "kbatch"}
+
+
+def level_of(module: str) -> int:
+    if module == "kbatch":
+        return 10
+    return LEVELS[".".join(module.split(".")[:2])]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_lower_levels_and_its_own_folder_only(path: Path) -> None:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for imported in imports_of(path):
+        same_folder = imported.split(".")[:2] == module.split(".")[:2]
+        assert level_of(imported) < level_of(module) or same_folder, f"{module} imports {imported}"
+
+
+def readme_examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("code", readme_examples(), ids=["objects", "table", "spark"])
+def test_the_examples_of_the_readme_run_as_they_stand(code: str, tmp_path: Path) -> None:
+    assert run(sys.executable, "-c", code, cwd=tmp_path)
+
+
+def test_all_public_names_are_there() -> None:
+    assert all(hasattr(kbatch, name) for name in kbatch.__all__)
+    assert sorted(kbatch.__all__) == kbatch.__all__
+
+
+def test_stubs_name_what_the_native_modules_have() -> None:
+    for stub in sorted((ROOT / "kbatch" / "_native").glob("*.pyi")):
+        native = __import__(f"kbatch._native.{stub.stem}", fromlist=["_"])
+        for node in ast.parse(stub.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                assert hasattr(native, node.name), f"{stub.stem}.{node.name}"
+            elif isinstance(node, ast.ClassDef):
+                members = [item.name for item in node.body if isinstance(item, ast.FunctionDef)]
+                missing = [name for name in members if not hasattr(getattr(native, node.name), name)]
+                assert not set(missing) - {"__buffer__"}, f"{stub.stem}.{node.name}: {missing}"
+
+
+def test_no_function_or_file_outgrows_its_bounds() -> None:
+    sources = [*modules(), *(ROOT / "src_c").iterdir(), *(ROOT / "benchmarks").glob("*.py")]
+    for path in sources:
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 600, f"{path.name} has {len(lines)} lines"
+        long = [number for number, line in enumerate(lines, 1) if len(line) > 110]
+        assert not long, f"{path.name}: lines over 110 columns: {long}"
