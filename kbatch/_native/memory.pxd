@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from kbatch._native.c cimport kb_memory
 
 cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil
+cdef void give_up(kb_memory *memory) noexcept nogil
 cdef void trim(kb_memory *memory) noexcept nogil
 cdef void *grown(void *items, size_t size) except NULL nogil
 

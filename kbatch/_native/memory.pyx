@@ -96,10 +96,17 @@ cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil:
     return 0
 
 
+cdef void give_up(kb_memory *memory) noexcept nogil:
+    if not _keep_spare(memory.data, memory.capacity):
+        free(memory.data)
+    memory.data = NULL
+    memory.used = memory.capacity = 0
+
+
 cdef void trim(kb_memory *memory) noexcept nogil:
     """Gives back what is allocated but not used, where that is much."""
     cdef void *smaller
-    if memory.capacity - memory.used > memory.used // 16:
+    if memory.capacity - memory.used > memory.used // 4:
         smaller = realloc(memory.data, max(memory.used, <size_t>1))
         if smaller != NULL:
             memory.data = <uint8_t *>smaller

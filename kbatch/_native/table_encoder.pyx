@@ -56,7 +56,7 @@ from kbatch._native.c cimport (
     kb_varint_size,
 )
 from kbatch._native.compression cimport codec_id_of, compress_records, level_of
-from kbatch._native.memory cimport OwnedMemory, grown, reserve, trim
+from kbatch._native.memory cimport OwnedMemory, give_up, grown, reserve, trim
 from kbatch._native.record_batch cimport seal_batch
 
 import time
@@ -137,7 +137,7 @@ cdef class TableEncoder:
         self._names = names
         self._columns = []
         self._slot_of_size = self._partitions
-        self._slot_of = <int32_t *>grown(NULL, self._slot_of_size * sizeof(int32_t))
+        self._slot_of = <int32_t *>grown(NULL, self._partitions * sizeof(int32_t))
         self._block_rows = BLOCK_ROWS if threads == 1 else SHARED_BLOCK_ROWS
         self._spans = <kb_span *>grown(NULL, 2 * self._block_rows * sizeof(kb_span))
         self._numbers = <int64_t *>grown(NULL, 3 * self._block_rows * sizeof(int64_t))
@@ -153,8 +153,8 @@ cdef class TableEncoder:
                 free(self._slots[i].chunks[k].memory.data)
             free(self._slots[i].chunks)
             free(self._slots[i].sealed)
-            free(self._slots[i].target.memory.data)
-            free(self._slots[i].output.data)
+            give_up(&self._slots[i].target.memory)
+            give_up(&self._slots[i].output)
         free(self._slots)
         free(self._slot_of)
         free(self._spans)
@@ -177,8 +177,6 @@ cdef class TableEncoder:
         finally:
             if self._pool is not None:
                 self._pool.shutdown()
-
-    # columns
 
     def _find_columns(self, ArrowStream stream):
         if (<bytes>stream.schema.format) != b"+s":
@@ -234,8 +232,6 @@ cdef class TableEncoder:
             while count > 1 and self._headers.start(first + count) - start > BLOCK_HEADERS:
                 count //= 2
         return count
-
-    # a block of rows
 
     cdef int _encode_block(self, int64_t first, int64_t count, int64_t left) except -1 nogil:
         cdef int64_t slot
@@ -375,8 +371,6 @@ cdef class TableEncoder:
         last = (self._partitions or MAX_PARTITIONS) - 1
         return self._refuse(self._partition.name, row, f"partition {partition} is out of range 0..{last}")
 
-    # partitions
-
     cdef int _open_slot(self, int32_t partition) except -1 nogil:
         cdef int32_t size
         cdef Slot *slot
@@ -445,8 +439,6 @@ cdef class TableEncoder:
                                  f"the record takes {needed} bytes; {KB_MAX_RECORD_BODY} is the most")
         return 0
 
-    # batches
-
     cdef int _open_batch(self, Slot *slot) except -1 nogil:
         cdef kb_memory *memory = &slot.target.memory
         memset(&slot.target.batch, 0, sizeof(slot.target.batch))
@@ -454,23 +446,30 @@ cdef class TableEncoder:
         slot.target.factor = slot.ratio * KB_RATIO_FACTOR if self._codec else 1.0
         if self._codec:
             memory.used = 0
+            if memory.data == NULL:
+                reserve(memory, min(<size_t>self._batch_size, self._share()))
             return 0
-        self._begin_chunk(slot, memory, KB_BATCH_HEADER_SIZE + self._batch_size)
+        self._begin_chunk(slot, memory, KB_BATCH_HEADER_SIZE + self._batch_size, 1.0)
         reserve(memory, KB_BATCH_HEADER_SIZE)
         slot.batch_start = memory.used
         memory.used += KB_BATCH_HEADER_SIZE
         return 0
 
-    cdef int _begin_chunk(self, Slot *slot, kb_memory *memory, size_t expected) except -1 nogil:
+    cdef size_t _share(self) noexcept nogil:
+        """What one partition may hold without using it."""
+        cdef int64_t partitions = max(self._slot_count, <int64_t>self._partitions)
+        return min(SLACK_BYTES // <size_t>partitions, LARGEST_CHUNK)
+
+    cdef int _begin_chunk(self, Slot *slot, kb_memory *memory, size_t expected, double ratio) except -1 nogil:
         """Ends a chunk of full size that will not hold `expected` bytes more, and starts one where there is
-        none.
-        """
-        cdef size_t share = SLACK_BYTES // <size_t>max(self._slot_count, <int64_t>self._partitions)
-        cdef size_t limit = min(share, LARGEST_CHUNK)
+        none: for that and, if records go on to shrink by `ratio`, all that is to come of this Arrow batch."""
+        cdef size_t limit = self._share()
+        cdef size_t to_come
         if memory.used and memory.capacity >= limit and memory.capacity - memory.used < expected:
             self._end_chunk(slot, memory)
         if memory.data == NULL:
-            reserve(memory, min(limit, self._expected_bytes // <size_t>self._slot_count + expected))
+            to_come = <size_t>(self._expected_bytes * ratio) // <size_t>self._slot_count
+            reserve(memory, min(limit, to_come + to_come // 32 + expected))
         return 0
 
     cdef int _end_chunk(self, Slot *slot, kb_memory *memory) except -1 nogil:
@@ -521,7 +520,7 @@ cdef class TableEncoder:
             size = PyBytes_GET_SIZE(packed)
             if size > KB_MAX_RECORD_BODY:
                 raise ValueError(f"a batch compressed to {size} bytes; {KB_MAX_RECORD_BODY} is the most")
-            self._begin_chunk(slot, &slot.output, KB_BATCH_HEADER_SIZE + size)
+            self._begin_chunk(slot, &slot.output, KB_BATCH_HEADER_SIZE + size, <double>size / raw)
             reserve(&slot.output, KB_BATCH_HEADER_SIZE + size)
             start = slot.output.used
             memcpy(slot.output.data + start + KB_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), size)
@@ -537,11 +536,8 @@ cdef class TableEncoder:
             self._seal(slot)
         if memory.used:
             self._end_chunk(slot, memory)
-        free(slot.target.memory.data)
-        memset(&slot.target.memory, 0, sizeof(kb_memory))
+        give_up(&slot.target.memory)
         return 0
-
-    # the result
 
     def finish(self):
         """The batches by partition and, within one, in order.

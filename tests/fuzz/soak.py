@@ -91,15 +91,21 @@ def run(name: str) -> Tally:
     fingerprint = _fingerprint(soak.sources)
     done = _load(name, fingerprint)
     left = [block for block in range(soak.blocks) if block not in done]
+    failure: BaseException | None = None
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         running = {pool.submit(soak.run_block, block): block for block in left}
-        try:
-            for finished in as_completed(running):
-                done[running[finished]] = finished.result()
-                _save(name, fingerprint, done)
-                print(f"{name}: {len(done)} of {soak.blocks} blocks", flush=True)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        for finished in as_completed(running):
+            if finished.cancelled():
+                continue
+            if failed := finished.exception():  # what runs beside it ends in its own time, and counts
+                failure = failure or failed
+                pool.shutdown(wait=False, cancel_futures=True)
+                continue
+            done[running[finished]] = finished.result()
+            _save(name, fingerprint, done)
+            print(f"{name}: {len(done)} of {soak.blocks} blocks", flush=True)
+    if failure:
+        raise failure
     return campaign.total(list(done.values()))
 
 
