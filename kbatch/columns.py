@@ -6,6 +6,7 @@ pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported when 
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -97,10 +98,10 @@ def encode_arrow(
     }
     encoder = TableEncoder(
         names=names,
-        partitions=partitions,
+        partitions=None if partitions is None else _as_int("partitions", partitions),
         compression=compression,
         compression_level=compression_level,
-        batch_size=batch_size,
+        batch_size=_as_int("batch_size", batch_size),
         threads=_thread_count(threads),
     )
     encoder.encode(_reader_of_numpy(data) if isinstance(data, Mapping) else data)
@@ -134,8 +135,14 @@ def _encoded_schema() -> pa.Schema:
     )
 
 
+def _as_int(name: str, value: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    return operator.index(value)
+
+
 def _thread_count(threads: int) -> int:
-    if threads < 0:
+    if _as_int("threads", threads) < 0:
         raise ValueError(f"threads must be 0 (one a CPU) or more; it is {threads}")
     if threads:
         return threads

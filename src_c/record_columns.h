@@ -102,8 +102,8 @@ static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb
         kb_build(&c.key, row, r.key);
         kb_build(&c.value, row, r.value);
         c.header_offsets[row + 1] = (int32_t)c.header_count;
-        c.offsets[row] = base_offset + r.offset_delta;
-        /* wraps as Java's addition does */
+        /* both wrap, as Java's additions do: what a header and a record say need not go together */
+        c.offsets[row] = (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)r.offset_delta);
         c.timestamps_ms[row] =
             (int64_t)((uint64_t)base_timestamp_ms + (uint64_t)(r.timestamp_delta & use_delta));
         c.row_count = row + 1;

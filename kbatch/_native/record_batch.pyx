@@ -322,7 +322,7 @@ cdef class RecordIterator:
             index, self._left = header.count - self._left - 1, 0
             raise record_error(error, index, header.base_offset)
         record = Record.__new__(Record)
-        record.offset = header.base_offset + <int64_t>view.offset_delta
+        record.offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t><int64_t>view.offset_delta)
         record._timestamp_ms = record_timestamp(header, view.timestamp_delta)
         record._has_timestamp = True
         record.key = _bytes_or_none(view.key)

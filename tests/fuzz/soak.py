@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,22 +91,25 @@ def run(name: str) -> Tally:
     soak = CAMPAIGNS[name]
     fingerprint = _fingerprint(soak.sources)
     done = _load(name, fingerprint)
-    left = [block for block in range(soak.blocks) if block not in done]
-    failure: BaseException | None = None
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(soak.run_block, block): block for block in left}
-        for finished in as_completed(running):
-            if finished.cancelled():
-                continue
-            if failed := finished.exception():  # what runs beside it ends in its own time, and counts
-                failure = failure or failed
-                pool.shutdown(wait=False, cancel_futures=True)
-                continue
-            done[running[finished]] = finished.result()
+    lock, failed = threading.Lock(), threading.Event()
+
+    def run_and_keep(block: int) -> None:
+        if failed.is_set():  # what runs beside a failure still ends, and counts; nothing new is begun
+            return
+        try:
+            tally = soak.run_block(block)
+        except BaseException:
+            failed.set()
+            raise
+        with lock:
+            done[block] = tally
             _save(name, fingerprint, done)
             print(f"{name}: {len(done)} of {soak.blocks} blocks", flush=True)
-    if failure:
-        raise failure
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = [pool.submit(run_and_keep, block) for block in range(soak.blocks) if block not in done]
+    for finished in running:
+        finished.result()
     return campaign.total(list(done.values()))
 
 

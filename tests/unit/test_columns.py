@@ -402,3 +402,9 @@ def test_chunks_of_16_mib_hold_every_record() -> None:
     assert decoded["value"].num_chunks > 1
     assert [value[:1] for value in decoded["value"].to_pylist()] == [bytes([number]) for number in range(12)]
     decoded.validate(full=True)
+
+
+@pytest.mark.parametrize("name", ["partitions", "batch_size", "threads"])
+def test_a_number_that_is_none_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be an int, not str"):
+        kbatch.encode_arrow(pa.table({"value": [b"v"]}), **{"partitions": 1, name: "3"})
