@@ -10,10 +10,6 @@
 #define KB_VARINT_MAX 5
 #define KB_VARLONG_MAX 10
 
-static inline uint32_t kb_zigzag32(int32_t value) {
-    return ((uint32_t)value << 1) ^ (uint32_t)(value >> 31);
-}
-
 static inline uint64_t kb_zigzag64(int64_t value) {
     return ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
 }

@@ -8,7 +8,6 @@ cdef extern from "bytes.h" nogil:
         int64_t size
 
     uint32_t kb_load_be32(const uint8_t *source) noexcept
-    uint64_t kb_load_be64(const uint8_t *source) noexcept
     void kb_store_be64(uint8_t *target, uint64_t value) noexcept
     void kb_copy(uint8_t *target, const uint8_t *source, size_t size) noexcept
     bint kb_is_utf8(const uint8_t *data, size_t size) noexcept
@@ -69,11 +68,9 @@ cdef extern from "record.h" nogil:
 
 cdef extern from "record_batch.h" nogil:
     enum:
-        KB_BASE_OFFSET_AT
         KB_LENGTH_AT
         KB_LOG_OVERHEAD
         KB_MAGIC_AT
-        KB_CRC_AT
         KB_ATTRIBUTES_AT
         KB_BATCH_HEADER_SIZE
         KB_CODEC_MASK
@@ -138,7 +135,6 @@ cdef extern from "rows.h" nogil:
         double factor
 
     ctypedef enum kb_append_status:
-        KB_APPEND_DONE
         KB_APPEND_FULL
         KB_APPEND_MEMORY
         KB_APPEND_TOO_LARGE
@@ -173,7 +169,6 @@ cdef extern from "record_columns.h" nogil:
     ctypedef enum kb_columns_status:
         KB_COLUMNS_DONE
         KB_COLUMNS_MEMORY
-        KB_COLUMNS_CORRUPT
 
     ctypedef struct kb_records_cursor:
         const uint8_t *at

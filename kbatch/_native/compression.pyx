@@ -15,7 +15,7 @@ out, up to the caller's limit.
 """
 
 from cpython.buffer cimport PyBUF_READ
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.limits cimport INT_MIN
 from libc.stdint cimport uint8_t

@@ -7,14 +7,12 @@ result; so memory grows with what was really read, and no column of a chunk come
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
 from kbatch._native.arrow cimport ArrowBatch, ArrowStream, BinaryColumn, kb_column_spans
 from kbatch._native.c cimport (
-    KB_CODEC_MASK,
     KB_COLUMNS_DONE,
     KB_COLUMNS_MEMORY,
     KB_LOG_APPEND_TIME,

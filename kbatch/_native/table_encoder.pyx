@@ -16,7 +16,7 @@ its compressed form is copied into the chunk.
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython cimport pymutex
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
@@ -51,7 +51,6 @@ from kbatch._native.c cimport (
     kb_row_record,
     kb_rows,
     kb_span,
-    kb_target,
     kb_updated_ratio,
     kb_varint_size,
 )
