@@ -70,7 +70,8 @@ def main() -> None:
 HEAD = """# Benchmarks
 
 Made by `make bench`: contenders take turns round by round, so that a change of the machine's speed meets
-all of them; ratios are medians of the rounds' own. Records have 16-byte keys and 100-byte JSON values.
+all of them; ratios are medians of the rounds' own, and for Java, which runs by itself, of the lowest
+times. Records have 16-byte keys and 100-byte JSON values.
 
 {machine}
 """

@@ -69,10 +69,11 @@ def measure(question: Question, rounds: int) -> Question:
 
 
 def ratio(question: Question, claim: Claim) -> float:
-    """Of the medians; pair by pair within a round where both ran here."""
+    """Pair by pair within a round where both ran here; else of the lowest, which depend least on what the
+    machine did meanwhile."""
     candidate, reference = question.contender(claim.candidate), question.contender(claim.reference)
     if candidate.run is None or reference.run is None:
-        return candidate.median / reference.median
+        return min(candidate.timings) / min(reference.timings)
     return statistics.median(a / b for a, b in zip(candidate.timings, reference.timings, strict=True))
 
 
