@@ -4,7 +4,8 @@
  *   | varint key size (-1: null), key | varint value size (-1: null), value
  *   | varint header count, each: varint key size, key (UTF-8), varint value size (-1: null), value
  *
- * Writing is in two steps, size and put, so that every byte is written once, into memory known to suffice.
+ * Writing is in two steps, size and put, or in one into memory known to suffice; every byte is written once,
+ * but for the rare record whose size took another number of bytes than was guessed.
  * Reading never trusts a length: it is compared with the bytes that are there before it is used. */
 #ifndef KBATCH_RECORD_H
 #define KBATCH_RECORD_H
