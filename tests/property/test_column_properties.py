@@ -111,19 +111,25 @@ def check(
     batch_size: int = 300,
     named: Sequence[int | None] | None = None,
 ) -> pa.Table:
-    """Encodes with one to three threads, and judges."""
+    """Encodes with one to three threads, and judges.
+
+    All three give the same bytes, but for gzip: isal's differ by where a thread's memory happens to be, so
+    there each is judged by itself.
+    """
     encoded = [
         kbatch.encode_arrow(
             make(), partitions=PARTITIONS, compression=compression, batch_size=batch_size, threads=threads
         )
         for threads in (1, 2, 3)
     ]
-    for other in encoded[1:]:
-        assert other.schema == encoded[0].schema
-        assert other.to_pydict() == encoded[0].to_pydict()
-    encoded[0].validate(full=True)
     partitions = tables.expected_partitions(rows, named or [None] * len(rows), PARTITIONS, batch_size)
-    tables.check_encoded(encoded[0], rows, partitions, compression, batch_size)
+    for number, table in enumerate(encoded):
+        assert table.schema == encoded[0].schema
+        if number == 0 or compression == "gzip":
+            table.validate(full=True)
+            tables.check_encoded(table, rows, partitions, compression, batch_size)
+        else:
+            assert table.to_pydict() == encoded[0].to_pydict()
     return encoded[0]
 
 
