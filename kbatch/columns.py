@@ -70,8 +70,8 @@ def encode_arrow(
         call. A larger record gets a batch of its own.
     threads : int
         Partitions are written and compressed side by side by so many threads; 0 is one a CPU. The result is
-        the same, but for gzip without a level: its encoder, isal, gives streams that can differ by a few bytes
-        from thread to thread, so a batch there may close a record sooner or later. The records, their order
+        the same, but for gzip without a level: its encoder, isal, gives streams that can differ by a few
+        bytes from thread to thread, so a batch there may close a record sooner or later. The records, their order
         and their partitions are the same always.
 
     Returns
