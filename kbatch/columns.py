@@ -71,8 +71,8 @@ def encode_arrow(
     threads : int
         Partitions are written and compressed side by side by so many threads; 0 is one a CPU. The result is
         the same, but for gzip without a level: its encoder, isal, gives streams that can differ by a few
-        bytes from thread to thread, so a batch there may close a record sooner or later. The records, their order
-        and their partitions are the same always.
+        bytes from thread to thread, so a batch there may close a record sooner or later. The records, their
+        order and their partitions are the same always.
 
     Returns
     -------
