@@ -12,7 +12,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import checksum, decode, encode_objects, encode_table
+from benchmarks import checksum, decode, encode_objects, encode_table, protocol
 from benchmarks.harness import measure, report
 from benchmarks.peers import Peers
 
@@ -22,9 +22,10 @@ QUESTIONS = {
     "encode_table": encode_table.QUESTIONS,
     "decode": [decode.question],
     "checksum": [checksum.question],
+    "protocol": [protocol.question],
 }
 PACKAGES = (
-    "kbatch", "aiokafka", "kafka-python", "lz4", "zstandard", "cramjam", "isal", "pyarrow", "crc32c",
+    "kbatch", "aiokafka", "kafka-python", "kio", "lz4", "zstandard", "cramjam", "isal", "pyarrow", "crc32c",
     "google-crc32c",
 )  # fmt: skip
 

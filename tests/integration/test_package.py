@@ -20,6 +20,7 @@ LEVELS = {
     "kbatch.errors": 1,
     "kbatch._native": 2,
     "kbatch.columns": 4,
+    "kbatch.protocol": 4,
     "kbatch.segments": 4,
     "kbatch.spark": 8,
     "kbatch.cli": 9,

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: `messages` are requests and responses, `codec` writes and reads them."""

@@ -1,0 +1,171 @@
+"""Messages as bytes, and back, in every version that Kafka 4.3 speaks.
+
+A message is a sequence of buffers on the way out, its records among them by reference; on the way in records
+are views of the frame, which they keep alive. Neither way are they copied.
+"""
+
+import struct
+from typing import NamedTuple, TypeVar
+
+from kbatch.errors import ProtocolError, UnsupportedVersionError
+from kbatch.protocol import messages
+from kbatch.protocol.faults import WRITE_ERRORS, first_fault
+from kbatch.protocol.readers import reader
+from kbatch.protocol.structs import Message, check_version
+from kbatch.protocol.wire import MAX_LENGTH, Buffer, BytesLike, int32, plain
+from kbatch.protocol.writers import writer
+
+M = TypeVar("M", bound=Message)
+
+# Both versions of the request header start alike.
+_header_start = struct.Struct(">hhi").unpack_from
+_API_VERSIONS = messages.ApiVersionsRequest.api_key
+
+
+class Request(NamedTuple):
+    """What `decode_request` found."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Message
+
+
+# Messages alone
+
+
+def encode(message: Message, version: int) -> list[Buffer]:
+    """The buffers of a message. Those of records are the caller's own: they must not change until sent. What
+    stands around records comes in small pieces, more than one a partition; all else is one buffer.
+
+    Raises ProtocolError for a value that cannot be written, among them any but the default in a field that
+    the version lacks and Kafka does not call ignorable; UnsupportedVersionError.
+    """
+    out: list[Buffer] = []
+    has_records = _write(message, version, out)
+    return out if has_records else [b"".join(out)]
+
+
+def decode(kind: type[M], version: int, data: BytesLike) -> M:
+    """The message of class `kind` that `data` is. Records are views of `data`.
+
+    Raises ProtocolError for anything else than such a message and no more; UnsupportedVersionError.
+    """
+    view = plain(data)
+    message, end = _read(kind, version, view, 0)
+    _check_end(kind, version, view, end)
+    return message
+
+
+# Frames, which have a size in front on the wire, and a header
+
+
+def encode_request(
+    message: Message, version: int, correlation_id: int, client_id: str | None = None
+) -> list[Buffer]:
+    """The buffers of a request, size and header first. Raises as `encode` does."""
+    header = messages.RequestHeader(
+        request_api_key=message.api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    return _encode_frame(header, _request_header_version(type(message), version), message, version)
+
+
+def decode_request(frame: BytesLike) -> Request:
+    """The request of a frame, which comes without its size.
+
+    Raises UnsupportedVersionError for an API or a version that is not in the tables, with the correlation id
+    for the answer; ProtocolError.
+    """
+    view = plain(frame)
+    if len(view) < 8:
+        raise ProtocolError(f"RequestHeader: {len(view)} bytes, where 8 are the least")
+    api_key, version, correlation_id = _header_start(view)
+    kind = messages.REQUESTS.get(api_key)
+    if kind is None:
+        raise UnsupportedVersionError(
+            f"API key {api_key} is unknown", api_key=api_key, version=version, correlation_id=correlation_id
+        )
+    check_version(kind, version, correlation_id)
+    header, pos = _read(messages.RequestHeader, _request_header_version(kind, version), view, 0)
+    message, end = _read(kind, version, view, pos)
+    _check_end(kind, version, view, end)
+    return Request(api_key, version, correlation_id, header.client_id, message)
+
+
+def encode_response(message: Message, version: int, correlation_id: int) -> list[Buffer]:
+    """The buffers of a response, size and header first. Raises as `encode` does."""
+    header = messages.ResponseHeader(correlation_id=correlation_id)
+    return _encode_frame(header, _response_header_version(type(message), version), message, version)
+
+
+def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int, M]:
+    """The correlation id and the response of a frame, which is without its size. Raises as `decode`."""
+    view = plain(frame)
+    header, pos = _read(messages.ResponseHeader, _response_header_version(kind, version), view, 0)
+    message, end = _read(kind, version, view, pos)
+    _check_end(kind, version, view, end)
+    return header.correlation_id, message
+
+
+def _encode_frame(header: Message, header_version: int, message: Message, version: int) -> list[Buffer]:
+    out: list[Buffer] = []
+    _write(header, header_version, out)
+    has_records = _write(message, version, out)
+    size = sum(map(len, out))
+    if size > MAX_LENGTH:
+        raise ProtocolError(f"{type(message).__name__} v{version}: a frame of {size} bytes")
+    out[0] = int32(size) + out[0]
+    return out if has_records else [b"".join(out)]
+
+
+def _request_header_version(kind: type[Message], version: int) -> int:
+    return 2 if version >= kind.flexible_from else 1
+
+
+def _response_header_version(kind: type[Message], version: int) -> int:
+    # KIP-511: a client that asks for a version too new must still be able to read the answer.
+    return 1 if version >= kind.flexible_from and kind.api_key != _API_VERSIONS else 0
+
+
+# Both
+
+
+def _write(message: Message, version: int, out: list[Buffer]) -> bool:
+    """Appends the pieces of the message to `out`; are records among them, or might be?"""
+    kind = type(message)
+    # Classes can be hashed, their objects not, and mypy takes one for the other.
+    write, has_records = writer(kind, version)  # type: ignore[arg-type]
+    try:
+        write(message, out.append)
+    except WRITE_ERRORS as error:
+        fault = first_fault(message, version) or error
+        raise ProtocolError(f"{kind.__name__} v{version}: {fault}") from error
+    return has_records
+
+
+def _read(kind: type[M], version: int, view: memoryview, pos: int) -> tuple[M, int]:
+    read, paths = reader(kind, version)  # type: ignore[arg-type]
+    try:
+        return read(view, pos)  # type: ignore[return-value] # the cache hides that it is an M
+    except (IndexError, ValueError, struct.error) as error:
+        path = _path_of(error, paths)
+        fault = error if isinstance(error, ValueError) else f"there is no more behind byte {len(view)}"
+        raise ProtocolError(f"{kind.__name__} v{version}, {path}: {fault}") from error
+
+
+def _path_of(error: Exception, paths: list[str]) -> str:
+    """The field that the reader was at, by the line of it that failed."""
+    trace = error.__traceback__
+    assert trace is not None
+    trace = trace.tb_next
+    assert trace is not None
+    return paths[trace.tb_lineno - 1].format_map(trace.tb_frame.f_locals)
+
+
+def _check_end(kind: type[Message], version: int, view: memoryview, end: int) -> None:
+    if end != len(view):
+        raise ProtocolError(f"{kind.__name__} v{version}: {len(view) - end} bytes behind its end")

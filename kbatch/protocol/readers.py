@@ -1,0 +1,221 @@
+"""Readers of messages: for each class and version a Python function is written and compiled.
+
+The reader of DescribeTransactionsRequest, version 0, is
+
+    def read(data, pos):
+        size = len(data)
+        m0 = new(DescribeTransactionsRequest)
+        n = data[pos] - 1; pos += 1
+        if n > 126: n, pos = long_length(data, pos, n)
+        if n > size - pos: refuse_length(n, 1, size - pos)
+        if n < 0: raise ValueError(NULL)
+        m0.transactional_ids = a0 = []
+        for i0 in range(n):
+            n = data[pos] - 1; pos += 1
+            if n > 126: n, pos = long_length(data, pos, n)
+            if n > size - pos: refuse_length(n, 1, size - pos)
+            if n < 0: raise ValueError(NULL)
+            x0 = text(data[pos:pos + n]); pos += n
+            a0.append(x0)
+        pos = skip_tags(data, pos) if data[pos] else pos + 1
+        return m0, pos
+
+Structs within are read in place, in loops within loops; the number in a name is how deep it stands. What is
+read is a memoryview, so that struct, slices and indices all see its end: no step believes a length before it
+is compared with what is left. Each line knows its field, and an error tells in which line it was.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from itertools import groupby
+from typing import NamedTuple
+
+from kbatch.protocol import wire
+from kbatch.protocol.schema import Field, StructSpec
+from kbatch.protocol.source import Source
+from kbatch.protocol.structs import Message, check_version
+
+_NAMES = {
+    "LEFT_OVER": "its value ends before the tagged field does, or behind it",
+    "NULL": "null, which it may not be",
+    "integers": wire.read_integers,
+    "long_length": wire.long_length,
+    "new": object.__new__,
+    "next_tag": wire.next_tag,
+    "null_marker": wire.null_marker,
+    "refuse_length": wire.refuse_length,
+    "skip_tags": wire.skip_tags,
+    "text": wire.text,
+    "uvarint": wire.read_uvarint,
+}
+_CONVERTED = {
+    "string": "text(data[pos:pos + n])",
+    "bytes": "bytes(data[pos:pos + n])",
+    "records": "data[pos:pos + n]",
+}
+
+
+class Reader(NamedTuple):
+    """`read(data, pos)` returns the message and the position behind it. `paths` names the field of each line,
+    with `{i0}` where the index is that is in the local i0.
+    """
+
+    read: Callable[[memoryview, int], tuple[Message, int]]
+    paths: list[str]
+
+
+@cache
+def reader(kind: type[Message], version: int) -> Reader:
+    """The reader of a version, compiled at the first call. Raises UnsupportedVersionError."""
+    check_version(kind, version)
+    source = _ReaderSource(kind, version)
+    return Reader(source.code.function(f"<reader of {kind.__name__} v{version}>"), source.code.paths)
+
+
+class _ReaderSource:
+    def __init__(self, kind: type[Message], version: int) -> None:
+        self.kind = kind
+        self.version = version
+        self.is_flexible = version >= kind.flexible_from
+        self.code = Source("def read(data, pos):", _NAMES)
+        self.code.line("size = len(data)")
+        self._struct(kind._spec, 0, "")
+        self.code.line("return m0, pos")
+
+    def _struct(self, spec: StructSpec, depth: int, path: str) -> None:
+        """Reads a struct into the local m and its depth."""
+        layout = spec.layout(self.version)
+        me = self._new(spec, depth)
+        self._defaults([*layout.absent, *layout.tagged], depth)
+        for has_width, fields in groupby(layout.regular, lambda field: field.format is not None):
+            if has_width:
+                self._fixed([(f"{me}.{field.name}", field, _join(path, field.name)) for field in fields])
+            else:
+                for field in fields:
+                    self._variable(field, f"{me}.{field.name}", depth, _join(path, field.name))
+        if self.is_flexible:
+            self._tags(layout.tagged, depth, path)
+
+    def _new(self, spec: StructSpec, depth: int) -> str:
+        name = self.code.name(spec.name, self.kind._structs.get(spec.name, self.kind))
+        self.code.line(f"m{depth} = new({name})")
+        return f"m{depth}"
+
+    def _defaults(self, fields: list[Field], depth: int) -> None:
+        for field in fields:
+            value = "[]" if field.default is ... else repr(field.default)
+            if field.default is ... and field.struct and not field.is_array:
+                value = self._new(field.struct, depth + 1)
+                self._defaults(list(field.struct.fields), depth + 1)
+            self.code.line(f"m{depth}.{field.name} = {value}")
+
+    def _fixed(self, fields: list[tuple[str, Field, str]]) -> None:
+        """Neighbours of fixed widths, each with its target and path, by one call of struct."""
+        code = "".join(field.format or "" for _, field, _ in fields)
+        layout = struct.Struct(f">{code}")
+        unpack = self.code.name(f"unpack_{code.replace('?', 't')}", layout.unpack_from)
+        targets = ", ".join(target for target, _, _ in fields)
+        self.code.line(f"{targets}, = {unpack}(data, pos); pos += {layout.size}", fields[0][2])
+
+    def _value(self, field: Field, target: str, depth: int, path: str) -> None:
+        if field.format:
+            self._fixed([(target, field, path)])
+        else:
+            self._variable(field, target, depth, path)
+
+    def _variable(self, field: Field, target: str, depth: int, path: str) -> None:
+        line, block = self.code.line, self.code.block
+        may_be_null = self.version in field.nullable
+        if field.struct and not field.is_array:
+            if may_be_null:
+                line("n = -null_marker(data, pos); pos += 1", path)
+        else:
+            self._length(field, path)
+            if not may_be_null:
+                line("if n < 0: raise ValueError(NULL)", path)
+        if not may_be_null:
+            self._content(field, target, depth, path)
+            return
+        with block("if n < 0:"):
+            line(f"{target} = None")
+        with block("else:"):
+            self._content(field, target, depth, path)
+
+    def _content(self, field: Field, target: str, depth: int, path: str) -> None:
+        """What is behind the length, which is in the local n."""
+        line, block, element = self.code.line, self.code.block, field.element
+        if not field.is_array:
+            if field.struct:
+                self._struct(field.struct, depth + 1, path)
+                line(f"{target} = m{depth + 1}")
+            else:
+                line(f"{target} = {_CONVERTED[field.type]}; pos += n", path)
+        elif element.format in wire.INTEGERS:
+            width = struct.calcsize(f">{element.format}")
+            line(f"{target} = integers(data, pos, n, {element.format!r}); pos += {width} * n", path)
+        else:
+            line(f"{target} = a{depth} = []")
+            item = f"m{depth + 1}" if element.struct else f"x{depth}"
+            with block(f"for i{depth} in range(n):"):
+                item_path = f"{path}[{{i{depth}}}]"
+                if element.struct:
+                    self._struct(element.struct, depth + 1, item_path)
+                else:
+                    self._value(element, item, depth, item_path)
+                line(f"a{depth}.append({item})")
+
+    def _tags(self, fields: list[Field], depth: int, path: str) -> None:
+        line, block = self.code.line, self.code.block
+        section = _join(path, "tagged fields")
+        if not fields:
+            line("pos = skip_tags(data, pos) if data[pos] else pos + 1", section)
+            return
+        tag, end = f"tag{depth}", f"end{depth}"
+        with block("if data[pos]:", section):
+            line(f"n, pos = uvarint(data, pos); {tag} = -1", section)
+            with block("for _ in range(n):"):
+                line(f"{tag}, {end}, pos = next_tag(data, pos, {tag})", section)
+                for field in fields:
+                    with block(f"{'if' if field is fields[0] else 'elif'} {tag} == {field.tag}:"):
+                        self._value(field, f"m{depth}.{field.name}", depth, _join(path, field.name))
+                        line(f"if pos != {end}: raise ValueError(LEFT_OVER)", _join(path, field.name))
+                with block("else:"):
+                    line(f"pos = {end}")
+        with block("else:"):
+            line("pos += 1")
+
+    def _length(self, field: Field, path: str) -> None:
+        """Reads a length into the local n, and compares it with what is left."""
+        line, smallest = self.code.line, self._smallest(field.element) if field.is_array else 1
+        if self._is_compact(field):
+            line("n = data[pos] - 1; pos += 1", path)
+            line("if n > 126: n, pos = long_length(data, pos, n)", path)
+            negative = ""
+        else:
+            code = "h" if field.type == "string" and not field.is_array else "i"
+            layout = struct.Struct(f">{code}")
+            unpack = self.code.name(f"unpack_{code}", layout.unpack_from)
+            line(f"n, = {unpack}(data, pos); pos += {layout.size}", path)
+            negative = "n < -1 or "
+        least = f"n * {smallest}" if smallest > 1 else "n"
+        line(f"if {negative}{least} > size - pos: refuse_length(n, {smallest}, size - pos)", path)
+
+    def _smallest(self, field: Field) -> int:
+        """The fewest bytes that a value takes."""
+        if field.format:
+            return struct.calcsize(f">{field.format}")
+        if field.struct and not field.is_array:
+            if self.version in field.nullable:
+                return 1
+            return sum(map(self._smallest, field.struct.layout(self.version).regular)) + self.is_flexible
+        if self._is_compact(field):
+            return 1
+        return 2 if field.type == "string" and not field.is_array else 4
+
+    def _is_compact(self, field: Field) -> bool:
+        return self.is_flexible and field.may_be_compact
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

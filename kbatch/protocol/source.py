@@ -1,0 +1,46 @@
+"""Python source while it is written, with the names it uses, and what each of its lines is about."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Source:
+    """A function under construction.
+
+    Attributes
+    ----------
+    names : dict
+        What the function sees as globals.
+    paths : list of str
+        For each line the field that it handles, with `{i0}` for the index that is in the local i0.
+    """
+
+    def __init__(self, head: str, names: dict[str, Any]) -> None:
+        self.names = dict(names)
+        self.paths = [""]
+        self._lines = [head]
+        self._depth = 1
+
+    def line(self, text: str, path: str = "") -> None:
+        self._lines.append("    " * self._depth + text)
+        self.paths.append(path)
+
+    @contextmanager
+    def block(self, head: str, path: str = "") -> Iterator[None]:
+        """Lines below `head`, which ends with a colon."""
+        self.line(head, path)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def name(self, hint: str, value: object) -> str:
+        """A name for `value`: the same one for the same hint."""
+        self.names[hint] = value
+        return hint
+
+    def function(self, file_name: str) -> Callable[..., Any]:
+        text = "\n".join(self._lines)
+        exec(compile(text, file_name, "exec"), self.names)
+        function: Callable[..., Any] = self.names[self._lines[0].partition("(")[0].removeprefix("def ")]
+        return function

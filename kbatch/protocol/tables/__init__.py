@@ -1,0 +1,25 @@
+"""Kafka's messages as tables, a family a module; kbatch/protocol/schema.py explains the notation."""
+
+from kbatch.protocol.tables import (
+    admin,
+    fetch,
+    groups,
+    internal,
+    metadata,
+    produce,
+    security,
+    telemetry,
+    transactions,
+)
+
+TABLES = (
+    produce.TABLE,
+    fetch.TABLE,
+    metadata.TABLE,
+    transactions.TABLE,
+    groups.TABLE,
+    admin.TABLE,
+    security.TABLE,
+    telemetry.TABLE,
+    internal.TABLE,
+)

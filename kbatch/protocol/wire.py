@@ -1,0 +1,189 @@
+"""How single values stand on the wire: what the compiled readers and writers call.
+
+Writers return bytes, and check what `struct` would let pass; only records are handed on by reference. Readers
+take a frame as a memoryview of bytes and a position in it, and return the position behind. Both raise what
+comes first, ValueError with a text where they can tell: the codec says where it was.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+# What may come in, and what goes out.
+BytesLike = bytes | bytearray | memoryview
+Records = BytesLike | Sequence[BytesLike]
+Buffer = bytes | memoryview
+
+# A string's length is an int16, and Kafka keeps to that where lengths are compact.
+MAX_STRING_BYTES = 2**15 - 1
+MAX_LENGTH = 2**31 - 1
+# A bool is packed from this, for struct takes any object's truth.
+TRUTH = {False: False, True: True}
+# Formats of the struct module whose arrays are read and written at once.
+INTEGERS = frozenset("bhiqHI")
+
+int16 = struct.Struct(">h").pack
+int32 = struct.Struct(">i").pack
+_one_byte = [bytes((value,)) for value in range(0x80)]
+_two_bytes = struct.Struct("BB").pack
+_three_bytes = struct.Struct("BBB").pack
+
+
+def plain(data: BytesLike) -> memoryview:
+    """A view of single bytes of any bytes-like object, which is not copied."""
+    return memoryview(data).cast("B")
+
+
+# Writing
+
+
+def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return _one_byte[value]
+    if value < 0x4000:
+        return _two_bytes(value & 0x7F | 0x80, value >> 7)
+    if value < 0x200000:
+        return _three_bytes(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
+    if value > MAX_LENGTH + 1:
+        raise ValueError(f"a length of {value - 1}")
+    return _three_bytes(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80) + uvarint(
+        value >> 21
+    )
+
+
+def uuid(value: bytes) -> bytes:
+    if len(value) != 16:
+        raise ValueError(f"a UUID of {len(value)} bytes")
+    return bytes(value)
+
+
+def string(value: str) -> bytes:
+    text = value.encode()
+    return int16(len(text)) + text
+
+
+def compact_string(value: str) -> bytes:
+    text = value.encode()
+    if len(text) > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {len(text)} bytes")
+    return uvarint(len(text) + 1) + text
+
+
+def sized_bytes(value: BytesLike) -> bytes:
+    data = plain(value)
+    return int32(len(data)) + data
+
+
+def compact_bytes(value: BytesLike) -> bytes:
+    data = plain(value)
+    return uvarint(len(data) + 1) + data
+
+
+def count(values: list[object]) -> bytes:
+    if type(values) is not list:
+        raise TypeError("no list")
+    return int32(len(values))
+
+
+def compact_count(values: list[object]) -> bytes:
+    if type(values) is not list:
+        raise TypeError("no list")
+    return uvarint(len(values) + 1)
+
+
+def integers(values: list[int], code: str) -> bytes:
+    """The elements of an array of `code`, which is a format of the struct module."""
+    return struct.pack(f">{len(values)}{code}", *values)
+
+
+def records(value: Records, compact: bool, put: Callable[[Buffer], None]) -> None:
+    """Hands `put` the size and then the records themselves, which are not copied."""
+    several = value if isinstance(value, list | tuple) else (value,)
+    frames = [plain(frame) for frame in several]
+    size = sum(map(len, frames))
+    put(uvarint(size + 1) if compact else int32(size))
+    for frame in frames:
+        put(frame)
+
+
+def tagged(tag: int, parts: list[bytes]) -> bytes:
+    data = b"".join(parts)
+    return uvarint(tag) + uvarint(len(data)) + data
+
+
+def tag_section(fields: list[bytes]) -> bytes:
+    return uvarint(len(fields)) + b"".join(fields)
+
+
+# Reading
+
+
+def read_uvarint(data: memoryview, pos: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes, as Kafka's; like there it may be longer than it need be."""
+    value = data[pos]
+    if value < 0x80:
+        return value, pos + 1
+    length, pos = long_length(data, pos + 1, value - 1)
+    return length + 1, pos
+
+
+def long_length(data: memoryview, pos: int, length: int) -> tuple[int, int]:
+    """A compact length of several bytes, which is a varint of one more; `length` comes of the first byte."""
+    length += (data[pos] << 7) - 0x80
+    if length < 0x3FFF:
+        return length, pos + 1
+    length += (data[pos + 1] << 14) - 0x4000
+    if length < 0x1FFFFF:
+        return length, pos + 2
+    length += (data[pos + 2] << 21) - 0x200000
+    if length < 0xFFFFFFF:
+        return length, pos + 3
+    length += (data[pos + 3] << 28) - 0x10000000
+    if length > 0xFFFFFFFE:
+        raise ValueError("a varint of more than 32 bits")
+    return length, pos + 4
+
+
+def refuse_length(length: int, smallest: int, left: int) -> NoReturn:
+    """For `length` elements of `smallest` bytes or more, where only `left` bytes are left."""
+    if length < -1:
+        raise ValueError(f"a length of {length}")
+    raise ValueError(f"a length of {length}, {length * smallest} bytes or more, where {left} are left")
+
+
+def text(data: memoryview) -> str:
+    if len(data) > MAX_STRING_BYTES:
+        raise ValueError(f"a string of {len(data)} bytes")
+    return str(data, "utf-8")
+
+
+def read_integers(data: memoryview, pos: int, length: int, code: str) -> list[int]:
+    return list(struct.unpack_from(f">{length}{code}", data, pos))
+
+
+def null_marker(data: memoryview, pos: int) -> bool:
+    """In front of a struct that may be null (KIP-893): -1 is null, 1 is none."""
+    marker = data[pos]
+    if marker not in (1, 0xFF):
+        raise ValueError(f"the marker of a struct is {marker}, neither 1 nor -1")
+    return marker == 0xFF
+
+
+def next_tag(data: memoryview, pos: int, last_tag: int) -> tuple[int, int, int]:
+    """The next tagged field: its tag, where it ends, where its value starts."""
+    tag, pos = read_uvarint(data, pos)
+    if tag <= last_tag:
+        raise ValueError(f"tag {tag} behind tag {last_tag}")
+    size, pos = read_uvarint(data, pos)
+    if size > len(data) - pos:
+        refuse_length(size, 1, len(data) - pos)
+    return tag, pos + size, pos
+
+
+def skip_tags(data: memoryview, pos: int) -> int:
+    """Tagged fields none of which is known."""
+    number, pos = read_uvarint(data, pos)
+    tag = -1
+    for _ in range(number):
+        tag, pos, _ = next_tag(data, pos, tag)
+    return pos
