@@ -19,7 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 LEVELS = {
     "kbatch.errors": 1,
     "kbatch._native": 2,
+    "kbatch.config": 3,
+    "kbatch.metrics": 3,
+    "kbatch.records": 3,
     "kbatch.columns": 4,
+    "kbatch.interceptors": 4,
+    "kbatch.partitioner": 4,
+    "kbatch.serializers": 4,
     "kbatch.protocol": 4,
     "kbatch.segments": 4,
     "kbatch.spark": 8,

@@ -1,0 +1,159 @@
+"""From what a user gives to values by key: other clients' names, keywords, and names that nobody has.
+
+librdkafka's names are those of its CONFIGURATION.md (2.15), kafka-python's and aiokafka's those of their
+producers' arguments.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kbatch.config.values import BOOLEAN, INT, INT_MAX, Key
+from kbatch.errors import ConfigError
+
+
+class Alias(NamedTuple):
+    """Another client's name for a key; `convert` makes of its value ours, whatever the unit."""
+
+    key: str
+    convert: Callable[[object], object] | None = None
+
+
+class Foreign(NamedTuple):
+    """Another client's key that has no counterpart. The values in `harmless` say what holds anyway."""
+
+    reason: str
+    harmless: tuple[str, ...] = ()
+
+
+def _timeout(value: object) -> object:
+    """librdkafka's 0 is no limit."""
+    return INT_MAX if str(value).strip() == "0" else value
+
+
+def _buffer(value: object) -> object:
+    """librdkafka's 0 is the system's default."""
+    return -1 if str(value).strip() == "0" else value
+
+
+def _kibibytes(value: object) -> int:
+    return int(INT.parse(value)) * 1024
+
+
+def _endpoint_identification(value: object) -> str:
+    return "https" if BOOLEAN.parse(value) else "none"
+
+
+ALIASES: Mapping[str, Alias] = {
+    "metadata.broker.list": Alias("bootstrap.servers"),
+    "request.required.acks": Alias("acks"),
+    "compression.codec": Alias("compression.type"),
+    "queue.buffering.max.ms": Alias("linger.ms"),
+    "queue.buffering.max.kbytes": Alias("buffer.memory", _kibibytes),
+    "message.timeout.ms": Alias("delivery.timeout.ms", _timeout),
+    "message.send.max.retries": Alias("retries"),
+    "message.max.bytes": Alias("max.request.size"),
+    "max.in.flight": Alias("max.in.flight.requests.per.connection"),
+    "socket.timeout.ms": Alias("request.timeout.ms"),
+    "socket.send.buffer.bytes": Alias("send.buffer.bytes", _buffer),
+    "socket.receive.buffer.bytes": Alias("receive.buffer.bytes", _buffer),
+    "topic.metadata.refresh.interval.ms": Alias("metadata.max.age.ms"),
+    "partitioner": Alias("partitioner.class"),
+    "ssl.ca.location": Alias("ssl.truststore.location"),
+    "ssl.ca.pem": Alias("ssl.truststore.certificates"),
+    "ssl.certificate.location": Alias("ssl.keystore.location"),
+    "ssl.certificate.pem": Alias("ssl.keystore.certificate.chain"),
+    "ssl.key.pem": Alias("ssl.keystore.key"),
+    "sasl.mechanisms": Alias("sasl.mechanism"),
+    # kafka-python and aiokafka
+    "max.batch.size": Alias("batch.size"),
+    "ssl.cafile": Alias("ssl.truststore.location"),
+    "ssl.certfile": Alias("ssl.keystore.location"),
+    "ssl.keyfile": Alias("ssl.key.location"),
+    "ssl.password": Alias("ssl.key.password"),
+    "ssl.check.hostname": Alias("ssl.endpoint.identification.algorithm", _endpoint_identification),
+    "sasl.plain.username": Alias("sasl.username"),
+    "sasl.plain.password": Alias("sasl.password"),
+}
+
+_LOGGING = "kbatch logs through Python's logging, below the logger kbatch"
+_STICKY = "records without a key go to one partition until batch.size bytes went there (KIP-794)"
+_TOKEN = "give sasl.oauthbearer.token, a callable without arguments that returns the token"
+_EVERY_RECORD = "every send() has its own on_delivery and its own result"
+
+FOREIGN: Mapping[str, Foreign] = {
+    "batch.num.messages": Foreign("a batch ends by its bytes: batch.size"),
+    "queue.buffering.max.messages": Foreign("memory is bounded by bytes: buffer.memory"),
+    "queue.buffering.backpressure.threshold": Foreign("a batch closes when it is full or linger.ms over"),
+    "sticky.partitioning.linger.ms": Foreign(f"{_STICKY}; partitioner.class=random spreads every record"),
+    "enable.gapless.guarantee": Foreign("use kbatch.on.delivery.failure=stop_partition", ("false",)),
+    "delivery.report.only.error": Foreign(_EVERY_RECORD, ("false",)),
+    "dr.cb": Foreign(_EVERY_RECORD),
+    "dr.msg.cb": Foreign(_EVERY_RECORD),
+    "on.delivery": Foreign(_EVERY_RECORD),
+    "partitioner.cb": Foreign("give the callable as partitioner.class"),
+    "enable.ssl.certificate.verification": Foreign("pass an ssl.SSLContext as ssl.context", ("true",)),
+    "socket.nagle.disable": Foreign("Nagle's algorithm is always off, as in Java", ("true",)),
+    "socket.keepalive.enable": Foreign("keep-alive is always on, as in Java", ("true",)),
+    "api.version.request": Foreign("brokers are always asked for their versions", ("true",)),
+    "broker.version.fallback": Foreign("brokers are always asked for their versions"),
+    "api.version": Foreign("brokers are always asked for their versions", ("auto",)),
+    "statistics.interval.ms": Foreign("Producer.metrics() gives every metric at any time", ("0",)),
+    "stats.cb": Foreign("Producer.metrics() gives every metric at any time"),
+    "error.cb": Foreign("errors come with the delivery they concern; the rest is logged"),
+    "throttle.cb": Foreign("read the metric produce-throttle-time-avg"),
+    "logger": Foreign(_LOGGING),
+    "log.level": Foreign(_LOGGING),
+    "log.cb": Foreign(_LOGGING),
+    "debug": Foreign(_LOGGING),
+    "oauth.cb": Foreign(_TOKEN),
+    "oauthbearer.token.refresh.cb": Foreign(_TOKEN),
+    "sasl.oauth.token.provider": Foreign(_TOKEN),
+    "sasl.oauthbearer.method": Foreign(_TOKEN, ("default",)),
+    "loop": Foreign("an AsyncProducer belongs to the event loop it is started in"),
+}
+
+
+def read_settings(
+    settings: Mapping[str, object], keywords: Mapping[str, object], keys: Mapping[str, Key]
+) -> dict[str, Any]:
+    """The values given, by key, each in its type; ConfigError for whatever cannot be."""
+    known = [*keys, *ALIASES, *FOREIGN]
+    dotted = {name.replace(".", "_"): name for name in known}
+    # librdkafka's own names for callbacks have underscores.
+    callbacks = {word: name for word, name in dotted.items() if name.endswith(".cb")}
+    named = [(name, callbacks.get(name, name), value) for name, value in settings.items()]
+    named += [(word, dotted.get(word, word), value) for word, value in keywords.items()]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for given, name, value in named:
+        translated = None if value is None else _translate(given, name, value, keys)
+        if translated is None:
+            continue
+        key, value = translated
+        if key in sources:
+            raise ConfigError(f"{sources[key]} and {given} both set {key}: give one of them")
+        sources[key] = given
+        values[key] = keys[key].read(given, value)
+    return values
+
+
+def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) -> tuple[str, object] | None:
+    """Key and value in our terms; None where the value says what holds anyway."""
+    if name in keys:
+        return name, value
+    if name in ALIASES:
+        key, convert = ALIASES[name]
+        try:
+            return key, value if convert is None else convert(value)
+        except (TypeError, ValueError, KeyError):
+            raise ConfigError(f"{given}, which sets {key}, cannot be {value!r}") from None
+    if name in FOREIGN:
+        if str(value).strip().lower() in FOREIGN[name].harmless:
+            return None
+        raise ConfigError(f"{given} is no key of kbatch: {FOREIGN[name].reason}")
+    known = [*keys, *ALIASES]
+    spelt = known if "." in given else [candidate.replace(".", "_") for candidate in known]
+    nearest = difflib.get_close_matches(given, spelt, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists the keys"
+    raise ConfigError(f"{given} is no configuration key of a producer: {hint}")

@@ -1,0 +1,82 @@
+"""docs/configuration.md, from the tables."""
+
+from collections.abc import Iterator
+
+from kbatch.config.keys import KEYS
+from kbatch.config.names import ALIASES, FOREIGN
+from kbatch.config.values import REQUIRED, Importance, Key
+
+INTRODUCTION = """\
+# Configuration of a producer
+
+`python -m kbatch.config > docs/configuration.md` wrote this page.
+
+A producer takes keys as Kafka writes them, in a mapping, or with underscores for dots, as keywords:
+`Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Names,
+types and defaults are those of Kafka's Java producer 4.3. Values may be strings, as in a properties file.
+None leaves a key at its default. A key that nobody has, a value that cannot be, a key given twice and keys
+that contradict each other are a `ConfigError`.
+"""
+
+ALIASES_TEXT = """
+## Names of other clients
+
+| name | is |
+|---|---|
+"""
+
+REFUSED_TEXT = """
+## Keys of Kafka that are refused
+
+Their defaults are accepted, so that a complete configuration of a Java producer can be read.
+
+| key | accepted | why no other value is |
+|---|---|---|
+"""
+
+FOREIGN_TEXT = """
+## Keys of other clients that are refused
+
+| key | instead | accepted all the same |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page, in Markdown."""
+    return "".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield INTRODUCTION
+    for importance in Importance:
+        rows = {name: row for name, row in sorted(KEYS.items()) if row.importance is importance}
+        yield f"\n## Importance: {importance}\n\n| key | type | default | values | what it does |\n"
+        yield "|---|---|---|---|---|\n"
+        yield from (_supported(name, row) for name, row in rows.items() if row.refused is None)
+    yield ALIASES_TEXT
+    yield from (_cells(f"`{name}`", f"`{alias.key}`") for name, alias in sorted(ALIASES.items()))
+    yield REFUSED_TEXT
+    refused = ((name, row) for name, row in sorted(KEYS.items()) if row.refused is not None)
+    yield from (_cells(f"`{name}`", _default(row), row.refused or "") for name, row in refused)
+    yield FOREIGN_TEXT
+    for name, foreign in sorted(FOREIGN.items()):
+        yield _cells(f"`{name}`", foreign.reason, ", ".join(f"`{value}`" for value in foreign.harmless))
+
+
+def _supported(name: str, row: Key) -> str:
+    doc = row.doc if row.origin == "Kafka" else f"{row.doc} ({row.origin}'s key)"
+    return _cells(f"`{name}`", row.type.name, _default(row), row.check.text, doc)
+
+
+def _default(row: Key) -> str:
+    if row.default is REQUIRED:
+        return "required"
+    if row.default in (None, ""):
+        return ""
+    return f"`{str(row.default).lower() if isinstance(row.default, bool) else row.default}`"
+
+
+def _cells(*cells: str) -> str:
+    row = " | ".join(cell.replace("|", r"\|") for cell in cells)
+    return f"| {row} |\n"

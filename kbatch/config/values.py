@@ -1,0 +1,244 @@
+"""What a configuration value may be: its type, how it is read from a string, and the checks on it.
+
+Types are those of Kafka's ConfigDef and are read as ConfigDef.parseType reads them; what a Python caller
+would write besides is accepted too: `acks=1`, a path object, a tuple instead of a comma-separated string.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import index
+from typing import Any, NamedTuple, final
+
+from kbatch.errors import ConfigError
+
+# String.trim of Java: every character up to the blank, and no other.
+JAVA_BLANKS = "".join(map(chr, range(0x21)))
+WHOLE_NUMBER = re.compile(r"[+-]?\d+")
+INT_MAX = 2**31 - 1
+
+
+class Importance(StrEnum):
+    """How likely a user is to need a key (Kafka's ConfigDef.Importance)."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+@final
+class Password:
+    """A secret: `value` is the string, and nothing else shows it (Kafka's Password)."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    @property
+    def value(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, Password) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+# Types: a parser returns the value, or raises ValueError or TypeError, whose text is not used: what was
+# expected says it.
+
+
+class ValueType(NamedTuple):
+    """A type of values: Kafka's name for it, what an error says was expected, and the parser."""
+
+    name: str
+    expected: str
+    parse: Callable[[Any], Any]
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, str):
+        return {"true": True, "false": False}[value.strip(JAVA_BLANKS).lower()]
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError
+    text: str | bytes = os.fspath(value)
+    if isinstance(text, bytes):
+        raise TypeError
+    return text.strip(JAVA_BLANKS)
+
+
+def _password(value: object) -> Password:
+    return value if isinstance(value, Password) else Password(_string(value))
+
+
+def _whole_number(bits: int) -> Callable[[object], int]:
+    limit = 1 << (bits - 1)
+
+    def parse(value: object) -> int:
+        if isinstance(value, bool):
+            raise TypeError
+        if isinstance(value, str):
+            if not WHOLE_NUMBER.fullmatch(value.strip(JAVA_BLANKS)):
+                raise ValueError
+            number = int(value.strip(JAVA_BLANKS))
+        else:
+            number = index(value)  # type: ignore[arg-type]
+        if not -limit <= number < limit:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _fraction(value: object) -> float:
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        raise TypeError
+    return float(value)  # type: ignore[arg-type]
+
+
+def _acks(value: object) -> int:
+    """`acks` is a string for Java; "all" is -1 (ProducerConfig.parseAcks)."""
+    if isinstance(value, bool):
+        raise TypeError
+    return {"all": -1, "-1": -1, "0": 0, "1": 1}[str(value).strip(JAVA_BLANKS)]
+
+
+def _list(value: object) -> tuple[str, ...]:
+    """Duplicates count once, and no member may be empty (KIP-1161)."""
+    if isinstance(value, str):
+        trimmed = value.strip(JAVA_BLANKS)
+        members: Iterable[object] = re.split(r"\s*,\s*", trimmed) if trimmed else ()
+    elif isinstance(value, list | tuple):
+        members = value
+    else:
+        raise TypeError
+    texts = tuple(dict.fromkeys(map(_string, members)))
+    if "" in texts:
+        raise ValueError
+    return texts
+
+
+def _objects(value: object) -> tuple[object, ...]:
+    if not isinstance(value, list | tuple):
+        if value == "":
+            return ()
+        raise TypeError
+    return tuple(value)
+
+
+def _object(value: object) -> object:
+    return value.strip(JAVA_BLANKS) if isinstance(value, str) else value
+
+
+BOOLEAN = ValueType("boolean", "true or false", _boolean)
+STRING = ValueType("string", "a string", _string)
+PASSWORD = ValueType("password", "a string", _password)
+SHORT = ValueType("short", "a whole number of 16 bits", _whole_number(16))
+INT = ValueType("int", "a whole number of 32 bits", _whole_number(32))
+LONG = ValueType("long", "a whole number of 64 bits", _whole_number(64))
+DOUBLE = ValueType("double", "a number", _fraction)
+LIST = ValueType("list", "a list or a comma-separated string, without empty members", _list)
+OBJECTS = ValueType("list", "a list of objects", _objects)
+OBJECT = ValueType("class", "a name or an object", _object)
+ACKS = ValueType("string", "one of all, -1, 0, 1", _acks)
+
+
+# Checks: of a value that has the right type.
+
+
+class Check(NamedTuple):
+    """What a value must satisfy: in words, as a test, and how its spelling is made uniform before."""
+
+    text: str
+    holds: Callable[[Any], bool]
+    fold: Callable[[Any], Any] | None = None
+
+
+ANY = Check("", lambda value: True)
+NON_EMPTY = Check("not empty", bool)
+
+
+def at_least(minimum: int) -> Check:
+    return Check(f"at least {minimum}", lambda value: value >= minimum)
+
+
+def between(minimum: float, maximum: float, other: int | None = None) -> Check:
+    """From `minimum` to `maximum`, or `other`."""
+    also = "" if other is None else f" or {other}"
+    return Check(
+        f"{minimum} to {maximum}{also}", lambda value: minimum <= value <= maximum or value == other
+    )
+
+
+def one_of(*names: str, fold: Callable[[str], str] | None = None) -> Check:
+    return Check(f"one of {', '.join(name or repr(name) for name in names)}", names.__contains__, fold)
+
+
+def each_of(*names: str) -> Check:
+    return Check(f"one or more of {', '.join(names)}", lambda value: value and set(value) <= set(names))
+
+
+# One row of the table
+
+
+REQUIRED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One configuration key.
+
+    Attributes
+    ----------
+    type, default, check, importance, doc
+        As in Kafka's ConfigDef; the default is what a user would write, `REQUIRED` where there is none.
+    refused : str | None
+        Why no value but the default is accepted; None for a key that is supported.
+    origin : str
+        Whose key it is: "Kafka", "librdkafka" or "kbatch".
+    """
+
+    type: ValueType
+    default: Any
+    check: Check
+    importance: Importance
+    doc: str
+    refused: str | None = None
+    origin: str = "Kafka"
+
+    def read(self, name: str, value: object) -> Any:
+        """The value in its type; ConfigError, naming the key as the user wrote it, where it cannot be one."""
+        try:
+            found = self.type.parse(value)
+        except (TypeError, ValueError, KeyError, OverflowError):
+            raise ConfigError(f"{name} must be {self.type.expected}; it is {self._shown(value)}") from None
+        if self.check.fold is not None:
+            found = self.check.fold(found)
+        if not self.check.holds(found):
+            raise ConfigError(f"{name} must be {self.check.text}; it is {self._shown(value)}")
+        if self.refused is not None and found != self.initial:
+            raise ConfigError(f"{name} cannot be {self._shown(value)} in kbatch: {self.refused}")
+        return found
+
+    @property
+    def initial(self) -> Any:
+        """The default in its type; None where there is none."""
+        if self.default is None or self.default is REQUIRED:
+            return None
+        return self.type.parse(self.default)
+
+    def _shown(self, value: object) -> str:
+        return "a value of another type" if self.type is PASSWORD else repr(value)

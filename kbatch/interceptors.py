@@ -1,0 +1,114 @@
+"""Interceptors: a program's own code on the way of every record (KIP-42), for tracing, auditing, redirecting.
+
+An interceptor's mistake is logged and costs no record: what it failed at goes on as it was before.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, final
+
+from kbatch.errors import ConfigError, IllegalStateError
+from kbatch.records import ProducerRecord
+
+if TYPE_CHECKING:
+    from kbatch._native.delivery import RecordMetadata
+
+logger = logging.getLogger(__name__)
+
+
+class Interceptor:
+    """The base class. Every method may be left out. They may be called by several threads at once."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Called by `send()` first; what is returned is sent. `record._replace(...)` alters it."""
+        return record
+
+    def on_send_table(self, topic: str, table: Any) -> Any:
+        """Called by `send_table()` once for a whole table, in its stead; what is returned is sent."""
+        return table
+
+    def on_acknowledgement(self, metadata: "RecordMetadata", error: BaseException | None) -> None:
+        """Called before a record's own on_delivery, with the same two: on failure `metadata` has offset -1,
+        and partition -1 where none was chosen yet.
+        """
+
+    def close(self) -> None:
+        """Called once, when the producer has closed."""
+
+
+@final
+class InterceptorChain:
+    """All interceptors of a producer, in the order of interceptor.classes; false where there are none.
+
+    Parameters
+    ----------
+    given : Iterable of Interceptor or of its subclasses
+        Classes are instantiated without arguments. ConfigError for anything else.
+    """
+
+    def __init__(self, given: Iterable[object]) -> None:
+        self._interceptors = tuple(map(_instance, given))
+        self._only_records = [
+            type(interceptor).__name__
+            for interceptor in self._interceptors
+            if _overrides(interceptor, "on_send") and not _overrides(interceptor, "on_send_table")
+        ]
+
+    def __len__(self) -> int:
+        return len(self._interceptors)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """The record that the last interceptor made of it."""
+        for interceptor in self._interceptors:
+            made = _shielded(interceptor, "on_send", interceptor.on_send, record)
+            if isinstance(made, ProducerRecord):
+                record = made
+            elif made is not _FAILED:
+                text = "%s.on_send returned %s, not a ProducerRecord: the record is sent as it was before"
+                logger.error(text, type(interceptor).__name__, type(made).__name__)
+        return record
+
+    def on_send_table(self, topic: str, table: Any) -> Any:
+        """The table that the last interceptor made of it; IllegalStateError where one only knows records,
+        which the rows of a table would pass unseen.
+        """
+        if self._only_records:
+            names = ", ".join(self._only_records)
+            raise IllegalStateError(f"{names} sees no tables: define its on_send_table, or send records")
+        for interceptor in self._interceptors:
+            made = _shielded(interceptor, "on_send_table", interceptor.on_send_table, topic, table)
+            table = table if made is _FAILED else made
+        return table
+
+    def on_acknowledgement(self, metadata: "RecordMetadata", error: BaseException | None) -> None:
+        for interceptor in self._interceptors:
+            _shielded(interceptor, "on_acknowledgement", interceptor.on_acknowledgement, metadata, error)
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            _shielded(interceptor, "close", interceptor.close)
+
+
+_FAILED = object()
+
+
+def _shielded(interceptor: Interceptor, name: str, method: Callable[..., Any], *arguments: object) -> Any:
+    try:
+        return method(*arguments)
+    except Exception:
+        logger.exception("%s.%s failed and is passed over", type(interceptor).__name__, name)
+        return _FAILED
+
+
+def _instance(given: object) -> Interceptor:
+    interceptor = given() if isinstance(given, type) else given
+    if not isinstance(interceptor, Interceptor):
+        raise ConfigError(
+            f"interceptor.classes must be subclasses of kbatch.interceptors.Interceptor, or objects of them; "
+            f"one is {given!r}"
+        )
+    return interceptor
+
+
+def _overrides(interceptor: Interceptor, name: str) -> bool:
+    return getattr(type(interceptor), name) is not getattr(Interceptor, name)

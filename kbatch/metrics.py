@@ -1,0 +1,504 @@
+"""Metrics under the names of Kafka's Java producer 4.3: the table, and the sensors that measure.
+
+A sensor is told values as things happen, and feeds one or more metrics. It keeps `metrics.num.samples`
+windows of `metrics.sample.window.ms` each, so that an average, a maximum or a rate is of the recent past,
+and two sums that never end. Nothing here reads a clock: `now_ms`, of any monotonic clock, comes with every
+call. All of it may be used from several threads.
+
+`python -m kbatch.metrics > docs/metrics.md` writes the reference page.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple, final
+
+PRODUCER = "producer-metrics"
+TOPIC = "producer-topic-metrics"
+NODE = "producer-node-metrics"
+COUNT = "kafka-metrics-count"
+# Of a metric and of metrics.recording.level; what is recorded at a level is recorded at the ones behind it.
+LEVELS = ("INFO", "DEBUG", "TRACE")
+
+
+class Kind(StrEnum):
+    """What a metric tells of the values that its sensor was given."""
+
+    AVG = "avg"
+    MAX = "max"
+    RATE = "rate"
+    TOTAL = "total"
+    OCCURRENCE_RATE = "occurrence rate"
+    OCCURRENCE_TOTAL = "occurrence total"
+    RATIO = "ratio"
+    GAUGE = "gauge"
+
+
+class Metric(NamedTuple):
+    """A row: which sensor feeds the metric, or for a gauge its own name; unit of the metric's value."""
+
+    name: str
+    group: str
+    sensor: str
+    kind: Kind
+    unit: str
+    doc: str
+    level: str = "INFO"
+
+
+AVG, MAX, RATE, TOTAL, OCCURRENCE_RATE, OCCURRENCE_TOTAL, RATIO, GAUGE = Kind
+
+# Names: SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator, Sender and Selector.
+METRICS: tuple[Metric, ...] = (
+    # Batches and records
+    Metric("batch-size-avg", PRODUCER, "batch-size", AVG, "bytes", "Size of a batch as sent, compressed."),
+    Metric("batch-size-max", PRODUCER, "batch-size", MAX, "bytes", "Largest batch sent."),
+    Metric("compression-rate-avg", PRODUCER, "compression-rate", AVG, "1",
+           "Compressed size of a batch by its size before; small is good."),
+    Metric("record-queue-time-avg", PRODUCER, "record-queue-time", AVG, "ms",
+           "From the opening of a batch to its sending."),
+    Metric("record-queue-time-max", PRODUCER, "record-queue-time", MAX, "ms", "Longest such wait."),
+    Metric("record-size-avg", PRODUCER, "record-size", AVG, "bytes",
+           "Mean over batches of the largest record in each, before compression."),
+    Metric("record-size-max", PRODUCER, "record-size", MAX, "bytes", "Largest record, before compression."),
+    Metric("records-per-request-avg", PRODUCER, "records-per-request", AVG, "records",
+           "Records in a Produce request."),
+    Metric("record-send-rate", PRODUCER, "records-per-request", RATE, "records/s", "Records sent."),
+    Metric("record-send-total", PRODUCER, "records-per-request", TOTAL, "records", "Records sent."),
+    Metric("record-retry-rate", PRODUCER, "record-retry", RATE, "records/s",
+           "Records sent once more; those of a split batch do not count."),
+    Metric("record-retry-total", PRODUCER, "record-retry", TOTAL, "records",
+           "Records sent once more; those of a split batch do not count."),
+    Metric("record-error-rate", PRODUCER, "record-error", RATE, "records/s",
+           "Records that failed, in send() or after it."),
+    Metric("record-error-total", PRODUCER, "record-error", TOTAL, "records",
+           "Records that failed, in send() or after it."),
+    Metric("batch-split-rate", PRODUCER, "batch-split", RATE, "batches/s",
+           "Batches that a broker found too large and that were split."),
+    Metric("batch-split-total", PRODUCER, "batch-split", TOTAL, "batches",
+           "Batches that a broker found too large and that were split."),
+    # Memory
+    Metric("buffer-total-bytes", PRODUCER, "buffer-total-bytes", GAUGE, "bytes", "buffer.memory."),
+    Metric("buffer-available-bytes", PRODUCER, "buffer-available-bytes", GAUGE, "bytes",
+           "Memory that no record holds."),
+    Metric("waiting-threads", PRODUCER, "waiting-threads", GAUGE, "threads",
+           "Threads inside send() that wait for memory."),
+    Metric("buffer-exhausted-rate", PRODUCER, "buffer-exhausted", RATE, "records/s",
+           "Records refused because no memory became free in time."),
+    Metric("buffer-exhausted-total", PRODUCER, "buffer-exhausted", TOTAL, "records",
+           "Records refused because no memory became free in time."),
+    Metric("bufferpool-wait-ratio", PRODUCER, "bufferpool-wait", RATIO, "1",
+           "Part of the time that threads waited for memory, added up over threads."),
+    Metric("bufferpool-wait-time-ns-total", PRODUCER, "bufferpool-wait", TOTAL, "ns",
+           "Time that threads waited for memory."),
+    # Requests
+    Metric("request-latency-avg", PRODUCER, "request-latency", AVG, "ms",
+           "From the sending of a Produce request to its answer, good or bad."),
+    Metric("request-latency-max", PRODUCER, "request-latency", MAX, "ms", "Longest such time."),
+    Metric("requests-in-flight", PRODUCER, "requests-in-flight", GAUGE, "requests",
+           "Requests that have no answer yet."),
+    Metric("produce-throttle-time-avg", PRODUCER, "produce-throttle-time", AVG, "ms",
+           "Throttling that brokers imposed with an answer (quotas)."),
+    Metric("produce-throttle-time-max", PRODUCER, "produce-throttle-time", MAX, "ms", "Longest throttling."),
+    Metric("metadata-age", PRODUCER, "metadata-age", GAUGE, "s", "Age of the metadata in use."),
+    # Calls of the user's
+    Metric("flush-time-ns-total", PRODUCER, "flush-time", TOTAL, "ns", "Time spent in flush()."),
+    Metric("metadata-wait-time-ns-total", PRODUCER, "metadata-wait-time", TOTAL, "ns",
+           "Time that send() waited for the metadata of a topic."),
+    Metric("txn-init-time-ns-total", PRODUCER, "txn-init-time", TOTAL, "ns",
+           "Time spent in init_transactions()."),
+    Metric("txn-begin-time-ns-total", PRODUCER, "txn-begin-time", TOTAL, "ns",
+           "Time spent in begin_transaction()."),
+    Metric("txn-send-offsets-time-ns-total", PRODUCER, "txn-send-offsets-time", TOTAL, "ns",
+           "Time spent in send_offsets_to_transaction()."),
+    Metric("txn-commit-time-ns-total", PRODUCER, "txn-commit-time", TOTAL, "ns",
+           "Time spent in commit_transaction()."),
+    Metric("txn-abort-time-ns-total", PRODUCER, "txn-abort-time", TOTAL, "ns",
+           "Time spent in abort_transaction()."),
+    # Delivery thread; these are ours, as Java calls back on its I/O thread
+    Metric("callback-queue-size", PRODUCER, "callback-queue-size", GAUGE, "records",
+           "Deliveries whose callbacks have not run yet."),
+    Metric("callback-time-ns-avg", PRODUCER, "callback-time", AVG, "ns",
+           "Time in one on_delivery.", "DEBUG"),
+    Metric("callback-time-ns-max", PRODUCER, "callback-time", MAX, "ns",
+           "Longest time in one on_delivery.", "DEBUG"),
+    # Connections
+    Metric("connection-count", PRODUCER, "connection-count", GAUGE, "connections", "Open connections."),
+    Metric("connection-creation-rate", PRODUCER, "connection-creation", RATE, "connections/s",
+           "Connections established."),
+    Metric("connection-creation-total", PRODUCER, "connection-creation", TOTAL, "connections",
+           "Connections established."),
+    Metric("connection-close-rate", PRODUCER, "connection-close", RATE, "connections/s",
+           "Connections closed, by either side."),
+    Metric("connection-close-total", PRODUCER, "connection-close", TOTAL, "connections",
+           "Connections closed, by either side."),
+    Metric("successful-authentication-rate", PRODUCER, "successful-authentication", RATE, "connections/s",
+           "Connections whose SASL or TLS authentication succeeded."),
+    Metric("successful-authentication-total", PRODUCER, "successful-authentication", TOTAL, "connections",
+           "Connections whose SASL or TLS authentication succeeded."),
+    Metric("successful-authentication-no-reauth-total", PRODUCER, "successful-authentication-no-reauth",
+           TOTAL, "connections", "Of those, the ones whose peer cannot authenticate again (KIP-368)."),
+    Metric("failed-authentication-rate", PRODUCER, "failed-authentication", RATE, "connections/s",
+           "Connections whose authentication failed."),
+    Metric("failed-authentication-total", PRODUCER, "failed-authentication", TOTAL, "connections",
+           "Connections whose authentication failed."),
+    Metric("successful-reauthentication-rate", PRODUCER, "successful-reauthentication", RATE, "times/s",
+           "Open connections that authenticated again."),
+    Metric("successful-reauthentication-total", PRODUCER, "successful-reauthentication", TOTAL, "times",
+           "Open connections that authenticated again."),
+    Metric("failed-reauthentication-rate", PRODUCER, "failed-reauthentication", RATE, "times/s",
+           "Open connections that failed to authenticate again."),
+    Metric("failed-reauthentication-total", PRODUCER, "failed-reauthentication", TOTAL, "times",
+           "Open connections that failed to authenticate again."),
+    Metric("reauthentication-latency-avg", PRODUCER, "reauthentication-latency", AVG, "ms",
+           "Time that authenticating again took."),
+    Metric("reauthentication-latency-max", PRODUCER, "reauthentication-latency", MAX, "ms",
+           "Longest such time."),
+    # Bytes and system calls
+    Metric("network-io-rate", PRODUCER, "network-io", OCCURRENCE_RATE, "calls/s",
+           "Reads and writes on all connections."),
+    Metric("network-io-total", PRODUCER, "network-io", OCCURRENCE_TOTAL, "calls",
+           "Reads and writes on all connections."),
+    Metric("outgoing-byte-rate", PRODUCER, "outgoing-byte", RATE, "bytes/s", "Bytes written."),
+    Metric("outgoing-byte-total", PRODUCER, "outgoing-byte", TOTAL, "bytes", "Bytes written."),
+    Metric("incoming-byte-rate", PRODUCER, "incoming-byte", RATE, "bytes/s", "Bytes read."),
+    Metric("incoming-byte-total", PRODUCER, "incoming-byte", TOTAL, "bytes", "Bytes read."),
+    Metric("request-rate", PRODUCER, "request", OCCURRENCE_RATE, "requests/s", "Requests sent, of any kind."),
+    Metric("request-total", PRODUCER, "request", OCCURRENCE_TOTAL, "requests", "Requests sent, of any kind."),
+    Metric("request-size-avg", PRODUCER, "request", AVG, "bytes", "Size of a request."),
+    Metric("request-size-max", PRODUCER, "request", MAX, "bytes", "Largest request."),
+    Metric("response-rate", PRODUCER, "response", OCCURRENCE_RATE, "responses/s", "Answers received."),
+    Metric("response-total", PRODUCER, "response", OCCURRENCE_TOTAL, "responses", "Answers received."),
+    Metric("select-rate", PRODUCER, "select", OCCURRENCE_RATE, "calls/s", "Waits for sockets."),
+    Metric("select-total", PRODUCER, "select", OCCURRENCE_TOTAL, "calls", "Waits for sockets."),
+    Metric("io-wait-time-ns-avg", PRODUCER, "select", AVG, "ns", "Length of a wait for sockets."),
+    Metric("io-wait-time-ns-total", PRODUCER, "select", TOTAL, "ns", "Time spent waiting for sockets."),
+    Metric("io-wait-ratio", PRODUCER, "select", RATIO, "1",
+           "Part of the time that the sender's thread waited for sockets."),
+    Metric("io-time-ns-avg", PRODUCER, "io", AVG, "ns", "Time of reading and writing after a wait."),
+    Metric("io-time-ns-total", PRODUCER, "io", TOTAL, "ns", "Time spent reading and writing."),
+    Metric("io-ratio", PRODUCER, "io", RATIO, "1",
+           "Part of the time that the sender's thread read and wrote."),
+    # Of each topic
+    Metric("record-send-rate", TOPIC, "record-send", RATE, "records/s", "Records sent to the topic."),
+    Metric("record-send-total", TOPIC, "record-send", TOTAL, "records", "Records sent to the topic."),
+    Metric("byte-rate", TOPIC, "byte", RATE, "bytes/s", "Bytes of batches sent to the topic, compressed."),
+    Metric("byte-total", TOPIC, "byte", TOTAL, "bytes", "Bytes of batches sent to the topic, compressed."),
+    Metric("compression-rate", TOPIC, "compression-rate", AVG, "1",
+           "Compressed size of a batch by its size before."),
+    Metric("record-retry-rate", TOPIC, "record-retry", RATE, "records/s", "Records sent once more."),
+    Metric("record-retry-total", TOPIC, "record-retry", TOTAL, "records", "Records sent once more."),
+    Metric("record-error-rate", TOPIC, "record-error", RATE, "records/s", "Records that failed."),
+    Metric("record-error-total", TOPIC, "record-error", TOTAL, "records", "Records that failed."),
+    # Of each broker
+    Metric("request-rate", NODE, "request", OCCURRENCE_RATE, "requests/s", "Requests sent to the node."),
+    Metric("request-total", NODE, "request", OCCURRENCE_TOTAL, "requests", "Requests sent to the node."),
+    Metric("request-size-avg", NODE, "request", AVG, "bytes", "Size of a request to the node."),
+    Metric("request-size-max", NODE, "request", MAX, "bytes", "Largest request to the node."),
+    Metric("request-latency-avg", NODE, "request-latency", AVG, "ms", "Time until the node answers."),
+    Metric("request-latency-max", NODE, "request-latency", MAX, "ms", "Longest such time."),
+    Metric("outgoing-byte-rate", NODE, "outgoing-byte", RATE, "bytes/s", "Bytes written to the node."),
+    Metric("outgoing-byte-total", NODE, "outgoing-byte", TOTAL, "bytes", "Bytes written to the node."),
+    Metric("response-rate", NODE, "response", OCCURRENCE_RATE, "responses/s", "Answers of the node."),
+    Metric("response-total", NODE, "response", OCCURRENCE_TOTAL, "responses", "Answers of the node."),
+    Metric("incoming-byte-rate", NODE, "incoming-byte", RATE, "bytes/s", "Bytes read from the node."),
+    Metric("incoming-byte-total", NODE, "incoming-byte", TOTAL, "bytes", "Bytes read from the node."),
+    # Of the metrics
+    Metric("count", COUNT, "count", GAUGE, "metrics", "Metrics there are."),
+)
+
+_BY_SENSOR: dict[tuple[str, str], list[Metric]] = {}
+for _metric in METRICS:
+    _BY_SENSOR.setdefault((_metric.group, _metric.sensor), []).append(_metric)
+
+
+class MetricName(NamedTuple):
+    """Which metric, and of what: `tags` are pairs such as ("topic", "events"), the client-id first."""
+
+    name: str
+    group: str
+    tags: tuple[tuple[str, str], ...]
+
+
+# Sensors
+
+
+class Reading(NamedTuple):
+    """What a sensor knows at a moment: of its windows, which reach `elapsed_ms` back, and of all time."""
+
+    occurrences: int
+    total: float
+    maximum: float
+    elapsed_ms: int
+    occurrences_ever: int
+    total_ever: float
+
+
+_NS_PER_MS = 1e6
+# Values that a sensor lists before it adds them up.
+_PENDING = 512
+MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
+    AVG: lambda reading: reading.total / reading.occurrences if reading.occurrences else math.nan,
+    MAX: lambda reading: reading.maximum if reading.occurrences else math.nan,
+    RATE: lambda reading: reading.total / (reading.elapsed_ms / 1000),
+    TOTAL: lambda reading: float(reading.total_ever),
+    OCCURRENCE_RATE: lambda reading: reading.occurrences / (reading.elapsed_ms / 1000),
+    OCCURRENCE_TOTAL: lambda reading: float(reading.occurrences_ever),
+    RATIO: lambda reading: reading.total / (reading.elapsed_ms * _NS_PER_MS),
+}
+
+
+class _Window:
+    __slots__ = ("last_ms", "maximum", "occurrences", "start_ms", "total")
+
+    def __init__(self, now_ms: int) -> None:
+        self.restart(now_ms)
+
+    def restart(self, now_ms: int) -> None:
+        self.start_ms = self.last_ms = now_ms
+        self.occurrences = 0
+        self.total = 0.0
+        self.maximum = -math.inf
+
+
+@final
+class Sensor:
+    """Takes values and keeps their windows (Kafka's SampledStat; the span of a rate is that of its Rate).
+
+    A value is only put on a list, which costs neither a lock nor a sum; whoever finds the list long or the
+    window over, or reads, moves it into the window. One window more than asked for is kept: the oldest may
+    lie partly in the time looked at, and counts whole then.
+    """
+
+    __slots__ = (
+        "_current",
+        "_end_ms",
+        "_last_ms",
+        "_lock",
+        "_num_samples",
+        "_occurrences_ever",
+        "_pending",
+        "_recording",
+        "_total_ever",
+        "_window_ms",
+        "_windows",
+    )
+
+    def __init__(self, *, window_ms: int, num_samples: int, recording: bool = True) -> None:
+        self._lock = threading.Lock()
+        self._window_ms = window_ms
+        self._num_samples = num_samples
+        self._recording = recording
+        self._windows: list[_Window] = []
+        self._current = 0
+        self._end_ms: float = -math.inf
+        self._pending: list[float] = []
+        self._last_ms = 0
+        self._occurrences_ever = 0
+        self._total_ever = 0.0
+
+    def record(self, value: float, now_ms: int) -> None:
+        """One occurrence of `value`."""
+        if not self._recording:
+            return
+        if now_ms >= self._end_ms or len(self._pending) >= _PENDING:
+            with self._lock:
+                self._settle()
+                if now_ms >= self._end_ms:
+                    self._open(now_ms)
+        self._pending.append(value)
+        self._last_ms = now_ms
+
+    def read(self, now_ms: int) -> Reading:
+        """What the metrics of this sensor are computed from. Windows that ended too long ago are emptied."""
+        with self._lock:
+            self._settle()
+            if not self._windows:
+                self._open(now_ms)
+            for window in self._windows:
+                if now_ms - window.last_ms >= self._num_samples * self._window_ms:
+                    window.restart(now_ms)
+            self._end_ms = self._windows[self._current].start_ms + self._window_ms
+            return Reading(
+                sum(window.occurrences for window in self._windows),
+                sum(window.total for window in self._windows),
+                max(window.maximum for window in self._windows),
+                self._elapsed_ms(now_ms),
+                self._occurrences_ever,
+                self._total_ever,
+            )
+
+    def _settle(self) -> None:
+        """Moves the list into the window. Others may append to it meanwhile: only what was seen goes."""
+        values = self._pending[:]
+        if not values:
+            return
+        del self._pending[: len(values)]
+        total = sum(values)
+        window = self._windows[self._current]
+        window.last_ms = self._last_ms
+        window.occurrences += len(values)
+        window.total += total
+        window.maximum = max(window.maximum, max(values))
+        self._occurrences_ever += len(values)
+        self._total_ever += total
+
+    def _open(self, now_ms: int) -> None:
+        if len(self._windows) <= self._num_samples:
+            self._windows.append(_Window(now_ms))
+            self._current = len(self._windows) - 1
+        else:
+            self._current = (self._current + 1) % len(self._windows)
+            self._windows[self._current].restart(now_ms)
+        self._end_ms = now_ms + self._window_ms
+
+    def _elapsed_ms(self, now_ms: int) -> int:
+        """Time since the oldest window began. Windows that never were count too, or the first seconds would
+        show rates that are far too high.
+        """
+        elapsed_ms = now_ms - min(window.start_ms for window in self._windows)
+        missing = self._num_samples - 1 - elapsed_ms // self._window_ms
+        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
+
+
+# The registry
+
+
+@final
+class MetricsRegistry:
+    """The metrics of one producer. Sensors of topics and nodes are there from their first use on.
+
+    Parameters
+    ----------
+    client_id : str
+        The tag client-id of every metric.
+    sample_window_ms, num_samples, recording_level
+        metrics.sample.window.ms, metrics.num.samples and metrics.recording.level.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        sample_window_ms: int = 30_000,
+        num_samples: int = 2,
+        recording_level: str = "INFO",
+    ) -> None:
+        self._client_id = client_id
+        self._sample_window_ms = sample_window_ms
+        self._num_samples = num_samples
+        self._recorded_levels = LEVELS[: LEVELS.index(recording_level) + 1]
+        self._sensors: dict[tuple[str, str | None, int | None], Sensor] = {}
+        self._gauges: dict[str, Callable[[int], float]] = {}
+        self._counters: dict[str, Callable[[], int]] = {}
+        self._counted: dict[str, int] = {}
+        self._counting = threading.Lock()
+        for metric in METRICS:
+            if metric.group == PRODUCER and metric.kind is not GAUGE:
+                self.sensor(metric.sensor)
+
+    def sensor(self, name: str, *, topic: str | None = None, node: int | None = None) -> Sensor:
+        """The sensor, to be kept and recorded to; of a topic or node where one is named. ValueError for a
+        name that is not in the table.
+        """
+        sensor = self._sensors.get((name, topic, node))
+        if sensor is not None:
+            return sensor
+        rows = _BY_SENSOR.get((_group(topic, node), name), [])
+        if not rows or rows[0].kind is GAUGE:
+            group = _group(topic, node)
+            raise ValueError(f"there is no sensor {name!r} in {group}: docs/metrics.md lists all")
+        made = Sensor(
+            window_ms=self._sample_window_ms,
+            num_samples=self._num_samples,
+            recording=rows[0].level in self._recorded_levels,
+        )
+        return self._sensors.setdefault((name, topic, node), made)
+
+    def record(
+        self, name: str, value: float, now_ms: int, *, topic: str | None = None, node: int | None = None
+    ) -> None:
+        """One occurrence of `value` at the sensor of that name."""
+        self.sensor(name, topic=topic, node=node).record(value, now_ms)
+
+    def gauge(self, name: str, read: Callable[[int], float]) -> None:
+        """Reads the metric by `read(now_ms)` at each snapshot; ValueError for a name that is no gauge."""
+        if not any(metric.name == name and metric.kind is GAUGE for metric in METRICS):
+            raise ValueError(f"there is no gauge {name!r}: docs/metrics.md lists all")
+        self._gauges[name] = read
+
+    def counter(self, sensor: str, read: Callable[[], int]) -> None:
+        """Feeds a sensor from a counter that only grows, such as one of a native object."""
+        self.sensor(sensor)
+        self._counters[sensor] = read
+        self._counted[sensor] = 0
+
+    def observe(self, now_ms: int) -> None:
+        """Records what counters have grown by. To be called once a window at least, for rates to be right."""
+        for name, read in list(self._counters.items()):
+            value = read()
+            with self._counting:
+                # another thread may have read later and come here earlier
+                before = self._counted[name]
+                self._counted[name] = max(before, value)
+            if value > before:
+                self.record(name, value - before, now_ms)
+
+    def snapshot(self, now_ms: int) -> dict[MetricName, float]:
+        """Every metric; NaN for an average or maximum of nothing."""
+        self.observe(now_ms)
+        client = ("client-id", self._client_id)
+        values: dict[MetricName, float] = {}
+        for (name, topic, node), sensor in list(self._sensors.items()):
+            reading = sensor.read(now_ms)
+            group = _group(topic, node)
+            tags = (client, *_tags(topic, node))
+            for metric in _BY_SENSOR[group, name]:
+                values[MetricName(metric.name, group, tags)] = MEASURES[metric.kind](reading)
+        for name, read in list(self._gauges.items()):
+            values[MetricName(name, PRODUCER, (client,))] = float(read(now_ms))
+        values[MetricName("count", COUNT, (client,))] = len(values) + 1.0
+        return values
+
+
+def _group(topic: str | None, node: int | None) -> str:
+    if topic is not None:
+        return TOPIC
+    return PRODUCER if node is None else NODE
+
+
+def _tags(topic: str | None, node: int | None) -> tuple[tuple[str, str], ...]:
+    named = (("topic", topic), ("node-id", None if node is None else f"node-{node}"))
+    return tuple((tag, value) for tag, value in named if value is not None)
+
+
+# The page
+
+_INTRODUCTION = """\
+# Metrics of a producer
+
+`python -m kbatch.metrics > docs/metrics.md` wrote this page.
+
+`Producer.metrics()` gives every metric by its name, group and tags. Names, groups and tags are those of
+Kafka's Java producer 4.3: `client-id`, and `topic` or `node-id` in the groups that have one. avg, max, rate
+and ratio are of the last `metrics.num.samples` windows of `metrics.sample.window.ms`; totals are of the
+producer's life. An average or maximum of nothing is NaN. A sensor is what the code records to, and feeds all
+metrics that name it. Metrics of level DEBUG are recorded with `metrics.recording.level` DEBUG or TRACE only.
+"""
+
+
+def page() -> str:
+    """docs/metrics.md, from the table."""
+    lines = [_INTRODUCTION]
+    for group in dict.fromkeys(metric.group for metric in METRICS):
+        lines.append(f"\n## {group}\n\n| metric | kind | unit | sensor | level | what it is |\n")
+        lines.append("|---|---|---|---|---|---|\n")
+        for metric in sorted(metric for metric in METRICS if metric.group == group):
+            cells = (f"`{metric.name}`", metric.kind, metric.unit, metric.sensor, metric.level, metric.doc)
+            lines.append(f"| {' | '.join(cells)} |\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,90 @@
+"""The small values that go in and out of a producer, beside the native Record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbatch._native.record import Record
+
+if TYPE_CHECKING:
+    from kbatch._native.record import Header
+
+__all__ = ["ConsumerGroupMetadata", "OffsetAndMetadata", "ProducerRecord", "Record", "TopicPartition"]
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; `str` gives Kafka's topic-partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ProducerRecord(NamedTuple):
+    """What `send()` was given, before key and value are serialized (Kafka's ProducerRecord).
+
+    Attributes
+    ----------
+    partition : int | None
+        None leaves it to the partitioner.
+    timestamp_ms : int | None
+        Milliseconds since the Unix epoch; None is the time of the call.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: "Sequence[Header]" = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A consumer's position, as a transaction commits it. ValueError for a negative offset.
+
+    Attributes
+    ----------
+    offset : int
+        Of the next record to read.
+    metadata : str
+        Free text that Kafka keeps with it.
+    leader_epoch : int
+        Of the last record read; -1 where it is not known.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+    def __post_init__(self) -> None:
+        if self.offset < 0:
+            raise ValueError(f"offset must be at least 0; it is {self.offset}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who commits offsets within a transaction (KIP-447). ValueError for a generation without a member.
+
+    Attributes
+    ----------
+    group_id : str
+    generation_id, member_id
+        Of the consumer's membership; -1 and "" for one that assigns itself its partitions.
+    group_instance_id : str | None
+        group.instance.id of a static member.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.generation_id > 0 and not self.member_id:
+            generation = self.generation_id
+            raise ValueError(
+                f"member_id must be given with generation_id={generation}: take both from the consumer"
+            )

@@ -1,0 +1,152 @@
+"""From the keys and values of a program to bytes.
+
+A serializer is a callable of (value), of (topic, value) or of (topic, headers, value), or an object whose
+`serialize` is one. It returns bytes, or anything else with the buffer protocol. None is never serialized: a
+missing key stays missing, and a tombstone a tombstone.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, final
+
+from kbatch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+# By how many values a serializer takes: which ones.
+_ARGUMENTS: Mapping[int, Callable[[str, object, object], tuple[object, ...]]] = {
+    1: lambda topic, headers, value: (value,),
+    2: lambda topic, headers, value: (topic, value),
+    3: lambda topic, headers, value: (topic, headers, value),
+}
+
+
+def utf8(value: str) -> bytes:
+    """The text as UTF-8 (StringSerializer). TypeError for anything but a str."""
+    if not isinstance(value, str):
+        raise TypeError(f"utf8 takes a str; it was given {type(value).__name__}")
+    return value.encode()
+
+
+def int32(value: int) -> bytes:
+    """Four bytes, big-endian (IntegerSerializer). TypeError and ValueError for what is no such integer."""
+    return _big_endian(value, 4)
+
+
+def int64(value: int) -> bytes:
+    """Eight bytes, big-endian (LongSerializer). TypeError and ValueError for what is no such integer."""
+    return _big_endian(value, 8)
+
+
+def _big_endian(value: int, size_bytes: int) -> bytes:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"int{size_bytes * 8} takes an int; it was given {type(value).__name__}")
+    limit = 1 << (size_bytes * 8 - 1)
+    if not -limit <= value < limit:
+        raise ValueError(f"int{size_bytes * 8} takes {-limit} to {limit - 1}; it was given {value}")
+    return value.to_bytes(size_bytes, "big", signed=True)
+
+
+_JAVA = "org.apache.kafka.common.serialization."
+# By name, ours and Java's; None leaves bytes as they are.
+SERIALIZERS: Mapping[str, Callable[[Any], bytes] | None] = {
+    "bytes": None,
+    "utf8": utf8,
+    "int32": int32,
+    "int64": int64,
+    f"{_JAVA}ByteArraySerializer": None,
+    f"{_JAVA}ByteBufferSerializer": None,
+    f"{_JAVA}BytesSerializer": None,
+    f"{_JAVA}StringSerializer": utf8,
+    f"{_JAVA}IntegerSerializer": int32,
+    f"{_JAVA}LongSerializer": int64,
+}
+
+
+@final
+class Serializer:
+    """A serializer of whatever form, called in one way. What it raises comes through, with a note of the key.
+
+    Attributes
+    ----------
+    key : str
+        "key.serializer" or "value.serializer".
+    function : Callable
+        What was configured.
+    arity : int
+        How many values it takes: 1, 2 or 3.
+    """
+
+    __slots__ = ("_arguments", "arity", "function", "key")
+
+    def __init__(self, key: str, function: Callable[..., object]) -> None:
+        self.key = key
+        self.function = function
+        self.arity = _arity(key, function)
+        self._arguments = _ARGUMENTS[self.arity]
+
+    def __call__(self, topic: str, headers: object, value: object) -> "Buffer | None":
+        """The bytes of a value for a topic; TypeError where the serializer returns something else."""
+        if value is None:
+            return None
+        try:
+            data = self.function(*self._arguments(topic, headers, value))
+        except Exception as error:
+            error.add_note(f"raised by {self.key}, for a record to {topic}")
+            raise
+        if not isinstance(data, bytes):
+            _check_buffer(self.key, topic, data)
+        return data  # type: ignore[return-value]
+
+
+def serializer_for(key: str, given: object) -> Serializer | None:
+    """The serializer that a configuration names; None where bytes are taken as they are.
+
+    Parameters
+    ----------
+    key : str
+        "key.serializer" or "value.serializer", for errors.
+    given : object
+        That key's value: a callable, an object or class with `serialize`, a name, or None. ConfigError for
+        anything else.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given not in SERIALIZERS:
+            names = ", ".join(name for name in SERIALIZERS if not name.startswith(_JAVA))
+            raise ConfigError(f"{key} must be a callable, or one of {names}; it is {given!r}")
+        named = SERIALIZERS[given]
+        return None if named is None else Serializer(key, named)
+    if isinstance(given, type) and hasattr(given, "serialize"):
+        given = given()
+    function = getattr(given, "serialize", given)
+    if not callable(function):
+        raise ConfigError(f"{key} must be a callable or have a method serialize; it is {given!r}")
+    return Serializer(key, function)
+
+
+def _arity(key: str, function: Callable[..., object]) -> int:
+    """How many values a function takes, defaults not counted; ConfigError for none of the three forms."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key} {function!r} does not tell its parameters: wrap it in a function") from None
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
+    if len(needed) not in _ARGUMENTS or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        raise ConfigError(
+            f"{key} must take (value), (topic, value) or (topic, headers, value); {function!r} takes "
+            f"({', '.join(p.name for p in needed)})"
+        )
+    return len(needed)
+
+
+def _check_buffer(key: str, topic: str, data: object) -> None:
+    try:
+        memoryview(data).release()  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            f"{key} must return bytes; for a record to {topic} it returned {type(data).__name__}"
+        ) from None

@@ -1,0 +1,111 @@
+"""Kafka's producer as a judge of configuration, metrics and load tables: tests/java/ProducerFacts.java in a
+process of its own, asked over a pipe.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import IO, Any, NamedTuple
+
+import pytest
+
+from tests.oracle.java import SOURCES, STDERR_TAIL_BYTES, JavaDiedError, JavaMissingError, jars
+
+NO_DEFAULT = "NO_DEFAULT"
+
+
+class JavaConfigError(Exception):
+    """A ConfigException."""
+
+
+class JavaKey(NamedTuple):
+    """A row of ProducerConfig.configDef(); the default is a JSON value, `NO_DEFAULT` where there is none."""
+
+    type: str
+    default: Any
+    importance: str
+
+
+class ProducerFacts:
+    """One JVM; not for several threads."""
+
+    def __init__(self) -> None:
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        command = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-XX:TieredStopAtLevel=1"]
+        self._process = subprocess.Popen(
+            [*command, "-cp", f"{jars()}/*", str(SOURCES / "ProducerFacts.java")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+
+    def close(self) -> None:
+        """Ends the process; its stdin closing is what it waits for."""
+        self._process.communicate()
+        self._stderr.close()
+
+    def _ask(self, what: str, **request: Any) -> Any:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        line = b""
+        try:
+            stdin.write(json.dumps({"ask": what, **request}).encode() + b"\n")
+            stdin.flush()
+            line = stdout.readline()
+        except OSError:
+            pass
+        if not line:
+            self._process.kill()
+            self._process.wait()
+            self._stderr.seek(0)
+            tail = self._stderr.read()[-STDERR_TAIL_BYTES:].decode(errors="replace")
+            raise JavaDiedError(f"ProducerFacts ended: {tail}")
+        return json.loads(line)
+
+    def keys(self) -> dict[str, JavaKey]:
+        """The table of configuration keys."""
+        return {name: JavaKey(**row) for name, row in self._ask("keys").items()}
+
+    def configuration(self, settings: Mapping[str, object]) -> dict[str, str | None]:
+        """All values as text, with the delivery time-out that KafkaProducer takes. Raises JavaConfigError."""
+        answer: dict[str, str | None] = self._ask("configuration", settings=dict(settings))
+        if "error" in answer:
+            raise JavaConfigError(answer["error"])
+        return answer
+
+    def metrics(self) -> set[tuple[str, str, tuple[str, ...]]]:
+        """Group, name and tags of every metric."""
+        return {(group, name, tuple(tags)) for group, name, tags in self._ask("metrics")}
+
+    def windows(self, samples: int, window_ms: int, steps: Sequence[Sequence[float]]) -> list[list[float]]:
+        """What `(time,)` steps read of the `(time, value)` steps before them: avg, max, rate, total, rate of
+        occurrences, total of occurrences, ratio.
+        """
+        reads = self._ask("windows", samples=samples, window_ms=window_ms, steps=list(map(list, steps)))
+        return [[float(value) for value in read] for read in reads]
+
+    def load(self, queue_sizes: Sequence[int], length: int) -> list[int] | None:
+        """The cumulative table of the first `length` partitions; None where partitions are equally likely."""
+        partitions = list(range(len(queue_sizes)))
+        table: list[int] | None = self._ask(
+            "load", queue_sizes=list(queue_sizes), partitions=partitions, length=length
+        )
+        return table
+
+
+@cache
+def producer_facts() -> ProducerFacts:
+    """The one of this test process; skips where there is no Java, unless `KBATCH_REQUIRE_JAVA=1`."""
+    try:
+        facts = ProducerFacts()
+    except JavaMissingError as missing:
+        if os.environ.get("KBATCH_REQUIRE_JAVA") == "1":
+            raise
+        pytest.skip(f"the Java oracle is not available: {missing}")
+    atexit.register(facts.close)
+    return facts

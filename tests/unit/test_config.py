@@ -1,0 +1,471 @@
+"""The configuration of a producer: Kafka's table, how values are read, and what keys demand of each other."""
+
+import dataclasses
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbatch.config import KEYS, Password, ProducerConfig
+from kbatch.config.names import ALIASES, FOREIGN
+from kbatch.config.values import REQUIRED
+from kbatch.errors import ConfigError, KafkaError
+from tests.oracle.java_config import NO_DEFAULT, JavaConfigError, ProducerFacts, producer_facts
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER = "localhost:9092"
+OURS = {
+    "compression.level",
+    "kbatch.on.delivery.failure",
+    "kbatch.sequence.gap",
+    "sasl.oauthbearer.token",
+    "sasl.password",
+    "sasl.username",
+    "ssl.context",
+    "ssl.key.location",
+}
+# Where our default is another, and why.
+OTHER_DEFAULTS = {
+    "enable.metrics.push": "not there yet",
+    "key.serializer": "keys are bytes already",
+    "metric.reporters": "no JMX",
+    "ssl.keystore.type": "PEM only",
+    "ssl.truststore.type": "PEM only",
+    "value.serializer": "values are bytes already",
+}
+
+
+def config(given: Mapping[str, object] | None = None, /, **keywords: object) -> ProducerConfig:
+    return ProducerConfig({"bootstrap.servers": SERVER, **(given or {})}, **keywords)
+
+
+def value_of(made: ProducerConfig, key: str) -> Any:
+    return getattr(made, key.replace(".", "_"))
+
+
+@pytest.fixture(scope="module")
+def java() -> ProducerFacts:
+    return producer_facts()
+
+
+# The table
+
+
+@pytest.mark.java
+def test_the_table_is_javas(java: ProducerFacts) -> None:
+    theirs = java.keys()
+    assert KEYS.keys() - OURS == theirs.keys()
+    for name, row in theirs.items():
+        assert KEYS[name].type.name == row.type, name
+        assert KEYS[name].importance == row.importance, name
+        if name in OTHER_DEFAULTS:
+            continue
+        initial = KEYS[name].initial
+        default: object = list(initial) if KEYS[name].type.name == "list" and initial is not None else initial
+        if row.default == NO_DEFAULT:
+            assert KEYS[name].default is REQUIRED, name
+        else:
+            assert (KEYS[name].default if name == "acks" else default) == row.default, name
+
+
+@pytest.mark.java
+def test_defaults_that_are_not_javas_are_named(java: ProducerFacts) -> None:
+    theirs = java.keys()
+    for name in OTHER_DEFAULTS:
+        assert KEYS[name].initial != theirs[name].default
+
+
+def test_every_attribute_has_the_type_it_says() -> None:
+    hints = get_type_hints(ProducerConfig)
+    of_type = {"boolean": bool, "string": str, "int": int, "short": int, "long": int, "double": float}
+    of_type |= {"list": tuple, "password": Password}
+    made = config()
+    for name, row in KEYS.items():
+        hint = hints[name.replace(".", "_")]
+        expected = int if name == "acks" else of_type.get(row.type.name)
+        if expected is not None:
+            options = {getattr(option, "__origin__", option) for option in getattr(hint, "__args__", [hint])}
+            assert expected in {getattr(hint, "__origin__", hint), *options}, name
+            assert isinstance(value_of(made, name), expected | type(None)), name
+        if value_of(made, name) is None and hint is not object:
+            assert type(None) in hint.__args__, name
+
+
+def test_there_is_no_other_attribute() -> None:
+    fields = {field.name for field in dataclasses.fields(ProducerConfig)}
+    assert fields == {"given", *(name.replace(".", "_") for name in KEYS)}
+    assert all("_" not in name for name in KEYS)
+
+
+def test_names_of_others_lead_to_keys_and_to_no_second_meaning() -> None:
+    assert {alias.key for alias in ALIASES.values()} <= KEYS.keys()
+    assert not KEYS.keys() & ALIASES.keys()
+    assert not KEYS.keys() & FOREIGN.keys()
+    assert not ALIASES.keys() & FOREIGN.keys()
+
+
+def test_every_row_is_explained() -> None:
+    for name, row in KEYS.items():
+        assert row.doc.endswith("."), name
+        assert row.refused is None or not row.refused.endswith("."), name
+
+
+# Defaults
+
+
+def test_defaults() -> None:
+    made = ProducerConfig(bootstrap_servers=SERVER)
+    assert made == config()
+    assert made.given == {"bootstrap.servers"}
+    assert (made.acks, made.enable_idempotence, made.linger_ms, made.batch_size) == (-1, True, 5, 16384)
+    assert (made.buffer_memory, made.max_block_ms, made.delivery_timeout_ms) == (33554432, 60000, 120000)
+    assert made.enable_metrics_push is False
+    assert made.transactional_id is made.key_serializer is made.partitioner_class is None
+
+
+def test_client_id_counts_producers_or_names_the_transactional_id() -> None:
+    assert config().client_id == "kbatch-producer-1"
+    assert ProducerConfig({"bootstrap.servers": SERVER}, 7).client_id == "kbatch-producer-7"
+    assert config(transactional_id="orders").client_id == "kbatch-producer-orders"
+    assert config(client_id="mine").client_id == "mine"
+    assert config(client_id="").client_id == ""
+
+
+def test_a_config_does_not_change_and_can_be_sent() -> None:
+    made = config(linger_ms=7, sasl_password="secret")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.linger_ms = 8  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert hash(made) == hash(config(linger_ms=7, sasl_password="secret"))
+    assert made != config(linger_ms=7, sasl_password="another")
+
+
+def test_a_config_shows_what_was_given_but_no_secret() -> None:
+    made = config(linger_ms=7, sasl_password="s3cret", ssl_key_password=Password("s3cret"))
+    assert "linger.ms=7" in repr(made)
+    assert "batch.size" not in repr(made)
+    assert "s3cret" not in repr(made)
+    assert made.sasl_password is not None
+    assert made.sasl_password.value == "s3cret"
+    with pytest.raises(ConfigError) as raised:
+        config(sasl_password=31337)
+    assert "31337" not in str(raised.value)
+
+
+# Names
+
+
+def test_keys_come_with_dots_in_a_mapping_or_with_underscores_as_keywords() -> None:
+    assert config({"linger.ms": 9}) == config(linger_ms=9)
+    assert config({"max.in.flight": 2}) == config(max_in_flight=2)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "keywords"),
+    [
+        ({"linger.ms": 5}, {"linger_ms": 5}),
+        ({"linger.ms": 5, "queue.buffering.max.ms": 5}, {}),
+        ({"acks": 1}, {"request_required_acks": 1}),
+        ({"ssl.ca.location": "a"}, {"ssl_cafile": "b"}),
+    ],
+)
+def test_a_key_given_twice_is_an_error(mapping: dict[str, object], keywords: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="give one of them"):
+        config(mapping, **keywords)
+
+
+def test_none_leaves_a_key_at_its_default() -> None:
+    assert config({"linger.ms": None}, transactional_id=None, compression_type=None) == config()
+    assert config({"linger.ms": None}, linger_ms=3).linger_ms == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("linger.m", "linger.ms"),
+        ("boostrap.servers", "bootstrap.servers"),
+        ("enable.idempotance", "enable.idempotence"),
+        ("compresion.type", "compression.type"),
+        ("max.in.flight.requests", "max.in.flight"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(wrong: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{wrong} .*did you mean {nearest}"):
+        config({wrong: 1})
+    word = wrong.replace(".", "_")
+    with pytest.raises(ConfigError, match=f"^{word} .*did you mean {nearest.replace('.', '_')}"):
+        config(**{word: 1})
+
+
+def test_an_unknown_key_that_is_near_to_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"^qqqq\.zzzz is no configuration key.*docs/configuration\.md"):
+        config({"qqqq.zzzz": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key", "expected"),
+    [
+        ("metadata.broker.list", None, "bootstrap.servers", (SERVER,)),
+        ("request.required.acks", -1, "acks", -1),
+        ("compression.codec", "zstd", "compression.type", "zstd"),
+        ("queue.buffering.max.ms", "20", "linger.ms", 20),
+        ("queue.buffering.max.kbytes", "1024", "buffer.memory", 1048576),
+        ("message.timeout.ms", 60000, "delivery.timeout.ms", 60000),
+        ("message.timeout.ms", "0", "delivery.timeout.ms", 2147483647),
+        ("message.send.max.retries", 3, "retries", 3),
+        ("message.max.bytes", 1000000, "max.request.size", 1000000),
+        ("socket.send.buffer.bytes", 0, "send.buffer.bytes", -1),
+        ("socket.receive.buffer.bytes", 4096, "receive.buffer.bytes", 4096),
+        ("partitioner", "murmur2_random", "partitioner.class", "murmur2_random"),
+        ("ssl.ca.location", "ca.pem", "ssl.truststore.location", "ca.pem"),
+        ("ssl.certificate.location", "me.pem", "ssl.keystore.location", "me.pem"),
+        ("sasl.mechanisms", "PLAIN", "sasl.mechanism", "PLAIN"),
+        ("sasl.plain.username", "me", "sasl.username", "me"),
+        ("ssl.check.hostname", False, "ssl.endpoint.identification.algorithm", ""),
+        ("ssl.check.hostname", "true", "ssl.endpoint.identification.algorithm", "https"),
+    ],
+)
+def test_names_of_other_clients(name: str, value: object, key: str, expected: object) -> None:
+    made = ProducerConfig({name: SERVER}) if key == "bootstrap.servers" else config({name: value})
+    assert value_of(made, key) == expected
+    assert key in made.given
+
+
+@pytest.mark.parametrize("name", ["queue.buffering.max.kbytes", "ssl.check.hostname"])
+def test_a_value_that_cannot_be_converted_names_both_keys(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}, which sets {ALIASES[name].key}, cannot be 'many'"):
+        config({name: "many"})
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_keys_without_a_counterpart_say_what_to_do_instead(name: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config({name: "some other value"})
+    assert str(raised.value) == f"{name} is no key of kbatch: {FOREIGN[name].reason}"
+    for harmless in FOREIGN[name].harmless:
+        assert config({name: harmless}) == config()
+
+
+def test_callbacks_of_librdkafka_are_known_with_their_underscores() -> None:
+    for name in ("error_cb", "stats_cb", "oauth_cb"):
+        with pytest.raises(ConfigError, match=f"^{name} is no key of kbatch"):
+            config({name: print})
+        with pytest.raises(ConfigError, match=f"^{name} is no key of kbatch"):
+            config(**{name: print})
+
+
+REFUSED = {name: row for name, row in KEYS.items() if row.refused is not None}
+ANOTHER = {"boolean": True, "string": "other", "password": "other", "list": "other", "class": "other"}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_keys_accept_their_default_and_give_the_reason_otherwise(name: str) -> None:
+    row = REFUSED[name]
+    another = ANOTHER.get(row.type.name, 0.06 if row.type.name == "double" else 61)
+    if name.endswith("algorithm") and "RS256" in row.check.text:
+        another = "ES256"
+    if name.endswith("window.factor") and "login" in name:
+        another = "0.7"
+    with pytest.raises(ConfigError) as raised:
+        config({name: another})
+    assert str(row.refused) in str(raised.value)
+    if row.initial is not None:
+        assert config({name: row.default}) == config()
+
+
+def test_the_metrics_push_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match=r"enable.metrics.push cannot be True.*KIP-714"):
+        config(enable_metrics_push=True)
+    assert config({"enable.metrics.push": "false"}).enable_metrics_push is False
+
+
+# Values
+
+
+def test_errors_are_value_errors_and_name_key_value_and_remedy() -> None:
+    expected = r"^linger\.ms must be a whole number of 64 bits; it is '5\.0'$"
+    with pytest.raises(ValueError, match=expected) as raised:
+        config({"linger.ms": "5.0"})
+    assert isinstance(raised.value, KafkaError)
+    with pytest.raises(ConfigError, match=r"^linger_ms must be at least 0; it is -1$"):
+        config(linger_ms=-1)
+    with pytest.raises(ConfigError, match=r"one of none, gzip, snappy, lz4, zstd; it is 'LZ4'"):
+        config(compression_type="LZ4")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("linger.ms", " +7 ", 7),
+        ("linger.ms", "\u0667", 7),
+        ("retries", "2147483647", 2147483647),
+        ("enable.idempotence", " False\t", False),
+        ("acks", "all", -1),
+        ("acks", 1, 1),
+        ("acks", " 0", 0),
+        ("client.id", " spaces ", "spaces"),
+        ("bootstrap.servers", " a:1 , b:2,a:1", ("a:1", "b:2")),
+        ("bootstrap.servers", ["a:1", " b:2"], ("a:1", "b:2")),
+        ("ssl.cipher.suites", "", ()),
+        ("ssl.truststore.location", Path("/etc/ca.pem"), "/etc/ca.pem"),
+        ("security.protocol", "ssl", "SSL"),
+        ("metadata.recovery.strategy", "NONE", "none"),
+        ("ssl.endpoint.identification.algorithm", "none", ""),
+        ("interceptor.classes", [str], (str,)),
+        ("interceptor.classes", "", ()),
+    ],
+)
+def test_values_are_read_as_java_reads_them(key: str, value: object, expected: object) -> None:
+    assert value_of(ProducerConfig({"bootstrap.servers": SERVER} | {key: value}), key) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("linger.ms", True),
+        ("linger.ms", 5.0),
+        ("linger.ms", "1_000"),
+        ("linger.ms", ""),
+        ("linger.ms", 2**63),
+        ("batch.size", "2147483648"),
+        ("enable.idempotence", "yes"),
+        ("enable.idempotence", 1),
+        ("acks", "ALL"),
+        ("acks", 2),
+        ("acks", True),
+        ("client.id", 5),
+        ("client.id", b"bytes"),
+        ("bootstrap.servers", "a:1,,b:2"),
+        ("bootstrap.servers", []),
+        ("bootstrap.servers", {"a:1": 1}),
+        ("interceptor.classes", "com.example.Interceptor"),
+        ("transactional.id", " "),
+        ("ssl.enabled.protocols", "SSLv3"),
+        ("ssl.enabled.protocols", ""),
+        ("kbatch.on.delivery.failure", "abort"),
+        ("kbatch.sequence.gap", "skip"),
+        ("sasl.login.refresh.window.factor", "0_8"),
+    ],
+)
+def test_values_that_cannot_be(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key} "):
+        ProducerConfig({"bootstrap.servers": SERVER} | {key: value})
+
+
+@pytest.mark.parametrize("server", ["a", "a:", ":1", "a:0", "a:65536", "a:1:2", "::1:90", "a b://c:1", "a:x"])
+def test_a_server_without_host_or_port(server: str) -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap.servers must be host:port"):
+        ProducerConfig(bootstrap_servers=["good:1", server])
+
+
+def test_servers_are_hosts_and_ports() -> None:
+    made = ProducerConfig(bootstrap_servers="a.b-c:1,[::1]:9092,PLAINTEXT://d:2,10.0.0.1:65535")
+    expected = (("a.b-c", 1), ("::1", 9092), ("d", 2), ("10.0.0.1", 65535))
+    assert made.bootstrap_addresses == expected
+
+
+def test_bootstrap_servers_are_needed() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap.servers is missing"):
+        ProducerConfig({"linger.ms": 1})
+
+
+# Java as judge
+
+# Deliberately stricter or wider than Java; the other tests say where.
+NOT_COMPARED = REFUSED.keys() | OTHER_DEFAULTS.keys() | {"client.id"}
+# Java keeps the case that was given.
+FOLDED = {"metadata.recovery.strategy", "security.protocol"}
+
+
+def as_text(key: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if KEYS[key].type.name == "list":
+        assert isinstance(value, tuple)
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def assert_java_agrees(java: ProducerFacts, settings: Mapping[str, object]) -> None:
+    full = {"bootstrap.servers": SERVER, **settings}
+    try:
+        made = ProducerConfig(full)
+    except ConfigError as error:
+        try:
+            java.configuration(full)
+        except JavaConfigError:
+            return
+        raise AssertionError("Java takes what we refuse") from error
+    theirs = java.configuration(full)
+    for key in KEYS.keys() - OURS - NOT_COMPARED:
+        text, their_text = as_text(key, value_of(made, key)), theirs[key]
+        if key in FOLDED:
+            text, their_text = str(text).upper(), str(their_text).upper()
+        assert text == their_text, key
+
+
+NUMERIC = [
+    name
+    for name, row in KEYS.items()
+    if row.type.name in ("int", "long") and row.refused is None and name not in OURS
+]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("name", NUMERIC)
+def test_numbers_have_javas_bounds(java: ProducerFacts, name: str) -> None:
+    # memory and windows are the two that must make sense besides: batch.size fits, and a window has a length
+    room = {"buffer.memory": str(2**62), "delivery.timeout.ms": str(2**31 - 1), "acks": "0", "retries": "0"}
+    room |= {"enable.idempotence": "false"}
+    room.pop(name, None)
+    around = [-131073, -131072, -2, -1, 0, 1, 2, 5, 6, 9, 10, 17, 18, 22, 23, 4999, 5000, 30005]
+    skipped = {"metrics.sample.window.ms": [0], "buffer.memory": range(16384)}.get(name, [])
+    for number in [*around, 2**31 - 1, 2**31, 2**63 - 1, 2**63]:
+        if number not in skipped:
+            assert_java_agrees(java, room | {name: str(number)})
+
+
+SOMETIMES = {
+    "acks": ["all", "-1", "0", "1", "2", " all "],
+    "retries": ["0", "1", "2147483647", "-1"],
+    "enable.idempotence": ["true", "false", "TRUE", "no"],
+    "max.in.flight.requests.per.connection": ["0", "1", "5", "6"],
+    "transactional.id": ["", "id"],
+    "delivery.timeout.ms": ["0", "30004", "30005", "120000", "2147483647"],
+    "request.timeout.ms": ["0", "30000", "2147483647"],
+    "linger.ms": ["0", "5", "100000", "9223372036854775807"],
+    "reconnect.backoff.ms": ["10", "5000"],
+    "reconnect.backoff.max.ms": ["10", "5000"],
+    "retry.backoff.ms": ["5000"],
+    "compression.type": ["none", "gzip", "lz5"],
+    "security.protocol": ["plaintext", "SSL", "TLS"],
+    "ssl.enabled.protocols": ["TLSv1.3", "TLSv1.2,TLSv1.2"],
+    "metrics.recording.level": ["DEBUG", "debug"],
+}
+
+
+@pytest.mark.java
+@settings(max_examples=400, deadline=None)
+@given(chosen=st.fixed_dictionaries({}, optional={key: st.sampled_from(v) for key, v in SOMETIMES.items()}))
+def test_what_java_takes_is_taken_and_what_it_refuses_is_refused(chosen: dict[str, str]) -> None:
+    assert_java_agrees(producer_facts(), chosen)
+
+
+# The page
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    printed = subprocess.check_output([sys.executable, "-m", "kbatch.config"], text=True, cwd=ROOT)
+    assert (ROOT / "docs" / "configuration.md").read_text() == printed
+
+
+def test_the_page_has_every_name_and_whole_rows() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    for name in (*KEYS, *ALIASES, *FOREIGN):
+        assert f"| `{name}` |" in page

@@ -1,0 +1,54 @@
+"""The small values beside Record."""
+
+import dataclasses
+import pickle
+
+import pytest
+
+import kbatch
+from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, Record, TopicPartition
+
+
+def test_a_topic_partition_is_a_key_and_prints_as_kafka_prints_it() -> None:
+    partition = TopicPartition("my-topic", 3)
+    assert {partition: 1}[TopicPartition(topic="my-topic", partition=3)] == 1
+    assert str(partition) == f"{partition}" == "my-topic-3"
+    topic, number = partition
+    assert (topic, number) == ("my-topic", 3)
+
+
+def test_offsets_have_defaults_and_are_not_negative() -> None:
+    assert OffsetAndMetadata(5) == OffsetAndMetadata(5, "", -1)
+    assert OffsetAndMetadata(0).offset == 0
+    with pytest.raises(ValueError, match="offset must be at least 0; it is -1"):
+        OffsetAndMetadata(-1)
+
+
+def test_T22_a_generation_needs_a_member() -> None:
+    assert ConsumerGroupMetadata("g").member_id == ""
+    assert ConsumerGroupMetadata("g", 3, "m", "i").group_instance_id == "i"
+    with pytest.raises(ValueError, match="member_id must be given with generation_id=1"):
+        ConsumerGroupMetadata("g", 1)
+
+
+def test_a_producer_record_is_replaced_not_changed() -> None:
+    record = ProducerRecord("t", b"v", b"k")
+    assert record._replace(headers=[("trace", b"1")]) == ("t", b"v", b"k", [("trace", b"1")], None, None)
+    assert record.headers == ()
+
+
+@pytest.mark.parametrize(
+    "value", [TopicPartition("t", 0), OffsetAndMetadata(1, "m"), ConsumerGroupMetadata("g")]
+)
+def test_values_can_be_hashed_and_sent(value: object) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert hash(value) == hash(pickle.loads(pickle.dumps(value)))
+
+
+def test_values_do_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        OffsetAndMetadata(1).offset = 2  # type: ignore[misc]
+
+
+def test_the_record_is_the_native_one() -> None:
+    assert Record is kbatch.Record
