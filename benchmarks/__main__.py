@@ -12,7 +12,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import checksum, decode, encode_objects, encode_table, protocol
+from benchmarks import broker, checksum, decode, encode_objects, encode_table, protocol
 from benchmarks.harness import measure, report
 from benchmarks.peers import Peers
 
@@ -23,6 +23,7 @@ QUESTIONS = {
     "decode": [decode.question],
     "checksum": [checksum.question],
     "protocol": [protocol.question],
+    "broker": [broker.question],
 }
 PACKAGES = (
     "kbatch", "aiokafka", "kafka-python", "kio", "lz4", "zstandard", "cramjam", "isal", "pyarrow", "crc32c",

@@ -11,11 +11,11 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Literal, Self
 
 from kbatch._native.record_batch import RecordBatch, decode
 from kbatch.errors import CorruptRecordError, IllegalStateError
@@ -30,12 +30,15 @@ INDEX_BYTES = 10 << 20
 INDEX_INTERVAL_BYTES = 4096
 MAX_DECOMPRESSED_BYTES = 256 << 20
 
+SUFFIXES = (".log", ".index", ".timeindex")
 _BASE_OFFSET = struct.Struct(">q")  # the first field of a record batch; the CRC does not cover it
+_LENGTH = struct.Struct(">8xi")  # the second: the batch's bytes behind it
 _OFFSET_ENTRY = struct.Struct(">ii")  # offset relative to the segment's first, position in the .log
 _TIME_ENTRY = struct.Struct(">qi")  # timestamp in ms, offset relative to the segment's first
 _NO_TIMESTAMP = -1
 _WRITE_BUFFER_BYTES = 1 << 20
 _ZEROS = bytes(1 << 20)
+_Mode = Literal["xb", "ab"]
 
 
 def check_topic(topic: str) -> None:
@@ -58,8 +61,9 @@ def _check_range(name: str, value: int, least: int) -> None:
 class SegmentWriter:
     """Writes a partition as a broker keeps it, in `directory`/`topic`-`partition`/.
 
-    Offsets start at 0. A context manager; leaving it, even by an exception, closes the files, and what was
-    appended is then on the disk (fsync of files and folder). Not for use from several threads at a time.
+    Offsets start at 0, or with `resume` behind what is there. A context manager; leaving it, even by an
+    exception, closes the files, and what was appended is then on the disk (fsync of files and folder). Not
+    for use from several threads at a time.
 
     Parameters
     ----------
@@ -73,13 +77,18 @@ class SegmentWriter:
         Neither index grows beyond this (segment.index.bytes): when one is full, a new segment begins.
     index_interval_bytes : int
         Log bytes between two index entries (index.interval.bytes).
+    resume : bool
+        Go on behind the segments that are there: a torn tail of the last one, as a writer leaves it that was
+        killed, is cut off (`torn_bytes`), and its indexes are written anew where they do not match.
 
     Raises
     ------
     ValueError
         A topic that Kafka refuses, or a number out of range.
     FileExistsError
-        The partition's folder holds segments already.
+        The partition's folder holds segments already, and `resume` is False.
+    CorruptRecordError
+        The last segment is broken before its end; nothing is changed.
     """
 
     def __init__(
@@ -91,6 +100,7 @@ class SegmentWriter:
         segment_bytes: int = SEGMENT_BYTES,
         index_bytes: int = INDEX_BYTES,
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        resume: bool = False,
     ) -> None:
         check_topic(topic)
         _check_range("partition", partition, 0)
@@ -102,17 +112,22 @@ class SegmentWriter:
         self._segment_bytes = segment_bytes
         self._index_bytes = index_bytes
         self._index_interval_bytes = index_interval_bytes
-        self._next_offset = 0
-        self._log_paths: list[Path] = []
         self._closed = False
         self._failure: OSError | None = None
         self._directory.mkdir(parents=True, exist_ok=True)
-        if found := next(self._directory.glob("*.log"), None):
+        self._log_paths = segment_logs(self._directory)
+        if self._log_paths and not resume:
             raise FileExistsError(
-                f"{self._directory} holds segments already ({found.name}): write to another directory, "
-                "or delete that folder first"
+                f"{self._directory} holds segments already ({self._log_paths[0].name}): write to another "
+                "directory, delete that folder first, or go on behind them (resume=True)"
             )
-        self._segment = self._open_segment()
+        if self._log_paths:
+            self._segment = Segment.reopen(self._log_paths[-1], index_interval_bytes=index_interval_bytes)
+            self._next_offset = self._segment.next_offset
+        else:
+            self._next_offset = 0
+            self._segment = self._open_segment()
+        self._torn_bytes = self._segment.torn_bytes
 
     @property
     def directory(self) -> Path:
@@ -128,6 +143,11 @@ class SegmentWriter:
     def log_paths(self) -> list[Path]:
         """The .log files so far, in the order of their offsets."""
         return list(self._log_paths)
+
+    @property
+    def torn_bytes(self) -> int:
+        """What `resume` cut off the last segment."""
+        return self._torn_bytes
 
     def append(self, batch_bytes: ReadableBuffer) -> int:
         """Write one record batch (magic 2, any base offset) and return the offset that its first record got.
@@ -156,11 +176,12 @@ class SegmentWriter:
             )
         first_offset = self._next_offset
         last_offset = first_offset + batch.last_offset - batch.base_offset
+        parts = _BASE_OFFSET.pack(first_offset), data[_BASE_OFFSET.size :]
         try:
-            if self._segment_is_full(len(data), last_offset):
+            if not self._segment.has_room(len(data), last_offset, self._segment_bytes, self._index_bytes):
                 self._segment.close()
                 self._segment = self._open_segment()
-            self._segment.append(data, first_offset, last_offset, batch.max_timestamp_ms)
+            self._segment.append(parts, last_offset, batch.max_timestamp_ms)
         except OSError as error:
             self._failure = error
             raise
@@ -183,20 +204,11 @@ class SegmentWriter:
     ) -> None:
         self.close()
 
-    def _open_segment(self) -> _Segment:
-        segment = _Segment(self._directory, self._next_offset, self._index_interval_bytes)
-        self._log_paths.append(segment.log_path)
+    def _open_segment(self) -> Segment:
+        path = self._directory / segment_name(self._next_offset)
+        segment = Segment.create(path, index_interval_bytes=self._index_interval_bytes)
+        self._log_paths.append(path)
         return segment
-
-    def _segment_is_full(self, batch_size: int, last_offset: int) -> bool:
-        """LogSegment.shouldRoll, but for age: a batch goes by its size and offsets, not by a clock."""
-        segment = self._segment
-        return segment.size > 0 and (
-            segment.size + batch_size > self._segment_bytes
-            or segment.offset_entries >= self._index_bytes // _OFFSET_ENTRY.size
-            or segment.time_entries >= self._index_bytes // _TIME_ENTRY.size - 1
-            or last_offset - segment.base_offset > INT32_MAX
-        )
 
 
 def _single_batch(data: memoryview) -> RecordBatch:
@@ -221,56 +233,195 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-class _Segment:
-    """The three files of the segment that is being written, and what the rules for its indexes need."""
+def segment_name(base_offset: int) -> str:
+    """Of the .log file whose first batch has, or will have, this offset."""
+    return f"{base_offset:020d}.log"
 
-    def __init__(self, directory: Path, base_offset: int, index_interval_bytes: int) -> None:
-        stem = f"{base_offset:020d}"
-        self.log_path = directory / f"{stem}.log"
-        self.base_offset = base_offset
-        self.size = 0
+
+def segment_logs(directory: Path) -> list[Path]:
+    """The .log files of a partition's folder, in the order of their offsets."""
+    return sorted(directory.glob("[0-9]" * 20 + ".log"))
+
+
+class _SparseIndexes:
+    """When a batch gets index entries, and which (LogSegment.append, OffsetIndex, TimeIndex)."""
+
+    def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self.offset_entries = 0
         self.time_entries = 0
-        self._index_interval_bytes = index_interval_bytes
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
         self._bytes_since_entry = 0
         self._max_timestamp_ms = _NO_TIMESTAMP
         self._max_timestamp_offset = base_offset  # the last offset of the first batch with that timestamp
         self._indexed_timestamp_ms = _NO_TIMESTAMP
-        with ExitStack() as files:
-            self._log, self._index, self._time_index = (
-                files.enter_context(Path(directory, stem + suffix).open("xb", buffering=_WRITE_BUFFER_BYTES))
-                for suffix in (".log", ".index", ".timeindex")
-            )
-            self._files = files.pop_all()
 
-    def append(self, data: memoryview, first_offset: int, last_offset: int, max_timestamp_ms: int) -> None:
-        position = self.size
-        self._log.write(_BASE_OFFSET.pack(first_offset))
-        self._log.write(data[_BASE_OFFSET.size :])
-        self.size += len(data)
+    def entries_for(
+        self, position: int, size: int, last_offset: int, max_timestamp_ms: int
+    ) -> tuple[bytes, bytes]:
+        """What the two indexes get for the batch at `position`: mostly nothing."""
+        offset_entry = time_entry = b""
         if max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms, self._max_timestamp_offset = max_timestamp_ms, last_offset
-        if self._bytes_since_entry > self._index_interval_bytes:
-            self._index.write(_OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
+        if self._bytes_since_entry > self._interval_bytes:
+            offset_entry = _OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
             self.offset_entries += 1
-            self._index_max_timestamp()
+            time_entry = self.time_entry()
             self._bytes_since_entry = 0
-        self._bytes_since_entry += len(data)
+        self._bytes_since_entry += size
+        return offset_entry, time_entry
 
-    def _index_max_timestamp(self) -> None:
-        """An entry for the largest timestamp so far, unless the time index ends with it: timestamps rise."""
-        if self._max_timestamp_ms > self._indexed_timestamp_ms:
-            relative_offset = self._max_timestamp_offset - self.base_offset
-            self._time_index.write(_TIME_ENTRY.pack(self._max_timestamp_ms, relative_offset))
-            self.time_entries += 1
-            self._indexed_timestamp_ms = self._max_timestamp_ms
+    def time_entry(self) -> bytes:
+        """One for the largest timestamp so far, unless the time index ends with it: timestamps rise."""
+        if self._max_timestamp_ms <= self._indexed_timestamp_ms:
+            return b""
+        self._indexed_timestamp_ms = self._max_timestamp_ms
+        self.time_entries += 1
+        return _TIME_ENTRY.pack(self._max_timestamp_ms, self._max_timestamp_offset - self._base_offset)
+
+
+class Segment:
+    """The three files of a segment that is being written; made by `create` or `reopen`.
+
+    With `write_through` every append reaches the operating system before it returns, so that the death of the
+    process loses nothing; else it waits in buffers of 1 MiB. `close` waits until all is on the disk.
+
+    Attributes
+    ----------
+    log_path : Path
+    base_offset, next_offset : int
+        The first offset that the segment may have, and the one behind its last batch.
+    size_bytes : int
+        Of the .log.
+    torn_bytes : int
+        What `reopen` cut off.
+    """
+
+    def __init__(
+        self, log_path: Path, indexes: _SparseIndexes, *, next_offset: int, mode: _Mode, write_through: bool
+    ) -> None:
+        self.log_path = log_path
+        self.base_offset = int(log_path.name[:20])
+        self.next_offset = next_offset
+        self.torn_bytes = 0
+        self._indexes = indexes
+        with ExitStack() as files:
+            self._log, self._index, self._time_index = (
+                files.enter_context(path.open(mode, buffering=0 if write_through else _WRITE_BUFFER_BYTES))
+                for path in segment_files(log_path)
+            )
+            self._files = files.pop_all()
+        self.size_bytes = os.fstat(self._log.fileno()).st_size
+
+    @classmethod
+    def create(
+        cls,
+        log_path: Path,
+        *,
+        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        write_through: bool = False,
+    ) -> Self:
+        """A new segment, its name from `segment_name`; FileExistsError where one of its files is there."""
+        base_offset = int(log_path.name[:20])
+        indexes = _SparseIndexes(base_offset, index_interval_bytes)
+        return cls(log_path, indexes, next_offset=base_offset, mode="xb", write_through=write_through)
+
+    @classmethod
+    def reopen(
+        cls,
+        log_path: Path,
+        *,
+        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        write_through: bool = False,
+        was_closed: bool = False,
+    ) -> Self:
+        """A segment that is there, to go on with: a torn tail is cut off, and the indexes are written anew
+        where they do not match (LogSegment.recover).
+
+        Torn is what a batch that was not written whole leaves at the end: a batch that the file's end cuts
+        off, zeros, or one broken batch and zeros. Anything else is CorruptRecordError; nothing is changed. In
+        a segment that `was_closed`, and so written whole, a torn tail is an error too, and CRCs are trusted.
+        """
+        base_offset = next_offset = int(log_path.name[:20])
+        indexes = _SparseIndexes(base_offset, index_interval_bytes)
+        offset_index, time_index = bytearray(), bytearray()
+        size = 0
+        for batch in _whole_batches(log_path, check_crc=not was_closed):
+            entries = indexes.entries_for(size, batch.size_bytes, batch.last_offset, batch.max_timestamp_ms)
+            offset_index += entries[0]
+            time_index += entries[1]
+            size += batch.size_bytes
+            next_offset = batch.last_offset + 1
+        torn_bytes = log_path.stat().st_size - size
+        if torn_bytes and was_closed:
+            raise CorruptRecordError(f"{log_path}: the last {torn_bytes} bytes are no whole batch")
+        if torn_bytes:
+            os.truncate(log_path, size)
+        if was_closed:
+            time_index += indexes.time_entry()
+        for path, content in zip(segment_files(log_path)[1:], (offset_index, time_index), strict=True):
+            if not path.exists() or path.read_bytes() != content:
+                path.write_bytes(content)
+        segment = cls(log_path, indexes, next_offset=next_offset, mode="ab", write_through=write_through)
+        segment.torn_bytes = torn_bytes
+        return segment
+
+    def has_room(self, size: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
+        """Not LogSegment.shouldRoll, but for age: a batch goes by its size and offsets, not by a clock."""
+        return self.size_bytes == 0 or (
+            self.size_bytes + size <= segment_bytes
+            and self._indexes.offset_entries < index_bytes // _OFFSET_ENTRY.size
+            and self._indexes.time_entries < index_bytes // _TIME_ENTRY.size - 1
+            and last_offset - self.base_offset <= INT32_MAX
+        )
+
+    def append(self, parts: Iterable[ReadableBuffer], last_offset: int, max_timestamp_ms: int) -> None:
+        """Write one batch, given in parts, whose base offset is right and not below `next_offset`."""
+        position = self.size_bytes
+        for part in parts:
+            self.size_bytes += _write_all(self._log, part)
+        size = self.size_bytes - position
+        entries = self._indexes.entries_for(position, size, last_offset, max_timestamp_ms)
+        for file, entry in zip((self._index, self._time_index), entries, strict=True):
+            _write_all(file, entry)
+        self.next_offset = last_offset + 1
 
     def close(self) -> None:
+        """Write the entry that closes the time index, and wait until all is on the disk."""
         with self._files:
-            self._index_max_timestamp()
+            _write_all(self._time_index, self._indexes.time_entry())
             for file in (self._log, self._index, self._time_index):
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def segment_files(log_path: Path) -> list[Path]:
+    """A .log file and its two indexes; what follows the suffix in its name follows theirs."""
+    stem, rest = log_path.name.split(".log", 1)
+    return [log_path.with_name(stem + suffix + rest) for suffix in SUFFIXES]
+
+
+def _write_all(file: BinaryIO, data: ReadableBuffer) -> int:
+    """Bytes written, which is all: a file without buffer may take less at a time."""
+    rest = memoryview(data).cast("B")
+    size = len(rest)
+    while rest:
+        rest = rest[file.write(rest) :]
+    return size
+
+
+def _whole_batches(log_path: Path, check_crc: bool) -> Iterator[RecordBatch]:
+    """The batches before a torn tail, which is one here even where its header is whole."""
+    position = 0
+    try:
+        for batch in read_segment(log_path, check_crc=check_crc):
+            position += batch.size_bytes
+            yield batch
+    except CorruptRecordError:
+        with log_path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            (length,) = _LENGTH.unpack_from(data, position)
+            if not _zeros_to_the_end(data, position + _LENGTH.size + max(length, 0)):
+                raise
 
 
 def read_segment(

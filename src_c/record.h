@@ -282,4 +282,88 @@ static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_
     return from == end ? KB_RECORD_OK : KB_RECORD_TRAILING;
 }
 
+/* What no correct producer writes, but readers take; the texts stand in record_batch.pyx. */
+typedef enum {
+    KB_RECORD_REGULAR,
+    KB_RECORD_LONG_VARINT,
+    KB_RECORD_ATTRIBUTES,
+    KB_RECORD_OFFSET_SKIPS,
+    KB_RECORD_BASE_TIMESTAMP
+} kb_record_oddity;
+
+/* What a broker wants to know of all records of a batch. */
+typedef struct {
+    int64_t base_timestamp_ms;      /* set by the caller, the rest by kb_records_survey */
+    int64_t min_timestamp_ms;       /* of the records that have one, which is not -1; INT64_MAX: none has */
+    int64_t max_timestamp_ms;       /* -1: none has */
+    int32_t null_key_count;
+    int32_t failed_at;              /* the record at fault, where kb_records_survey gives an error */
+    int32_t odd_at;                 /* the first odd record */
+    kb_record_oddity oddity;        /* what is odd about it */
+    int offsets_consecutive;        /* whether the offset deltas are 0, 1, 2, ... */
+} kb_record_survey;
+
+/* Bytes of the record as a correct producer writes it, with its size in front: every varint is as short as it
+ * can be. */
+static inline int64_t kb_record_regular_size(const kb_record_view *record, int64_t *body) {
+    const uint8_t *at = record->headers;
+    kb_record_header header;
+    *body = 1 + kb_varint_size(record->timestamp_delta) + kb_varint_size(record->offset_delta) +
+            kb_span_size(record->key) + kb_span_size(record->value) + kb_varint_size(record->header_count);
+    for (int32_t i = 0; i < record->header_count && !kb_record_header_get(&at, record->end, &header); i++)
+        *body += kb_span_size(header.key) + kb_span_size(header.value);
+    return *body + kb_varint_size(*body);
+}
+
+/* What is odd about record `index`, which begins at `start`. */
+static inline kb_record_oddity kb_record_find_oddity(const uint8_t *start, const kb_record_view *record,
+                                                     int32_t index) {
+    int64_t body;
+    if (kb_record_regular_size(record, &body) != record->end - start)
+        return KB_RECORD_LONG_VARINT;
+    if (record->end[-body] != 0)
+        return KB_RECORD_ATTRIBUTES;
+    if (record->offset_delta != index)
+        return KB_RECORD_OFFSET_SKIPS;
+    if (index == 0 && record->timestamp_delta != 0)
+        return KB_RECORD_BASE_TIMESTAMP;
+    return KB_RECORD_REGULAR;
+}
+
+/* kb_records_check, and a survey of the records in the same pass. */
+static inline kb_record_error kb_records_survey(const uint8_t *from, const uint8_t *end, int32_t count,
+                                                kb_record_survey *survey) {
+    kb_record_view record;
+    kb_record_error error;
+    survey->min_timestamp_ms = INT64_MAX;
+    survey->max_timestamp_ms = -1;
+    survey->null_key_count = 0;
+    survey->oddity = KB_RECORD_REGULAR;
+    survey->odd_at = -1;
+    survey->offsets_consecutive = 1;
+    for (int32_t i = 0; i < count; i++) {
+        const uint8_t *start = from;
+        survey->failed_at = i;
+        if ((error = kb_record_get(&from, end, &record)))
+            return error;
+        if (record.header_count && (error = kb_record_check_headers(&record)))
+            return error;
+        /* wraps as Java's addition does */
+        int64_t timestamp_ms =
+            (int64_t)((uint64_t)survey->base_timestamp_ms + (uint64_t)record.timestamp_delta);
+        if (timestamp_ms > survey->max_timestamp_ms)
+            survey->max_timestamp_ms = timestamp_ms;
+        if (timestamp_ms < survey->min_timestamp_ms && timestamp_ms != -1)
+            survey->min_timestamp_ms = timestamp_ms;
+        survey->null_key_count += record.key.size < 0;
+        survey->offsets_consecutive &= record.offset_delta == i;
+        if (KB_LIKELY(survey->oddity == KB_RECORD_REGULAR)) {
+            survey->oddity = kb_record_find_oddity(start, &record, i);
+            survey->odd_at = survey->oddity == KB_RECORD_REGULAR ? -1 : i;
+        }
+    }
+    survey->failed_at = count;
+    return from == end ? KB_RECORD_OK : KB_RECORD_TRAILING;
+}
+
 #endif

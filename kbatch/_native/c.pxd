@@ -66,6 +66,22 @@ cdef extern from "record.h" nogil:
     kb_record_error kb_records_check(const uint8_t *source, const uint8_t *end, int32_t count,
                                      int32_t *failed_at) noexcept
 
+    ctypedef enum kb_record_oddity:
+        KB_RECORD_REGULAR
+
+    ctypedef struct kb_record_survey:
+        int64_t base_timestamp_ms
+        int64_t min_timestamp_ms
+        int64_t max_timestamp_ms
+        int32_t null_key_count
+        int32_t failed_at
+        int32_t odd_at
+        kb_record_oddity oddity
+        bint offsets_consecutive
+
+    kb_record_error kb_records_survey(const uint8_t *source, const uint8_t *end, int32_t count,
+                                      kb_record_survey *survey) noexcept
+
 cdef extern from "record_batch.h" nogil:
     enum:
         KB_LENGTH_AT

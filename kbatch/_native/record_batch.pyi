@@ -1,14 +1,23 @@
 from collections.abc import Iterator
-from typing import Literal, Self, final
+from typing import Literal, NamedTuple, Self, final
 
 from typing_extensions import Buffer
 
 from kbatch._native.record import Record
 
+class RecordSurvey(NamedTuple):
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    null_key_count: int
+    offsets_consecutive: bool
+    error: str | None
+    oddity: str | None
+
 @final
 class RecordBatch:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Record]: ...
+    def survey(self) -> RecordSurvey: ...
     def __bytes__(self) -> bytes: ...
     @property
     def size_bytes(self) -> int: ...

@@ -30,14 +30,18 @@ from kbatch._native.c cimport (
     kb_record_get,
     kb_record_header,
     kb_record_header_get,
+    kb_record_survey,
     kb_record_view,
     kb_records_check,
+    kb_records_survey,
     kb_span,
     kb_store_be64,
 )
 from kbatch._native.compression cimport codec_by_id, codec_name, decompress_records
 from kbatch._native.hashes cimport crc32c_combined, crc32c_extend
 from kbatch._native.record cimport Record
+
+from collections import namedtuple
 
 from kbatch.errors import CorruptRecordError
 
@@ -54,6 +58,20 @@ _RECORD_ERRORS = (
     "a header's key is not UTF-8",
     "a header's value has an impossible size",
     "bytes are left over behind it",
+)
+# By kb_record_oddity.
+_RECORD_ODDITIES = (
+    None,
+    "a varint is longer than it need be",
+    "the attributes byte is not 0",
+    "the offset delta is not its index",
+    "it is the first, and its timestamp is not the batch's base timestamp",
+)
+
+RecordSurvey = namedtuple(
+    "RecordSurvey",
+    "min_timestamp_ms max_timestamp_ms null_key_count offsets_consecutive error oddity",
+    module=__name__,
 )
 
 
@@ -148,9 +166,9 @@ cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint 
     return 0
 
 
-cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit, const uint8_t **start,
-                     const uint8_t **end):
-    """Decompresses where needed; `start` and `end` then enclose the records, which are not checked yet.
+cdef bytes open_records(const uint8_t *batch, const kb_batch_header *header, size_t limit,
+                        const uint8_t **start, const uint8_t **end):
+    """Decompresses where needed; `start` and `end` then enclose the records, of which nothing is known yet.
     Returns the bytes object that owns them, None where they are the batch's own.
     """
     cdef int codec = header.attributes & KB_CODEC_MASK
@@ -162,6 +180,14 @@ cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t
         start[0] = <const uint8_t *>PyBytes_AS_STRING(body)
         size = PyBytes_GET_SIZE(body)
     end[0] = start[0] + size
+    return body
+
+
+cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit, const uint8_t **start,
+                     const uint8_t **end):
+    """open_records, for a batch that may have as many records as it says; they are not checked yet."""
+    cdef bytes body = open_records(batch, header, limit, start, end)
+    cdef size_t size = end[0] - start[0]
     if <size_t>header.count > size / KB_MIN_RECORD_BYTES:
         raise CorruptRecordError(f"{header.count} records cannot be in {size} bytes (batch at offset "
                                  f"{header.base_offset})")
@@ -203,6 +229,43 @@ cdef class RecordBatch:
         if error:
             raise record_error(error, failed_at, self._header.base_offset)
         return records
+
+    def survey(self):
+        """What a broker checks in the records (LogValidator of org.apache.kafka.storage.internals.log), found
+        in one pass over them.
+
+        Returns
+        -------
+        RecordSurvey
+            min_timestamp_ms : the smallest but for -1, "no timestamp"; -1 where no record has any
+            max_timestamp_ms : the largest; -1 where no record has any
+            null_key_count : records without key
+            offsets_consecutive : whether the records' offset deltas are 0, 1, 2, ...
+            error : what is wrong with the body, and with which record; None where all is well. The fields
+            before it mean nothing otherwise.
+            oddity : what no correct producer writes although it can be read, and in which record; or None
+
+        Raises
+        ------
+        CorruptRecordError
+            The records cannot be decompressed.
+        """
+        cdef const uint8_t *start
+        cdef const uint8_t *end
+        cdef kb_record_survey survey
+        cdef kb_record_error error
+        cdef bytes body = open_records(self._batch, &self._header, self._limit, &start, &end)
+        survey.base_timestamp_ms = self._header.base_timestamp_ms
+        with nogil:
+            error = kb_records_survey(start, end, self._header.count, &survey)
+        return RecordSurvey(
+            survey.min_timestamp_ms if survey.min_timestamp_ms != INT64_MAX else -1,
+            survey.max_timestamp_ms,
+            survey.null_key_count,
+            survey.offsets_consecutive,
+            f"record {survey.failed_at}: {_RECORD_ERRORS[error]}" if error else None,
+            f"record {survey.odd_at}: {_RECORD_ODDITIES[survey.oddity]}" if survey.oddity else None,
+        )
 
     def __bytes__(self):
         return PyBytes_FromStringAndSize(<const char *>self._batch, self.size_bytes)

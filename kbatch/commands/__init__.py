@@ -7,7 +7,7 @@ import click
 
 from kbatch.errors import KafkaError
 
-COMMANDS = {"dump": "kbatch.commands.dump"}
+COMMANDS = {"broker": "kbatch.commands.broker", "dump": "kbatch.commands.dump"}
 
 
 class _Commands(click.Group):

@@ -2,7 +2,9 @@
 
 import os
 import random
+import re
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from kbatch import SegmentWriter
 from tests.integration.dump_log_segments import Verdict, judge
 from tests.oracle import plain
 from tests.oracle.java import JavaMissingError, jars
+from tests.unit.test_testing_partition import Play, Step, opened
 
 pytestmark = pytest.mark.java
 INT32_MAX = 2**31 - 1
@@ -113,6 +116,66 @@ def test_default_limits(tmp_path: Path) -> None:
     assert verdict.records == len(timestamps)
     assert verdict.offset_entries > 50
     assert 2 < verdict.time_entries < verdict.offset_entries
+
+
+def test_resumed_and_cut_off(tmp_path: Path) -> None:
+    """Segments that were gone on with, and ones whose torn tail was cut off before."""
+    logs, batches = [], 0
+    for seed in range(10):
+        made, limits = shapes(seed)
+        for start in range(0, len(made), 7):
+            with SegmentWriter(tmp_path, "t", seed, **limits, resume=True) as writer:
+                for batch in made[start : start + 7]:
+                    writer.append(batch)
+            if start % 2 and (last := writer.log_paths[-1]).stat().st_size:
+                last.write_bytes(last.read_bytes() + made[start][:60])
+        with SegmentWriter(tmp_path, "t", seed, **limits, resume=True) as writer:
+            pass
+        logs += writer.log_paths
+        batches += len(made)
+    verdict = judge(logs)
+    assert verdict.complaints == []
+    assert verdict.batches == batches
+    assert verdict.offset_entries > 100
+
+
+def test_partition_of_the_embedded_broker(tmp_path: Path) -> None:
+    """Segments, producer snapshot and transaction indexes, after a restart."""
+    actions = ["send", "send", "plain", "abort", "send", "commit", "send", "abort", "plain", "commit"]
+    partition = opened(tmp_path, snapshot_batches=5, internal_segment_bytes=4000, index_interval_bytes=200)
+    play = Play(partition)
+    play.play([Step(number % 3 + 1, action) for number, action in enumerate(actions * 10)])
+    play.partition = opened(
+        tmp_path, snapshot_batches=5, internal_segment_bytes=4000, index_interval_bytes=200
+    )
+    play.play([Step(number % 3 + 1, action) for number, action in enumerate(actions * 10)])
+    play.partition.close()
+    verdict = judge(sorted(tmp_path.glob("*/*.log")))
+    assert verdict.complaints == []
+    assert verdict.batches == len(list(play.partition.batches())) == 200
+    assert min(verdict.offset_entries, verdict.time_entries) > 10
+
+    indexes = sorted(tmp_path.glob("*/*.txnindex"))
+    (*_, snapshot) = sorted(tmp_path.glob("*/*.snapshot"))
+    command = ["java", "-cp", f"{jars()}/*", "org.apache.kafka.tools.DumpLogSegments", "--files"]
+    said = subprocess.run(
+        [*command, ",".join(map(str, [*indexes, snapshot]))], capture_output=True, text=True, check=True
+    )
+    assert said.stderr == ""
+    aborted = play.partition.fetch(0, max_bytes=1 << 30, committed=True).aborted_transactions
+    assert re.findall(r"^version: 0 producerId: (\d+) firstOffset: (\d+) ", said.stdout, re.M) == [
+        (str(producer_id), str(first_offset)) for producer_id, first_offset in aborted
+    ]
+    batches = re.findall(
+        r"^producerId: (\d+) .* firstSequence: (\d+) lastSequence: (\d+) lastOffset: (\d+) ",
+        said.stdout,
+        re.M,
+    )
+    assert [tuple(map(int, batch)) for batch in batches] == [
+        (producer.producer_id, batch.base_sequence, batch.last_sequence, batch.last_offset)
+        for producer in play.partition.describe_producers()
+        for batch in producer.batches
+    ]
 
 
 def damaged_log(log: Path) -> None:

@@ -1,10 +1,13 @@
 """Log segments: the files against Kafka's rules restated here, and reading them back whole or damaged."""
 
 import gc
+import itertools
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 import kbatch
 from kbatch import CorruptRecordError, IllegalStateError, SegmentWriter, read_segment
+from kbatch.segments import Segment, segment_name
 from tests.oracle import plain
 
 INT32_MAX = 2**31 - 1
@@ -374,7 +378,7 @@ def test_full_disk_ends_the_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with SegmentWriter(tmp_path, "t", 0) as writer:
         writer.append(batch_of())
         with monkeypatch.context() as patch:
-            patch.setattr("kbatch.segments._Segment.append", full)
+            patch.setattr("kbatch.segments.Segment.append", full)
             with pytest.raises(OSError, match="No space left"):
                 writer.append(batch_of())
         with pytest.raises(IllegalStateError, match="No space left"):
@@ -389,3 +393,162 @@ def test_kbatch_batches_are_taken(tmp_path: Path) -> None:
     read = [(record.key, record.value) for batch in read_segment(*writer.log_paths) for record in batch]
     assert len(read) == 20 * len(plain.CODECS)
     assert set(read) == {(b"k", b"v" * 50)}
+
+
+# Going on behind what is there
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*/*")}
+
+
+@settings(deadline=None)
+@given(batches=batches_strategy, stops=st.lists(st.integers(0, 40), max_size=3), data=st.data())
+def test_resumed_files_are_those_of_one_writer(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], stops: list[int], data: st.DataObject
+) -> None:
+    limits = {
+        "segment_bytes": data.draw(st.integers(2000, 20_000), label="segment_bytes"),
+        "index_bytes": data.draw(st.integers(24, 80), label="index_bytes"),
+        "index_interval_bytes": data.draw(st.integers(0, 2000), label="index_interval_bytes"),
+    }
+    at_once, resumed = tmp_path_factory.mktemp("once"), tmp_path_factory.mktemp("resumed")
+    paths = write(at_once, batches, **limits)
+    for start, stop in itertools.pairwise([0, *sorted(stops), len(batches)]):
+        with SegmentWriter(resumed, "t", 0, **limits, resume=True) as writer:
+            assert writer.next_offset == sum(plain.HEADER.unpack_from(batch)[12] for batch in batches[:start])
+            assert writer.torn_bytes == 0
+            for batch in batches[start:stop]:
+                writer.append(batch)
+    assert [path.name for path in writer.log_paths] == [path.name for path in paths]
+    assert contents(resumed) == contents(at_once)
+
+
+LARGE = plain.encode([(b"k", b"v" * 5000, (), 1000)])
+BATCHES = [batch_of(count, timestamp_ms=1000 + count) for count in (1, 3, 2, 1)]
+
+
+def test_tail_cut_at_every_byte_is_cut_off(tmp_path: Path) -> None:
+    (path,) = write(tmp_path / "whole", BATCHES, index_interval_bytes=0)
+    whole = contents(tmp_path / "whole")
+    ends = [0, *(batch.position + batch.size for batch in placed(path.read_bytes()))]
+    expected = {}
+    for count in range(len(BATCHES) + 1):
+        write(tmp_path / str(count), [*BATCHES[:count], batch_of()], index_interval_bytes=0)
+        expected[ends[count]] = contents(tmp_path / str(count))
+    torn = tmp_path / "torn" / "t-0"
+    torn.mkdir(parents=True)
+    for cut in range(ends[-1] + 1):
+        for name, content in whole.items():
+            (torn / name).write_bytes(content[:cut] if name.endswith(".log") else content)
+        end = max(end for end in ends if end <= cut)
+        with SegmentWriter(tmp_path / "torn", "t", 0, index_interval_bytes=0, resume=True) as writer:
+            assert writer.torn_bytes == cut - end
+            writer.append(batch_of())
+        assert contents(tmp_path / "torn") == expected[end], cut
+
+
+def index_missing(log: Path) -> None:
+    log.with_suffix(".index").unlink()
+
+
+def index_damaged(log: Path) -> None:
+    log.with_suffix(".index").write_bytes(bytes(8) + log.with_suffix(".index").read_bytes()[8:])
+
+
+def indexes_preallocated(log: Path) -> None:
+    """As a broker has them while it writes."""
+    for suffix in (".index", ".timeindex"):
+        log.with_suffix(suffix).write_bytes(log.with_suffix(suffix).read_bytes() + bytes(10_000))
+
+
+def indexes_behind(log: Path) -> None:
+    """As a writer leaves them that was killed."""
+    for suffix in (".index", ".timeindex"):
+        log.with_suffix(suffix).write_bytes(log.with_suffix(suffix).read_bytes()[:13])
+
+
+@pytest.mark.parametrize("damage", [index_missing, index_damaged, indexes_preallocated, indexes_behind])
+def test_indexes_that_do_not_match_are_written_anew(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    (path,) = write(tmp_path, BATCHES, index_interval_bytes=0)
+    before = contents(tmp_path)
+    damage(path)
+    assert contents(tmp_path) != before
+    SegmentWriter(tmp_path, "t", 0, index_interval_bytes=0, resume=True).close()
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        bytes(1),
+        bytes(5000),
+        LARGE[:-4000] + bytes(4000),
+        LARGE[:-1] + b"\1" + bytes(12),
+        batch_of()[:20],
+    ],
+    ids=["a zero", "zeros", "half a batch and zeros", "a broken batch and zeros", "a header cut off"],
+)
+def test_tails_of_a_power_cut_are_cut_off(tmp_path: Path, tail: bytes) -> None:
+    (path,) = write(tmp_path, BATCHES)
+    before = contents(tmp_path)
+    path.write_bytes(path.read_bytes() + tail)
+    with SegmentWriter(tmp_path, "t", 0, resume=True) as writer:
+        assert writer.torn_bytes == len(tail)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("tail", [batch_of()[:-1] + b"\xff" + batch_of(), bytes(100) + b"\1"])
+def test_damage_before_the_end_is_an_error_and_changes_nothing(tmp_path: Path, tail: bytes) -> None:
+    (path,) = write(tmp_path, BATCHES)
+    path.write_bytes(path.read_bytes() + tail)
+    path.with_suffix(".index").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(CorruptRecordError, match=str(path)):
+        SegmentWriter(tmp_path, "t", 0, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_nothing_there_to_resume_is_a_beginning(tmp_path: Path) -> None:
+    for count in range(3):
+        with SegmentWriter(tmp_path, "t", 0, resume=True) as writer:
+            assert writer.next_offset == count
+            assert writer.append(batch_of()) == count
+
+
+def test_segment_that_was_closed_must_be_whole(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, BATCHES)
+    before = contents(tmp_path)
+    segment = Segment.reopen(path, was_closed=True)
+    assert contents(tmp_path) == before, "nothing is written that is there"
+    segment.close()
+    assert contents(tmp_path) == before
+    path.write_bytes(path.read_bytes()[:-1])
+    torn = contents(tmp_path)
+    with pytest.raises(CorruptRecordError, match="are no whole batch"):
+        Segment.reopen(path, was_closed=True)
+    assert contents(tmp_path) == torn
+
+
+def test_write_through_leaves_nothing_to_be_lost(tmp_path: Path) -> None:
+    """What a killed process leaves is what the files have while it lives."""
+    path = tmp_path / segment_name(0)
+    segment = Segment.create(path, index_interval_bytes=0, write_through=True)
+    written = b""
+    for number, batch in enumerate(BATCHES):
+        segment.append([batch[:10], batch[10:]], number, 1000 + number)
+        written += batch
+        assert path.read_bytes() == written
+        assert len(path.with_suffix(".index").read_bytes()) == 8 * number
+        assert len(path.with_suffix(".timeindex").read_bytes()) == 12 * number
+    segment.close()
+
+
+def test_short_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = Segment.create(tmp_path / segment_name(0), write_through=True)
+    write_some = segment._log.write
+    with monkeypatch.context() as patch:
+        patch.setattr(segment, "_log", SimpleNamespace(write=lambda data: write_some(data[:7])))
+        segment.append(BATCHES[:1], 0, 1000)
+    segment.close()
+    assert segment.log_path.read_bytes() == BATCHES[0]

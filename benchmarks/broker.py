@@ -1,0 +1,49 @@
+"""How much does the embedded broker take? Kafka's own ProducerPerformance (idempotent, acks=all) into it, and
+into a real Kafka of the same version on the same machine, in turn. The limit is the producer: both brokers
+share the machine's cores with it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from benchmarks.harness import Claim, Contender, Question
+from benchmarks.peers import Peers
+from tests.oracle import java_clients
+from tests.oracle.kafka import RealKafka
+
+TOPIC, PARTITIONS = "performance", 4
+RECORDS, RECORD_BYTES = 2_000_000, 100
+ROUNDS = 5
+SETTINGS = {"acks": "all", "batch.size": "16384", "linger.ms": "5"}
+JAVA_OPTIONS = ("-Xmx1g", "-XX:TieredStopAtLevel=4")  # tests start faster without the second compiler
+
+
+def question(peers: Peers) -> Question:
+    contenders = [Contender(name, RECORDS) for name in ("real Kafka", "embedded broker")]
+    serve = [sys.executable, "-m", "kbatch.cli", "broker", "--port", "0", "--topic", f"{TOPIC}:{PARTITIONS}"]
+    with RealKafka() as real, subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as embedded:
+        real.create_topic(TOPIC, PARTITIONS)
+        assert embedded.stdout is not None
+        addresses = (real.bootstrap_servers, embedded.stdout.readline().strip())
+        for number in range(1 + ROUNDS):
+            for contender, address in zip(contenders, addresses, strict=True):
+                done = java_clients.perf(
+                    address,
+                    TOPIC,
+                    records=RECORDS,
+                    record_bytes=RECORD_BYTES,
+                    properties=SETTINGS,
+                    java_options=JAVA_OPTIONS,
+                )
+                if number:  # the first warms the brokers up
+                    contender.timings.append(1e9 / done.records_per_second)
+        embedded.terminate()
+    settings = ", ".join(f"{name}={value}" for name, value in SETTINGS.items())
+    return Question(
+        "ProducerPerformance into the embedded broker",
+        f"{RECORDS:,} records of {RECORD_BYTES} bytes, {PARTITIONS} partitions, {settings}; a new JVM each.",
+        contenders,
+        [Claim("embedded broker", "real Kafka", 2.0, "half the speed of a real Kafka, or more")],
+    )

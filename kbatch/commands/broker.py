@@ -1,0 +1,73 @@
+"""`kbatch broker`: the embedded broker, for any client, from a shell."""
+
+import signal
+from pathlib import Path
+from threading import Event
+
+import click
+
+from kbatch.testing import Broker
+
+
+class _Topic(click.ParamType[tuple[str, int]]):
+    name = "NAME[:PARTITIONS]"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        name, _, count = value.partition(":")
+        if count and not (count.isdecimal() and int(count) > 0):
+            self.fail(f"{value!r}: the number of partitions behind the colon must be 1 or more", param, ctx)
+        return name, int(count or 1)
+
+
+@click.command()
+@click.option("--topic", "topics", multiple=True, type=_Topic(), help="A topic to have; may be repeated.")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep everything there, in Kafka's own segment files; else in memory.",
+)
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Brokers in the cluster."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="Of the first node, the others following; 0 takes free ones.",
+)
+@click.option(
+    "--auto-create/--no-auto-create", default=True, help="Make topics that are asked for (default)."
+)
+def command(
+    topics: tuple[tuple[str, int], ...],
+    directory: Path | None,
+    nodes: int,
+    host: str,
+    port: int,
+    auto_create: bool,
+) -> None:
+    """Run a Kafka broker to develop and test against, until it is stopped (Ctrl-C or SIGTERM).
+
+    It prints the addresses that clients take as bootstrap servers, in one line, when it is ready.
+    """
+    stopped = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        broker = Broker(
+            dict(topics),
+            directory=directory,
+            nodes=nodes,
+            host=host,
+            port=port,
+            auto_create_topics=auto_create,
+        )
+        with broker:
+            click.echo(broker.bootstrap_servers)
+            stopped.wait()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error

@@ -1,0 +1,25 @@
+"""A Kafka broker in this process, to develop and test against.
+
+`Broker` speaks Kafka's own protocol on loopback, so that any client can talk to it, and keeps the server's
+half of idempotence, transactions and consumer groups as Kafka 4.3 does. It is a tool, not a store to run a
+business on. The pytest fixture `kafka_broker` comes with the package.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker import Broker
+    from kbatch.testing.core import ReceivedRequest
+    from kbatch.testing.security import Acls
+
+__all__ = ["Acls", "Broker", "ReceivedRequest"]
+
+_MODULES = {"Acls": "security", "Broker": "broker", "ReceivedRequest": "core"}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when asked for: pytest loads this package, for its plugin, wherever kbatch is installed."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,85 @@
+"""What the group coordinator is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kbatch.errors import ErrorCode
+
+# (name, metadata) in the order of preference
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True, frozen=True)
+class JoinGroup:
+    """A JoinGroup request; `rebalance_timeout_ms` is -1 in version 0, which means the session's."""
+
+    group_id: str
+    member_id: str
+    protocol_type: str
+    protocols: Protocols
+    session_timeout_ms: int
+    rebalance_timeout_ms: int = -1
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    version: int = 9
+
+
+@dataclass(slots=True, frozen=True)
+class JoinedMember:
+    """What the leader is told of a member."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(slots=True)
+class JoinResult:
+    """The answer to JoinGroup; `members` is for the leader alone."""
+
+    error_code: ErrorCode
+    member_id: str
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: list[JoinedMember] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SyncResult:
+    """The answer to SyncGroup."""
+
+    error_code: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+JoinReply = Callable[[JoinResult], None]
+SyncReply = Callable[[SyncResult], None]
+
+
+@dataclass(slots=True, frozen=True)
+class MemberDescription:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class GroupDescription:
+    """A group as DescribeGroups has it; `protocol` and the members' metadata are there while it is stable."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[MemberDescription]

@@ -1,0 +1,176 @@
+"""Topic configs: Kafka's keys, types, defaults and limits (LogConfig of org.apache.kafka.storage)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+GZIP_LEVELS = ("-1", *map(str, range(1, 10)))
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+class ConfigKey(NamedTuple):
+    """A row of TOPIC_CONFIGS.
+
+    Attributes
+    ----------
+    kind : str
+        "int", "long", "double", "boolean", "string" or "list".
+    default : str or None
+    lowest, highest : float
+        Of a number.
+    choices : tuple of str
+        The only values, of a list: the only items; empty allows all.
+    honoured : bool
+        Whether the embedded broker acts by it; others are kept and described.
+    """
+
+    kind: str
+    default: str | None
+    lowest: float = 0
+    highest: float = INT64_MAX
+    choices: tuple[str, ...] = ()
+    honoured: bool = False
+
+
+def _honoured(
+    kind: str,
+    default: str | None,
+    lowest: float = 0,
+    highest: float = INT64_MAX,
+    choices: tuple[str, ...] = (),
+) -> ConfigKey:
+    return ConfigKey(kind, default, lowest, highest, choices, honoured=True)
+
+
+TOPIC_CONFIGS = {
+    "cleanup.policy": _honoured("list", "delete", choices=("compact", "delete")),
+    "compression.gzip.level": _honoured("int", "-1", -1, 9, choices=GZIP_LEVELS),
+    "compression.lz4.level": _honoured("int", "9", 1, 17),
+    "compression.type": _honoured("string", "producer", choices=COMPRESSION_TYPES),
+    "compression.zstd.level": _honoured("int", "3", -131072, 22),
+    "delete.retention.ms": _honoured("long", "86400000"),
+    "file.delete.delay.ms": ConfigKey("long", "60000"),
+    "flush.messages": ConfigKey("long", str(INT64_MAX), 1),
+    "flush.ms": ConfigKey("long", str(INT64_MAX)),
+    "follower.replication.throttled.replicas": ConfigKey("list", ""),
+    "index.interval.bytes": _honoured("int", "4096", 0, INT32_MAX),
+    "internal.segment.bytes": _honoured("int", None, 1, INT32_MAX),
+    "leader.replication.throttled.replicas": ConfigKey("list", ""),
+    "local.retention.bytes": ConfigKey("long", "-2", -2),
+    "local.retention.ms": ConfigKey("long", "-2", -2),
+    "max.compaction.lag.ms": ConfigKey("long", str(INT64_MAX), 1),
+    "max.message.bytes": _honoured("int", "1048588", 0, INT32_MAX),
+    "message.timestamp.after.max.ms": _honoured("long", "3600000"),
+    "message.timestamp.before.max.ms": _honoured("long", str(INT64_MAX)),
+    "message.timestamp.type": _honoured("string", "CreateTime", choices=("CreateTime", "LogAppendTime")),
+    "min.cleanable.dirty.ratio": ConfigKey("double", "0.5", 0, 1),
+    "min.compaction.lag.ms": ConfigKey("long", "0"),
+    "min.insync.replicas": _honoured("int", "1", 1, INT32_MAX),
+    "preallocate": ConfigKey("boolean", "false"),
+    "remote.log.copy.disable": ConfigKey("boolean", "false"),
+    "remote.log.delete.on.disable": ConfigKey("boolean", "false"),
+    "remote.storage.enable": ConfigKey("boolean", "false"),
+    "retention.bytes": _honoured("long", "-1", -INT64_MAX - 1),
+    "retention.ms": _honoured("long", "604800000", -1),
+    "segment.bytes": _honoured("int", "1073741824", 1 << 20, INT32_MAX),
+    "segment.index.bytes": _honoured("int", "10485760", 4, INT32_MAX),
+    "segment.jitter.ms": ConfigKey("long", "0"),
+    "segment.ms": _honoured("long", "604800000", 1),
+    "unclean.leader.election.enable": ConfigKey("boolean", "false"),
+}
+
+
+class TopicConfig:
+    """A topic's configs: what was given, and as attributes the values that the embedded broker acts by.
+
+    `internal.segment.bytes` is Kafka's own key for tests that need segments smaller than 1 MiB.
+
+    Parameters
+    ----------
+    overrides : mapping of str to str
+        Kafka's key to its value, as text.
+
+    Raises
+    ------
+    ValueError
+        A key that Kafka does not have, or a value that it refuses; the text names both.
+    """
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        self.overrides = dict(overrides or {})
+        for name in self.overrides:
+            if name not in TOPIC_CONFIGS:
+                raise ValueError(f"unknown topic config name: {name}")
+        parsed = {name: _parse(name, text) for name, text in self.items()}
+        self.is_compacted = "compact" in parsed["cleanup.policy"]
+        self.is_deleted = "delete" in parsed["cleanup.policy"]
+        self.compression_type: str = parsed["compression.type"]
+        self.compression_levels = {
+            "gzip": None if parsed["compression.gzip.level"] == -1 else parsed["compression.gzip.level"],
+            "lz4": parsed["compression.lz4.level"],
+            "zstd": parsed["compression.zstd.level"],
+        }
+        self.delete_retention_ms: int = parsed["delete.retention.ms"]
+        self.index_interval_bytes: int = parsed["index.interval.bytes"]
+        self.max_message_bytes: int = parsed["max.message.bytes"]
+        self.message_timestamp_after_max_ms: int = parsed["message.timestamp.after.max.ms"]
+        self.message_timestamp_before_max_ms: int = parsed["message.timestamp.before.max.ms"]
+        self.is_log_append_time = parsed["message.timestamp.type"] == "LogAppendTime"
+        self.min_insync_replicas: int = parsed["min.insync.replicas"]
+        self.retention_bytes: int = parsed["retention.bytes"]
+        self.retention_ms: int = parsed["retention.ms"]
+        self.segment_bytes: int = parsed.get("internal.segment.bytes", parsed["segment.bytes"])
+        self.segment_index_bytes: int = parsed["segment.index.bytes"]
+        self.segment_ms: int = parsed["segment.ms"]
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str | None]) -> Self:
+        """From a request, where a value may be null; Kafka refuses that."""
+        for name, value in configs.items():
+            if value is None:
+                raise ValueError(f"{name}: null is no value of a topic config")
+        return cls({name: value for name, value in configs.items() if value is not None})
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Every key that has a value, in Kafka's order, with that value."""
+        for name, key in TOPIC_CONFIGS.items():
+            text = self.overrides.get(name, key.default)
+            if text is not None:
+                yield name, text
+
+
+def _parse(name: str, text: str) -> Any:
+    key = TOPIC_CONFIGS[name]
+    try:
+        value = _PARSERS[key.kind](text.strip())
+    except ValueError:
+        raise ValueError(f"{name}={text!r}: it must be of type {key.kind}") from None
+    items = value if isinstance(value, list) else [value]
+    if isinstance(value, int | float) and not key.lowest <= value <= key.highest:
+        raise ValueError(f"{name}={text}: it must be {key.lowest} to {key.highest}")
+    if key.choices and not {str(item) for item in items} <= set(key.choices):
+        raise ValueError(f"{name}={text!r}: it must be of {', '.join(key.choices)}")
+    return value
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "long": int,
+    "double": float,
+    "boolean": _boolean,
+    "string": str,
+    "list": _list,
+}

@@ -1,0 +1,190 @@
+"""Kafka's own clients and command-line tools as judges, each run a process with a time limit.
+
+`tests/java/Clients.java` is the other side of `consume`, `copy` and `admin`; ProducerPerformance and
+ConsoleConsumer are Kafka's, unchanged.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tests.oracle.java_programs import Program
+
+TIMEOUT_SECONDS = 60.0
+STDERR_TAIL_CHARACTERS = 4000
+JAVA_OPTIONS = ("-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+SUMMARY = re.compile(
+    r"(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, ([\d.]+) ms max"
+)
+
+
+class JavaClientError(RuntimeError):
+    """A client failed or took too long; the text ends with what it said on stderr."""
+
+
+class JavaAdminError(Exception):
+    """An exception of the AdminClient's, by its class name."""
+
+    def __init__(self, class_name: str, message: str) -> None:
+        super().__init__(f"{class_name}: {message}")
+        self.class_name = class_name
+
+
+class Performance(NamedTuple):
+    """The summary line of ProducerPerformance."""
+
+    records: int
+    records_per_second: float
+    megabytes_per_second: float
+    average_latency_ms: float
+    maximum_latency_ms: float
+
+
+def run(
+    program: str,
+    arguments: Sequence[str],
+    *,
+    archive: str,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    java_options: Sequence[str] = (),
+) -> str:
+    """What a program prints. Raises JavaClientError."""
+    prepared = Program(program, arguments, archive=archive, java_options=(*JAVA_OPTIONS, *java_options))
+    status: int | None = None
+    try:
+        done = subprocess.run(
+            prepared.command, capture_output=True, text=True, check=False, timeout=timeout_seconds
+        )
+        status, output, complaints = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired as expired:
+        output, complaints = (
+            (part or b"").decode(errors="replace") for part in (expired.stdout, expired.stderr)
+        )
+    finally:
+        prepared.ended(properly=status == 0)
+    if status == 0:
+        return output
+    what = f"was not done after {timeout_seconds} s" if status is None else f"ended with status {status}"
+    tail = (output + complaints)[-STDERR_TAIL_CHARACTERS:]
+    raise JavaClientError(f"{archive} {what}: {tail}")
+
+
+def perf(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    records: int,
+    record_bytes: int = 100,
+    properties: Mapping[str, object] | None = None,
+    arguments: Sequence[str] = (),
+    **limits: Any,
+) -> Performance:
+    """ProducerPerformance with the producer's defaults (idempotent, acks=all) under `properties`.
+
+    `arguments` are further ones of the tool, `limits` those of `run`. Raises JavaClientError.
+    """
+    settings = {"bootstrap.servers": bootstrap_servers} | dict(properties or {})
+    command = ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)]
+    command += ["--throughput", "-1", *arguments, "--command-property"]
+    command += [f"{name}={value}" for name, value in settings.items()]
+    output = run(PRODUCER_PERFORMANCE, command, archive="ProducerPerformance", **limits)
+    summaries = SUMMARY.findall(output)
+    if not summaries:
+        raise JavaClientError(f"ProducerPerformance printed no summary: {output}")
+    count, *figures = summaries[-1]
+    return Performance(int(count), *map(float, figures))
+
+
+def console_consumer(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    group: str,
+    max_messages: int,
+    timeout_ms: int = 20_000,
+    isolation_level: str = "read_uncommitted",
+    **limits: Any,
+) -> list[tuple[int, int, str, str]]:
+    """What ConsoleConsumer prints from the beginning: partition, offset, key and value.
+
+    Raises JavaClientError.
+    """
+    command = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
+    command += ["--group", group, "--isolation-level", isolation_level]
+    command += ["--max-messages", str(max_messages), "--timeout-ms", str(timeout_ms)]
+    for shown in ("partition", "offset", "key"):
+        command += ["--formatter-property", f"print.{shown}=true"]
+    lines = run(CONSOLE_CONSUMER, command, archive="ConsoleConsumer", **limits).splitlines()
+    return [_console_row(line) for line in lines]
+
+
+def _console_row(line: str) -> tuple[int, int, str, str]:
+    partition, offset, key, value = line.split("\t")
+    return int(partition.removeprefix("Partition:")), int(offset.removeprefix("Offset:")), key, value
+
+
+def consume(
+    bootstrap_servers: str,
+    topics: Sequence[str],
+    *,
+    group: str,
+    max_records: int = 2**31,
+    idle_ms: int = 10_000,
+    isolation_level: str = "read_committed",
+    properties: Mapping[str, str] | None = None,
+    **limits: Any,
+) -> list[dict[str, Any]]:
+    """Records read by a group's member, as dicts: topic, partition, offset, timestamp, key, value, headers.
+
+    Ends with the `max_records`th record's batch or after `idle_ms` without one. Raises JavaClientError.
+    """
+    job: dict[str, Any] = {"topics": topics, "group": group, "max_records": max_records, "idle_ms": idle_ms}
+    job |= {"isolation.level": isolation_level, "properties": dict(properties or {})}
+    return _job("consume", bootstrap_servers, job, limits)
+
+
+def copy(
+    bootstrap_servers: str,
+    source: str,
+    target: str,
+    *,
+    group: str,
+    transactional_id: str,
+    batch_records: int,
+    abort_every: int = 0,
+    **limits: Any,
+) -> dict[str, int]:
+    """Copies what is committed in `source` to `target` in transactions; {"copied", "committed", "aborted"}.
+
+    `abort_every`: each so many-th transaction is aborted and done again. Raises JavaClientError.
+    """
+    job: dict[str, Any] = {"source": source, "target": target, "group": group}
+    job |= {"transactional_id": transactional_id}
+    job |= {"batch_records": batch_records, "abort_every": abort_every, "isolation.level": "read_committed"}
+    counts: dict[str, int]
+    (counts,) = _job("copy", bootstrap_servers, job, limits)
+    return counts
+
+
+def admin(bootstrap_servers: str, *calls: Mapping[str, Any], **limits: Any) -> list[Any]:
+    """The answers of an AdminClient to `calls`, {"call": name, ...}: a result or a JavaAdminError for each.
+
+    Raises JavaClientError.
+    """
+    answers = _job("admin", bootstrap_servers, {"calls": calls}, limits)
+    return [
+        answer["result"] if "error" not in answer else JavaAdminError(answer["error"], answer["message"])
+        for answer in answers
+    ]
+
+
+def _job(
+    command: str, bootstrap_servers: str, job: Mapping[str, Any], limits: Mapping[str, Any]
+) -> list[Any]:
+    arguments = [command, json.dumps({"bootstrap.servers": bootstrap_servers} | dict(job))]
+    output = run("Clients", arguments, archive=f"Clients-{command}", **limits)
+    return [json.loads(line) for line in output.splitlines()]

@@ -1,0 +1,243 @@
+"""A real Apache Kafka as a judge: broker and controller (KRaft) in one process, on loopback.
+
+`tests/java/RealKafka.java` formats and runs it. It ends with this process: `close` at exit ends what is still
+there, and the JVM halts by itself when its stdin does.
+"""
+
+import atexit
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.oracle.java_programs import Program
+
+HOST = "127.0.0.1"
+CLUSTER_ID = "kbatch-oracle-AAAAAAAA"
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.02
+LOG_TAIL_BYTES = 4000
+# Below what Linux and macOS give to outgoing connections: else a client could take the port during a restart.
+PORTS = range(20_000, 32_000)
+METADATA_OF_ALL_TOPICS = struct.pack(">ihhihi", 14, 3, 0, 1, -1, 0)
+JAVA_OPTIONS = ("-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+DEFAULTS: Mapping[str, object] = {
+    "process.roles": "broker,controller",
+    "node.id": 0,
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "BROKER",
+    "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    # After a kill the controller lets a broker in again only when its old session is over.
+    "broker.session.timeout.ms": 1500,
+    "broker.heartbeat.interval.ms": 300,
+    # Tests write timestamps of long ago, which are not to be cleaned away.
+    "log.retention.ms": -1,
+    "log.roll.ms": 10**12,
+    # Small preallocations: the folder may be in memory.
+    "log.index.size.max.bytes": 1 << 20,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+}
+
+
+class KafkaDiedError(RuntimeError):
+    """The broker's process ended, or never answered; the text ends with what it printed."""
+
+
+def create_topic(
+    bootstrap_servers: str,
+    name: str,
+    partitions: int = 1,
+    configs: Mapping[str, str] | None = None,
+    *,
+    timeout_seconds: float = 30.0,
+) -> None:
+    """Creates a topic, and waits until each partition has a leader. Raises confluent_kafka.KafkaException."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(configs or {}))
+    admin.create_topics([topic], request_timeout=timeout_seconds)[name].result()
+    deadline = time.monotonic() + timeout_seconds
+    while not _is_led(admin, name, partitions):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {name} has no leaders after {timeout_seconds} s")
+        time.sleep(POLL_SECONDS)
+
+
+def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
+    found = admin.list_topics(topic, timeout=10).topics[topic]
+    return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of `PORTS` on which nobody listens."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            found[port] = None
+    return list(found)
+
+
+class RealKafka:
+    """A broker, from `start` (or entering the context) to `close`; its folder and ports stay the same.
+
+    `properties` go before the defaults above. `transaction_version` is the feature level of a new folder.
+    `java_options` come last: `-XX:TieredStopAtLevel=4` makes it fast in the long run.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, object] | None = None,
+        *,
+        auto_create_topics: bool = False,
+        transaction_version: int = 2,
+        java_options: Sequence[str] = (),
+    ) -> None:
+        self.port, controller_port = free_ports(2)
+        self._folder = tempfile.TemporaryDirectory(prefix="kbatch-kafka-")
+        self._log_path = Path(self._folder.name) / "output"
+        self._properties_path = Path(self._folder.name) / "server.properties"
+        settings = dict(DEFAULTS) | {
+            "listeners": f"BROKER://{HOST}:{self.port},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"BROKER://{HOST}:{self.port}",
+            "controller.quorum.voters": f"0@{HOST}:{controller_port}",
+            "log.dirs": Path(self._folder.name) / "logs",
+            "auto.create.topics.enable": str(auto_create_topics).lower(),
+        }
+        settings |= properties or {}
+        self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._features = (f"transaction.version={transaction_version}",)
+        self._java_options = (*JAVA_OPTIONS, *java_options)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Lifecycle
+
+    def start(self) -> Self:
+        """Returns when the broker serves clients. Raises KafkaDiedError."""
+        arguments = [str(self._properties_path), CLUSTER_ID, *self._features]
+        self._program = Program("RealKafka", arguments, archive="RealKafka", java_options=self._java_options)
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._program.command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        atexit.register(self.close)
+        for _ in _until(START_SECONDS):
+            if self._process.poll() is not None:
+                break
+            if self._serves():
+                return self
+        raise self._death()
+
+    def stop(self) -> None:
+        """A controlled shutdown."""
+        if self._process is None:
+            return
+        self.resume()
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_SECONDS)
+            self._ended(properly=True)
+        self.kill()
+
+    def kill(self) -> None:
+        """As kill -9 does."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._ended(properly=False)
+
+    def restart(self) -> None:
+        """Starts it again on the same folder and port, stopping it first where it runs."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """The process stands still; its sockets stay open."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Ends it without ceremony, and removes its folder."""
+        if self._process is not None and self._program.recording:
+            self.stop()
+        self.kill()
+        self._folder.cleanup()
+        atexit.unregister(self.close)
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        create_topic(self.bootstrap_servers, name, partitions, configs)
+
+    def output(self) -> str:
+        """The end of what it printed."""
+        return self._log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, number)
+
+    def _ended(self, *, properly: bool) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process = None
+        self._program.ended(properly=properly)
+
+    def _serves(self) -> bool:
+        """It answers, and has registered itself: an unfenced broker stands in its own metadata."""
+        try:
+            with socket.create_connection((HOST, self.port), timeout=10) as connection:
+                connection.sendall(METADATA_OF_ALL_TOPICS)
+                answer = connection.makefile("rb").read(12)
+        except OSError:
+            return False
+        return len(answer) == 12 and struct.unpack(">iii", answer)[2] > 0
+
+    def _death(self) -> KafkaDiedError:
+        assert self._process is not None
+        status = self._process.poll()
+        self.kill()
+        what = "does not answer" if status is None else f"ended with status {status}"
+        return KafkaDiedError(f"Kafka {what}: {self.output()}")
+
+
+def _until(seconds: float) -> Iterator[None]:
+    """Rounds of polling until the time is over."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(POLL_SECONDS)

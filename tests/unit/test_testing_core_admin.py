@@ -1,0 +1,372 @@
+"""BrokerCore without sockets: metadata, topics and their configs, what describes, logging in, telemetry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from tests.unit.broker_core import (
+    TOPIC,
+    UNKNOWN_TOPIC_ID,
+    VirtualBroker,
+    batch,
+    error_places,
+    fetch_request,
+    fetched,
+    produce_request,
+    produced,
+)
+
+AUTHENTICATION_FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+@pytest.fixture
+def broker() -> VirtualBroker:
+    return VirtualBroker()
+
+
+# Metadata
+
+
+def metadata(broker: VirtualBroker, *names: str, version: int = 13, node_id: int = 0, **fields: Any) -> Any:
+    kind = messages.MetadataRequest
+    topics = [kind.MetadataRequestTopic(name=name) for name in names]
+    return broker.client(node_id).ask(kind(topics=topics, **fields), version)
+
+
+def test_metadata_names_nodes_leaders_and_replicas() -> None:
+    broker = VirtualBroker(nodes=4)
+    broker.state.cluster.create_topic("spread", 5)
+    answer = metadata(broker, "spread", node_id=3)
+    assert [(node.node_id, node.host, node.port) for node in answer.brokers] == [
+        (node_id, f"node-{node_id}", 9092 + node_id) for node_id in range(4)
+    ]
+    assert answer.cluster_id == broker.state.cluster.cluster_id
+    (topic,) = answer.topics
+    assert (topic.name, topic.topic_id, topic.is_internal) == ("spread", broker.topic_id("spread"), False)
+    assert [partition.leader_id for partition in topic.partitions] == [0, 1, 2, 3, 0]
+    assert [partition.replica_nodes for partition in topic.partitions][3] == [3, 0, 1]
+    assert {partition.leader_epoch for partition in topic.partitions} == {0}
+
+
+def test_metadata_while_nodes_are_stopped() -> None:
+    broker = VirtualBroker(nodes=2)
+    broker.state.cluster.create_topic("single", 1, replication_factor=1)
+    broker.act(lambda state: state.stop_node(0))
+    answer = metadata(broker, "single", TOPIC, node_id=1)
+    assert ([node.node_id for node in answer.brokers], answer.controller_id) == ([1], 1)
+    single, replicated = (topic.partitions[0] for topic in answer.topics)
+    assert (single.error_code, single.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert (single.isr_nodes, single.offline_replicas) == ([], [0])
+    assert (replicated.error_code, replicated.leader_id, replicated.leader_epoch) == (0, 1, 1)
+    assert (replicated.isr_nodes, replicated.offline_replicas) == ([1], [0])
+
+
+def test_metadata_makes_topics_that_are_asked_for() -> None:
+    broker = VirtualBroker(topics=(), default_partitions=3)
+    assert len(metadata(broker, "new").topics[0].partitions) == 3
+    refused = metadata(broker, "other", allow_auto_topic_creation=False).topics[0]
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert metadata(broker, "no name!").topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert list(broker.state.cluster.topics) == ["new"]
+    closed = VirtualBroker(auto_create_topics=False)
+    assert metadata(closed, "new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_internal_topics_that_are_asked_for_serve_groups_afterwards(broker: VirtualBroker) -> None:
+    (topic,) = metadata(broker, "__consumer_offsets").topics
+    assert (topic.is_internal, len(topic.partitions)) == (True, 5)
+    for group in map(str, range(20)):
+        answer = broker.client().ask(messages.FindCoordinatorRequest(coordinator_keys=[group]))
+        assert answer.coordinators[0].error_code == 0
+
+
+def test_metadata_of_all_topics_of_none_and_by_id(broker: VirtualBroker) -> None:
+    kind = messages.MetadataRequest
+    broker.state.cluster.create_topic("other", 1)
+
+    def names(version: int, topics: Any) -> list[tuple[str | None, int]]:
+        answer = broker.client().ask(kind(topics=topics), version)
+        return [(topic.name, topic.error_code) for topic in answer.topics]
+
+    everything = [(TOPIC, 0), ("other", 0)]
+    assert names(0, []) == names(1, None) == names(13, None) == everything
+    assert names(1, []) == []
+    by_id = [kind.MetadataRequestTopic(name=None, topic_id=broker.topic_id())]
+    assert names(13, by_id) == [(TOPIC, 0)]
+    unknown = [kind.MetadataRequestTopic(name=None, topic_id=UNKNOWN_TOPIC_ID)]
+    assert names(13, unknown) == [(None, ErrorCode.UNKNOWN_TOPIC_ID)]
+
+
+def test_authorized_operations_are_told_on_demand(broker: VirtualBroker) -> None:
+    unasked = metadata(broker, TOPIC, version=8).topics[0].topic_authorized_operations
+    asked = metadata(broker, TOPIC, version=8, include_topic_authorized_operations=True)
+    assert (unasked, asked.topics[0].topic_authorized_operations) == (-(2**31), 0b1101_1111_1000)
+
+
+def test_describe_cluster() -> None:
+    broker = VirtualBroker(nodes=2)
+    answer = broker.client(1).ask(messages.DescribeClusterRequest())
+    assert [node.broker_id for node in answer.brokers] == [0, 1]
+    assert (answer.cluster_id, answer.controller_id) == (broker.state.cluster.cluster_id, 0)
+    refused = broker.client().ask(messages.DescribeClusterRequest(endpoint_type=2))
+    assert refused.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+# Topics
+
+
+def create(broker: VirtualBroker, *wanted: dict[str, Any], validate_only: bool = False) -> list[Any]:
+    kind = messages.CreateTopicsRequest
+    defaults = {"name": "new", "num_partitions": -1, "replication_factor": -1}
+    topics = [kind.CreatableTopic(**{**defaults, **fields}) for fields in wanted]
+    return list(broker.client().ask(kind(topics=topics, validate_only=validate_only)).topics)
+
+
+def assignments(*replicas: list[int]) -> list[Any]:
+    kind = messages.CreateTopicsRequest.CreatableReplicaAssignment
+    return [kind(partition_index=index, broker_ids=ids) for index, ids in enumerate(replicas)]
+
+
+def configs(**values: str | None) -> list[Any]:
+    kind = messages.CreateTopicsRequest.CreatableTopicConfig
+    return [kind(name=name.replace("_", "."), value=value) for name, value in values.items()]
+
+
+def test_topics_are_created_as_wanted() -> None:
+    broker = VirtualBroker(nodes=3, default_partitions=2)
+    plain, placed, configured = create(
+        broker,
+        {"name": "plain"},
+        {"name": "placed", "assignments": assignments([2, 1], [0, 2])},
+        {
+            "name": "configured",
+            "num_partitions": 4,
+            "replication_factor": 1,
+            "configs": configs(retention_ms="5"),
+        },
+    )
+    assert (plain.num_partitions, plain.replication_factor, plain.error_code) == (2, 3, 0)
+    assert (placed.num_partitions, placed.replication_factor) == (2, 2)
+    assert [each.leader for each in broker.state.cluster.topics["placed"].partitions] == [2, 0]
+    assert plain.topic_id == broker.topic_id("plain")
+    told = {config.name: (config.value, config.config_source) for config in configured.configs}
+    assert (told["retention.ms"], told["cleanup.policy"]) == (("5", 1), ("delete", 5))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ({"name": TOPIC}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ({"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "dotted_name"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": 10_001}, ErrorCode.POLICY_VIOLATION),
+        ({"replication_factor": 3}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"assignments": assignments([0, 0])}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": assignments([2])}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": assignments([])}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": assignments([0]), "num_partitions": 1}, ErrorCode.INVALID_REQUEST),
+        ({"configs": configs(no_such="1")}, ErrorCode.INVALID_CONFIG),
+        ({"configs": configs(retention_ms="x")}, ErrorCode.INVALID_CONFIG),
+        ({"configs": configs(retention_ms=None)}, ErrorCode.INVALID_CONFIG),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_topics_that_cannot_be(wanted: dict[str, Any], code: ErrorCode, validate_only: bool) -> None:
+    broker = VirtualBroker(nodes=2, topics=(TOPIC, "dotted.name"))
+    (refused,) = create(broker, wanted, validate_only=validate_only)
+    assert (refused.error_code, bool(refused.error_message)) == (code, True)
+    assert list(broker.state.cluster.topics) == [TOPIC, "dotted.name"]
+
+
+def test_one_request_does_not_name_a_topic_twice_nor_make_thousands(broker: VirtualBroker) -> None:
+    twice = create(broker, {}, {"num_partitions": 2}, {"name": "good"})
+    assert [each.error_code for each in twice] == [ErrorCode.INVALID_REQUEST] * 2 + [0]
+    many = create(broker, {"name": "a", "num_partitions": 6000}, {"name": "b", "num_partitions": 6000})
+    assert {each.error_code for each in many} == {ErrorCode.POLICY_VIOLATION}
+    assert list(broker.state.cluster.topics) == [TOPIC, "good"]
+
+
+def test_validation_only_makes_nothing(broker: VirtualBroker) -> None:
+    (good,) = create(broker, {}, validate_only=True)
+    assert good.error_code == 0
+    kind = messages.CreatePartitionsRequest
+    wanted = kind.CreatePartitionsTopic(name=TOPIC, count=3, assignments=None)
+    answer = broker.client().ask(kind(topics=[wanted], validate_only=True))
+    assert answer.results[0].error_code == 0
+    assert {name: len(topic.partitions) for name, topic in broker.state.cluster.topics.items()} == {TOPIC: 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "given", "code"),
+    [
+        (TOPIC, 3, None, 0),
+        (TOPIC, 3, [[1], [0]], 0),
+        (TOPIC, 1, None, ErrorCode.INVALID_PARTITIONS),
+        (TOPIC, 0, None, ErrorCode.INVALID_PARTITIONS),
+        (TOPIC, 10_001, None, ErrorCode.POLICY_VIOLATION),
+        (TOPIC, 3, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (TOPIC, 2, [[5]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("missing", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_topics_grow(name: str, count: int, given: list[list[int]] | None, code: int) -> None:
+    broker = VirtualBroker(nodes=2)
+    kind = messages.CreatePartitionsRequest
+    placed = None if given is None else [kind.CreatePartitionsAssignment(broker_ids=ids) for ids in given]
+    wanted = kind.CreatePartitionsTopic(name=name, count=count, assignments=placed)
+    (result,) = broker.client().ask(kind(topics=[wanted])).results
+    partitions = broker.state.cluster.topics[TOPIC].partitions
+    assert (result.error_code, len(partitions)) == (code, 1 if code else 3)
+    if given and not code:
+        assert [partition.leader for partition in partitions[1:]] == [1, 0]
+
+
+def test_topics_are_deleted_by_name_and_by_id(broker: VirtualBroker) -> None:
+    broker.state.cluster.create_topic("other", 1)
+    kind = messages.DeleteTopicsRequest
+    by_name = kind.DeleteTopicState(name="other")
+    by_id = kind.DeleteTopicState(topic_id=broker.topic_id())
+    nobody = kind.DeleteTopicState(topic_id=UNKNOWN_TOPIC_ID)
+    answer = broker.client().ask(kind(topics=[by_name, by_id, nobody, by_name]))
+    assert [(each.name, each.error_code) for each in answer.responses] == [
+        ("other", 0),
+        (TOPIC, 0),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("other", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert not broker.state.cluster.topics
+    assert broker.client().ask(kind(topic_names=["other"]), 1).responses[0].error_code == 3
+
+
+def test_topic_made_again_has_another_id_and_nothing_in_it(broker: VirtualBroker) -> None:
+    broker.client().ask(produce_request(broker))
+    old = broker.topic_id()
+    broker.act(lambda state: state.delete_topic(TOPIC))
+    assert create(broker, {"name": TOPIC})[0].topic_id != old
+    assert produced(broker.client().ask(produce_request(broker))).base_offset == 0
+
+
+def test_delete_records(broker: VirtualBroker) -> None:
+    broker.client().ask(produce_request(broker, batch(b"a", b"b", b"c")))
+    kind = messages.DeleteRecordsRequest
+
+    def delete(offset: int, index: int = 0) -> tuple[int, int]:
+        wanted = kind.DeleteRecordsPartition(partition_index=index, offset=offset)
+        request = kind(topics=[kind.DeleteRecordsTopic(name=TOPIC, partitions=[wanted])])
+        (found,) = broker.client().ask(request).topics[0].partitions
+        return found.error_code, found.low_watermark
+
+    assert delete(2) == (0, 2)
+    assert fetched(broker.client().ask(fetch_request(broker, 1))).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete(4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(-1) == (0, 3)
+    assert delete(0, index=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+# Descriptions
+
+
+def describe_configs(
+    broker: VirtualBroker, resource_type: int, name: str, keys: Any, node_id: int = 0
+) -> Any:
+    kind = messages.DescribeConfigsRequest
+    resource = kind.DescribeConfigsResource(
+        resource_type=resource_type, resource_name=name, configuration_keys=keys
+    )
+    (result,) = broker.client(node_id).ask(kind(resources=[resource])).results
+    assert (result.resource_type, result.resource_name) == (resource_type, name)
+    return result
+
+
+def test_configs_of_topics(broker: VirtualBroker) -> None:
+    broker.state.cluster.create_topic("compacted", 1, configs={"cleanup.policy": "compact"})
+    everything = {
+        config.name: (config.value, config.config_source, config.read_only)
+        for config in describe_configs(broker, 2, "compacted", None).configs
+    }
+    assert everything["cleanup.policy"] == ("compact", 1, False)
+    assert everything["max.message.bytes"] == ("1048588", 5, False)
+    assert len(describe_configs(broker, 2, "compacted", []).configs) == len(everything)
+    named = describe_configs(broker, 2, "compacted", ["retention.ms", "no such"]).configs
+    assert [config.name for config in named] == ["retention.ms"]
+    assert describe_configs(broker, 2, "missing", None).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_configs_of_brokers() -> None:
+    broker = VirtualBroker(nodes=2, min_insync_replicas=2)
+    found = describe_configs(broker, 4, "1", ["min.insync.replicas"], node_id=1)
+    assert [(config.value, config.read_only) for config in found.configs] == [("2", True)]
+    assert describe_configs(broker, 4, "", None).configs == []
+    assert describe_configs(broker, 4, "1", None, node_id=0).error_code == ErrorCode.INVALID_REQUEST
+    assert describe_configs(broker, 8, "1", None).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_describe_producers(broker: VirtualBroker) -> None:
+    data = batch(b"x", b"y", producer_id=5, producer_epoch=3, base_sequence=7)
+    broker.client().ask(produce_request(broker, data))
+    kind = messages.DescribeProducersRequest
+    request = kind(topics=[kind.TopicRequest(name=TOPIC, partition_indexes=[0, 1])])
+    known, unknown = broker.client().ask(request).topics[0].partitions
+    (producer,) = known.active_producers
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (5, 3, 8)
+    assert producer.current_txn_start_offset == -1
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Logging in, telemetry
+
+
+def log_in(client: Any, user: str, password: str, version: int = 2) -> Any:
+    token = f"\0{user}\0{password}".encode()
+    return client.ask(messages.SaslAuthenticateRequest(auth_bytes=token), version)
+
+
+def test_connection_without_login_is_closed_where_there_are_users() -> None:
+    broker = VirtualBroker(users={"ada": "lovelace"})
+    client = broker.client()
+    api_versions = messages.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    assert client.ask(api_versions).error_code == 0
+    assert client.ask(messages.SaslHandshakeRequest(mechanism="PLAIN")).error_code == 0
+    assert client.send(messages.MetadataRequest()).is_closed
+    assert log_in(client, "ada", "lovelace").error_code == 0
+    assert client.ask(messages.MetadataRequest()).controller_id == 0
+    assert broker.client().send(messages.MetadataRequest()).is_closed, "each connection for itself"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [b"\0ada\0wrong", b"\0eve\0lovelace", b"\0ada\0", b"ada\0lovelace", b"", b"\0\xff\0\xfe", b"\0ada\0\xff"],
+)
+def test_wrong_logins(token: bytes) -> None:
+    broker = VirtualBroker(users={"ada": "lovelace"})
+    client = broker.client()
+    refused = client.ask(messages.SaslAuthenticateRequest(auth_bytes=token))
+    assert (refused.error_code, bool(refused.error_message)) == (AUTHENTICATION_FAILED, True)
+    assert client.send(messages.MetadataRequest()).is_closed
+
+
+def test_without_users_every_login_is_right_and_none_is_needed(broker: VirtualBroker) -> None:
+    client = broker.client()
+    assert client.ask(messages.MetadataRequest()).controller_id == 0
+    assert log_in(client, "whoever", "whatever").error_code == 0
+    refused = client.ask(messages.SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))
+    assert (refused.error_code, refused.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+
+
+def test_telemetry_is_taken_and_wants_nothing(broker: VirtualBroker) -> None:
+    client = broker.client()
+    subscription = client.ask(messages.GetTelemetrySubscriptionsRequest())
+    assert (subscription.requested_metrics, subscription.push_interval_ms) == ([], 300_000)
+    instance_id = subscription.client_instance_id
+    assert instance_id != bytes(16)
+    again = client.ask(messages.GetTelemetrySubscriptionsRequest(client_instance_id=instance_id))
+    assert again.client_instance_id == instance_id
+    pushed = client.ask(messages.PushTelemetryRequest(client_instance_id=instance_id, metrics=b"anything"))
+    assert not list(error_places(pushed))

@@ -1,0 +1,529 @@
+"""Partition: log and producers together, as clients meet them, and as a restart finds them."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kbatch
+from kbatch.errors import ErrorCode
+from kbatch.testing.broker_error import BrokerError
+from kbatch.testing.partition import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    HIGH_WATERMARK,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    Appended,
+    Partition,
+)
+from kbatch.testing.topic_config import TopicConfig
+from kbatch.testing.validation import RecordErrors, read_produced
+from tests.oracle import plain, strategies
+
+NOW_MS = 1_700_000_000_000
+EVERYTHING = 1 << 30
+MAX = 2**31 - 1
+OpenPartition = Callable[..., Partition]
+
+
+def config(**overrides: Any) -> TopicConfig:
+    return TopicConfig({name.replace("_", "."): str(value) for name, value in overrides.items()})
+
+
+def opened(directory: Path | None, **options: Any) -> Partition:
+    parameters = {
+        name: options.pop(name) for name in ("snapshot_batches", "strict", "now_ms") if name in options
+    }
+    parameters.setdefault("now_ms", NOW_MS)
+    return Partition("t", 0, config=config(**options), directory=directory, **parameters)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def open_partition(request: pytest.FixtureRequest, tmp_path: Path) -> OpenPartition:
+    return lambda **options: opened(tmp_path if request.param == "disk" else None, **options)
+
+
+def data_of(
+    count: int = 1,
+    base_sequence: int = -1,
+    *,
+    producer_id: int = -1,
+    epoch: int = -1,
+    transactional: bool = False,
+    timestamp_ms: int = NOW_MS,
+    keys: str = "k",
+    value: bytes = b"v",
+) -> bytes:
+    return kbatch.encode(
+        [(key.encode(), value, (), timestamp_ms) for key in (keys * count)[: max(count, len(keys))]],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+    )
+
+
+def send(partition: Partition, data: bytes, **parameters: Any) -> Appended:
+    parameters = {"now_ms": NOW_MS, "leader_epoch": 3} | parameters
+    return partition.append_produced(read_produced(data, 13), **parameters)
+
+
+def idempotent(base_sequence: int, count: int = 1, *, epoch: int = 0, **parameters: Any) -> bytes:
+    return data_of(count, base_sequence, producer_id=7, epoch=epoch, **parameters)
+
+
+def code_of(action: Callable[[], Any]) -> ErrorCode:
+    with pytest.raises(BrokerError) as caught:
+        action()
+    return caught.value.code
+
+
+def end(partition: Partition, producer_id: int, commit: bool, epoch: int = 0, **parameters: Any) -> int:
+    parameters = {"now_ms": NOW_MS, "leader_epoch": 3} | parameters
+    return partition.append_marker(producer_id, epoch, commit, 0, **parameters)
+
+
+def stored(partition: Partition) -> list[bytes]:
+    return [bytes(batch) for batch in partition.batches()]
+
+
+# Producing
+
+
+def test_batch_is_appended_with_offset_and_epoch(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    assert send(partition, data_of(3)) == Appended(0, 2, -1, 0, duplicate=False)
+    assert send(partition, data_of(2)) == Appended(3, 4, -1, 0, duplicate=False)
+    assert [(batch.base_offset, batch.partition_leader_epoch) for batch in partition.batches()] == [
+        (0, 3),
+        (3, 3),
+    ]
+    assert (partition.log_end_offset, partition.high_watermark, partition.last_stable_offset) == (5, 5, 5)
+    assert partition.size_bytes == len(data_of(3)) + len(data_of(2))
+
+
+def test_what_the_client_does_to_its_bytes_later_changes_nothing(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    frame = bytearray(data_of())
+    send(partition, frame)
+    frame[:] = bytes(len(frame))
+    ((record,),) = partition.batches()
+    assert record.value == b"v"
+
+
+@pytest.mark.parametrize("back", range(5))
+def test_duplicate_of_the_last_five_gets_the_first_answer(open_partition: OpenPartition, back: int) -> None:
+    partition = open_partition()
+    for number in range(8):
+        send(partition, idempotent(2 * number, 2, timestamp_ms=NOW_MS + number))
+    before = stored(partition), partition.describe_producers()
+    number = 7 - back
+    answer = send(partition, idempotent(2 * number, 2))
+    assert answer == Appended(2 * number, 2 * number + 1, NOW_MS + number, 0, duplicate=True)
+    assert (stored(partition), partition.describe_producers()) == before
+
+
+def test_duplicate_beyond_five_is_out_of_order(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    for number in range(6):
+        send(partition, idempotent(number))
+    assert code_of(lambda: send(partition, idempotent(0))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_log_append_time_is_the_brokers_and_a_duplicates_the_first(open_partition: OpenPartition) -> None:
+    partition = open_partition(message_timestamp_type="LogAppendTime")
+    assert send(partition, idempotent(0)).log_append_time_ms == NOW_MS
+    again = send(partition, idempotent(0), now_ms=NOW_MS + 50)
+    assert (again.log_append_time_ms, again.duplicate) == (NOW_MS, True)
+    (batch,) = partition.batches()
+    assert [record.timestamp_ms for record in batch] == [NOW_MS]
+
+
+def corrupt(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (corrupt(idempotent(1)), ErrorCode.CORRUPT_MESSAGE),
+        (idempotent(1, value=bytes(2000)), ErrorCode.MESSAGE_TOO_LARGE),
+        (idempotent(1, value=bytes(800)), ErrorCode.RECORD_LIST_TOO_LARGE),
+        (idempotent(1, timestamp_ms=NOW_MS + 10**10), ErrorCode.INVALID_TIMESTAMP),
+        (idempotent(2, epoch=5), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (idempotent(1, epoch=9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (idempotent(1, epoch=4), ErrorCode.INVALID_PRODUCER_EPOCH),
+        (idempotent(1, epoch=5, transactional=True), ErrorCode.INVALID_TXN_STATE),
+    ],
+    ids=["crc", "message", "segment", "time", "gap", "new epoch", "old epoch", "transaction"],
+)
+def test_refusal_changes_nothing(open_partition: OpenPartition, data: bytes, code: ErrorCode) -> None:
+    partition = open_partition(max_message_bytes=1000, internal_segment_bytes=500)
+    send(partition, idempotent(0, epoch=5))
+    before = stored(partition), partition.describe_producers(), partition.log_end_offset
+    assert code_of(lambda: send(partition, data)) == code
+    assert (stored(partition), partition.describe_producers(), partition.log_end_offset) == before
+
+
+def test_size_is_refused_before_a_duplicate_is_known(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, idempotent(0, value=bytes(500)))
+    partition.config = config(max_message_bytes=100)
+    again = idempotent(0, value=bytes(500))
+    assert code_of(lambda: send(partition, again)) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_strict_partition_refuses_what_kafka_takes(open_partition: OpenPartition) -> None:
+    data = data_of() + b"\0"
+    send(open_partition(), data)
+    strict = open_partition(strict=True)
+    assert code_of(lambda: send(strict, data)) == ErrorCode.INVALID_RECORD
+
+
+def test_records_at_fault_are_listed(open_partition: OpenPartition) -> None:
+    partition = open_partition(cleanup_policy="compact")
+    rows = [(b"k", b"v", (), NOW_MS), (None, b"v", (), NOW_MS)]
+    with pytest.raises(RecordErrors) as caught:
+        send(partition, kbatch.encode(rows))
+    assert [index for index, _ in caught.value.record_errors] == [1]
+
+
+def test_verification_is_required_until_the_first_batch_is_in(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    produced = read_produced(idempotent(0, transactional=True), 13)
+    options: dict[str, Any] = {"supports_epoch_bump": True, "now_ms": NOW_MS}
+    assert partition.requires_verification(produced, **options)
+    send(partition, idempotent(0, transactional=True), verified=True, supports_epoch_bump=True)
+    assert not partition.requires_verification(produced, **options)
+    send(partition, idempotent(1, transactional=True))
+
+
+def test_verified_batch_of_version_2_begins_at_0(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    late = idempotent(3, transactional=True)
+    assert (
+        code_of(lambda: send(partition, late, verified=True, supports_epoch_bump=True))
+        == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+
+
+# Markers and readers of committed data
+
+
+def test_marker_is_kafkas(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, idempotent(0, transactional=True), verified=True)
+    assert partition.append_marker(7, 0, True, 3, now_ms=NOW_MS, leader_epoch=4) == 1
+    _, marker = stored(partition)
+    row = strategies.end_transaction_marker(commit=True, timestamp_ms=NOW_MS)
+    assert marker == plain.encode(
+        [row],
+        base_offset=1,
+        partition_leader_epoch=4,
+        transactional=True,
+        control=True,
+        producer_id=7,
+        producer_epoch=0,
+    )
+
+
+def test_late_marker_is_refused_and_not_appended(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, idempotent(0, epoch=2, transactional=True), verified=True)
+    assert code_of(lambda: end(partition, 7, True, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (
+        code_of(lambda: end(partition, 7, True, epoch=2, transaction_version=2))
+        == ErrorCode.INVALID_PRODUCER_EPOCH
+    )
+    assert partition.log_end_offset == 1
+    end(partition, 7, True, epoch=3, transaction_version=2)
+    assert partition.last_stable_offset == 2
+
+
+def test_open_transaction_holds_readers_of_committed_data(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, data_of())
+    send(partition, idempotent(0, 2, transactional=True), verified=True)
+    send(partition, data_of())
+    assert partition.last_stable_offset == 1
+    assert len(partition.fetch(0, max_bytes=EVERYTHING, committed=True).batches) == 1
+    read = partition.fetch(0, max_bytes=EVERYTHING)
+    assert (len(read.batches), read.high_watermark, read.last_stable_offset) == (3, 4, 1)
+    end(partition, 7, commit=False)
+    read = partition.fetch(0, max_bytes=EVERYTHING, committed=True)
+    assert (len(read.batches), read.last_stable_offset) == (4, 5)
+    assert read.aborted_transactions == [(7, 1)]
+    assert partition.fetch(0, max_bytes=EVERYTHING).aborted_transactions == []
+    assert partition.fetch(0, max_bytes=1, committed=True).aborted_transactions == []
+    assert [partition.is_committed(batch) for batch in partition.batches()] == [True, False, True, False]
+
+
+class Step(NamedTuple):
+    producer_id: int
+    action: str  # "send", "plain", "commit", "abort", "roll"
+
+
+steps_strategy = st.lists(
+    st.builds(
+        Step,
+        producer_id=st.integers(1, 3),
+        action=st.sampled_from(["send", "send", "plain", "commit", "abort", "roll"]),
+    ),
+    max_size=30,
+)
+
+
+class Play:
+    """Plays steps into a partition, and keeps in mind what was committed and aborted."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.sequences: dict[int, int] = {}
+        self.open: dict[int, list[int]] = {}
+        self.decided: dict[int, bool] = {}  # offset of a record to whether a reader sees it
+
+    def play(self, steps: list[Step]) -> None:
+        for number, step in enumerate(steps):
+            getattr(self, f"_{step.action}")(step.producer_id, NOW_MS + number)
+
+    def _send(self, producer_id: int, now_ms: int) -> None:
+        sequence = self.sequences.get(producer_id, 0)
+        data = data_of(2, sequence, producer_id=producer_id, epoch=0, transactional=True, timestamp_ms=now_ms)
+        offset = send(self.partition, data, verified=True, now_ms=now_ms).base_offset
+        self.sequences[producer_id] = sequence + 2
+        self.open.setdefault(producer_id, []).extend([offset, offset + 1])
+
+    def _plain(self, _: int, now_ms: int) -> None:
+        self.decided[send(self.partition, data_of(), now_ms=now_ms).base_offset] = True
+
+    def _commit(self, producer_id: int, now_ms: int) -> None:
+        self._end(producer_id, True, now_ms)
+
+    def _abort(self, producer_id: int, now_ms: int) -> None:
+        self._end(producer_id, False, now_ms)
+
+    def _end(self, producer_id: int, commit: bool, now_ms: int) -> None:
+        end(self.partition, producer_id, commit, now_ms=now_ms)
+        self.decided.update(dict.fromkeys(self.open.pop(producer_id, []), commit))
+
+    def _roll(self, _: int, now_ms: int) -> None:
+        self.partition.roll(now_ms)
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min([self.partition.log_end_offset, *(offsets[0] for offsets in self.open.values())])
+
+    def visible(self, start: int) -> list[int]:
+        end = self.last_stable_offset
+        return sorted(offset for offset, seen in self.decided.items() if seen and start <= offset < end)
+
+
+def consume(partition: Partition, offset: int, max_bytes: int) -> list[int]:
+    """The offsets that a read_committed consumer hands out, as Kafka's CompletedFetch does."""
+    seen = []
+    while True:
+        read = partition.fetch(offset, max_bytes=max_bytes, committed=True)
+        if not read.batches:
+            return seen
+        aborted = sorted(read.aborted_transactions, key=lambda each: each[1])
+        hidden: set[int] = set()
+        for batch in kbatch.decode(b"".join(read.batches)):
+            while aborted and aborted[0][1] <= batch.last_offset:
+                hidden.add(aborted.pop(0)[0])
+            if batch.is_control:
+                ((kind,),) = [struct.unpack_from(">2xh", record.key or b"") for record in batch]
+                if kind == 0:
+                    hidden.discard(batch.producer_id)
+            elif not (batch.is_transactional and batch.producer_id in hidden):
+                seen += [record.offset for record in batch if record.offset >= offset]
+            next_offset = batch.last_offset + 1
+        offset = next_offset
+
+
+@settings(deadline=None)
+@given(
+    steps=steps_strategy,
+    start=st.integers(0, 60),
+    max_bytes=st.sampled_from([0, 200, 1000, EVERYTHING]),
+    on_disk=st.booleans(),
+)
+def test_readers_see_what_was_committed_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Step], start: int, max_bytes: int, on_disk: bool
+) -> None:
+    partition = opened(tmp_path_factory.mktemp("log") if on_disk else None)
+    play = Play(partition)
+    play.play(steps)
+    start = min(start, partition.log_end_offset)
+    assert partition.last_stable_offset == play.last_stable_offset
+    assert consume(partition, start, max_bytes) == play.visible(start)
+    committed = [
+        record.offset
+        for batch in partition.batches()
+        if not batch.is_control and partition.is_committed(batch)
+        for record in batch
+    ]
+    assert committed == play.visible(0)
+
+
+# The high watermark
+
+
+def test_held_high_watermark_holds_readers(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, idempotent(0, transactional=True), verified=True)
+    partition.hold_high_watermark = True
+    assert partition.hold_high_watermark
+    send(partition, idempotent(1, transactional=True))
+    end(partition, 7, commit=True)
+    assert (partition.high_watermark, partition.log_end_offset, partition.last_stable_offset) == (1, 3, 0)
+    assert len(partition.fetch(0, max_bytes=EVERYTHING).batches) == 1
+    assert partition.fetch(2, max_bytes=EVERYTHING).batches == []
+    assert partition.list_offset(LATEST) == (-1, 1, 3)
+    assert code_of(lambda: partition.delete_records_before(2)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    partition.hold_high_watermark = True
+    assert partition.high_watermark == 1
+    partition.hold_high_watermark = False
+    assert (partition.high_watermark, partition.last_stable_offset) == (3, 3)
+
+
+def test_transaction_is_stable_when_its_marker_is_replicated(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, idempotent(0, transactional=True), verified=True)
+    send(partition, data_of())
+    partition.hold_high_watermark = True
+    end(partition, 7, commit=False)
+    assert partition.last_stable_offset == 0
+    partition.hold_high_watermark = False
+    assert partition.last_stable_offset == 3
+
+
+# Offsets
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 6, 10**9])
+def test_offset_out_of_the_log_is_refused(open_partition: OpenPartition, offset: int) -> None:
+    partition = open_partition()
+    send(partition, data_of(5))
+    partition.delete_records_before(2)
+    assert code_of(lambda: partition.fetch(offset, max_bytes=EVERYTHING)) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.fetch(2, max_bytes=EVERYTHING).log_start_offset == 2
+    assert partition.fetch(5, max_bytes=EVERYTHING).batches == []
+
+
+def test_first_batch_may_be_larger_than_asked_for(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, data_of(5))
+    assert len(partition.fetch(3, max_bytes=1).batches) == 1
+    assert partition.fetch(3, max_bytes=1, at_least_one=False).batches == []
+
+
+def test_offsets_by_name_and_time(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    assert partition.list_offset(EARLIEST) == (-1, 0, -1)
+    assert partition.list_offset(LATEST) == (-1, 0, -1)
+    assert partition.list_offset(MAX_TIMESTAMP) is None
+    partition.start_leader_epoch(3)
+    for timestamp_ms in (10, 40, 30):
+        send(partition, data_of(2, timestamp_ms=timestamp_ms))
+    partition.start_leader_epoch(5)
+    send(partition, idempotent(0, transactional=True, timestamp_ms=50), verified=True, leader_epoch=5)
+    partition.delete_records_before(1)
+    assert partition.list_offset(EARLIEST) == (-1, 1, 3)
+    assert partition.list_offset(EARLIEST_LOCAL) == (-1, 1, 3)
+    assert partition.list_offset(LATEST) == (-1, 7, 5)
+    assert partition.list_offset(LATEST, committed=True) == (-1, 6, 5)
+    assert partition.list_offset(MAX_TIMESTAMP) == (50, 6, 5)
+    assert partition.list_offset(MAX_TIMESTAMP, committed=True) is None
+    assert partition.list_offset(LATEST_TIERED) is None
+    assert partition.list_offset(5) == (10, 1, 3)
+    assert partition.list_offset(11) == (40, 2, 3)
+    assert partition.list_offset(41) == (50, 6, 5)
+    assert partition.list_offset(41, committed=True) is None
+    assert partition.list_offset(51) is None
+    assert [partition.end_of_leader_epoch(epoch) for epoch in (3, 4, 5, 6)] == [
+        (3, 6),
+        (3, 6),
+        (5, 7),
+        (-1, -1),
+    ]
+
+
+# Shrinking
+
+
+def test_records_are_deleted_up_to_an_offset(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, data_of(5))
+    assert partition.delete_records_before(3) == 3
+    assert partition.delete_records_before(1) == 3
+    for offset in (6, -2):
+        code = code_of(lambda offset=offset: partition.delete_records_before(offset))  # type: ignore[misc]
+        assert code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.delete_records_before(HIGH_WATERMARK) == 5
+    partition.config = config(cleanup_policy="compact")
+    assert code_of(lambda: partition.delete_records_before(5)) == ErrorCode.POLICY_VIOLATION
+
+
+def test_open_transaction_before_the_start_of_the_log(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, idempotent(0, 5, transactional=True), verified=True)
+    send(partition, data_of())
+    partition.delete_records_before(3)
+    assert partition.last_stable_offset == 3
+    assert partition.fetch(3, max_bytes=EVERYTHING, committed=True).batches == []
+    end(partition, 7, commit=True)
+    assert partition.last_stable_offset == 7
+
+
+def test_old_segments_go_with_what_was_aborted_in_them(open_partition: OpenPartition) -> None:
+    partition = open_partition(retention_ms=1000)
+    send(partition, idempotent(0, transactional=True), verified=True)
+    end(partition, 7, commit=False)
+    partition.roll(NOW_MS)
+    send(partition, data_of(timestamp_ms=NOW_MS + 2000))
+    assert partition.delete_old_segments(NOW_MS + 1001) == 1
+    assert partition.log_start_offset == 2
+    assert partition.fetch(2, max_bytes=EVERYTHING, committed=True).aborted_transactions == []
+
+
+def test_compaction_heeds_transactions_and_producers(open_partition: OpenPartition) -> None:
+    partition = open_partition(cleanup_policy="compact")
+    send(partition, idempotent(0, keys="ab"))
+    send(partition, data_of(2, 0, producer_id=8, epoch=0, keys="ac", transactional=True), verified=True)
+    end(partition, 8, commit=False)
+    send(partition, data_of(keys="b"))
+    partition.roll(NOW_MS)
+    send(partition, data_of(1, 2, producer_id=8, epoch=0, keys="b", transactional=True), verified=True)
+    send(partition, data_of(keys="a"))
+    partition.roll(NOW_MS)
+    partition.compact(NOW_MS)
+    found = [[record.offset for record in batch] for batch in partition.batches() if not batch.is_control]
+    assert found == [[0], [5], [6], [7]], "what was aborted is gone, what is undecided untouched"
+    assert send(partition, idempotent(0, keys="ab")).duplicate
+    end(partition, 8, commit=True)
+    partition.compact(NOW_MS)
+    found = [[record.offset for record in batch] for batch in partition.batches() if not batch.is_control]
+    assert found == [[], [6], [7]], "the last batch of a producer stays, empty"
+    partition.recover(NOW_MS)
+    assert send(partition, idempotent(0, keys="ab")).duplicate
+
+
+# Producers
+
+
+def test_producers_are_forgotten_on_request_and_by_age(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, idempotent(0))
+    partition.remove_expired_producers(NOW_MS + 86_400_000 - 1)
+    assert code_of(lambda: send(partition, idempotent(9))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    partition.remove_expired_producers(NOW_MS + 86_400_000)
+    send(partition, idempotent(9))
+    partition.forget_producers()
+    assert partition.describe_producers() == []
+    send(partition, idempotent(4))
