@@ -1,11 +1,13 @@
 """`kbatch broker`: the embedded broker, for any client, from a shell."""
 
 import signal
+import warnings
 from pathlib import Path
 from threading import Event
 
 import click
 
+from kbatch.errors import KafkaError
 from kbatch.testing import Broker
 
 
@@ -58,16 +60,20 @@ def command(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        broker = Broker(
-            dict(topics),
-            directory=directory,
-            nodes=nodes,
-            host=host,
-            port=port,
-            auto_create_topics=auto_create,
-        )
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda warning, *_: click.echo(f"Warning: {warning}", err=True)
+            broker = Broker(
+                dict(topics),
+                directory=directory,
+                nodes=nodes,
+                host=host,
+                port=port,
+                auto_create_topics=auto_create,
+            )
         with broker:
             click.echo(broker.bootstrap_servers)
             stopped.wait()
+    except KafkaError:
+        raise  # what is in the directory, not the call
     except ValueError as error:
         raise click.UsageError(str(error)) from error

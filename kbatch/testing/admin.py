@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.cluster import MAX_PARTITIONS
+from kbatch.testing.cluster import MAX_PARTITIONS, check_topic_name
+from kbatch.testing.topic_config import TOPIC_CONFIGS, TopicConfig
 
 if TYPE_CHECKING:
-    from kbatch.testing.cluster import Topic
     from kbatch.testing.state import BrokerState, Context
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+NO_TOPIC_ID = bytes(16)
 
 
 # Topics
@@ -23,21 +26,21 @@ DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 def create_topics(
     state: BrokerState, request: messages.CreateTopicsRequest, context: Context
 ) -> messages.CreateTopicsResponse:
-    names = [topic.name for topic in request.topics]
-    total = sum(_partition_count(state, topic) for topic in request.topics)
+    counts = Counter(topic.name for topic in request.topics)
+    total = sum(_partition_count(state, topic) for topic in request.topics if counts[topic.name] == 1)
     result = messages.CreateTopicsResponse.CreatableTopicResult
     return messages.CreateTopicsResponse(
         topics=[
             context.fill(
-                result(name=wanted.name, configs=[]),
+                result(name=name, configs=[]),
                 _create_topic,
                 state,
                 wanted,
-                names.count(wanted.name) > 1,
+                counts[name] > 1,
                 total,
                 request.validate_only,
             )
-            for wanted in request.topics
+            for name, wanted in {topic.name: topic for topic in request.topics}.items()
         ]
     )
 
@@ -75,43 +78,50 @@ def _create_topic(
     count = _partition_count(state, wanted)
     replication_factor = None if wanted.replication_factor == -1 else wanted.replication_factor
     configs = {config.name: config.value for config in wanted.configs}
-    state.cluster.check_new_topic(wanted.name, count, replication_factor, assignments, configs)
+    cluster = state.cluster
+    config = cluster.check_new_topic(wanted.name, count, replication_factor, assignments, configs)
     if validate_only:
-        return
-    topic = state.cluster.create_topic(
-        wanted.name,
-        count,
-        replication_factor=replication_factor,
-        configs=configs,
-        assignments=assignments or None,
-    )
-    result.topic_id = topic.topic_id
+        result.topic_id = cluster.new_topic_id()
+    else:
+        topic = cluster.create_topic(
+            wanted.name,
+            count,
+            replication_factor=replication_factor,
+            configs=configs,
+            assignments=assignments or None,
+        )
+        result.topic_id = topic.topic_id
     result.num_partitions = count
-    result.replication_factor = len(topic.partitions[0].replicas)
+    result.replication_factor = len(assignments[0] if assignments else cluster.place(0, replication_factor))
     result.configs = [
         messages.CreateTopicsResponse.CreatableTopicConfigs(
-            name=config.name, value=config.value, config_source=config.config_source
+            name=each.name, value=each.value, config_source=each.config_source
         )
-        for config in _topic_configs(topic)
+        for each in _topic_configs(config)
     ]
 
 
 def delete_topics(
     state: BrokerState, request: messages.DeleteTopicsRequest, context: Context
 ) -> messages.DeleteTopicsResponse:
-    wanted = request.topics or [
-        messages.DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names
-    ]
+    named = [(topic.name, bytes(topic.topic_id)) for topic in request.topics]
+    counts = Counter(named or [(name, NO_TOPIC_ID) for name in request.topic_names])
     result = messages.DeleteTopicsResponse.DeletableTopicResult
     return messages.DeleteTopicsResponse(
         responses=[
-            context.fill(result(name=each.name, topic_id=each.topic_id), _delete_topic, state)
-            for each in wanted
+            context.fill(result(name=name, topic_id=topic_id), _delete_topic, state, count > 1)
+            for (name, topic_id), count in counts.items()
         ]
     )
 
 
-def _delete_topic(state: BrokerState, result: messages.DeleteTopicsResponse.DeletableTopicResult) -> None:
+def _delete_topic(
+    state: BrokerState, is_duplicate: bool, result: messages.DeleteTopicsResponse.DeletableTopicResult
+) -> None:
+    if (result.name is None) == (result.topic_id == NO_TOPIC_ID):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "A topic is named by either its name or its id.")
+    if is_duplicate:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
     if result.name is None:
         result.name = state.cluster.topic_by_id(bytes(result.topic_id)).name
     elif result.name in state.cluster.topics:
@@ -122,11 +132,19 @@ def _delete_topic(state: BrokerState, result: messages.DeleteTopicsResponse.Dele
 def create_partitions(
     state: BrokerState, request: messages.CreatePartitionsRequest, context: Context
 ) -> messages.CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
     result = messages.CreatePartitionsResponse.CreatePartitionsTopicResult
     return messages.CreatePartitionsResponse(
         results=[
-            context.fill(result(name=wanted.name), _create_partitions, state, wanted, request.validate_only)
-            for wanted in request.topics
+            context.fill(
+                result(name=name),
+                _create_partitions,
+                state,
+                wanted,
+                counts[name] > 1,
+                request.validate_only,
+            )
+            for name, wanted in {topic.name: topic for topic in request.topics}.items()
         ]
     )
 
@@ -134,9 +152,12 @@ def create_partitions(
 def _create_partitions(
     state: BrokerState,
     wanted: messages.CreatePartitionsRequest.CreatePartitionsTopic,
+    is_duplicate: bool,
     validate_only: bool,
     result: messages.CreatePartitionsResponse.CreatePartitionsTopicResult,
 ) -> None:
+    if is_duplicate:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     _check_total(wanted.count)
     given = wanted.assignments
     assignments = None if given is None else [assignment.broker_ids for assignment in given]
@@ -217,10 +238,11 @@ def _configs_of(
     state: BrokerState, resource: messages.DescribeConfigsRequest.DescribeConfigsResource, node_id: int
 ) -> list[messages.DescribeConfigsResponse.DescribeConfigsResourceResult]:
     if resource.resource_type == TOPIC_RESOURCE:
+        check_topic_name(resource.resource_name)
         topic = state.cluster.topics.get(resource.resource_name)
         if topic is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _topic_configs(topic)
+        return _topic_configs(topic.config)
     if resource.resource_type == BROKER_RESOURCE and not resource.resource_name:
         return []  # what was set for all brokers while they run: nothing here
     if resource.resource_type == BROKER_RESOURCE:
@@ -231,7 +253,13 @@ def _configs_of(
                 f"{resource.resource_name}",
             )
         return [
-            _config(name, value, STATIC_BROKER_CONFIG, read_only=True)
+            _config(
+                name,
+                str(value).lower(),
+                STATIC_BROKER_CONFIG,
+                "boolean" if isinstance(value, bool) else "int",
+                read_only=True,
+            )
             for name, value in state.options.broker_configs().items()
         ]
     raise BrokerError(
@@ -239,18 +267,30 @@ def _configs_of(
     )
 
 
-def _topic_configs(topic: Topic) -> list[messages.DescribeConfigsResponse.DescribeConfigsResourceResult]:
+def _topic_configs(
+    config: TopicConfig,
+) -> list[messages.DescribeConfigsResponse.DescribeConfigsResourceResult]:
     return [
-        _config(name, value, DYNAMIC_TOPIC_CONFIG if name in topic.config.overrides else DEFAULT_CONFIG)
-        for name, value in topic.config.items()
+        _config(
+            name,
+            value,
+            DYNAMIC_TOPIC_CONFIG if name in config.overrides else DEFAULT_CONFIG,
+            TOPIC_CONFIGS[name].kind,
+        )
+        for name, value in config.items()
     ]
 
 
 def _config(
-    name: str, value: str | None, source: int, *, read_only: bool = False
+    name: str, value: str, source: int, kind: str, *, read_only: bool = False
 ) -> messages.DescribeConfigsResponse.DescribeConfigsResourceResult:
     return messages.DescribeConfigsResponse.DescribeConfigsResourceResult(
-        name=name, value=value, config_source=source, read_only=read_only, documentation=None
+        name=name,
+        value=value,
+        config_source=source,
+        config_type=CONFIG_TYPES[kind],
+        read_only=read_only,
+        documentation=None,
     )
 
 

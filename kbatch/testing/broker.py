@@ -102,6 +102,10 @@ class Broker:
             raise ValueError(f"nodes must be 1 or more; it is {nodes}")
         if port and not 0 < port <= MAX_PORT + 1 - nodes:
             raise ValueError(f"port must leave room for {nodes} nodes below {MAX_PORT + 1}; it is {port}")
+        if not _is_loopback(host):
+            warnings.warn(
+                f"the broker listens on {host}: whoever reaches it can read and write all of it", stacklevel=2
+            )
         check_names("Broker", options, [*KEYWORDS, *(option.name for option in fields(Options))])
         self._topics = _settings_of(topics)
         self._directory = Path(directory) if directory is not None else None
@@ -120,11 +124,6 @@ class Broker:
         """Returns when all nodes listen. After `stop` the broker may be started again, on the same ports."""
         if self._server is not None:
             raise IllegalStateError("the broker runs already")
-        if not _is_loopback(self._host):
-            warnings.warn(
-                f"the broker listens on {self._host}: whoever reaches it can read and write all of it",
-                stacklevel=2,
-            )
         with ExitStack() as running:
             if self._directory is not None:
                 self._directory.mkdir(parents=True, exist_ok=True)

@@ -159,12 +159,14 @@ class Cluster:
         """Those of all topics."""
         return (partition for topic in self.topics.values() for partition in topic.partitions)
 
+    def has_partition(self, topic: str, index: int) -> bool:
+        return topic in self.topics and 0 <= index < len(self.topics[topic].partitions)
+
     def partition(self, topic: str, index: int) -> ClusterPartition:
         """BrokerError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
-        found = self.topics.get(topic)
-        if found is None or not 0 <= index < len(found.partitions):
+        if not self.has_partition(topic, index):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return found.partitions[index]
+        return self.topics[topic].partitions[index]
 
     def led_partition(self, topic: str, index: int, node_id: int) -> ClusterPartition:
         """The same, if `node_id` leads it: else NOT_LEADER_OR_FOLLOWER."""
@@ -193,12 +195,11 @@ class Cluster:
         `replication_factor` None is as many as there are nodes, three at most; `assignments` names the
         replicas of each partition instead.
         """
-        self.check_new_topic(name, partition_count, replication_factor, assignments)
-        config = _config_of(configs or {})
-        topic = Topic(name, self._new_topic_id(), config, name in INTERNAL_TOPICS)
+        config = self.check_new_topic(name, partition_count, replication_factor, assignments, configs)
+        topic = Topic(name, self.new_topic_id(), config, name in INTERNAL_TOPICS)
         self._add_topic(topic)
         for index in range(partition_count):
-            replicas = list(assignments[index]) if assignments else self._place(index, replication_factor)
+            replicas = list(assignments[index]) if assignments else self.place(index, replication_factor)
             self._add_partition(topic, replicas)
         self._save()
         return topic
@@ -210,11 +211,9 @@ class Cluster:
         replication_factor: int | None = None,
         assignments: Sequence[Sequence[int]] | None = None,
         configs: Mapping[str, str | None] | None = None,
-    ) -> None:
-        try:
-            check_topic(name)
-        except ValueError as error:
-            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
+    ) -> TopicConfig:
+        """What `create_topic` would refuse; the config that the topic would have."""
+        check_topic_name(name)
         if name in self.topics:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         twin = next((other for other in self.topics if _metric_name(other) == _metric_name(name)), None)
@@ -234,7 +233,7 @@ class Cluster:
                 f"{len(self.running_nodes)}.",
             )
         self._check_assignments(assignments or ())
-        _config_of(configs or {})
+        return _config_of(configs or {})
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None
@@ -243,7 +242,7 @@ class Cluster:
         topic = self.check_more_partitions(name, count, assignments)
         replication_factor = len(topic.partitions[0].replicas)
         for number, index in enumerate(range(len(topic.partitions), count)):
-            replicas = list(assignments[number]) if assignments else self._place(index, replication_factor)
+            replicas = list(assignments[number]) if assignments else self.place(index, replication_factor)
             self._add_partition(topic, replicas)
         self._save()
 
@@ -292,12 +291,12 @@ class Cluster:
                     f"The replicas {list(replicas)} must be different nodes of 0 to {len(self.nodes) - 1}.",
                 )
 
-    def _place(self, index: int, replication_factor: int | None) -> list[int]:
-        """Replicas of a partition: leaders spread over the nodes by turns."""
+    def place(self, index: int, replication_factor: int | None) -> list[int]:
+        """Replicas of a new partition: leaders spread over the nodes by turns."""
         count = replication_factor or min(3, len(self.nodes))
         return [(index + number) % len(self.nodes) for number in range(count)]
 
-    def _new_topic_id(self) -> bytes:
+    def new_topic_id(self) -> bytes:
         """After a restart the same seed gives the same ids again."""
         while (topic_id := self._random_uuid()) in self.topics_by_id:
             pass
@@ -349,6 +348,14 @@ class Cluster:
                 partition.lead_by(replicas[0])
                 topic.partitions.append(partition)
         self._save()
+
+
+def check_topic_name(name: str) -> None:
+    """BrokerError INVALID_TOPIC_EXCEPTION for one that cannot be."""
+    try:
+        check_topic(name)
+    except ValueError as error:
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
 
 
 def _metric_name(topic: str) -> str:

@@ -75,9 +75,8 @@ class Coordinators:
         _check_coordinator(self.partition_of_group(group_id), node_id)
 
     def check_transaction(self, transactional_id: str, node_id: int) -> None:
-        partition = self.partition_of_transaction(transactional_id)
-        _check_coordinator(partition, node_id)
-        self.transactions.coordinator_epoch = partition.leader_epoch
+        _check_coordinator(self.partition_of_transaction(transactional_id), node_id)
+        self._renew_coordinator_epoch()
 
     def internal_topic(self, name: str) -> Topic:
         """It is made when it is first needed."""
@@ -101,24 +100,34 @@ class Coordinators:
         partition: TopicPartition,
         *,
         adds: bool,
+        names_abortable: bool,
         now_ms: int,
     ) -> None:
         """Asks the coordinator about a partition that is produced to, on behalf of its leader (KIP-890):
-        whether it was added to the transaction or, with `adds`, to add it now.
+        whether it was added to the transaction or, with `adds`, to add it now. What it refuses is said in the
+        client's terms, as by AddPartitionsToTxnManager; `names_abortable`: TRANSACTION_ABORTABLE is one.
         """
         if transactional_id is None or self.partition_of_transaction(transactional_id).leader == NO_LEADER:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        codes = self.transactions.add_partitions(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            [partition],
-            now_ms,
-            client_tv2=True,
-            verify_only=not adds,
-        )
-        if codes[partition] != ErrorCode.NONE:
-            raise BrokerError(codes[partition])
+        try:
+            codes = self.transactions.add_partitions(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                [partition],
+                now_ms,
+                client_tv2=True,
+                verify_only=not adds,
+            )
+            code = codes[partition]
+        except BrokerError as error:
+            code = error.code
+        if code == ErrorCode.PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        elif code == ErrorCode.TRANSACTION_ABORTABLE and not names_abortable:
+            code = ErrorCode.INVALID_TXN_STATE
+        if code != ErrorCode.NONE:
+            raise BrokerError(code)
 
     def write_marker(
         self,
@@ -145,6 +154,14 @@ class Coordinators:
         self._state.partition_changed(topic, index)
         if topic == OFFSETS_TOPIC:
             self.offsets.complete_transaction(producer_id, commit, index)
+
+    def _renew_coordinator_epoch(self) -> None:
+        """A marker with a lower epoch than one before is refused. As all coordinators are this one, it has
+        the largest of their epochs.
+        """
+        topic = self._state.cluster.topics.get(TRANSACTIONS_TOPIC)
+        if topic is not None:
+            self.transactions.coordinator_epoch = max(each.leader_epoch for each in topic.partitions)
 
     def _write_markers(
         self,
@@ -177,6 +194,7 @@ class Coordinators:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
+        self._renew_coordinator_epoch()
         for part in (self.transactions, self.groups, self.offsets):
             part.handle_timeout(now_ms)
 
@@ -217,6 +235,7 @@ class Coordinators:
                 for batch in partition.log.batches()
                 for record in batch
             ]
+            self._renew_coordinator_epoch()
             self.transactions.load(kept, now_ms)
 
     def _load_offsets(self, partition: ClusterPartition, now_ms: int) -> None:

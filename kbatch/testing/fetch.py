@@ -11,16 +11,34 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker_error import BrokerError
+from kbatch.testing.partition import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 from kbatch.testing.state import Delayed
 
 if TYPE_CHECKING:
     from kbatch.testing.cluster import ClusterPartition
+    from kbatch.testing.partition import Partition
     from kbatch.testing.state import BrokerState, Context
 
 READ_COMMITTED = 1
 NO_EPOCH = -1
 NO_TOPIC = ""
 OFFSETS_HAVE_LEADER_EPOCH = 4  # the version of ListOffsets
+# What ListOffsets has in place of a timestamp, and the version from which on.
+SPECIAL_TIMESTAMPS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 # Versions of Fetch from which on ...
 HAS_SESSIONS, HAS_TOPIC_IDS, HAS_HINTS = 7, 13, 16
 FULL_FETCH_EPOCHS = (0, -1)
@@ -31,6 +49,7 @@ SESSION_ERRORS = (
 )
 LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 PartitionData = messages.FetchResponse.PartitionData
+ListOffsetsPartition = messages.ListOffsetsRequest.ListOffsetsPartition
 
 
 def check_leader_epoch(partition: ClusterPartition, epoch: int) -> None:
@@ -85,7 +104,7 @@ class _Fetch:
         return known.name if known else NO_TOPIC
 
     def _read(self) -> tuple[messages.FetchResponse, int, bool]:
-        """(response, bytes of records, whether a partition has an error)"""
+        """(response, bytes of records, whether a partition has something else to tell)"""
         size, failed = 0, False
         topics = []
         hints: dict[int, messages.FetchResponse.NodeEndpoint] = {}
@@ -95,7 +114,8 @@ class _Fetch:
                 answer = PartitionData(partition_index=wanted.partition, high_watermark=-1, records=b"")
                 room = self._request.max_bytes - size
                 self._context.fill(answer, self._read_partition, topic, wanted, room, size == 0)
-                failed = failed or answer.error_code != ErrorCode.NONE
+                is_read = answer.error_code == ErrorCode.NONE and answer.diverging_epoch.epoch == NO_EPOCH
+                failed = failed or not is_read
                 if answer.error_code in LED_ELSEWHERE and self._context.version >= HAS_HINTS:
                     self._hint_at_leader(self._topic_name(topic), answer, hints)
                 size += _size(answer)
@@ -118,10 +138,18 @@ class _Fetch:
     ) -> None:
         if self._context.version >= HAS_TOPIC_IDS:
             self._state.cluster.topic_by_id(bytes(topic.topic_id))
-        partition = self._state.cluster.led_partition(
-            self._topic_name(topic), wanted.partition, self._context.node_id
-        )
+        name = self._topic_name(topic)
+        self._state.cluster.partition(name, wanted.partition)
+        answer.aborted_transactions = None  # empty where a partition is not there, null where it refuses
+        partition = self._state.cluster.led_partition(name, wanted.partition, self._context.node_id)
         check_leader_epoch(partition, wanted.current_leader_epoch)
+        diverging_epoch = _diverging_epoch(partition.log, wanted)
+        if diverging_epoch is not None:
+            answer.diverging_epoch = diverging_epoch
+            answer.high_watermark = partition.log.high_watermark
+            answer.last_stable_offset = partition.log.last_stable_offset
+            answer.log_start_offset = partition.log.log_start_offset
+            return
         is_committed = self._request.isolation_level == READ_COMMITTED
         read = partition.log.fetch(
             wanted.fetch_offset,
@@ -133,14 +161,11 @@ class _Fetch:
         answer.last_stable_offset = read.last_stable_offset
         answer.log_start_offset = read.log_start_offset
         answer.records = read.batches
-        answer.aborted_transactions = (
-            [
+        if is_committed:
+            answer.aborted_transactions = [
                 messages.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                 for producer_id, first_offset in read.aborted_transactions
             ]
-            if is_committed
-            else None
-        )
 
     def _hint_at_leader(
         self, topic: str, answer: PartitionData, hints: dict[int, messages.FetchResponse.NodeEndpoint]
@@ -161,6 +186,22 @@ class _Fetch:
         )
 
 
+def _diverging_epoch(
+    log: Partition, wanted: messages.FetchRequest.FetchPartition
+) -> messages.FetchResponse.EpochEndOffset | None:
+    """Where what the client has read parts from the log (KIP-595), by the epoch of the last record it read;
+    OFFSET_OUT_OF_RANGE for an epoch that was not yet.
+    """
+    if wanted.last_fetched_epoch == NO_EPOCH:
+        return None
+    epoch, end_offset = log.end_of_leader_epoch(wanted.last_fetched_epoch)
+    if epoch == NO_EPOCH or wanted.fetch_offset < log.log_start_offset:
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
+        return None
+    return messages.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+
+
 def _size(answer: PartitionData) -> int:
     assert isinstance(answer.records, bytes | list)
     return len(answer.records) if isinstance(answer.records, bytes) else sum(map(len, answer.records))
@@ -173,24 +214,29 @@ def list_offsets(
     state: BrokerState, request: messages.ListOffsetsRequest, context: Context
 ) -> messages.ListOffsetsResponse:
     answer = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
+    # a partition that is named twice has one answer, an error
+    wanted: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            wanted.setdefault(topic.name, {}).setdefault(each.partition_index, []).append(each)
     return messages.ListOffsetsResponse(
         topics=[
             messages.ListOffsetsResponse.ListOffsetsTopicResponse(
-                name=topic.name,
+                name=name,
                 partitions=[
                     context.fill(
-                        answer(partition_index=wanted.partition_index),
+                        answer(partition_index=index),
                         _list_offset,
                         state,
-                        topic.name,
-                        wanted,
+                        name,
+                        timestamps,
                         request.isolation_level == READ_COMMITTED,
                         context,
                     )
-                    for wanted in topic.partitions
+                    for index, timestamps in partitions.items()
                 ],
             )
-            for topic in request.topics
+            for name, partitions in wanted.items()
         ]
     )
 
@@ -198,11 +244,18 @@ def list_offsets(
 def _list_offset(
     state: BrokerState,
     topic: str,
-    wanted: messages.ListOffsetsRequest.ListOffsetsPartition,
+    named: list[ListOffsetsPartition],
     committed: bool,
     context: Context,
     answer: messages.ListOffsetsResponse.ListOffsetsPartitionResponse,
 ) -> None:
+    wanted, *again = named
+    if again:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if wanted.timestamp < 0:
+        first_version = SPECIAL_TIMESTAMPS.get(wanted.timestamp)
+        if first_version is None or context.version < first_version:
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     partition = state.cluster.led_partition(topic, wanted.partition_index, context.node_id)
     check_leader_epoch(partition, wanted.current_leader_epoch)
     found = partition.log.list_offset(wanted.timestamp, committed=committed)

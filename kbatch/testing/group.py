@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Versions from which on ...
 BATCHES_LEAVES = 3
+SYNC_NAMES_PROTOCOL = 5  # KIP-559
 NULLS_PROTOCOL_NAME = 7
 SAYS_NOT_FOUND = 6
 
@@ -80,6 +81,8 @@ def sync_group(state: BrokerState, request: messages.SyncGroupRequest, context: 
         )
 
     try:
+        if context.version >= SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         _check_group(state, request.group_id, context)
     except BrokerError as error:
         reply(SyncResult(error.code))

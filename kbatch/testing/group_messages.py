@@ -26,6 +26,10 @@ class JoinGroup:
     client_host: str = ""
     version: int = 9
 
+    @property
+    def time_to_join_ms(self) -> int:
+        return self.session_timeout_ms if self.rebalance_timeout_ms < 0 else self.rebalance_timeout_ms
+
 
 @dataclass(slots=True, frozen=True)
 class JoinedMember:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker_error import BrokerError
+from kbatch.testing.group_state import check_group_id
 from kbatch.testing.offsets import NO_TOPIC_ID, CommittedOffset, FetchedOffset
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ NO_TOPIC = ""
 # Versions from which on ...
 COMMITS_BY_TOPIC_ID, FETCHES_BY_TOPIC_ID = 10, 10
 SAYS_GROUP_ERROR, FETCHES_MANY_GROUPS = 2, 8
-ADDS_TO_TRANSACTION = 5  # of TxnOffsetCommit (KIP-890)
+NAMES_TRANSACTION_ABORTABLE, ADDS_TO_TRANSACTION = 4, 5  # of TxnOffsetCommit (KIP-890)
 CommitPartition = (
     messages.OffsetCommitRequest.OffsetCommitRequestPartition
     | messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
@@ -124,6 +125,7 @@ def txn_offset_commit(
         state.acls.check_group(request.group_id)
 
     def commit(offsets: dict[TopicPartition, CommittedOffset]) -> dict[TopicPartition, ErrorCode]:
+        check_group_id(request.group_id)
         state.coordinators.check_group(request.group_id, context.node_id)
         _verify(state, request, context)
         return state.coordinators.offsets.commit_transactional(
@@ -165,6 +167,7 @@ def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, contex
         request.producer_epoch,
         (partition.topic.name, partition.index),
         adds=context.version >= ADDS_TO_TRANSACTION,
+        names_abortable=context.version >= NAMES_TRANSACTION_ABORTABLE,
         now_ms=context.now_ms,
     )
 
@@ -318,7 +321,9 @@ def offset_delete(
     wanted = [
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
-    codes = state.coordinators.offsets.delete(request.group_id, wanted)
+    codes = dict.fromkeys(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    present = [each for each in wanted if state.cluster.has_partition(*each)]
+    codes |= state.coordinators.offsets.delete(request.group_id, present)
     answer = messages.OffsetDeleteResponse.OffsetDeleteResponsePartition
     return messages.OffsetDeleteResponse(
         topics=[

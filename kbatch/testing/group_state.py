@@ -346,7 +346,7 @@ class GroupCoordinator:
             request.group_instance_id,
             request.client_id,
             request.client_host,
-            _rebalance_timeout_ms(request),
+            request.time_to_join_ms,
             request.session_timeout_ms,
             request.protocols,
             is_new=True,
@@ -362,7 +362,7 @@ class GroupCoordinator:
     def _update_member(self, member: Member, request: JoinGroup, reply: JoinReply) -> None:
         self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = request.protocols
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.rebalance_timeout_ms = request.time_to_join_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.join_reply = reply
 
@@ -595,7 +595,3 @@ def check_group_id(group_id: str) -> None:
 def _check_generation(group: Group, generation_id: int) -> None:
     if generation_id != group.generation_id:
         raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
-
-
-def _rebalance_timeout_ms(request: JoinGroup) -> int:
-    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from kbatch.testing.state import BrokerState, Context
 
 GROUP, TRANSACTION = 0, 1
-SAYS_REBOOTSTRAP = 13  # the version of Metadata
+TAKES_TOPIC_IDS, SAYS_REBOOTSTRAP = 12, 13  # versions of Metadata
+NO_TOPIC_ID = bytes(16)
+BROKERS, CONTROLLERS = 1, 2
 CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 # librdkafka takes a broker without Produce 0 for one that is too new (KAFKA-18659).
 ADVERTISED_PRODUCE_FROM = 0
@@ -70,6 +72,16 @@ def metadata(
 ) -> messages.MetadataResponse:
     if context.version >= SAYS_REBOOTSTRAP and context.forced_error == ErrorCode.REBOOTSTRAP_REQUIRED:
         context.check_forced_error()  # the one error that is not a topic's (KIP-1102)
+    try:
+        wanted = _wanted_topics(state, request, context.version)
+    except BrokerError as error:  # MetadataRequest.getErrorResponse: neither brokers nor topics
+        answer = messages.MetadataResponse.MetadataResponseTopic
+        return messages.MetadataResponse(
+            topics=[
+                answer(error_code=error.code, name=named.name or "", topic_id=named.topic_id)
+                for named in request.topics or ()
+            ]
+        )
     cluster = state.cluster
     brokers = [
         messages.MetadataResponse.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
@@ -78,14 +90,29 @@ def metadata(
     response = messages.MetadataResponse(
         brokers=brokers, cluster_id=cluster.cluster_id, controller_id=cluster.controller_id
     )
-    wanted = request.topics
-    if wanted is None or (context.version == 0 and not wanted):
-        kind = messages.MetadataRequest.MetadataRequestTopic
-        wanted = [kind(name=topic.name, topic_id=topic.topic_id) for topic in cluster.topics.values()]
     response.topics = [_named_topic(state, named, request, context) for named in wanted]
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
+
+
+def _wanted_topics(
+    state: BrokerState, request: messages.MetadataRequest, version: int
+) -> list[messages.MetadataRequest.MetadataRequestTopic]:
+    """Each once; where one has an id, only those that do, by their ids."""
+    kind = messages.MetadataRequest.MetadataRequestTopic
+    if request.topics is None or (version == 0 and not request.topics):
+        return [kind(name=name) for name in state.cluster.topics]
+    topic_ids = dict.fromkeys(bytes(topic.topic_id) for topic in request.topics)
+    topic_ids.pop(NO_TOPIC_ID, None)
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    if version < TAKES_TOPIC_IDS and (topic_ids or None in names):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if topic_ids:
+        return [kind(name=None, topic_id=topic_id) for topic_id in topic_ids]
+    if None in names:
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return [kind(name=name) for name in names]
 
 
 def _named_topic(
@@ -103,9 +130,7 @@ def _named_topic(
         return _described(state, topic, request)
     except BrokerError as error:
         return messages.MetadataResponse.MetadataResponseTopic(
-            error_code=error.code,
-            name=named.name if named.name is not None or context.version >= 12 else "",
-            topic_id=named.topic_id,
+            error_code=error.code, name=named.name, topic_id=named.topic_id
         )
 
 
@@ -155,7 +180,9 @@ def describe_cluster(
     state: BrokerState, request: messages.DescribeClusterRequest, context: Context
 ) -> messages.DescribeClusterResponse:
     context.check_forced_error()
-    if request.endpoint_type != 1:
+    if request.endpoint_type == CONTROLLERS:
+        raise BrokerError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This endpoint is for brokers.")
+    if request.endpoint_type != BROKERS:
         raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "This endpoint is for brokers.")
     return messages.DescribeClusterResponse(
         cluster_id=state.cluster.cluster_id,

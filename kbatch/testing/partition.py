@@ -33,7 +33,7 @@ from kbatch.testing.topic_config import TopicConfig
 from kbatch.testing.validation import ProducedBatch, prepare
 
 # What ListOffsets has in place of a timestamp.
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 # What DeleteRecords has in place of an offset.
 HIGH_WATERMARK = -1
 NO_TIMESTAMP = -1
@@ -333,8 +333,9 @@ class Partition:
         return Fetched(batches, self.high_watermark, last_stable_offset, self._log.start_offset, aborted)
 
     def list_offset(self, timestamp: int, *, committed: bool = False) -> FoundOffset | None:
-        """As ListOffsets: LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, or the first record
-        as late as `timestamp`; None where there is none that may be read.
+        """As ListOffsets: LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED,
+        EARLIEST_PENDING_UPLOAD, or the first record as late as `timestamp`; None where there is none that may
+        be read.
         """
         epochs = self._log.leader_epochs
         start_offset = self._log.start_offset
@@ -343,8 +344,8 @@ class Partition:
             return FoundOffset(NO_TIMESTAMP, end_offset, epochs.latest)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return FoundOffset(NO_TIMESTAMP, start_offset, epochs.epoch_at(start_offset))
-        if timestamp == LATEST_TIERED:
-            return None
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return None  # nothing is tiered
         if timestamp == MAX_TIMESTAMP:
             found = self._log.offset_of_max_timestamp()
         else:

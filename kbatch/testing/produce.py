@@ -13,9 +13,11 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker_error import BrokerError
 from kbatch.testing.state import Delayed
-from kbatch.testing.validation import ProducedBatch, RecordErrors, read_produced
+from kbatch.testing.validation import ProducedBatch, RecordErrors, is_transactional, read_produced
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from kbatch.testing.cluster import ClusterPartition, Topic
     from kbatch.testing.state import BrokerState, Context
 
@@ -31,6 +33,17 @@ RETRY_COORDINATOR = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_COORDINATOR,
+    }
+)
+# What a partition refuses without saying where its log starts (ReplicaManager.appendToLocalLog).
+WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
 Answer = messages.ProduceResponse.PartitionProduceResponse
@@ -59,6 +72,12 @@ class _Item:
         self.end_offset = -1
 
     @property
+    def records(self) -> ReadableBuffer | None:
+        records = self.data.records
+        assert records is None or isinstance(records, bytes | memoryview)  # in one piece, as it was decoded
+        return records
+
+    @property
     def is_good(self) -> bool:
         return self.answer.error_code == ErrorCode.NONE
 
@@ -76,11 +95,16 @@ class _Produce:
         self._context = context
         self._response = messages.ProduceResponse(responses=[])
         self._items = list(self._all_items())
-        # each step for all partitions before the next, as Kafka has it
-        for step in (self._read, self._check_request, self._verify_transaction, self._append):
+        try:
+            self._check_transaction()
+            self._each(self._read)
+            self._check_batches()
+        except BrokerError as error:  # of the request as a whole: the answer for each partition
             for item in self._items:
-                if item.is_good:
-                    self._try(item, step)
+                _refuse(item.answer, error)
+        # each step for all partitions before the next, as Kafka has it
+        for step in (self._check_acks, self._verify_transaction, self._append):
+            self._each(step)
 
     def result(self) -> messages.ProduceResponse | Delayed | None:
         if self._request.acks == NO_ACKS:
@@ -135,6 +159,11 @@ class _Produce:
             for each, answer in zip(data.partition_data, answers, strict=True):
                 yield _Item(each, topic, answer)
 
+    def _each(self, step: Callable[[_Item], None]) -> None:
+        for item in self._items:
+            if item.is_good:
+                self._try(item, step)
+
     def _try(self, item: _Item, step: Callable[[_Item], None]) -> None:
         try:
             step(item)
@@ -143,9 +172,16 @@ class _Produce:
 
     # The steps
 
+    def _check_transaction(self) -> None:
+        """Whether the client may write transactional batches, where there is one."""
+        self._context.check_forced_error()
+        if any(is_transactional(item.records) for item in self._items):
+            if self._request.transactional_id is None:
+                raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            self._state.acls.check_transactional_id(self._request.transactional_id)
+
     def _read(self, item: _Item) -> None:
         """The batch, if the client may write it and the partition is there."""
-        self._context.check_forced_error()
         if item.topic is not None:
             self._state.acls.check_topic_write(item.topic.name)
         if item.topic is None:
@@ -153,27 +189,25 @@ class _Produce:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not 0 <= item.data.index < len(item.topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        records = item.data.records
-        assert records is None or isinstance(records, bytes | memoryview)  # in one piece, as it was decoded
-        item.batch = read_produced(records, self._context.version)
+        item.batch = read_produced(item.records, self._context.version)
 
-    def _check_request(self, item: _Item) -> None:
-        """What is wrong with the request as a whole is the answer for each partition."""
-        transactional = [each.batch for each in self._items if each.batch and each.batch.is_transactional]
-        if transactional:
-            if self._request.transactional_id is None:
-                raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            self._state.acls.check_transactional_id(self._request.transactional_id)
+    def _check_batches(self) -> None:
+        """ReplicaManager.handleProduceAppend, which fails where a header ends before its producer id."""
+        if any(item.answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR for item in self._items):
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "A batch is shorter than its header.")
+        batches = [item.batch for item in self._items if item.batch and item.batch.is_in_transaction]
+        if len({(batch.producer_id, batch.producer_epoch) for batch in batches}) > 1:
+            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+    def _check_acks(self, item: _Item) -> None:
         if self._request.acks not in (-1, 0, 1):
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if len({(batch.producer_id, batch.producer_epoch) for batch in transactional}) > 1:
-            raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     def _verify_transaction(self, item: _Item) -> None:
         """KIP-890: the coordinator must know of the partition, or learns of it now."""
         assert item.batch is not None and item.topic is not None
         batch, partition = item.batch, item.topic.partitions[item.data.index]
-        if not batch.is_transactional or partition.leader != self._context.node_id:
+        if not batch.is_in_transaction or partition.leader != self._context.node_id:
             return
         adds = self._context.version >= ADDS_TO_TRANSACTION
         if not partition.log.requires_verification(
@@ -187,37 +221,35 @@ class _Produce:
                 batch.producer_epoch,
                 (item.topic.name, item.data.index),
                 adds=adds,
+                names_abortable=self._context.version >= NAMES_TRANSACTION_ABORTABLE,
                 now_ms=self._context.now_ms,
             )
         except BrokerError as error:
-            raise BrokerError(self._verification_code(error.code)) from error
-
-    def _verification_code(self, code: ErrorCode) -> ErrorCode:
-        """As ReplicaManager.appendRecords translates what the coordinator says."""
-        version = self._context.version
-        if code in RETRY_COORDINATOR or (
-            code == ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_TO_TRANSACTION
-        ):
-            return ErrorCode.NOT_ENOUGH_REPLICAS
-        if code == ErrorCode.PRODUCER_FENCED:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        if code == ErrorCode.TRANSACTION_ABORTABLE and version < NAMES_TRANSACTION_ABORTABLE:
-            return ErrorCode.INVALID_TXN_STATE
-        return code
+            # as ReplicaManager.handleProduceAppend translates what the coordinator says
+            if error.code in RETRY_COORDINATOR or (
+                error.code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds
+            ):
+                raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS) from error
+            raise
 
     def _append(self, item: _Item) -> None:
         assert item.batch is not None and item.topic is not None
         if item.topic.is_internal:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = self._state.cluster.led_partition(item.topic.name, item.data.index, self._context.node_id)
-        self._check_in_sync(partition, ErrorCode.NOT_ENOUGH_REPLICAS)
-        appended = partition.log.append_produced(
-            item.batch,
-            now_ms=self._context.now_ms,
-            leader_epoch=partition.leader_epoch,
-            verified=item.batch.is_transactional,
-            supports_epoch_bump=self._context.version >= ADDS_TO_TRANSACTION,
-        )
+        try:
+            self._check_in_sync(partition, ErrorCode.NOT_ENOUGH_REPLICAS)
+            appended = partition.log.append_produced(
+                item.batch,
+                now_ms=self._context.now_ms,
+                leader_epoch=partition.leader_epoch,
+                verified=item.batch.is_transactional,
+                supports_epoch_bump=self._context.version >= ADDS_TO_TRANSACTION,
+            )
+        except BrokerError as error:
+            if error.code not in WITHOUT_LOG_START:
+                item.answer.log_start_offset = partition.log.log_start_offset
+            raise
         item.partition = partition
         item.end_offset = appended.base_offset + item.batch.record_count
         item.answer.base_offset = appended.base_offset
@@ -237,6 +269,7 @@ class _Produce:
             return
         configured = partition.topic.config.overrides.get("min.insync.replicas")
         needed = int(configured) if configured is not None else self._state.options.min_insync_replicas
+        needed = min(needed, len(partition.replicas))
         if len(self._state.cluster.in_sync_replicas(partition)) < needed:
             raise BrokerError(refusal)
 
@@ -261,10 +294,9 @@ class _Produce:
 
 
 def _refuse(answer: Answer, error: BrokerError) -> None:
+    """What was appended before the error keeps its offset in the answer, as in DelayedProduce."""
     answer.error_code = error.code
     answer.error_message = error.message
-    answer.base_offset = -1
-    answer.log_append_time_ms = -1
     if isinstance(error, RecordErrors):
         answer.record_errors = [
             messages.ProduceResponse.BatchIndexAndErrorMessage(

@@ -25,6 +25,7 @@ from kbatch.testing.topic_config import INT32_MAX, TopicConfig
 
 Answer = TypeVar("Answer", bound=Struct)
 LOG_CHECK_INTERVAL_MS = 300_000  # log.retention.check.interval.ms
+RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
 
 
 # The lowest and the highest value of options that are numbers.
@@ -58,15 +59,15 @@ class Options:
             if not isinstance(value, int) or not lowest <= value <= highest:
                 raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
 
-    def broker_configs(self) -> dict[str, str]:
+    def broker_configs(self) -> dict[str, bool | int]:
         """Those that Kafka has, under its names."""
         return {
-            "auto.create.topics.enable": str(self.auto_create_topics).lower(),
-            "num.partitions": str(self.default_partitions),
-            "min.insync.replicas": str(self.min_insync_replicas),
-            "group.initial.rebalance.delay.ms": str(self.group_initial_rebalance_delay_ms),
-            "offsets.topic.num.partitions": str(self.internal_topic_partitions),
-            "transaction.state.log.num.partitions": str(self.internal_topic_partitions),
+            "auto.create.topics.enable": self.auto_create_topics,
+            "num.partitions": self.default_partitions,
+            "min.insync.replicas": self.min_insync_replicas,
+            "group.initial.rebalance.delay.ms": self.group_initial_rebalance_delay_ms,
+            "offsets.topic.num.partitions": self.internal_topic_partitions,
+            "transaction.state.log.num.partitions": self.internal_topic_partitions,
         }
 
 
@@ -188,12 +189,16 @@ class BrokerState:
         )
 
     def _check_logs(self, now_ms: int) -> None:
-        """What Kafka's log manager and cleaner do from time to time, until the broker ends."""
+        """What Kafka's log manager and cleaner do from time to time, until the broker ends. A week by default
+        would surprise who tests with timestamps of long ago: only topics that name a retention have one.
+        """
         self.timers.call_at(now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
         for partition in self.cluster.partitions():
             with suppress(BrokerError):  # its disk failed: all that concerns it says so
-                partition.log.delete_old_segments(now_ms)
-                if partition.topic.config.is_compacted:
+                config = partition.topic.config
+                if not RETENTION_CONFIGS.isdisjoint(config.overrides):
+                    partition.log.delete_old_segments(now_ms)
+                if config.is_compacted:
                     partition.log.compact(now_ms)
                 partition.log.remove_expired_producers(now_ms)
 

@@ -8,6 +8,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker_error import BrokerError
+from kbatch.testing.cluster import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from kbatch.testing.state import BrokerState, Context
@@ -87,7 +88,7 @@ def _add_partitions(
         context.check_forced_error()
         state.acls.check_transactional_id(transaction.transactional_id)
         state.coordinators.check_transaction(transaction.transactional_id, context.node_id)
-        codes = _addable(state, wanted)
+        codes = _addable(state, wanted, from_client=context.version < TV2_ADD_PARTITIONS)
         if not any(codes.values()):
             codes = state.coordinators.transactions.add_partitions(
                 transaction.transactional_id,
@@ -114,12 +115,16 @@ def _add_partitions(
     ]
 
 
-def _addable(state: BrokerState, wanted: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+def _addable(
+    state: BrokerState, wanted: list[TopicPartition], *, from_client: bool
+) -> dict[TopicPartition, ErrorCode]:
     """All or nothing: where one cannot be added, the others are OPERATION_NOT_ATTEMPTED."""
     codes = dict.fromkeys(wanted, ErrorCode.NONE)
     for topic, index in wanted:
         try:
             state.acls.check_topic_write(topic)
+            if from_client and topic in INTERNAL_TOPICS:
+                raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             state.cluster.partition(topic, index)
         except BrokerError as error:
             codes[topic, index] = error.code

@@ -34,7 +34,7 @@ FIRST_ZSTD_VERSION = 7
 _OVERHEAD = struct.Struct(">qi")  # base offset, and the length of what follows
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _MAGIC_AT, _CRC_AT, _CRC_START = 16, 17, 21
-_LEADER_EPOCH_AT, _MAX_TIMESTAMP_AT = 12, 35
+_LEADER_EPOCH_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_END = 12, 35, 51
 _LEAST_LENGTH = 14  # of any magic (LegacyRecord.RECORD_OVERHEAD_V0)
 _SHOWN_ERRORS = 3
 
@@ -76,6 +76,11 @@ class ProducedBatch(NamedTuple):
     def is_transactional(self) -> bool:
         return self.attributes & TRANSACTIONAL != 0
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Kafka takes a transactional batch without producer id for one of no transaction."""
+        return self.is_transactional and self.producer_id >= 0
+
 
 class Prepared(NamedTuple):
     """A batch ready to be appended: a copy of its own, offset and epoch written in."""
@@ -95,8 +100,9 @@ def read_produced(records: ReadableBuffer | None, api_version: int) -> ProducedB
         INVALID_RECORD : no complete batch, more than one, or one of an older magic
         UNSUPPORTED_COMPRESSION_TYPE : zstd in a version before 7
         CORRUPT_MESSAGE : an impossible length, or an unknown magic
+        UNKNOWN_SERVER_ERROR : a length that ends the batch before its producer id
     """
-    data = memoryview(records).cast("B") if records is not None else memoryview(b"")
+    data = _bytes_of(records)
     size = _batch_size(data)
     if size == 0:
         raise BrokerError(ErrorCode.INVALID_RECORD, "The request has no complete record batch.")
@@ -105,7 +111,11 @@ def read_produced(records: ReadableBuffer | None, api_version: int) -> ProducedB
             ErrorCode.INVALID_RECORD, f"Record batches must have magic 2; this one has {data[_MAGIC_AT]}."
         )
     if size < _HEADER.size:
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are less than a record batch's header.")
+        has_producer_id = size >= _PRODUCER_ID_END
+        raise BrokerError(
+            ErrorCode.CORRUPT_MESSAGE if has_producer_id else ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"{size} bytes are less than a record batch's header.",
+        )
     batch = ProducedBatch(data[:size], len(data) - size, *_HEADER.unpack_from(data))
     if batch.attributes & CODEC_MASK == CODECS.index("zstd") and api_version < FIRST_ZSTD_VERSION:
         raise BrokerError(
@@ -115,6 +125,24 @@ def read_produced(records: ReadableBuffer | None, api_version: int) -> ProducedB
     if _batch_size(data[size:]):
         raise BrokerError(ErrorCode.INVALID_RECORD, "The request has more than one record batch.")
     return batch
+
+
+def is_transactional(records: ReadableBuffer | None) -> bool:
+    """Whether the first batch is, which may be anything else (RequestUtils.hasTransactionalRecords).
+
+    Raises
+    ------
+    BrokerError
+        CORRUPT_MESSAGE : an impossible length, or an unknown magic
+    """
+    data = _bytes_of(records)
+    if _batch_size(data) == 0 or data[_MAGIC_AT] != 2:
+        return False
+    return data[_CRC_START + 1] & TRANSACTIONAL != 0
+
+
+def _bytes_of(records: ReadableBuffer | None) -> memoryview:
+    return memoryview(records).cast("B") if records is not None else memoryview(b"")
 
 
 def _batch_size(data: memoryview) -> int:

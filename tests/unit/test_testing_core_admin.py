@@ -101,6 +101,32 @@ def test_metadata_of_all_topics_of_none_and_by_id(broker: VirtualBroker) -> None
     assert names(13, unknown) == [(None, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
+def test_metadata_names_each_topic_once_and_by_ids_alone_where_there_is_one(broker: VirtualBroker) -> None:
+    kind = messages.MetadataRequest.MetadataRequestTopic
+    broker.state.cluster.create_topic("other", 1)
+    by_id = kind(name=None, topic_id=broker.topic_id())
+
+    def names(*topics: Any) -> list[str | None]:
+        return [topic.name for topic in broker.client().ask(messages.MetadataRequest(topics=topics)).topics]
+
+    assert names(kind(name=TOPIC), kind(name=TOPIC)) == names(by_id, by_id) == [TOPIC]
+    assert names(kind(name="other"), by_id, kind(name=None)) == [TOPIC]
+
+
+@pytest.mark.parametrize(
+    ("version", "by_id", "code"),
+    [(10, True, ErrorCode.INVALID_REQUEST), (11, False, ErrorCode.INVALID_REQUEST), (12, False, -1), (13, False, -1)],
+)
+def test_metadata_of_topics_that_are_not_named(
+    broker: VirtualBroker, version: int, by_id: bool, code: int
+) -> None:
+    kind = messages.MetadataRequest.MetadataRequestTopic
+    nameless = kind(name=None, topic_id=broker.topic_id() if by_id else bytes(16))
+    answer = broker.client().ask(messages.MetadataRequest(topics=[kind(name=TOPIC), nameless]), version)
+    assert (answer.brokers, answer.controller_id) == ([], -1)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [(TOPIC, code), ("", code)]
+
+
 def test_authorized_operations_are_told_on_demand(broker: VirtualBroker) -> None:
     unasked = metadata(broker, TOPIC, version=8).topics[0].topic_authorized_operations
     asked = metadata(broker, TOPIC, version=8, include_topic_authorized_operations=True)
@@ -112,8 +138,11 @@ def test_describe_cluster() -> None:
     answer = broker.client(1).ask(messages.DescribeClusterRequest())
     assert [node.broker_id for node in answer.brokers] == [0, 1]
     assert (answer.cluster_id, answer.controller_id) == (broker.state.cluster.cluster_id, 0)
-    refused = broker.client().ask(messages.DescribeClusterRequest(endpoint_type=2))
-    assert refused.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    refused = [broker.client().ask(messages.DescribeClusterRequest(endpoint_type=each)) for each in (2, 3)]
+    assert [each.error_code for each in refused] == [
+        ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+        ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+    ]
 
 
 # Topics
@@ -186,16 +215,18 @@ def test_topics_that_cannot_be(wanted: dict[str, Any], code: ErrorCode, validate
 
 
 def test_one_request_does_not_name_a_topic_twice_nor_make_thousands(broker: VirtualBroker) -> None:
-    twice = create(broker, {}, {"num_partitions": 2}, {"name": "good"})
-    assert [each.error_code for each in twice] == [ErrorCode.INVALID_REQUEST] * 2 + [0]
+    twice = create(broker, {"num_partitions": 10_000}, {"num_partitions": 2}, {"name": "good"})
+    assert [(each.name, each.error_code) for each in twice] == [("new", ErrorCode.INVALID_REQUEST), ("good", 0)]
     many = create(broker, {"name": "a", "num_partitions": 6000}, {"name": "b", "num_partitions": 6000})
     assert {each.error_code for each in many} == {ErrorCode.POLICY_VIOLATION}
     assert list(broker.state.cluster.topics) == [TOPIC, "good"]
 
 
 def test_validation_only_makes_nothing(broker: VirtualBroker) -> None:
-    (good,) = create(broker, {}, validate_only=True)
-    assert good.error_code == 0
+    (good,) = create(broker, {"configs": configs(retention_ms="5")}, validate_only=True)
+    told = {config.name: config.value for config in good.configs}
+    assert (good.error_code, good.num_partitions, good.replication_factor) == (0, 1, 1)
+    assert (good.topic_id != bytes(16), told["retention.ms"]) == (True, "5")
     kind = messages.CreatePartitionsRequest
     wanted = kind.CreatePartitionsTopic(name=TOPIC, count=3, assignments=None)
     answer = broker.client().ask(kind(topics=[wanted], validate_only=True))
@@ -228,21 +259,40 @@ def test_topics_grow(name: str, count: int, given: list[list[int]] | None, code:
         assert [partition.leader for partition in partitions[1:]] == [1, 0]
 
 
+def test_one_request_does_not_let_a_topic_grow_twice(broker: VirtualBroker) -> None:
+    kind = messages.CreatePartitionsRequest
+    wanted = [kind.CreatePartitionsTopic(name=TOPIC, count=count, assignments=None) for count in (2, 3)]
+    (result,) = broker.client().ask(kind(topics=wanted)).results
+    assert (result.name, result.error_code) == (TOPIC, ErrorCode.INVALID_REQUEST)
+    assert len(broker.state.cluster.topics[TOPIC].partitions) == 1
+
+
 def test_topics_are_deleted_by_name_and_by_id(broker: VirtualBroker) -> None:
     broker.state.cluster.create_topic("other", 1)
     kind = messages.DeleteTopicsRequest
     by_name = kind.DeleteTopicState(name="other")
     by_id = kind.DeleteTopicState(topic_id=broker.topic_id())
     nobody = kind.DeleteTopicState(topic_id=UNKNOWN_TOPIC_ID)
-    answer = broker.client().ask(kind(topics=[by_name, by_id, nobody, by_name]))
+    answer = broker.client().ask(kind(topics=[by_name, by_id, nobody]))
     assert [(each.name, each.error_code) for each in answer.responses] == [
         ("other", 0),
         (TOPIC, 0),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
-        ("other", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     assert not broker.state.cluster.topics
     assert broker.client().ask(kind(topic_names=["other"]), 1).responses[0].error_code == 3
+
+
+def test_topics_to_delete_are_named_once_and_in_one_way(broker: VirtualBroker) -> None:
+    kind = messages.DeleteTopicsRequest
+    by_name, by_id = kind.DeleteTopicState(name=TOPIC), kind.DeleteTopicState(topic_id=broker.topic_id())
+    both = kind.DeleteTopicState(name="x", topic_id=broker.topic_id())
+    for states in ([by_name] * 2, [by_id] * 2, [both], [kind.DeleteTopicState()]):
+        (refused,) = broker.client().ask(kind(topics=states)).responses
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+    (refused,) = broker.client().ask(kind(topic_names=[TOPIC] * 2), 5).responses
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert list(broker.state.cluster.topics) == [TOPIC]
 
 
 def test_topic_made_again_has_another_id_and_nothing_in_it(broker: VirtualBroker) -> None:
@@ -297,12 +347,25 @@ def test_configs_of_topics(broker: VirtualBroker) -> None:
     named = describe_configs(broker, 2, "compacted", ["retention.ms", "no such"]).configs
     assert [config.name for config in named] == ["retention.ms"]
     assert describe_configs(broker, 2, "missing", None).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for name in ("", "a b", ".."):
+        assert describe_configs(broker, 2, name, None).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_configs_have_types(broker: VirtualBroker) -> None:
+    """ConfigResponse.ConfigType, from version 3 on."""
+    types = {config.name: config.config_type for config in describe_configs(broker, 2, TOPIC, None).configs}
+    expected = {"preallocate": 1, "compression.type": 2, "segment.bytes": 3, "retention.ms": 5}
+    expected |= {"min.cleanable.dirty.ratio": 6, "cleanup.policy": 7}
+    assert {name: types[name] for name in expected} == expected
+    types = {config.name: config.config_type for config in describe_configs(broker, 4, "0", None).configs}
+    assert (types["auto.create.topics.enable"], types["num.partitions"]) == (1, 3)
 
 
 def test_configs_of_brokers() -> None:
     broker = VirtualBroker(nodes=2, min_insync_replicas=2)
-    found = describe_configs(broker, 4, "1", ["min.insync.replicas"], node_id=1)
-    assert [(config.value, config.read_only) for config in found.configs] == [("2", True)]
+    keys = ["auto.create.topics.enable", "min.insync.replicas"]
+    found = describe_configs(broker, 4, "1", keys, node_id=1)
+    assert [(config.value, config.read_only) for config in found.configs] == [("true", True), ("2", True)]
     assert describe_configs(broker, 4, "", None).configs == []
     assert describe_configs(broker, 4, "1", None, node_id=0).error_code == ErrorCode.INVALID_REQUEST
     assert describe_configs(broker, 8, "1", None).error_code == ErrorCode.INVALID_REQUEST

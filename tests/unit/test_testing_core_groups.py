@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -588,3 +589,51 @@ def test_acls_of_producers() -> None:
     assert broker.client().ask(anonymous).producer_id != producer.id
     acls.transactional_id_write = []
     assert producer.produce(b"x") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_markers_are_not_fenced_by_earlier_ones_behind_a_restart(tmp_path: Path) -> None:
+    """Each restart is an election of coordinators, whose epoch no request has told of yet."""
+    for _ in range(2):
+        broker = VirtualBroker(directory=tmp_path, topics=())
+        if TOPIC not in broker.state.cluster.topics:
+            broker.state.cluster.create_topic(TOPIC, 1)
+        producer = Transactional(broker, tv2=True)
+        while producer.init() == ErrorCode.CONCURRENT_TRANSACTIONS:
+            pass
+        assert (producer.produce(b"x"), producer.end(True), producer.produce(b"open")) == (0, 0, 0)
+        broker.state.close()
+    broker = VirtualBroker(directory=tmp_path, topics=())
+    log = broker.state.cluster.partition(TOPIC, 0).log
+    assert log.last_stable_offset < log.log_end_offset
+    broker.advance(60_000)
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_transaction_that_was_decided_is_completed_by_a_restart(tmp_path: Path) -> None:
+    broker = VirtualBroker(directory=tmp_path)
+    producer = Transactional(broker, tv2=True)
+    producer.init(), producer.produce(b"x")
+    broker.state.cluster.partition(TOPIC, 0).lead_by(NO_LEADER)
+    assert producer.end(True) in (0, ErrorCode.CONCURRENT_TRANSACTIONS)
+    broker.state.close()
+    again = VirtualBroker(directory=tmp_path, topics=())
+    assert b"x" in fetched_values(reads(again, committed=True))
+    assert Transactional(again, tv2=True).init() == 0
+
+
+def test_markers_are_not_fenced_by_those_of_other_coordinators() -> None:
+    """Transactional ids are kept in partitions with leader epochs of their own."""
+    broker = VirtualBroker(nodes=2)
+    producer = Transactional(broker, tv2=True)
+    coordinated = broker.state.coordinators.partition_of_transaction(TRANSACTIONAL_ID)
+    for node_id in (1, 0, 1, 0):
+        broker.state.move_leader(coordinated.topic.name, coordinated.index, node_id)
+    producer.init(), producer.produce(b"x"), producer.end(True)
+    assert producer.produce(b"open") == 0
+    others = [f"other-{number}" for number in range(10)]
+    for found in find_coordinators(broker, others, key_type=1):
+        request = messages.InitProducerIdRequest(transactional_id=found.key, transaction_timeout_ms=1000)
+        assert broker.client(found.node_id).ask(request).error_code == 0
+    broker.advance(60_000)
+    log = broker.state.cluster.partition(TOPIC, 0).log
+    assert log.last_stable_offset == log.log_end_offset

@@ -1,0 +1,12 @@
+"""Scenarios: what a client can provoke in a broker, each a function of a `Wire` in `SCENARIOS`."""
+
+from tests.integration.scenarios import (  # noqa: F401 - they register themselves
+    admin,
+    groups,
+    produced_batches,
+    producer_state,
+    reading,
+    transactions,
+)
+from tests.integration.scenarios.wire import SCENARIOS as SCENARIOS
+from tests.integration.scenarios.wire import Wire as Wire

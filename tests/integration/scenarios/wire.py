@@ -1,0 +1,304 @@
+"""A client that sends one request after another and writes down what it is answered.
+
+A scenario is a function of a `Wire`. It is run against each broker; what it wrote down must be the same. So
+that it can be, `_plain` takes out what differs from broker to broker: ids become names by first appearance
+("producer 1"), times of now become "now", addresses and texts are left out.
+"""
+
+import contextlib
+import copy
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import codec, messages
+from kbatch.protocol.structs import Struct
+from tests.oracle import plain
+
+TIMEOUT_SECONDS = 20.0
+POLL_SECONDS = 0.01
+CLIENT_ID = "scenario"
+NOW_WITHIN_MS = 3_600_000 // 2
+DROPPED = {"throttle_time_ms", "host", "port", "error_message", "batch_index_error_message", "client_host"}
+DROPPED |= {"cluster_id", "documentation"}
+ALIASED = {
+    "producer_id": "producer",
+    "topic_id": "topic id",
+    "member_id": "member",
+    "leader": "member",
+    "session_id": "session",
+}
+PLACES = (
+    *("name", "topic", "topic_id", "index", "partition_index", "partition"),
+    *("group_id", "api_key", "metadata", "member_metadata"),
+)
+NO_ID: dict[str, Any] = {"producer_id": -1, "topic_id": bytes(16), "session_id": 0}
+# What a broker says while it is not ready yet: the request is sent again.
+TRANSIENT = {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+
+Scenario = Callable[["Wire"], None]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(function: Scenario) -> Scenario:
+    """Puts a function into the list, under its own name."""
+    return named_scenario(function.__name__, function)
+
+
+def named_scenario(name: str, function: Scenario) -> Scenario:
+    assert name not in SCENARIOS, name
+    SCENARIOS[name] = function
+    return function
+
+
+class ConnectionClosed(Exception):
+    """The broker closed the connection instead of answering."""
+
+
+class Wire:
+    """One connection; `transcript` is what was written down. A context manager."""
+
+    def __init__(self, bootstrap_servers: str, name: str) -> None:
+        self._address = bootstrap_servers.split(",")[0].split(":")
+        self.name = name
+        self.transcript: list[tuple[str, Any]] = []
+        self._topic_ids: dict[str, bytes] = {}
+        self._aliases: dict[Any, str] = {}
+        self._correlation_id = 0
+        self._connect()
+
+    def _connect(self) -> None:
+        host, port = self._address
+        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS)
+        self._incoming = self._socket.makefile("rb")
+        self._awaited: list[tuple[type, int]] = []
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._incoming.close()
+        self._socket.close()
+
+    @contextmanager
+    def second_connection(self) -> Iterator["Wire"]:
+        """Another client, who writes into the same transcript."""
+        other = copy.copy(self)
+        other._connect()
+        with other:
+            yield other
+
+    # Requests and answers
+
+    def call(self, request: Any, version: int | None = None, *, note: str = "") -> Any:
+        """Sends a request, of the newest version if none is given, and writes down the answer.
+
+        Sent again while the answer is a transient error. A broker that closes the connection is written down
+        too: then the answer is None, and there is a new connection.
+        """
+        version = request.versions[-1] if version is None else version
+        try:
+            answer = self._settled_answer(request, version)
+        except ConnectionClosed:
+            answer = None
+        self.note(f"{_api(request)} v{version} {note}".rstrip(), "closed" if answer is None else answer)
+        if answer is None:
+            self.reconnect()
+        return answer
+
+    def ask(self, request: Any, version: int | None = None) -> Any:
+        """As `call`, but not written down. Raises ConnectionClosed."""
+        return self._settled_answer(request, request.versions[-1] if version is None else version)
+
+    def _settled_answer(self, request: Any, version: int) -> Any:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            self.send(request, version)
+            answer = self.receive()
+            if not TRANSIENT & set(error_codes(answer)):
+                return answer
+            assert time.monotonic() < deadline, answer
+            time.sleep(POLL_SECONDS)
+
+    def send(self, request: Any, version: int | None = None) -> None:
+        version = request.versions[-1] if version is None else version
+        self._correlation_id += 1
+        frame = b"".join(codec.encode_request(request, version, self._correlation_id, CLIENT_ID))
+        self.send_bytes(frame)
+        self._awaited.append((type(request).response, version))
+
+    def expect_no_answer(self) -> None:
+        """The request sent last is one without an answer."""
+        self._awaited.pop()
+
+    def receive(self) -> Any:
+        """The answer to the oldest request without one. Raises ConnectionClosed."""
+        kind, version = self._awaited.pop(0)
+        answer: Any
+        _, answer = codec.decode_response(kind, version, self.receive_frame())
+        return answer
+
+    def send_bytes(self, data: bytes) -> None:
+        # A closed connection shows when its answer is read.
+        with contextlib.suppress(ConnectionError):
+            self._socket.sendall(data)
+
+    def receive_frame(self) -> bytes:
+        try:
+            size = self._incoming.read(4)
+            frame = self._incoming.read(*struct.unpack(">i", size)) if len(size) == 4 else b""
+        except ConnectionError:
+            frame = b""
+        if not frame:
+            raise ConnectionClosed
+        return frame
+
+    def is_closed(self) -> bool:
+        """The broker closes the connection, within the time limit and without an answer."""
+        try:
+            self.receive_frame()
+        except ConnectionClosed:
+            return True
+        return False
+
+    def reconnect(self) -> None:
+        self.__exit__()
+        self._connect()
+
+    def note(self, label: str, value: Any) -> None:
+        """Writes down a message or any structure of plain values."""
+        self.transcript.append((label, self._plain(value)))
+
+    def await_coordinators(self) -> None:
+        """A broker makes its internal topics when they are first asked for."""
+        for key_type in (0, 1):
+            self.ask(messages.FindCoordinatorRequest(key="key", key_type=key_type), 3)
+
+    # Topics
+
+    def topic(self, suffix: str = "t", partitions: int = 1, **configs: object) -> str:
+        """Creates a topic and waits for its leaders, not written down. Underscores in configs are dots."""
+        name = self.topic_name(suffix)
+        kind = messages.CreateTopicsRequest
+        wanted = kind.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[
+                kind.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
+                for key, value in configs.items()
+            ],
+        )
+        (created,) = self.ask(kind(topics=[wanted])).topics
+        assert created.error_code == 0, created
+        self._topic_ids[name] = created.topic_id
+        self.await_topic(name, partitions)
+        return name
+
+    def topic_name(self, suffix: str) -> str:
+        return f"{self.name}.{suffix}"
+
+    def topic_id(self, name: str) -> bytes:
+        return self._topic_ids[name]
+
+    def forge_topic_id(self, name: str, topic_id: bytes) -> None:
+        """Requests by id use this one for `name`."""
+        self._topic_ids[name] = topic_id
+
+    def await_topic(self, name: str, partitions: int) -> None:
+        """Waits until the broker leads all partitions: Kafka's metadata is a moment ahead of its logs."""
+        kind = messages.ListOffsetsRequest
+        wanted = [kind.ListOffsetsPartition(partition_index=p, timestamp=-1) for p in range(partitions)]
+        request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=name, partitions=wanted)])
+        self.until(lambda: not any(error_codes(self.ask(request))))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, "not in time"
+            time.sleep(POLL_SECONDS)
+
+    # What differs from broker to broker
+
+    def _plain(self, value: Any, name: str = "") -> Any:
+        if name in ALIASED and value != NO_ID.get(name, ""):
+            return self._aliases.setdefault(value, f"{ALIASED[name]} {self._next_number(name)}")
+        if name == "records":
+            return [self._plain(row) for row in batch_rows(bytes(value or b""))]
+        if name.endswith("error_code"):
+            return ErrorCode(value).name
+        if isinstance(value, list | tuple):
+            return [self._plain(item) for item in sorted(value, key=self._place)]
+        if isinstance(value, Mapping):
+            return {key: self._plain(item, key) for key, item in value.items()}
+        if isinstance(value, int) and abs(value - time.time() * 1000) < NOW_WITHIN_MS:
+            return "now"
+        if isinstance(value, Struct):
+            fields = [field for field in type(value).__slots__ if field not in DROPPED]
+            return {field: self._plain(getattr(value, field), field) for field in fields}
+        return value
+
+    def _place(self, item: Any) -> tuple[Any, ...]:
+        """Where to put an item of a list whose order says nothing: by topic and partition."""
+        if not isinstance(item, Struct):
+            return ()
+        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
+        places = (getattr(item, field, None) for field in PLACES)
+        return tuple(str(names.get(place, place)) for place in places if place is not None)
+
+    def _next_number(self, name: str) -> int:
+        return 1 + sum(alias.startswith(ALIASED[name]) for alias in self._aliases.values())
+
+
+def _api(request: Any) -> str:
+    return type(request).__name__.removesuffix("Request")
+
+
+def error_codes(answer: Any) -> Iterator[int]:
+    """All error codes in a message."""
+    if isinstance(answer, list):
+        for item in answer:
+            yield from error_codes(item)
+    elif isinstance(answer, Struct):
+        for field in type(answer).__slots__:
+            value = getattr(answer, field)
+            if field.endswith("error_code"):
+                yield value
+            else:
+                yield from error_codes(value)
+
+
+def batch_rows(data: bytes) -> list[dict[str, Any]]:
+    """The whole batches of what was fetched. Kafka may cut off the last one, where a limit is reached."""
+    whole = 0
+    while len(data) - whole >= plain.LOG_OVERHEAD:
+        (length,) = struct.unpack_from(">i", data, whole + 8)
+        if whole + plain.LOG_OVERHEAD + length > len(data):
+            break
+        whole += plain.LOG_OVERHEAD + length
+    return [_batch_row(batch) for batch in plain.decode(data[:whole], strict=False)]
+
+
+def _batch_row(batch: plain.Batch) -> dict[str, Any]:
+    names = ["base_offset", "last_offset", "partition_leader_epoch", "producer_id", "producer_epoch"]
+    names += ["base_sequence", "is_transactional", "compression", "timestamp_type", "max_timestamp_ms"]
+    row = {name: batch.header[name] for name in names}
+    if batch.header["is_control"]:
+        row["markers"] = [(r.offset, struct.unpack(">hh", r.key or b"")) for r in batch.records]
+    else:
+        row["values"] = [(r.offset, r.timestamp_ms, r.key, r.value) for r in batch.records]
+    return row
+
+
+def unknown_topic_id() -> bytes:
+    return uuid.UUID(int=2**127 + 12345).bytes
