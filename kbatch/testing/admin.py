@@ -18,6 +18,7 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 CONFIG_TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 NO_TOPIC_ID = bytes(16)
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 # Topics
@@ -65,6 +66,8 @@ def _create_topic(
 ) -> None:
     if is_duplicate:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    if wanted.name == CLUSTER_METADATA_TOPIC:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "The topic of the controllers cannot be created.")
     _check_total(total_partitions)
     assignments = [
         assignment.broker_ids

@@ -194,7 +194,6 @@ class Coordinators:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
-        self._renew_coordinator_epoch()
         for part in (self.transactions, self.groups, self.offsets):
             part.handle_timeout(now_ms)
 

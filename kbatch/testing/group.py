@@ -81,9 +81,9 @@ def sync_group(state: BrokerState, request: messages.SyncGroupRequest, context: 
         )
 
     try:
+        _check_group(state, request.group_id, context)
         if context.version >= SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        _check_group(state, request.group_id, context)
     except BrokerError as error:
         reply(SyncResult(error.code))
         return delayed

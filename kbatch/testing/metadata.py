@@ -77,10 +77,11 @@ def metadata(
     except BrokerError as error:  # MetadataRequest.getErrorResponse: neither brokers nor topics
         answer = messages.MetadataResponse.MetadataResponseTopic
         return messages.MetadataResponse(
+            error_code=error.code,
             topics=[
                 answer(error_code=error.code, name=named.name or "", topic_id=named.topic_id)
                 for named in request.topics or ()
-            ]
+            ],
         )
     cluster = state.cluster
     brokers = [

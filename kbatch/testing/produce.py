@@ -145,18 +145,23 @@ class _Produce:
         return self._response
 
     def _all_items(self) -> Iterator[_Item]:
-        for data in self._request.topic_data:
+        """One a partition: of one that is named twice Kafka takes the last, and drops the others."""
+        by_topic: dict[tuple[str, bytes], dict[int, messages.ProduceRequest.PartitionProduceData]] = {}
+        for named in self._request.topic_data:
+            partitions = by_topic.setdefault((named.name, bytes(named.topic_id)), {})
+            partitions.update((each.index, each) for each in named.partition_data)
+        for (name, topic_id), partitions in by_topic.items():
             if self._context.version >= HAS_TOPIC_IDS:
-                topic = self._state.cluster.topics_by_id.get(bytes(data.topic_id))
+                topic = self._state.cluster.topics_by_id.get(topic_id)
             else:
-                topic = self._state.cluster.topics.get(data.name)
-            answers = [Answer(index=each.index, base_offset=-1) for each in data.partition_data]
+                topic = self._state.cluster.topics.get(name)
+            answers = [Answer(index=index, base_offset=-1) for index in partitions]
             self._response.responses.append(
                 messages.ProduceResponse.TopicProduceResponse(
-                    name=data.name, topic_id=data.topic_id, partition_responses=answers
+                    name=name, topic_id=topic_id, partition_responses=answers
                 )
             )
-            for each, answer in zip(data.partition_data, answers, strict=True):
+            for each, answer in zip(partitions.values(), answers, strict=True):
                 yield _Item(each, topic, answer)
 
     def _each(self, step: Callable[[_Item], None]) -> None:

@@ -107,7 +107,8 @@ def test_metadata_names_each_topic_once_and_by_ids_alone_where_there_is_one(brok
     by_id = kind(name=None, topic_id=broker.topic_id())
 
     def names(*topics: Any) -> list[str | None]:
-        return [topic.name for topic in broker.client().ask(messages.MetadataRequest(topics=topics)).topics]
+        answer = broker.client().ask(messages.MetadataRequest(topics=list(topics)))
+        return [topic.name for topic in answer.topics]
 
     assert names(kind(name=TOPIC), kind(name=TOPIC)) == names(by_id, by_id) == [TOPIC]
     assert names(kind(name="other"), by_id, kind(name=None)) == [TOPIC]
@@ -115,7 +116,12 @@ def test_metadata_names_each_topic_once_and_by_ids_alone_where_there_is_one(brok
 
 @pytest.mark.parametrize(
     ("version", "by_id", "code"),
-    [(10, True, ErrorCode.INVALID_REQUEST), (11, False, ErrorCode.INVALID_REQUEST), (12, False, -1), (13, False, -1)],
+    [
+        (10, True, ErrorCode.INVALID_REQUEST),
+        (11, False, ErrorCode.INVALID_REQUEST),
+        (12, False, -1),
+        (13, False, -1),
+    ],
 )
 def test_metadata_of_topics_that_are_not_named(
     broker: VirtualBroker, version: int, by_id: bool, code: int
@@ -123,7 +129,7 @@ def test_metadata_of_topics_that_are_not_named(
     kind = messages.MetadataRequest.MetadataRequestTopic
     nameless = kind(name=None, topic_id=broker.topic_id() if by_id else bytes(16))
     answer = broker.client().ask(messages.MetadataRequest(topics=[kind(name=TOPIC), nameless]), version)
-    assert (answer.brokers, answer.controller_id) == ([], -1)
+    assert (answer.brokers, answer.controller_id, answer.error_code) == ([], -1, code if version >= 13 else 0)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [(TOPIC, code), ("", code)]
 
 
@@ -192,6 +198,7 @@ def test_topics_are_created_as_wanted() -> None:
         ({"name": TOPIC}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ({"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"name": "dotted_name"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
         ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"num_partitions": 10_001}, ErrorCode.POLICY_VIOLATION),
         ({"replication_factor": 3}, ErrorCode.INVALID_REPLICATION_FACTOR),
@@ -216,7 +223,10 @@ def test_topics_that_cannot_be(wanted: dict[str, Any], code: ErrorCode, validate
 
 def test_one_request_does_not_name_a_topic_twice_nor_make_thousands(broker: VirtualBroker) -> None:
     twice = create(broker, {"num_partitions": 10_000}, {"num_partitions": 2}, {"name": "good"})
-    assert [(each.name, each.error_code) for each in twice] == [("new", ErrorCode.INVALID_REQUEST), ("good", 0)]
+    assert [(each.name, each.error_code) for each in twice] == [
+        ("new", ErrorCode.INVALID_REQUEST),
+        ("good", 0),
+    ]
     many = create(broker, {"name": "a", "num_partitions": 6000}, {"name": "b", "num_partitions": 6000})
     assert {each.error_code for each in many} == {ErrorCode.POLICY_VIOLATION}
     assert list(broker.state.cluster.topics) == [TOPIC, "good"]

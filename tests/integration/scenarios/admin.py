@@ -94,6 +94,7 @@ def create_topics_refusals(wire: Wire) -> None:
     _create(wire, wire.topic_name("l"), assignments=_assignments([0, 0]), **assigned, note="broker twice")
     _create(wire, wire.topic_name("m"), assignments=_assignments([]), **assigned, note="no broker")
     _create(wire, "__consumer_offsets", note="internal")
+    _create(wire, "__cluster_metadata", note="of the controllers")
 
 
 @scenario
@@ -167,6 +168,9 @@ def topics_are_deleted(wire: Wire) -> None:
     wire.call(kind(topics=[kind.DeleteTopicState()], timeout_ms=5000), 6, note="neither")
     twice = wire.topic("twice")
     wire.call(kind(topics=[kind.DeleteTopicState(name=twice)] * 2, timeout_ms=5000), 6, note="twice")
+    wire.call(kind(topic_names=[twice] * 2, timeout_ms=5000), 5, note="twice")
+    by_id = kind.DeleteTopicState(topic_id=wire.topic_id(twice))
+    wire.call(kind(topics=[by_id] * 2, timeout_ms=5000), 6, note="twice by id")
 
 
 @scenario
@@ -270,7 +274,13 @@ def metadata_by_id(wire: Wire) -> None:
             wire.call(kind(topics=[kind.MetadataRequestTopic(topic_id=topic_id, name=None)]), version)
     both = kind.MetadataRequestTopic(topic_id=wire.topic_id(topic), name=topic)
     wire.call(kind(topics=[both]), 12, note="name and id")
-    wire.call(kind(topics=[kind.MetadataRequestTopic(name=None)]), 12, note="neither")
+    for version in (11, 12, 13):
+        topics = [kind.MetadataRequestTopic(name=topic), kind.MetadataRequestTopic(name=None)]
+        wire.call(kind(topics=topics), version, note="neither")
+    by_id = kind.MetadataRequestTopic(topic_id=wire.topic_id(topic), name=None)
+    wire.call(kind(topics=[by_id, by_id]), note="twice")
+    other = kind.MetadataRequestTopic(name=wire.topic("other"))
+    wire.call(kind(topics=[other, by_id, kind.MetadataRequestTopic(name=None)]), note="some by name")
 
 
 @scenario

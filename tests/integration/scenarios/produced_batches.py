@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from kbatch.protocol import messages
 from tests.integration.scenarios.requests import (
+    READ_COMMITTED,
     TIME_MS,
     ProducerId,
     batch,
+    fetch,
     log,
     produce,
     produce_request,
@@ -252,6 +254,62 @@ def produce_to_several_partitions_answers_each(wire: Wire) -> None:
     log(wire, one, 0)
     log(wire, one, 1)
     log(wire, two)
+
+
+def _cut(length: int) -> bytes:
+    """A batch whose length ends it inside its header."""
+    return GOOD[:LENGTH] + _int32(length) + GOOD[12 : 12 + length]
+
+
+@scenario
+def produce_that_fails_as_a_whole(wire: Wire) -> None:
+    topic = wire.topic(partitions=2)
+    wire.forge_topic_id("unknown", unknown_topic_id())
+    one, two = ProducerId(111_222_333, 0), ProducerId(111_222_334, 0)
+    transactional = batch(b"x", producer=one, sequence=0, transactional=True)
+    others = {(topic, 1): GOOD, (topic, 7): GOOD, ("unknown", 0): GOOD}
+    for version in (12, 13):
+        for length in (13, 14, 38, 39, 48):
+            partitions = {(topic, 0): _cut(length), **others}
+            wire.call(produce_request(wire, partitions, version=version), version, note=f"length {length}")
+        for note, refused in (
+            ("magic 3", GOOD[:MAGIC] + b"\3" + GOOD[MAGIC + 1 :]),
+            ("no transactional id", transactional),
+            ("not a batch", GOOD[:-1]),
+        ):
+            partitions = {(topic, 0): refused, **others}
+            wire.call(produce_request(wire, partitions, version=version), version, note=note)
+        wire.call(produce_request(wire, others, version=version, acks=2), version, note="acks")
+        partitions = others | {
+            (topic, 0): transactional,
+            (topic, 1): batch(b"x", producer=two, sequence=0, transactional=True),
+        }
+        request = produce_request(wire, partitions, version=version, transactional_id=wire.name)
+        wire.call(request, version, note="two transactional producers")
+    log(wire, topic, 0)
+    log(wire, topic, 1)
+
+
+@scenario
+def produce_to_a_partition_twice(wire: Wire) -> None:
+    topic = wire.topic()
+    for version in (12, 13):
+        request = produce_request(wire, {(topic, 0): GOOD}, version=version)
+        request.topic_data += produce_request(wire, {(topic, 0): batch(b"last")}, version=version).topic_data
+        wire.call(request, version, note="two topics")
+        first, second = request.topic_data
+        first.partition_data += second.partition_data
+        request.topic_data = [first]
+        wire.call(request, version, note="one topic")
+    log(wire, topic)
+
+
+@scenario
+def produce_transactional_without_producer_id(wire: Wire) -> None:
+    topic, records = wire.topic(), batch(b"x", transactional=True)
+    for version in (11, 12):
+        produce(wire, topic, records, version=version, transactional_id=wire.name)
+    fetch(wire, topic, isolation_level=READ_COMMITTED)
 
 
 @scenario

@@ -203,7 +203,9 @@ def _await_stable_offsets(wire: Wire, topic: str) -> None:
 @scenario
 def txn_offset_commit_of_tv1_needs_the_offsets_added(wire: Wire) -> None:
     topic, producer = wire.topic(), init_producer_id(wire, wire.name)
-    _commit_offsets(wire, wire.name, producer, topic, 3, version=4, note="not added")
+    for version in (3, 4):
+        _commit_offsets(wire, wire.name, producer, topic, 3, version=version, note="not added")
+        _commit_offsets(wire, wire.name, _bumped(producer, 1), topic, 3, version=version, note="epoch 1")
     _add_offsets(wire, wire.name, producer, wire.name)
     _commit_offsets(wire, wire.name, producer, topic, 4, version=3, note="added")
     end_txn(wire, wire.name, producer, version=TV1)
