@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 # The broker remembers so many batches of a producer id and partition (ProducerStateEntry).
 MAX_IN_FLIGHT_WITH_IDEMPOTENCE = 5
 # ClientUtils.parseAndValidateAddresses: a protocol before the host is allowed, and IPv6 stands in brackets.
-SERVER = re.compile(r"(?:[A-Za-z0-9._%-]*://)?(?:\[(?P<v6>[^\[\]/]+)\]|(?P<host>[^\[\]/:]+)):(?P<port>\d{1,5})")
+SERVER = re.compile(
+    r"(?:[A-Za-z0-9._%-]*://)?"
+    r"(?:\[(?P<v6>[^\[\]/]+)\]|(?P<host>[^\[\]/:]+)):(?P<port>\d{1,5})"
+)
 # Of the modules in kafka.common.security those whose options are a user name and a password.
 JAAS = re.compile(
     r"\s*(?P<module>[\w.]+)\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.DOTALL
