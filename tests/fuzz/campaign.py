@@ -154,9 +154,9 @@ def run_block(block: int, mutants: int = BLOCK_MUTANTS, *, verbose: bool = False
     return Tally(dict(outcomes), time.monotonic() - started, peak_bytes())
 
 
-def run_block_apart(block: int, mutants: int = BLOCK_MUTANTS) -> Tally:
-    """`run_block` in a process of its own; what it wrote is the message where it failed."""
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.campaign", str(block), str(mutants)]
+def run_block_apart(block: int, cases: int = BLOCK_MUTANTS, module: str = "tests.fuzz.campaign") -> Tally:
+    """`run_block` of a module in a process of its own; what it wrote is the message where it failed."""
+    command = [sys.executable, "-X", "faulthandler", "-m", module, str(block), str(cases)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{done.stderr[-8000:]}"
     return Tally(*json.loads(done.stdout))

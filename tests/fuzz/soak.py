@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import campaign
+from tests.fuzz import broker_kills, campaign, hostile_requests
 from tests.fuzz.campaign import Tally
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +42,30 @@ class Campaign(NamedTuple):
     sources: tuple[str, ...]  # globs: a change in them makes earlier blocks worthless
 
 
+CODEC_SOURCES = ("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "tests/oracle/*.py")
+BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
 CAMPAIGNS = {
     "hostile bytes": Campaign(
         blocks=50,
         run_block=campaign.run_block_apart,
         replay=lambda block, verbose: campaign.run_block(block, verbose=verbose),
-        sources=("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "tests/fuzz/*.py", "tests/oracle/*.py"),
+        sources=(*CODEC_SOURCES, *(f"tests/fuzz/{name}.py" for name in ("campaign", "mutator", "streams"))),
+    ),
+    "hostile requests": Campaign(
+        blocks=50,
+        run_block=lambda block: campaign.run_block_apart(
+            block, hostile_requests.BLOCK_CASES, "tests.fuzz.hostile_requests"
+        ),
+        replay=lambda block, verbose: hostile_requests.run_block(block, verbose=verbose),
+        sources=(*CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
+    ),
+    "broker killed": Campaign(
+        blocks=20,
+        run_block=lambda block: campaign.run_block_apart(
+            block, broker_kills.BLOCK_ROUNDS, "tests.fuzz.broker_kills"
+        ),
+        replay=lambda block, verbose: broker_kills.run_block(block, verbose=verbose),
+        sources=(*CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
     ),
 }
 

@@ -23,7 +23,11 @@ class Wire:
         for option, value in options.items():
             self.socket.setsockopt(socket.SOL_SOCKET, getattr(socket, option), value)
         self.socket.settimeout(TIMEOUT_SECONDS)
-        self.socket.connect((host, int(port)))
+        try:
+            self.socket.connect((host, int(port)))
+        except OSError:
+            self.socket.close()
+            raise
         self._incoming = self.socket.makefile("rb")
         self._correlation_id = 0
 

@@ -231,7 +231,7 @@ def test_address_that_others_reach_is_warned_of(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "::1"])
 def test_loopback_is_not_warned_of(host: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         broker = Broker(host=host)
         try:
             broker.start()
