@@ -77,6 +77,8 @@ def encode_request(
 def decode_request(frame: BytesLike) -> Request:
     """The request of a frame, which comes without its size.
 
+    Bytes behind it are passed over, as Kafka does: librdkafka's Metadata requests for all topics have three.
+
     Raises UnsupportedVersionError for an API or a version that is not in the tables, with the correlation id
     for the answer; ProtocolError.
     """
@@ -91,8 +93,7 @@ def decode_request(frame: BytesLike) -> Request:
         )
     check_version(kind, version, correlation_id)
     header, pos = _read(messages.RequestHeader, _request_header_version(kind, version), view, 0)
-    message, end = _read(kind, version, view, pos)
-    _check_end(kind, version, view, end)
+    message, _ = _read(kind, version, view, pos)
     return Request(api_key, version, correlation_id, header.client_id, message)
 
 
