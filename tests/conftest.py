@@ -4,8 +4,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.oracle.java import JavaMissingError, JavaOracle
+
+# How long an example takes is the machine's business, and no test's.
+settings.register_profile("kbatch", deadline=None)
+settings.load_profile("kbatch")
 
 
 @pytest.fixture(scope="session")
