@@ -76,7 +76,7 @@ class Server:
         self._check_outside("stop")
         with self._turn:
             if self._thread.is_alive():
-                self._wait_for(self._call(self._close_all))
+                self._wait_for(self._close_all())
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
             self._loop.close()
@@ -158,9 +158,12 @@ class Server:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def _close_all(self) -> None:
+    async def _close_all(self) -> None:
         for node_id in list(self._listeners):
             self.close_node(node_id)
+        # clients that are just being let in find no listener any more, and are sent away
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
 
     def _close_idle(self) -> None:
         horizon = time.monotonic() - self.idle_seconds

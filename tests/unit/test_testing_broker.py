@@ -26,8 +26,8 @@ from tests.unit.broker_wire import TIMEOUT_SECONDS, Wire, fetch_request, produce
 DOCS = Path(__file__).parents[2] / "docs" / "broker.md"
 
 
-def broker_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "kbatch-broker"]
+def broker_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "kbatch-broker"}
 
 
 def free_port(count: int = 1) -> int:
@@ -60,6 +60,7 @@ def wire(broker: Broker) -> Iterator[Wire]:
 
 
 def test_broker_runs_from_start_to_stop() -> None:
+    others = broker_threads()
     broker = Broker([TOPIC, "other"])
     with pytest.raises(IllegalStateError, match="start it, or use it in a with block"):
         _ = broker.bootstrap_servers
@@ -74,7 +75,7 @@ def test_broker_runs_from_start_to_stop() -> None:
         broker.stop()
         assert wire.is_closed
     broker.stop()
-    assert not broker_threads()
+    assert broker_threads() == others
     with pytest.raises(ConnectionRefusedError):
         Wire(address)
     for call in (lambda: broker.records(TOPIC), broker.requests, lambda: broker.bootstrap_servers):
@@ -109,11 +110,12 @@ def test_brokers_live_side_by_side() -> None:
 
 def test_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
     with Broker() as other:
+        threads = broker_threads()
         port = int(other.bootstrap_servers.rsplit(":", 1)[1])
         taken = Broker([TOPIC], port=port, directory=tmp_path)
         with pytest.raises(OSError, match=str(port)):
             taken.start()
-        assert len(broker_threads()) == 1
+        assert broker_threads() == threads
         with pytest.raises(OSError, match=str(port)):
             taken.start()
     with taken:
@@ -121,10 +123,11 @@ def test_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_topic_that_cannot_be_leaves_nothing_behind(tmp_path: Path) -> None:
+    others = broker_threads()
     wrong = Broker({"good": 1, "bad": {"partitions": 1, "retention_ms": "soon"}}, directory=tmp_path)
     with pytest.raises(ValueError, match=r"topic 'bad': INVALID_CONFIG: retention.ms='soon'"):
         wrong.start()
-    assert not broker_threads()
+    assert broker_threads() == others
     with Broker(directory=tmp_path) as broker:
         assert broker.records("good") == []
 
