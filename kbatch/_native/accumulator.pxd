@@ -1,0 +1,37 @@
+from libc.stdint cimport int32_t, int64_t
+
+from kbatch._native.producer_batch cimport PartitionQueue, ProducerBatch
+from kbatch._native.record_appender cimport RecordAppender, TopicInfo
+
+cdef enum Visit:
+    PASSED
+    TAKEN
+    CLOSED
+    NO_SIZE         # it would make the request too large
+
+
+cdef class RecordAccumulator(RecordAppender):
+    cdef public bint completing
+    cdef int64_t _retry_backoff_ns
+    cdef int64_t _retry_backoff_max_ns
+    cdef int64_t _delivery_timeout_ns
+    cdef int64_t _partition_availability_timeout_ns
+    cdef bint _adaptive
+    # of the sender's thread
+    cdef dict _nodes                 # queues by the node that leads them
+    cdef dict _drain_at              # which of them was visited last
+    cdef dict _ready_ns
+    cdef dict _drain_ns
+    cdef int64_t _split_count
+    cdef int64_t _reenqueued_count
+
+    cdef int64_t _topic_ready(self, TopicInfo info, int64_t now_ns, bint hurried, set slow, set nodes,
+                              set leaderless) except -1
+    cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept
+    cdef int _adopt_topology(self) except -1
+    cdef set _slow_nodes(self)
+    cdef list _drain_node(self, object node, list queues, int64_t max_size_bytes, int64_t now_ns)
+    cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,
+                              Visit *visit)
+    cdef int64_t _backoff(self, int32_t attempts) noexcept
+    cdef list _abort(self, object error, bint undrained_only)

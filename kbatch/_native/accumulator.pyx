@@ -1,0 +1,516 @@
+"""RecordAccumulator: where records wait, in batches, between `send` and the sender.
+
+Theory of operation. RecordAppender, which any thread uses, puts records in. One thread, the sender's, does
+the rest: `ready` says which nodes have something to get, and when to look again; `drain` takes one batch of
+each partition of those nodes; `take_unsealed` hands out the batches that were closed but not sealed, which
+are drained when they are sealed, and not before. What comes back goes through `reenqueue` or `split`; what is
+too old through `expire`, before `drain`, so that nothing is sent that is done. There is no clock, no thread
+and no randomness in here but what is passed in: `now_ns` is any monotonic clock, `seed` all that choices
+depend on.
+
+Where it differs from Java: a partition that may not be sent does not keep its node from being drained, or
+wake the sender in vain; a batch that came back does not linger again; partitions of a node that does not keep
+up are left alone even while their queues are empty.
+
+After org.apache.kafka.clients.producer.internals.RecordAccumulator.
+"""
+
+cimport cython
+from libc.math cimport log2
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+from kbatch._native.batch_split cimport split_batch
+from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.c cimport KB_TRANSACTIONAL
+from kbatch._native.cluster_view cimport ClusterView, TopicView
+from kbatch._native.compression cimport codec_id_of, compress_records, level_of
+from kbatch._native.delivery cimport ABORTED
+from kbatch._native.estimator cimport CompressionRatioEstimator
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
+from kbatch._native.producer_batch cimport (
+    DONE,
+    IN_FLIGHT,
+    OPEN,
+    SEALED,
+    SEALING,
+    BatchState,
+    PartitionQueue,
+    ProducerBatch,
+)
+from kbatch._native.record_appender cimport RecordAppender, TopicInfo, later
+from kbatch._native.sticky cimport kb_random_fraction
+
+import os
+
+from kbatch.errors import IllegalStateError
+
+
+@cython.final
+cdef class RecordAccumulator(RecordAppender):
+    """Batches of records, by topic and partition.
+
+    Parameters
+    ----------
+    batch_size, buffer_memory : int
+        batch.size and buffer.memory, in bytes.
+    compression, compression_level
+        As `kbatch.encode` takes them.
+    linger_ns, retry_backoff_ns, retry_backoff_max_ns, delivery_timeout_ns : int
+    transactional : bool
+        Whether batches are marked as part of a transaction.
+    adaptive_partitioning : bool
+    partition_availability_timeout_ns : int
+        0 is off.
+    seal_on_append : bool
+        Whether the thread that fills a batch seals it; else `take_unsealed` gives it to somebody who does.
+    seed : int
+    poison : bool or None
+        Whether memory that comes back is overwritten; None is whether KBATCH_POISON is in the environment.
+    wake, memory_freed : callable or None
+        Called, on any thread and under no lock, when the sender should look again; when memory came back
+        while somebody waits for it.
+    """
+
+    def __init__(self, *, int64_t batch_size=16384, int64_t buffer_memory=33554432, compression="none",
+                 compression_level=None, int64_t linger_ns=5_000_000, int64_t retry_backoff_ns=100_000_000,
+                 int64_t retry_backoff_max_ns=1_000_000_000, int64_t delivery_timeout_ns=120_000_000_000,
+                 bint transactional=False, bint adaptive_partitioning=True,
+                 int64_t partition_availability_timeout_ns=0, bint seal_on_append=True, uint64_t seed=0,
+                 poison=None, wake=None, memory_freed=None):
+        if poison is None:
+            poison = bool(os.environ.get("KBATCH_POISON"))
+        self.batch_size = max(batch_size, <int64_t>1)  # 0 is Kafka's way to say: a batch a record
+        self.memory = BufferMemory(buffer_memory, poison=poison, freed=memory_freed)
+        self.codec = codec_id_of(compression)
+        self.level = level_of(self.codec, compression_level)
+        compress_records(self.codec, <const uint8_t *>b"", 0, self.level)  # a missing package shows now
+        self.attributes = <int16_t>(KB_TRANSACTIONAL if transactional else 0)
+        self.linger_ns = linger_ns
+        self._retry_backoff_ns = retry_backoff_ns
+        self._retry_backoff_max_ns = retry_backoff_max_ns
+        self._delivery_timeout_ns = delivery_timeout_ns
+        self._partition_availability_timeout_ns = partition_availability_timeout_ns
+        self._adaptive = adaptive_partitioning
+        self._seal_on_append = seal_on_append
+        self._random = seed
+        self._wake = wake
+        self._alarm_ns = INT64_MAX
+        self._estimator = CompressionRatioEstimator()
+        self._view = ClusterView()
+        self._topics = {}
+        self._topic_list = []
+        self._unsealed = []
+        self._nodes = {}
+        self._drain_at = {}
+        self._ready_ns = {}
+        self._drain_ns = {}
+
+    def publish(self, ClusterView view not None):
+        """What is known of the cluster from now on."""
+        self._view = view
+        self._topology_changed = True
+
+    def ready(self, int64_t now_ns):
+        """What the sender should do.
+
+        Returns
+        -------
+        nodes : set of int
+            Those that lead a partition with a batch to be sealed or sent now.
+        delay_ns : int
+            When another will have one, if nothing else happens; 2^63 - 1 is never.
+        leaderless : set of str
+            Topics with records for partitions that have no known leader.
+        """
+        cdef set nodes = set()
+        cdef set leaderless = set()
+        cdef set slow = self._slow_nodes()
+        cdef int64_t delay_ns = INT64_MAX
+        cdef Py_ssize_t i
+        cdef bint hurried
+        kb_lock_acquire(&self._alarm_lock)
+        try:
+            self._alarm_ns = INT64_MAX
+        finally:
+            kb_lock_release(&self._alarm_lock)
+        hurried = self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
+        if self._topology_changed:
+            self._adopt_topology()
+        for i in range(len(self._topic_list)):
+            delay_ns = min(delay_ns, self._topic_ready(<TopicInfo>self._topic_list[i], now_ns, hurried, slow,
+                                                       nodes, leaderless))
+        kb_lock_acquire(&self._alarm_lock)
+        try:
+            self._alarm_ns = min(self._alarm_ns, later(now_ns, delay_ns))
+        finally:
+            kb_lock_release(&self._alarm_lock)
+        return nodes, delay_ns, leaderless
+
+    cdef int64_t _topic_ready(self, TopicInfo info, int64_t now_ns, bint hurried, set slow, set nodes,
+                              set leaderless) except -1:
+        cdef TopicView view = self._view.topic(info.name)
+        cdef Py_ssize_t queue_count = len(info.queues)
+        cdef Py_ssize_t i
+        cdef PartitionQueue queue
+        cdef int32_t load_count = 0, known = 0
+        cdef int64_t delay_ns = INT64_MAX, left_ns
+        info.reserve_load(queue_count)
+        for i in range(queue_count):
+            if info.queues[i] is None:
+                continue
+            queue = <PartitionQueue>info.queues[i]
+            known += 1
+            if queue.leader >= 0 and not (slow and queue.leader in slow):
+                info.partitions[load_count] = queue.partition
+                info.lengths[load_count] = queue.length
+                load_count += 1
+            if queue.length == 0:
+                continue
+            if queue.leader < 0:
+                leaderless.add(info.name)
+                continue
+            left_ns = self._delay(queue, now_ns, hurried)
+            if left_ns == 0:
+                nodes.add(queue.leader)
+            else:
+                delay_ns = min(delay_ns, left_ns)
+        # one that has no queue yet would never be chosen by its load
+        if not self._adaptive or view is None or known < view.partition_count:
+            load_count = 0
+        info.sticky.set_load(info.partitions, info.lengths, load_count, known)
+        return delay_ns
+
+    cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept:
+        """Before there is something to do for the queue: 0 is now, INT64_MAX when something else happens."""
+        cdef ProducerBatch head
+        cdef int64_t backoff_ns
+        kb_lock_acquire(&queue.lock)
+        try:
+            head = queue.first
+            if head is None or head._state == SEALING:
+                return INT64_MAX
+            head.notice_leader_epoch()
+            if not queue.gate_is_open(head):
+                return INT64_MAX
+            backoff_ns = head.backoff_left_ns(now_ns)
+            if head._state == SEALED or backoff_ns > 0 or hurried:
+                return backoff_ns
+            return max(<int64_t>0, self.linger_ns - max(<int64_t>0, now_ns - head.created_ns))
+        finally:
+            kb_lock_release(&queue.lock)
+
+    cdef int _adopt_topology(self) except -1:
+        """Gives each queue its leader, and each node its queues."""
+        cdef TopicInfo info
+        cdef TopicView view
+        cdef PartitionQueue queue
+        self._topology_changed = False
+        self._nodes = {}
+        for info in self._topic_list:
+            view = self._view.topic(info.name)
+            for queue in info.queues:
+                if queue is None:
+                    continue
+                kb_lock_acquire(&queue.lock)
+                try:
+                    queue.leader = queue.leader_epoch = -1
+                    if view is not None and queue.partition < view.partition_count:
+                        queue.leader = view.leaders[queue.partition]
+                        queue.leader_epoch = view.leader_epochs[queue.partition]
+                finally:
+                    kb_lock_release(&queue.lock)
+                if queue.leader >= 0:
+                    self._nodes.setdefault(queue.leader, []).append(queue)
+        return 0
+
+    def update_node_latency(self, int32_t node, int64_t now_ns, bint can_drain):
+        """A node that is ready can be sent to now, or cannot: partitions of one that could not for longer
+        than `partition_availability_timeout_ns` are not chosen for records without a partition."""
+        if can_drain or node not in self._ready_ns:
+            self._drain_ns[node] = now_ns
+        self._ready_ns[node] = now_ns
+
+    cdef set _slow_nodes(self):
+        if self._partition_availability_timeout_ns <= 0:
+            return None
+        return {node for node, ready_ns in self._ready_ns.items()
+                if ready_ns - self._drain_ns[node] > self._partition_availability_timeout_ns}
+
+    def drain(self, nodes, int64_t max_size_bytes, int64_t now_ns):
+        """Takes one batch at most of each partition that the nodes lead, up to `max_size_bytes` a node,
+        unless the first is larger than that by itself. Each node goes on where it stopped the last time.
+
+        An open batch is closed, left to be sealed (`take_unsealed`), and taken by a later call; its place in
+        the request is kept free.
+
+        Returns
+        -------
+        dict of int to list of ProducerBatch
+        """
+        cdef dict drained = {}
+        for node in nodes:
+            drained[node] = self._drain_node(node, self._nodes.get(node), max_size_bytes, now_ns)
+        return drained
+
+    cdef list _drain_node(self, object node, list queues, int64_t max_size_bytes, int64_t now_ns):
+        cdef list batches = []
+        cdef PartitionQueue queue
+        cdef ProducerBatch batch = None
+        cdef int64_t left_bytes = INT64_MAX  # the first always goes
+        cdef int64_t size_bytes = 0
+        cdef Py_ssize_t i, at, start
+        cdef Visit visit
+        if not queues:
+            return batches
+        start = <Py_ssize_t>self._drain_at.get(node, 0) % len(queues)
+        for i in range(len(queues)):
+            at = (start + i) % len(queues)
+            self._drain_at[node] = at
+            queue = <PartitionQueue>queues[at]
+            if queue.length == 0:
+                continue
+            visit = PASSED
+            batch = self._visit(queue, left_bytes, now_ns, &visit)
+            if visit == NO_SIZE:
+                break
+            if visit == TAKEN:
+                batches.append(batch)
+            elif visit == CLOSED:
+                self.leave_unsealed(batch)
+            if visit != PASSED:
+                size_bytes += batch.estimated_bytes()
+                left_bytes = max_size_bytes - size_bytes
+        return batches
+
+    cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,
+                              Visit *visit):
+        """The head of the queue, if it may go and is no larger than `left_bytes`: taken, or closed."""
+        cdef ProducerBatch head
+        kb_lock_acquire(&queue.lock)
+        try:
+            head = queue.first
+            if head is None or head._state == SEALING:
+                return None
+            head.notice_leader_epoch()
+            if not queue.gate_is_open(head) or head.backoff_left_ns(now_ns) > 0:
+                return None
+            if head.estimated_bytes() > left_bytes:
+                visit[0] = NO_SIZE
+            elif head._state == OPEN:
+                head.close()
+                visit[0] = CLOSED
+            else:
+                queue.remove(head)
+                head._state = IN_FLIGHT
+                head.drained_ns = now_ns
+                visit[0] = TAKEN
+            return head
+        finally:
+            kb_lock_release(&queue.lock)
+
+    def take_unsealed(self):
+        """The batches that were closed and not sealed: whoever takes them has to call `seal` on each."""
+        cdef list batches = []
+        kb_lock_acquire(&self._unsealed_lock)
+        try:
+            batches, self._unsealed = self._unsealed, batches
+        finally:
+            kb_lock_release(&self._unsealed_lock)
+        return batches
+
+    def reenqueue(self, ProducerBatch batch not None, int64_t now_ns, *, bint attempted=True):
+        """Puts a drained batch back, in the order of its records, to be tried again when it has backed off.
+
+        `attempted` False: it was not sent after all, and need not back off.
+
+        Returns
+        -------
+        bool
+            False where it is done.
+        """
+        cdef int64_t backoff_ns = self._backoff(batch.attempts) if attempted else -1
+        cdef BatchState state
+        kb_lock_acquire(&batch._queue.lock)
+        try:
+            state = batch._state
+            if state == IN_FLIGHT:
+                batch.reenqueue(now_ns, backoff_ns)
+        finally:
+            kb_lock_release(&batch._queue.lock)
+        if state == IN_FLIGHT:
+            self._reenqueued_count += 1
+        elif state != DONE:
+            raise IllegalStateError(f"a batch is put back when it is in flight; this is {batch!r}")
+        return state == IN_FLIGHT
+
+    cdef int64_t _backoff(self, int32_t attempts) noexcept:
+        """org.apache.kafka.common.utils.ExponentialBackoff, whose jitter is drawn once an attempt."""
+        cdef double exponent
+        if self._retry_backoff_max_ns <= self._retry_backoff_ns:
+            return self._retry_backoff_ns
+        exponent = min(<double>attempts,
+                       log2(<double>self._retry_backoff_max_ns / <double>max(self._retry_backoff_ns, 1)))
+        return min(self._retry_backoff_max_ns,
+                   <int64_t>(self._retry_backoff_ns * 2.0 ** exponent
+                             * (0.8 + 0.4 * kb_random_fraction(&self._random))))
+
+    def split(self, ProducerBatch batch not None):
+        """Replaces a batch in flight that is too large for the broker by smaller ones, in its place.
+
+        Returns
+        -------
+        list of ProducerBatch
+            In order, sealed, with the sequences that are theirs.
+
+        Raises
+        ------
+        IllegalStateError
+            It is not in flight, or has one record only, which is then too large for good.
+        """
+        cdef list parts = split_batch(batch)
+        self._split_count += 1
+        return parts
+
+    @property
+    def next_expiry_ns(self):
+        """When the oldest batch that is not done will have been there for `delivery_timeout_ns`; 2^63 - 1
+        where there is none."""
+        cdef int64_t created_ns = INT64_MAX
+        kb_lock_acquire(&self._incomplete_lock)
+        try:
+            if self._oldest is not None:
+                created_ns = self._oldest.created_ns
+        finally:
+            kb_lock_release(&self._incomplete_lock)
+        return later(created_ns, self._delivery_timeout_ns)
+
+    def expire(self, int64_t now_ns):
+        """The batches that are there for `delivery_timeout_ns` or longer, oldest first: out of the queue, or
+        in flight, or being sealed. The caller has to fail them."""
+        cdef list expired = []
+        cdef ProducerBatch batch
+        if now_ns < self.next_expiry_ns:
+            return expired
+        for batch in self.incomplete():
+            if now_ns < later(batch.created_ns, self._delivery_timeout_ns):
+                break
+            kb_lock_acquire(&batch._queue.lock)
+            try:
+                if batch._queued:
+                    batch._queue.remove(batch)
+            finally:
+                kb_lock_release(&batch._queue.lock)
+            expired.append(batch)
+        return expired
+
+    def abort_undrained(self, error not None):
+        """Aborts, with `error`, the batches that were never drained; returns them."""
+        return self._abort(error, True)
+
+    def abort_all(self, error not None):
+        """Aborts, with `error`, all that is not done, in flight or not; returns them."""
+        return self._abort(error, False)
+
+    cdef list _abort(self, object error, bint undrained_only):
+        cdef list aborted = []
+        cdef ProducerBatch batch
+        cdef bint mine
+        for batch in self.incomplete():
+            kb_lock_acquire(&batch._queue.lock)
+            try:
+                mine = batch._state != DONE
+                if undrained_only:
+                    mine = batch._queued and batch.drained_ns < 0 and batch._header.base_sequence < 0
+                if mine and batch._queued:
+                    batch._queue.remove(batch)
+            finally:
+                kb_lock_release(&batch._queue.lock)
+            if mine:
+                batch._finish(ABORTED, -1, -1, error, None)
+                aborted.append(batch)
+        return aborted
+
+    def set_gate(self, str topic not None, int32_t partition, *, muted=None, fresh_blocked=None,
+                 retry_number=None):
+        """What `drain` may take from a partition; what is left out stays as it is.
+
+        muted : nothing. fresh_blocked : nothing that was never drained. retry_number : of what was, only the
+        batch whose first record has this number; -1 for any.
+        """
+        cdef PartitionQueue queue = self.queue_of(self.info_of(topic), partition)
+        cdef bint now_muted = queue.muted if muted is None else muted
+        cdef bint now_blocked = queue.fresh_blocked if fresh_blocked is None else fresh_blocked
+        cdef int64_t now_number = queue.retry_number if retry_number is None else retry_number
+        kb_lock_acquire(&queue.lock)
+        try:
+            queue.muted = now_muted
+            queue.fresh_blocked = now_blocked
+            queue.retry_number = now_number
+        finally:
+            kb_lock_release(&queue.lock)
+
+    # What is known.
+
+    def batches(self, str topic not None, int32_t partition):
+        """The batches in a partition's queue, in order."""
+        cdef TopicInfo info = self._topics.get(topic)
+        cdef PartitionQueue queue = None if info is None else info.queue(partition)
+        cdef ProducerBatch batch
+        found = []
+        if queue is not None:
+            batch = queue.first
+            while batch is not None:
+                found.append(batch)
+                batch = batch._next
+        return found
+
+    def incomplete_batches(self):
+        """All batches that are not done, oldest first."""
+        return self.incomplete()
+
+    @property
+    def has_undrained(self):
+        """Whether any queue has a batch."""
+        for batch in self.incomplete():
+            if (<ProducerBatch>batch)._queued:
+                return True
+        return False
+
+    def counters(self, topic=None):
+        """Integers that only grow, of all topics or of one.
+
+        Returns
+        -------
+        dict of str to int
+            records, records_bytes : appended, and how large they are uncompressed
+            sealed_batches, sealed_records_bytes, sealed_bytes : of sealed batches, before and after
+            unpacked_batches : of those, which the codec failed on
+        """
+        cdef TopicInfo info
+        cdef PartitionQueue queue
+        cdef int64_t records = 0, records_bytes = 0, batches = 0, before = 0, after = 0, unpacked = 0
+        for info in list(self._topic_list):
+            if topic is None or info.name == topic:
+                for queue in list(info.queues):
+                    if queue is not None:
+                        records += queue.next_number
+                        records_bytes += queue.appended_bytes
+                        batches += queue.sealed_batches
+                        before += queue.sealed_records_bytes
+                        after += queue.sealed_bytes
+                        unpacked += queue.unpacked_batches
+        return {"records": records, "records_bytes": records_bytes, "sealed_batches": batches,
+                "sealed_records_bytes": before, "sealed_bytes": after, "unpacked_batches": unpacked}
+
+    @property
+    def split_count(self):
+        return self._split_count
+
+    @property
+    def reenqueued_count(self):
+        return self._reenqueued_count
+
+    @property
+    def incomplete_count(self):
+        """Batches that are not done."""
+        return self._incomplete_count

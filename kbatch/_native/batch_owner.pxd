@@ -1,0 +1,35 @@
+from libc.stdint cimport int16_t, int64_t
+
+from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.lock cimport kb_lock
+
+
+cdef class ListedBatch:
+    cdef readonly int64_t created_ns
+    # under _incomplete_lock of its owner
+    cdef ListedBatch _newer
+    cdef ListedBatch _older
+    cdef bint _listed
+
+
+cdef class BatchOwner:
+    cdef readonly BufferMemory memory
+    cdef readonly int64_t batch_size
+    cdef readonly int64_t linger_ns
+    cdef int codec
+    cdef int level
+    cdef int16_t attributes
+    cdef object _wake
+    # under _incomplete_lock
+    cdef kb_lock _incomplete_lock
+    cdef ListedBatch _oldest
+    cdef ListedBatch _newest
+    cdef int64_t _incomplete_count
+    # under _alarm_lock
+    cdef kb_lock _alarm_lock
+    cdef int64_t _alarm_ns
+
+    cdef void add_incomplete(self, ListedBatch batch, ListedBatch older) noexcept
+    cdef void remove_incomplete(self, ListedBatch batch) noexcept
+    cdef list incomplete(self)
+    cdef void alarm(self, int64_t deadline_ns) noexcept

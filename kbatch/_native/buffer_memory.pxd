@@ -1,0 +1,72 @@
+# The budget of a producer, buffer.memory, and the chunks that come from it.
+
+from libc.stdint cimport int64_t, uint8_t
+
+from kbatch._native.c cimport kb_open_batch, kb_record
+from kbatch._native.lock cimport kb_lock
+
+cdef extern from "chunk_chain.h" nogil:
+    enum:
+        KB_CHUNK_HEAD_BYTES
+
+    ctypedef struct kb_chunk:
+        kb_chunk *next
+        int64_t size
+
+    ctypedef struct kb_chain:
+        kb_chunk *first
+        kb_chunk *current
+        int64_t chunk_bytes
+
+    ctypedef enum kb_chain_status:
+        KB_CHAIN_DONE
+        KB_CHAIN_FULL
+        KB_CHAIN_MEMORY
+
+    uint8_t *kb_chunk_data(kb_chunk *chunk) noexcept
+    int64_t kb_chunk_used(const kb_chain *chain, kb_chunk *chunk) noexcept
+    int64_t kb_chain_room(const kb_chain *chain) noexcept
+    void kb_chain_extend(kb_chain *chain, kb_chunk *chunks) noexcept
+    kb_chunk *kb_chain_cut(kb_chain *chain) noexcept
+    void kb_chain_gather(const kb_chain *chain, uint8_t *target) noexcept
+    kb_chain_status kb_chain_append(kb_chain *chain, kb_open_batch *batch, const kb_record *record,
+                                    int64_t write_limit, double factor, int64_t *size) noexcept
+
+cdef extern from "record.h" nogil:
+    int64_t kb_record_bound(const kb_record *record) noexcept
+
+cdef enum:
+    CHUNK_BYTES = 16384          # the largest chunk of many, and the only size that is kept for reuse
+    POISON = 0xDD
+
+cdef enum Turn:
+    IN_TURN                      # refused while others wait
+    FIRST_IN_LINE                # the one whose turn it is
+    IN_CALLBACK                  # whom those that wait may be waiting for
+
+
+cdef class BufferMemory:
+    cdef readonly int64_t total_bytes
+    cdef readonly bint poison
+    cdef object _freed
+    # under _lock
+    cdef kb_lock _lock
+    cdef int64_t _unallocated_bytes
+    cdef kb_chunk *_free             # each of CHUNK_BYTES
+    cdef int64_t _free_count
+    cdef int64_t _waiting_count
+    cdef int64_t _exhausted_count
+    cdef int64_t _callback_bytes
+
+    cdef int64_t _available(self) noexcept nogil
+    cdef void _charge(self, int64_t size) noexcept nogil
+    cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil
+    cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Turn turn) noexcept nogil
+    cdef bint charge(self, int64_t size, Turn turn) noexcept nogil
+    cdef void exchange(self, kb_chunk *chunks, int64_t discharged) noexcept
+    cdef void _give_back(self, kb_chunk *chunks, int64_t discharged) noexcept nogil
+    cdef void await_callbacks(self, int64_t size) noexcept nogil
+    cdef void callbacks_ran(self, int64_t size) noexcept
+    cdef bint is_awaited(self) noexcept nogil
+    cdef void begin_waiting(self) noexcept
+    cdef void end_waiting(self) noexcept

@@ -1,0 +1,18 @@
+from collections.abc import Callable
+from typing import final
+
+@final
+class BufferMemory:
+    total_bytes: int
+    poison: bool
+    def __init__(
+        self, total_bytes: int, *, poison: bool = False, freed: Callable[[], object] | None = None
+    ) -> None: ...
+    @property
+    def available_bytes(self) -> int: ...
+    @property
+    def callback_bytes(self) -> int: ...
+    @property
+    def waiting_count(self) -> int: ...
+    @property
+    def exhausted_count(self) -> int: ...

@@ -1,0 +1,10 @@
+# The lock of src_c/lock.h: acquire, try: a few instructions, finally: release.
+
+cdef extern from "lock.h" nogil:
+    ctypedef struct kb_lock:
+        pass
+
+    void kb_lock_init(kb_lock *lock) noexcept
+    void kb_lock_destroy(kb_lock *lock) noexcept
+    void kb_lock_acquire(kb_lock *lock) noexcept
+    void kb_lock_release(kb_lock *lock) noexcept

@@ -1,0 +1,38 @@
+from collections.abc import Sequence
+from enum import Enum
+from typing import final
+
+from typing_extensions import Buffer
+
+from kbatch._native.batch_owner import BatchOwner
+from kbatch._native.delivery import Delivery, DeliveryCallback, Flush
+from kbatch._native.record import Header
+
+class Refusal(Enum):
+    MEMORY = "memory"
+    METADATA = "metadata"
+
+@final
+class TopicInfo:
+    name: str
+
+class RecordAppender(BatchOwner):
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header] | None,
+        timestamp_ms: int,
+        now_ns: int,
+        on_delivery: DeliveryCallback | None = None,
+        *,
+        first_in_line: bool = False,
+        in_callback: bool = False,
+    ) -> Delivery | Refusal: ...
+    def begin_waiting(self) -> None: ...
+    def end_waiting(self) -> None: ...
+    def begin_flush(self) -> Flush: ...
+    def end_flush(self) -> None: ...
+    def close(self) -> None: ...

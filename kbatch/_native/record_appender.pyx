@@ -1,0 +1,379 @@
+"""RecordAppender: the part of the accumulator that any thread uses, to put records into batches.
+
+Theory of operation. An append finds the partition's queue, takes its lock, and writes the record into the
+open batch. If there is none, a new one is made outside the lock, and given up if another thread was faster. A
+batch that is full is closed, and sealed at once by the thread that filled it. What cannot be done is refused,
+never waited for: BufferMemory says how one waits for memory.
+
+A record without a partition goes where the topic's sticky state says. It is peeked at before the lock and
+looked at again under it, since another thread may have moved on; what was appended is counted there, and the
+switch made, under the same lock.
+
+Anything that may concern a sender that sleeps rings its alarm (BatchOwner), once.
+
+After org.apache.kafka.clients.producer.internals.RecordAccumulator.append.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+from libc.stdlib cimport free
+
+from kbatch._native.batch_bytes cimport HAD_ROOM, NO_MEMORY, NO_ROOM, Room, sealing_margin
+from kbatch._native.buffer_memory cimport (
+    FIRST_IN_LINE,
+    IN_CALLBACK,
+    IN_TURN,
+    KB_CHUNK_HEAD_BYTES,
+    BufferMemory,
+    Turn,
+    kb_record_bound,
+)
+from kbatch._native.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
+from kbatch._native.cluster_view cimport ClusterView, TopicView
+from kbatch._native.delivery cimport Delivery, Flush
+from kbatch._native.estimator cimport CompressionRatioEstimator
+from kbatch._native.lock cimport (
+    kb_lock_acquire,
+    kb_lock_destroy,
+    kb_lock_init,
+    kb_lock_release,
+)
+from kbatch._native.memory cimport grown
+from kbatch._native.producer_batch cimport OPEN, STATE_STEP_BYTES, PartitionQueue, ProducerBatch
+from kbatch._native.record_fields cimport HeaderSpans, as_bytes, header_spans, span_of
+from kbatch._native.sticky cimport StickyPartitioner
+
+import enum
+
+from kbatch.errors import IllegalStateError
+
+# Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
+cdef int32_t MAX_PARTITIONS = 1000000
+
+
+class Refusal(enum.Enum):
+    """Why `append` did not take a record that it may take later."""
+
+    MEMORY = "memory"
+    METADATA = "metadata"
+
+
+cdef object NO_MEMORY_NOW = Refusal.MEMORY
+cdef object NO_METADATA_NOW = Refusal.METADATA
+
+
+cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil:
+    return now_ns + delay_ns if now_ns < INT64_MAX - delay_ns else INT64_MAX
+
+
+@cython.final
+cdef class TopicInfo:
+    """What is known of a topic that records were sent to."""
+
+    def __cinit__(self):
+        kb_lock_init(&self.lock)
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self.lock)
+        free(self.partitions)
+        free(self.lengths)
+
+    cdef inline PartitionQueue queue(self, int32_t partition):
+        """The queue of a partition; None where there is none yet."""
+        if 0 <= partition < len(self.queues):
+            return <PartitionQueue>self.queues[partition]
+        return None
+
+    cdef int reserve_load(self, Py_ssize_t count) except -1:
+        """Makes room for the load of so many partitions."""
+        if count > self.load_capacity:
+            self.partitions = <int32_t *>grown(self.partitions, count * sizeof(int32_t))
+            self.lengths = <int32_t *>grown(self.lengths, count * sizeof(int32_t))
+            self.load_capacity = count
+        return 0
+
+
+cdef class RecordAppender(BatchOwner):
+
+    def __cinit__(self):
+        kb_lock_init(&self._flush_lock)
+        kb_lock_init(&self._unsealed_lock)
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self._flush_lock)
+        kb_lock_destroy(&self._unsealed_lock)
+
+    def append(self, str topic not None, int32_t partition, key, value, headers, int64_t timestamp_ms,
+               int64_t now_ns, on_delivery=None, *, bint first_in_line=False, bint in_callback=False):
+        """Takes a record into a batch of its partition.
+
+        Parameters
+        ----------
+        topic : str
+        partition : int
+            -1 for the topic's sticky partition.
+        key, value : bytes-like or None
+        headers : sequence of (str, bytes-like or None), or None
+        timestamp_ms : int
+            Milliseconds since the Unix epoch; -1 for none.
+        now_ns : int
+        on_delivery : callable or None
+            Called as `on_delivery(metadata, error)` by `Completion.run_callbacks`.
+        first_in_line : bool
+            The caller waited for memory, and it is his turn.
+        in_callback : bool
+            The caller is a callback: he does not stand in line.
+
+        Returns
+        -------
+        Delivery or Refusal
+            MEMORY: there is none now. METADATA: the topic's partitions are not known (see `publish`).
+
+        Raises
+        ------
+        TypeError, ValueError
+            What is wrong with which field; a record that would not fit if all memory were free.
+        IllegalStateError
+            The accumulator was closed.
+        """
+        return self.accept(topic, partition, key, value, headers, timestamp_ms, now_ns, on_delivery,
+                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else IN_TURN)
+
+    cdef object accept(self, str topic, int32_t partition, object key, object value, object headers,
+                       int64_t timestamp_ms, int64_t now_ns, object on_delivery, Turn turn):
+        """`append`, for native callers."""
+        cdef kb_record record
+        cdef HeaderSpans spans
+        if type(key) is not bytes:
+            key = as_bytes(key, "key")
+        if type(value) is not bytes:
+            value = as_bytes(value, "value")
+        record.key = span_of(key)
+        record.value = span_of(value)
+        record.headers = NULL
+        record.header_count = 0
+        if headers:
+            spans = header_spans(headers)
+            record.headers = spans.spans
+            record.header_count = spans.count
+        if timestamp_ms < -1 or timestamp_ms == INT64_MAX:  # no two may be further apart than 64 bits can say
+            raise ValueError(f"timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is {timestamp_ms}")
+        record.timestamp_ms = timestamp_ms
+        if kb_record_bound(&record) > KB_MAX_RECORD_BODY:
+            raise ValueError(f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
+                             f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
+        return self._append(self.info_of(topic), partition, &record, now_ns, on_delivery, turn)
+
+    cdef object _append(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
+                        object on_delivery, Turn turn):
+        cdef TopicView view = None
+        cdef PartitionQueue queue
+        cdef ProducerBatch batch
+        cdef ProducerBatch fresh = None
+        cdef Step step
+        while True:
+            if partition != -1:
+                queue = self.queue_of(info, partition)
+            else:
+                view = self._view.topic(info.name)
+                if view is None or view.partition_count == 0:
+                    return NO_METADATA_NOW
+                queue = self.queue_of(info, info.sticky.peek(view))
+            if fresh is not None and fresh._queue is not queue:
+                fresh.discard()
+                fresh = None
+            batch = self._try_append(queue, info, view, fresh, record, on_delivery, turn, &step)
+            if fresh is not None and not step.opened:
+                fresh.discard()
+            fresh = None
+            if step.closed:
+                self._hand_to_sealer(batch)
+            elif step.opened:
+                self.alarm(later(now_ns, self.linger_ns))
+            if step.what == APPENDED:
+                return Delivery.new(batch.completion, step.index, record.timestamp_ms,
+                                    <int32_t>record.key.size, <int32_t>record.value.size,
+                                    on_delivery is not None)
+            if step.what == UNPAID:
+                return NO_MEMORY_NOW
+            if step.what == TOO_LATE:
+                raise IllegalStateError("the accumulator is closed, and takes no more records")
+            if step.what == UNOPENED:
+                fresh = self._new_batch(queue, record, now_ns, turn)
+                if fresh is None:
+                    return NO_MEMORY_NOW
+
+    cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
+                                   ProducerBatch fresh, const kb_record *record, object on_delivery,
+                                   Turn turn, Step *step):
+        """What is done under the lock; `fresh` becomes the open batch where there is none. A `view` means
+        that the partition was chosen by the sticky state, which is looked at again here. Returns the batch.
+        """
+        cdef ProducerBatch batch
+        cdef int64_t estimated_before = 0, bytes_before
+        cdef Room room
+        step.opened = step.closed = False
+        kb_lock_acquire(&queue.lock)
+        try:
+            batch = queue.last
+            if self._closed:
+                step.what = TOO_LATE
+                return None
+            if batch is not None and batch._state != OPEN:
+                batch = None
+            if view is not None:
+                if batch is None:  # a switch may have waited for that
+                    info.sticky.count(view, 0, True)
+                if info.sticky.has_left(queue.partition):
+                    step.what = MOVED
+                    return None
+            if batch is None:
+                if fresh is None:
+                    step.what = UNOPENED
+                    return None
+                batch = fresh
+            if view is not None and batch._open.count:
+                estimated_before = batch.estimated_bytes()
+            bytes_before = batch._open.records_bytes
+            room = batch.append(record, on_delivery, turn)
+            if room == NO_MEMORY:
+                step.what = UNPAID
+                return batch
+            if batch is fresh:
+                self._enqueue(queue, fresh)
+                step.opened = True
+            step.what = APPENDED if room == HAD_ROOM else FILLED
+            step.index = batch._open.count - 1
+            step.closed = room == NO_ROOM or batch.is_full()
+            if step.closed:
+                batch.close()
+            if room == HAD_ROOM:
+                queue.next_number += 1
+                queue.appended_bytes += batch._open.records_bytes - bytes_before
+                if view is not None:
+                    info.sticky.count(view, batch.estimated_bytes() - estimated_before, step.closed)
+            return batch
+        finally:
+            kb_lock_release(&queue.lock)
+
+    cdef void _enqueue(self, PartitionQueue queue, ProducerBatch batch) noexcept:
+        batch.first_number = queue.next_number
+        queue.insert(batch)
+        self.add_incomplete(batch, None)
+
+    cdef ProducerBatch _new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
+                                  Turn turn):
+        """A batch with memory for the record; None where there is none now."""
+        cdef ProducerBatch batch = ProducerBatch.new(self, queue, now_ns)
+        cdef int64_t body = kb_record_body_size(record, 0, 0)
+        cdef int64_t size = body + kb_varint_size(body)
+        cdef int64_t least
+        if batch.open(size, turn):
+            return batch
+        least = KB_CHUNK_HEAD_BYTES + size + STATE_STEP_BYTES
+        least += sealing_margin(self.codec, KB_CHUNK_HEAD_BYTES + 2 * size)
+        if least > self.memory.total_bytes:
+            raise ValueError(f"the record takes {size} bytes, and with its state {least}: more than "
+                             f"buffer.memory, which is {self.memory.total_bytes}")
+        return None
+
+    cdef int _hand_to_sealer(self, ProducerBatch batch) except -1:
+        if self._seal_on_append:
+            batch.seal()
+        else:
+            self.leave_unsealed(batch)
+            self.alarm(INT64_MIN)
+        return 0
+
+    cdef void leave_unsealed(self, ProducerBatch batch) noexcept:
+        kb_lock_acquire(&self._unsealed_lock)
+        self._unsealed.append(batch)
+        kb_lock_release(&self._unsealed_lock)
+
+    cdef TopicInfo info_of(self, str topic):
+        cdef TopicInfo info = self._last_info
+        if info is None or info.name is not topic:
+            found = self._topics.get(topic)
+            info = self._last_info = <TopicInfo>found if found is not None else self._new_topic(topic)
+        return info
+
+    cdef TopicInfo _new_topic(self, str topic):
+        cdef TopicInfo info = TopicInfo.__new__(TopicInfo)
+        info.name = topic
+        info.ratios = self._estimator.ratios_of(topic)
+        info.queues = []
+        info.sticky = StickyPartitioner(self.batch_size, self._random + <uint64_t>len(self._topic_list))
+        # setdefault is atomic: two threads that meet a new topic get the same object
+        found = self._topics.setdefault(topic, info)
+        if found is info:
+            self._topic_list.append(info)
+        return found
+
+    cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition):
+        cdef PartitionQueue queue = info.queue(partition)
+        if queue is not None:
+            return queue
+        if not 0 <= partition < MAX_PARTITIONS:
+            raise ValueError(f"partition must be 0 to {MAX_PARTITIONS - 1}, or -1 for the sticky one; it is "
+                             f"{partition}")
+        queue = PartitionQueue.__new__(PartitionQueue)
+        queue.topic = info.name
+        queue.partition = partition
+        queue.ratios = info.ratios
+        kb_lock_acquire(&info.lock)
+        try:
+            while len(info.queues) <= partition:
+                info.queues.append(None)
+            if info.queues[partition] is None:
+                info.queues[partition] = queue
+        finally:
+            kb_lock_release(&info.lock)
+        self._topology_changed = True
+        return info.queue(partition)
+
+    def begin_waiting(self):
+        """Somebody waits for memory: the sender sends whatever there is. He asks again when he is first in
+        line, before he sleeps."""
+        self.memory.begin_waiting()
+        self.alarm(INT64_MIN)
+
+    def end_waiting(self):
+        """He has what he waited for, or gave up; the next in line may look (`memory_freed`)."""
+        self.memory.end_waiting()
+
+    def begin_flush(self):
+        """Everything is ready, whatever linger says, until `end_flush`.
+
+        Returns
+        -------
+        Flush
+            Of the batches that are not done now; it is over when they are, and their callbacks ran.
+        """
+        cdef Flush flush = Flush.__new__(Flush)
+        flush.expect(1)
+        for batch in self.incomplete():
+            (<ProducerBatch>batch).completion.add_flush(flush)
+        flush.arrived()
+        kb_lock_acquire(&self._flush_lock)
+        self._flush_count += 1
+        kb_lock_release(&self._flush_lock)
+        self.alarm(INT64_MIN)
+        return flush
+
+    def end_flush(self):
+        """Once for each `begin_flush`, however it ended."""
+        kb_lock_acquire(&self._flush_lock)
+        self._flush_count -= 1
+        kb_lock_release(&self._flush_lock)
+
+    def close(self):
+        """No record is taken any more, and everything is ready. When this returns, no append is under way."""
+        cdef TopicInfo info
+        cdef PartitionQueue queue
+        self._closed = True
+        for info in list(self._topic_list):
+            for queue in list(info.queues):
+                if queue is not None:
+                    kb_lock_acquire(&queue.lock)
+                    kb_lock_release(&queue.lock)
+        self.alarm(INT64_MIN)

@@ -1,0 +1,102 @@
+"""What the tests of the accumulator share: one filled, drained and read as the sender would."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import kbatch
+from kbatch._native import compression
+from kbatch._native.accumulator import RecordAccumulator
+from kbatch._native.cluster_view import ClusterView
+from kbatch._native.delivery import Delivery
+from kbatch._native.producer_batch import ProducerBatch
+
+MS = 1_000_000
+NEVER = 2**63 - 1
+MEGABYTE = 1 << 20
+
+
+def accumulator(partitions: int | list[int] = 1, **settings: Any) -> RecordAccumulator:
+    """With topic "t", whose partitions node 1 leads, or the nodes given (-1: none)."""
+    leaders = [1] * partitions if isinstance(partitions, int) else partitions
+    made = RecordAccumulator(**{"poison": True, "linger_ns": 0} | settings)
+    made.publish(ClusterView({"t": [(leader, 0) for leader in leaders]}))
+    return made
+
+
+def put(
+    records: RecordAccumulator, value: Any = b"value", partition: int = 0, now_ns: int = 0, **rest: Any
+) -> Delivery:
+    """Appends a record that must be taken."""
+    rest = {"key": None, "headers": None, "timestamp_ms": 1000} | rest
+    delivery = records.append(
+        "t",
+        partition,
+        rest.pop("key"),
+        value,
+        rest.pop("headers"),
+        rest.pop("timestamp_ms"),
+        now_ns,
+        rest.pop("on_delivery", None),
+        **rest,
+    )
+    assert isinstance(delivery, Delivery), delivery
+    return delivery
+
+
+def drained(
+    records: RecordAccumulator, now_ns: int = 0, size: int = MEGABYTE, node: int = 1
+) -> list[ProducerBatch]:
+    """What one request to the node would carry."""
+    records.ready(now_ns)
+    batches = records.drain([node], size, now_ns)[node]
+    for batch in records.take_unsealed():
+        batch.seal()
+    return batches or records.drain([node], size, now_ns)[node]
+
+
+def one(records: RecordAccumulator, now_ns: int = 0) -> ProducerBatch:
+    (batch,) = drained(records, now_ns)
+    return batch
+
+
+def all_drained(records: RecordAccumulator, now_ns: int = 0, node: int = 1) -> list[ProducerBatch]:
+    """Everything, in the order in which it goes."""
+    batches: list[ProducerBatch] = []
+    while taken := drained(records, now_ns, node=node):
+        batches += taken
+    return batches
+
+
+def data_of(batch: ProducerBatch) -> bytes:
+    return b"".join(batch.buffers())
+
+
+def records_of(batch: ProducerBatch) -> list[kbatch.Record]:
+    (read,) = kbatch.decode(data_of(batch), partial="raise")
+    return list(read)
+
+
+def values_of(batch: ProducerBatch) -> list[Any]:
+    return [record.value for record in records_of(batch)]
+
+
+def is_whole(records: RecordAccumulator) -> bool:
+    memory = records.memory
+    charged = memory.total_bytes - memory.available_bytes
+    return (charged, memory.callback_bytes, records.incomplete_count) == (0, 0, 0)
+
+
+@contextlib.contextmanager
+def codec_replaced(name: str, **functions: Any) -> Iterator[None]:
+    """A codec's package with other functions."""
+    real = compression._module(name)  # type: ignore[attr-defined]
+    fake = type("Package", (), {**vars(real), **{key: staticmethod(f) for key, f in functions.items()}})
+    modules = compression._modules  # type: ignore[attr-defined]
+    modules[name] = fake
+    try:
+        yield
+    finally:
+        modules[name] = real
