@@ -22,10 +22,13 @@ from kbatch._native.record_batch import RecordBatch, decode, rebase
 from kbatch.columns import decode_arrow, encode_arrow
 from kbatch.errors import (
     BufferExhaustedError,
+    ConfigError,
     CorruptRecordError,
+    DeliveryError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    PartialSendError,
 )
 from kbatch.segments import SegmentWriter, read_segment
 
@@ -36,10 +39,13 @@ __all__ = [
     "BufferExhaustedError",
     "BufferPool",
     "CompressionRatioEstimator",
+    "ConfigError",
     "CorruptRecordError",
+    "DeliveryError",
     "IllegalStateError",
     "KafkaError",
     "KafkaTimeoutError",
+    "PartialSendError",
     "Record",
     "RecordBatch",
     "RecordBatchWriter",

@@ -7,6 +7,7 @@ cdef class TopicView:
     cdef int32_t *leader_epochs      # -1: unknown
     cdef int32_t *available          # the partitions that have a leader
     cdef int32_t available_count
+    cdef tuple _available_partitions
 
 
 cdef class ClusterView:

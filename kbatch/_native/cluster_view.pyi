@@ -4,6 +4,8 @@ from typing import final
 @final
 class TopicView:
     partition_count: int
+    @property
+    def available_partitions(self) -> tuple[int, ...]: ...
     def __init__(self, partitions: Iterable[tuple[int, int]]) -> None: ...
 
 @final

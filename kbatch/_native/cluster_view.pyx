@@ -32,6 +32,13 @@ cdef class TopicView:
     def __dealloc__(self):
         free(self.leaders)
 
+    @property
+    def available_partitions(self):
+        """The partitions that have a leader, in order."""
+        if self._available_partitions is None:
+            self._available_partitions = tuple([self.available[i] for i in range(self.available_count)])
+        return self._available_partitions
+
 
 @cython.final
 cdef class ClusterView:

@@ -102,4 +102,5 @@ cdef class Delivery:
     cdef Delivery new(Completion completion, int32_t index, int64_t timestamp_ms, int32_t key_size,
                       int32_t value_size, bint observed)
     cdef Completion _leaf(self, int32_t *index)
+    cdef Completion _wait(self, object timeout)
     cdef Completion _settled(self, object timeout, int32_t *index)

@@ -502,6 +502,11 @@ cdef class Delivery:
         cdef int32_t index
         return self._leaf(&index)._outcome != PENDING
 
+    def wait(self, timeout=None):
+        """Whether the record was delivered or failed, after up to `timeout` seconds (None: as long as it
+        takes). Unlike `exception` it does not count as asking why."""
+        return self._wait(timeout)._outcome != PENDING
+
     def result(self, timeout=None):
         """Where the record went, after up to `timeout` seconds (None: as long as it takes).
 
@@ -554,17 +559,26 @@ cdef class Delivery:
             index[0] -= completion._start
         return completion
 
-    cdef Completion _settled(self, object timeout, int32_t *index):
-        """Waits; and notes that somebody looked."""
-        cdef Completion completion = self._leaf(index)
+    cdef Completion _wait(self, object timeout):
+        """Its Completion, settled or after `timeout` seconds."""
+        cdef int32_t index
+        cdef Completion completion = self._leaf(&index)
         deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout
         while completion._outcome == PENDING:
             event = completion._event_if_pending()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if event is not None and not event.wait(left):
-                raise KafkaTimeoutError(f"it is not known after {timeout} s what became of a record of "
-                                        f"{self.topic}-{self.partition} (delivery.timeout.ms bounds it)")
-            completion = self._leaf(index)
+                break
+            completion = self._leaf(&index)
+        return completion
+
+    cdef Completion _settled(self, object timeout, int32_t *index):
+        """Waits; and notes that somebody looked."""
+        cdef Completion completion
+        if self._wait(timeout)._outcome == PENDING:
+            raise KafkaTimeoutError(f"it is not known after {timeout} s what became of a record of "
+                                    f"{self.topic}-{self.partition} (delivery.timeout.ms bounds it)")
+        completion = self._leaf(index)
         if not self._observed:
             self._observed = True
             kb_lock_acquire(&completion._lock)

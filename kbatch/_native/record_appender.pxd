@@ -23,6 +23,8 @@ cdef struct Step:
     bint opened
     bint closed
 
+cdef int64_t UNKNOWN_NS
+
 cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
 
 
@@ -56,10 +58,8 @@ cdef class RecordAppender(BatchOwner):
     cdef kb_lock _unsealed_lock
     cdef list _unsealed
 
-    cdef object accept(self, str topic, int32_t partition, object key, object value, object headers,
-                       int64_t timestamp_ms, int64_t now_ns, object on_delivery, Turn turn)
-    cdef object _append(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
-                        object on_delivery, Turn turn)
+    cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
+                       object on_delivery, Turn turn)
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,
                                    Turn turn, Step *step)

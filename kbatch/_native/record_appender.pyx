@@ -40,15 +40,17 @@ from kbatch._native.lock cimport (
 )
 from kbatch._native.memory cimport grown
 from kbatch._native.producer_batch cimport OPEN, STATE_STEP_BYTES, PartitionQueue, ProducerBatch
-from kbatch._native.record_fields cimport HeaderSpans, as_bytes, header_spans, span_of
+from kbatch._native.record_fields cimport HeaderSpans, as_bytes, fill_record
 from kbatch._native.sticky cimport StickyPartitioner
 
 import enum
 
-from kbatch.errors import IllegalStateError
+from kbatch.errors import ProducerClosedError, RecordTooLargeError
 
 # Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
 cdef int32_t MAX_PARTITIONS = 1000000
+# Whoever calls `accept` did not look at the clock.
+cdef int64_t UNKNOWN_NS = INT64_MIN
 
 
 class Refusal(enum.Enum):
@@ -132,40 +134,30 @@ cdef class RecordAppender(BatchOwner):
         Raises
         ------
         TypeError, ValueError
-            What is wrong with which field; a record that would not fit if all memory were free.
-        IllegalStateError
+            What is wrong with which field.
+        RecordTooLargeError
+            The record would not fit if all memory were free.
+        ProducerClosedError
             The accumulator was closed.
         """
-        return self.accept(topic, partition, key, value, headers, timestamp_ms, now_ns, on_delivery,
-                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else IN_TURN)
-
-    cdef object accept(self, str topic, int32_t partition, object key, object value, object headers,
-                       int64_t timestamp_ms, int64_t now_ns, object on_delivery, Turn turn):
-        """`append`, for native callers."""
         cdef kb_record record
-        cdef HeaderSpans spans
-        if type(key) is not bytes:
-            key = as_bytes(key, "key")
-        if type(value) is not bytes:
-            value = as_bytes(value, "value")
-        record.key = span_of(key)
-        record.value = span_of(value)
-        record.headers = NULL
-        record.header_count = 0
-        if headers:
-            spans = header_spans(headers)
-            record.headers = spans.spans
-            record.header_count = spans.count
+        cdef bytes key_bytes = as_bytes(key, "key")
+        cdef bytes value_bytes = as_bytes(value, "value")
+        cdef HeaderSpans spans = fill_record(&record, key_bytes, value_bytes, headers)
         if timestamp_ms < -1 or timestamp_ms == INT64_MAX:  # no two may be further apart than 64 bits can say
             raise ValueError(f"timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is {timestamp_ms}")
         record.timestamp_ms = timestamp_ms
         if kb_record_bound(&record) > KB_MAX_RECORD_BODY:
-            raise ValueError(f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
-                             f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
-        return self._append(self.info_of(topic), partition, &record, now_ns, on_delivery, turn)
+            raise RecordTooLargeError(
+                f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
+                f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
+        return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
+                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else IN_TURN)
 
-    cdef object _append(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
-                        object on_delivery, Turn turn):
+    cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
+                       object on_delivery, Turn turn):
+        """`append`, for native callers who checked the record. A caller who does not know the time yet gives
+        UNKNOWN_NS: None tells him that it is needed, to open a batch."""
         cdef TopicView view = None
         cdef PartitionQueue queue
         cdef ProducerBatch batch
@@ -197,8 +189,10 @@ cdef class RecordAppender(BatchOwner):
             if step.what == UNPAID:
                 return NO_MEMORY_NOW
             if step.what == TOO_LATE:
-                raise IllegalStateError("the accumulator is closed, and takes no more records")
+                raise ProducerClosedError("the producer is closed, and takes no more records")
             if step.what == UNOPENED:
+                if now_ns == UNKNOWN_NS:
+                    return None
                 fresh = self._new_batch(queue, record, now_ns, turn)
                 if fresh is None:
                     return NO_MEMORY_NOW
@@ -273,8 +267,8 @@ cdef class RecordAppender(BatchOwner):
         least = KB_CHUNK_HEAD_BYTES + size + STATE_STEP_BYTES
         least += sealing_margin(self.codec, KB_CHUNK_HEAD_BYTES + 2 * size)
         if least > self.memory.total_bytes:
-            raise ValueError(f"the record takes {size} bytes, and with its state {least}: more than "
-                             f"buffer.memory, which is {self.memory.total_bytes}")
+            raise RecordTooLargeError(f"the record takes {size} bytes, and with its state {least}: more than "
+                                      f"buffer.memory, which is {self.memory.total_bytes}; raise it")
         return None
 
     cdef int _hand_to_sealer(self, ProducerBatch batch) except -1:

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from kbatch._native.c cimport kb_record, kb_record_header, kb_span
+from kbatch._native.c cimport kb_record, kb_record_header
 
 
 cdef class HeaderSpans:
@@ -9,5 +9,5 @@ cdef class HeaderSpans:
     cdef list _kept
 
 cdef bytes as_bytes(object data, object field)
-cdef HeaderSpans header_spans(object headers)
-cdef kb_span span_of(object data) noexcept
+cdef int64_t as_integer(object value, str name, int64_t lowest, int64_t highest) except? -2
+cdef HeaderSpans fill_record(kb_record *record, bytes key, bytes value, object headers)

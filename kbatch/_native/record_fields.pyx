@@ -3,14 +3,18 @@
 cimport cython
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 
-from kbatch._native.c cimport kb_record_header, kb_span
+from kbatch._native.c cimport kb_record, kb_record_header, kb_span
 from kbatch._native.memory cimport grown
+from kbatch._native.record_batch cimport checked_int
+
+import operator
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object unicode, Py_ssize_t *size) except NULL
+    long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
 
 cdef bytes as_bytes(object data, object field):
@@ -25,7 +29,20 @@ cdef bytes as_bytes(object data, object field):
     return PyBytes_FromObject(data)
 
 
-cdef kb_span span_of(object data) noexcept:
+cdef int64_t as_integer(object value, str name, int64_t lowest, int64_t highest) except? -2:
+    """What has __index__, but for bool, as an integer within bounds; `name` is what a message calls it."""
+    cdef int overflow = 0
+    cdef int64_t number
+    if type(value) is int:
+        number = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if not overflow and lowest <= number <= highest:
+            return number
+    elif not isinstance(value, bool) and hasattr(value, "__index__"):
+        value = operator.index(value)
+    return checked_int(value, name, lowest, highest)
+
+
+cdef kb_span _span_of(object data) noexcept:
     """Of bytes, or of None, which is Kafka's null."""
     cdef kb_span span
     if data is None:
@@ -46,7 +63,22 @@ cdef class HeaderSpans:
         free(self.spans)
 
 
-cdef HeaderSpans header_spans(object headers):
+cdef HeaderSpans fill_record(kb_record *record, bytes key, bytes value, object headers):
+    """Points all of `record` but its timestamp into what is given; what comes back has to be kept meanwhile,
+    as `key` and `value` have."""
+    cdef HeaderSpans spans = None
+    record.key = _span_of(key)
+    record.value = _span_of(value)
+    record.headers = NULL
+    record.header_count = 0
+    if headers:
+        spans = _header_spans(headers)
+        record.headers = spans.spans
+        record.header_count = spans.count
+    return spans
+
+
+cdef HeaderSpans _header_spans(object headers):
     cdef HeaderSpans found = HeaderSpans.__new__(HeaderSpans)
     cdef Py_ssize_t i
     if isinstance(headers, (str, bytes, dict)):
@@ -75,5 +107,5 @@ cdef tuple _take_header(object item, Py_ssize_t at, kb_record_header *header):
     except UnicodeEncodeError:
         raise ValueError(f"headers: key {pair[0]!r} of item {at} cannot be written as UTF-8") from None
     header.key.size = size
-    header.value = span_of(pair[1])
+    header.value = _span_of(pair[1])
     return pair

@@ -1,0 +1,73 @@
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, final
+
+from typing_extensions import Buffer
+
+from kbatch._native.delivery import Delivery, DeliveryCallback
+from kbatch._native.record import Header, Record
+from kbatch._native.record_appender import RecordAppender, Refusal
+from kbatch.partitioner import Partitioner
+
+Serialize = Callable[[str, Any, Any], Buffer | None]
+
+@final
+class PendingRecord:
+    topic: str
+    value: Any
+    key: Any
+    headers: Sequence[Header] | None
+    partition: int | None
+    timestamp_ms: int | None
+    on_delivery: DeliveryCallback | None
+    @property
+    def is_serialized(self) -> bool: ...
+
+class RecordSender:
+    sends_directly: bool
+    callback_thread_ident: int
+    def __init__(
+        self,
+        accumulator: RecordAppender,
+        *,
+        max_request_size: int = 1048576,
+        key_serializer: Serialize | None = None,
+        value_serializer: Serialize | None = None,
+        partitioner: Partitioner | None = None,
+        ignore_keys: bool = False,
+    ) -> None: ...
+    @property
+    def accumulator(self) -> RecordAppender: ...
+    @property
+    def slow_count(self) -> int: ...
+    @property
+    def refused_count(self) -> int: ...
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Sequence[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery: ...
+    def try_send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Sequence[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery | None: ...
+    def send_many(
+        self, topic: str, records: Iterable[Record | tuple[Any, ...]]
+    ) -> list[Delivery]: ...
+    def _append(self, record: PendingRecord, *, first_in_line: bool = False) -> Delivery | Refusal: ...
+    def _send_slowly(
+        self, record: PendingRecord, refusal: Refusal | None, may_wait: bool
+    ) -> Delivery | None: ...
+    def _handle_refused(self, record: PendingRecord, error: BaseException) -> object: ...

@@ -1,0 +1,296 @@
+"""RecordSender: what `send` does with every record; the producer is a subclass of it.
+
+Theory of operation. Key, value and headers become bytes, once; their size is checked; a partition is chosen;
+the accumulator takes the record. Nothing of that waits, or runs Python code other than the caller's own
+serializers and partitioner. What cannot go that way is a PendingRecord, which the subclass's `_send_slowly`
+gets: it waits for metadata or memory and calls `_append`, which goes on where the record was refused. How
+long anybody waits, and whether a thread does or a coroutine, is the subclass's business alone.
+
+The partition is chosen with the metadata of that moment and kept, but for the sticky one, which is chosen
+when the record gets in. The time of a record that has none is that of the attempt which gets it in.
+
+After org.apache.kafka.clients.producer.KafkaProducer.doSend.
+"""
+
+cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.time cimport PyTime_MonotonicRaw, PyTime_TimeRaw
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+
+from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, Turn, kb_record_bound
+from kbatch._native.c cimport (
+    KB_BATCH_HEADER_SIZE,
+    KB_MAX_RECORD_BODY,
+    kb_partition_for_key,
+    kb_record,
+    kb_record_body_size,
+)
+from kbatch._native.cluster_view cimport TopicView
+from kbatch._native.delivery cimport Delivery
+from kbatch._native.record cimport Record
+from kbatch._native.record_appender cimport UNKNOWN_NS, RecordAppender, TopicInfo
+from kbatch._native.record_fields cimport as_bytes, as_integer, fill_record
+
+from kbatch._native.record_appender import Refusal
+from kbatch.errors import PartialSendError, RecordTooLargeError
+
+cdef object NO_METADATA = Refusal.METADATA
+
+cdef enum:
+    STICKY = -1
+    NOT_CHOSEN = -2
+    # A record's attributes and deltas at their longest, where kb_record_body_size counts one byte for each,
+    # and the size in front (DefaultRecord.MAX_RECORD_OVERHEAD).
+    OVERHEAD_BEYOND_BODY = 21 - 3
+
+
+@cython.final
+@cython.freelist(16)
+cdef class PendingRecord:
+    """A record that `send` was given and the accumulator does not have yet.
+
+    Attributes
+    ----------
+    topic, value, key, headers, partition, timestamp_ms, on_delivery
+        As given. What an interceptor changes counts until `is_serialized`.
+    is_serialized : bool
+        Key, value and headers are bytes by now, and everything was checked.
+    """
+
+    def __init__(self):
+        raise TypeError("a PendingRecord comes from a send")
+
+    def __repr__(self):
+        return f"<PendingRecord to {self.topic!r}>"
+
+
+cdef PendingRecord _pending(str topic, object value, object key, object headers, object partition,
+                            object timestamp_ms, object on_delivery):
+    cdef PendingRecord record = PendingRecord.__new__(PendingRecord)
+    record.topic = topic
+    record.value = value
+    record.key = key
+    record.headers = headers
+    record.partition = partition
+    record.timestamp_ms = timestamp_ms
+    record.on_delivery = on_delivery
+    record._partition = NOT_CHOSEN
+    return record
+
+
+cdef PendingRecord _pending_item(str topic, object item):
+    """A record as `kbatch.encode` takes it: a Record, or a tuple of 2 to 4."""
+    cdef Record record
+    cdef Py_ssize_t size
+    cdef tuple fields
+    if isinstance(item, Record):
+        record = <Record>item
+        return _pending(topic, record.value, record.key, record.headers, None, record.timestamp_ms, None)
+    if not isinstance(item, tuple):
+        raise TypeError(f"it must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), not "
+                        f"{type(item).__name__}")
+    fields = item if type(item) is tuple else tuple(item)
+    size = len(fields)
+    if size < 2 or size > 4:
+        raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} items")
+    return _pending(topic, fields[1], fields[0], fields[2] if size > 2 else None, None,
+                    fields[3] if size > 3 else None, None)
+
+
+cdef class RecordSender:
+    """Sends records into an accumulator.
+
+    Parameters
+    ----------
+    accumulator : RecordAccumulator
+        Its view of the cluster says which topics have which partitions.
+    max_request_size : int
+        max.request.size, in bytes: no record may take more, by Kafka's upper bound.
+    key_serializer, value_serializer : callable or None
+        `serializer(topic, headers, value)` gives something bytes-like; None takes what is bytes-like.
+    partitioner : kbatch.partitioner.Partitioner or None
+        None is Java's: murmur2 of the key over all partitions, the sticky partition without a key.
+    ignore_keys : bool
+        partitioner.ignore.keys: no partitioner, and always the sticky partition.
+
+    Attributes
+    ----------
+    sends_directly : bool
+        False, as in the beginning: everything goes to `_send_slowly` first, because the producer is closed or
+        failed, or has interceptors.
+    callback_thread_ident : int
+        `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
+    slow_count, refused_count : int
+        Records that went to `_send_slowly`; for which `send` raised.
+    """
+
+    def __init__(self, RecordAppender accumulator not None, *, int64_t max_request_size=1048576,
+                 key_serializer=None, value_serializer=None, partitioner=None, bint ignore_keys=False):
+        self.accumulator = accumulator
+        self._max_request_bytes = min(max_request_size, <int64_t>KB_MAX_RECORD_BODY)
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner
+        self._hashes_keys = not ignore_keys
+
+    def send(self, str topic not None, value=None, key=None, *, headers=None, partition=None,
+             timestamp_ms=None, on_delivery=None):
+        """Takes a record to be sent, and waits up to max.block.ms for metadata or memory if there is none.
+
+        Parameters
+        ----------
+        topic : str
+        value, key : bytes-like or None; with a serializer, what that takes
+        headers : sequence of (str, bytes-like or None), or None
+        partition : int or None
+            None leaves it to the partitioner.
+        timestamp_ms : int or None
+            Milliseconds since the Unix epoch; None is the time of the call, -1 none at all.
+        on_delivery : callable or None
+            Called as `on_delivery(metadata, error)` when the record was delivered, or failed.
+
+        Returns
+        -------
+        Delivery
+
+        Raises
+        ------
+        TypeError, ValueError
+            What is wrong with which argument; whatever the serializers and the partitioner raise.
+        KafkaError
+            RecordTooLargeError; KafkaTimeoutError, BufferExhaustedError after max.block.ms; the topic's error;
+            ProducerClosedError, or why the producer sends no more.
+        """
+        return self._send(_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery), True)
+
+    def try_send(self, str topic not None, value=None, key=None, *, headers=None, partition=None,
+                 timestamp_ms=None, on_delivery=None):
+        """`send` that never waits: None where that would have to."""
+        return self._send(_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery), False)
+
+    def send_many(self, str topic not None, records):
+        """Sends each record as `send` does.
+
+        Parameters
+        ----------
+        topic : str
+        records : iterable of kbatch.Record, or of tuples (key, value[, headers[, timestamp_ms]])
+
+        Returns
+        -------
+        list of Delivery
+
+        Raises
+        ------
+        PartialSendError
+            A record was refused, or `records` raised: with the deliveries of those before it.
+        """
+        cdef list deliveries = []
+        iterator = iter(records)
+        try:
+            for item in iterator:
+                deliveries.append(self._send(_pending_item(topic, item), True))
+        except Exception as error:
+            raise PartialSendError(deliveries, len(deliveries), error) from error
+        return deliveries
+
+    # For the subclass: what it calls, and what it defines.
+
+    def _append(self, PendingRecord record not None, *, bint first_in_line=False):
+        """Goes on with a record that was refused, or was not tried yet. Returns a Delivery, or the Refusal
+        that is to be waited for; `first_in_line` as for `RecordAccumulator.append`."""
+        return self._attempt(record, FIRST_IN_LINE if first_in_line else IN_TURN)
+
+    def _send_slowly(self, record, refusal, may_wait):
+        """Sends a record that could not go at once: because of `refusal`, or, where that is None, because
+        `sends_directly` is False. Returns a Delivery, or None where `may_wait` is False."""
+        raise NotImplementedError
+
+    def _handle_refused(self, record, error):
+        """`send` is about to raise `error`, a BaseException, for a PendingRecord."""
+
+    cdef object _send(self, PendingRecord record, bint may_wait):
+        refusal = None
+        try:
+            if self.sends_directly:
+                refusal = self._attempt(record, IN_TURN)
+                if type(refusal) is Delivery:
+                    return refusal
+            self.slow_count += 1
+            return self._send_slowly(record, refusal, may_wait)
+        except BaseException as error:
+            self.refused_count += 1
+            self._handle_refused(record, error)
+            raise
+
+    cdef object _attempt(self, PendingRecord record, Turn turn):
+        cdef TopicInfo info
+        if not record.is_serialized:
+            self._serialize(record)
+        if record._partition == NOT_CHOSEN and not self._choose_partition(record):
+            return NO_METADATA
+        if record.timestamp_ms is None:
+            record._record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
+        if PyThread_get_thread_ident() == self.callback_thread_ident:
+            turn = IN_CALLBACK
+        info = self.accumulator.info_of(record.topic)
+        outcome = self.accumulator.accept(info, record._partition, &record._record, UNKNOWN_NS,
+                                          record.on_delivery, turn)
+        if outcome is None:  # a batch begins: only then the time is asked for
+            outcome = self.accumulator.accept(info, record._partition, &record._record,
+                                              PyTime_MonotonicRaw(), record.on_delivery, turn)
+        return outcome
+
+    cdef int _serialize(self, PendingRecord record) except -1:
+        """All that can be wrong with a record is found here."""
+        cdef object key = record.key
+        cdef object value = record.value
+        record._asked_partition = STICKY
+        if record.partition is not None:
+            record._asked_partition = <int32_t>as_integer(record.partition, "partition", 0, INT32_MAX)
+        if record.timestamp_ms is not None:  # no two may be further apart than 64 bits can say
+            record._record.timestamp_ms = as_integer(record.timestamp_ms, "timestamp_ms", -1, INT64_MAX - 1)
+        if record.on_delivery is not None and not callable(record.on_delivery):
+            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
+                            f"{type(record.on_delivery).__name__}")
+        if self._key_serializer is not None and key is not None:
+            key = self._key_serializer(record.topic, record.headers, key)
+        if self._value_serializer is not None and value is not None:
+            value = self._value_serializer(record.topic, record.headers, value)
+        record._key = <bytes>key if type(key) is bytes else as_bytes(key, "key")
+        record._value = <bytes>value if type(value) is bytes else as_bytes(value, "value")
+        record._spans = fill_record(&record._record, record._key, record._value, record.headers)
+        self._check_size(&record._record)
+        record.is_serialized = True
+        return 0
+
+    cdef int _check_size(self, const kb_record *record) except -1:
+        """AbstractRecords.estimateSizeInBytesUpperBound against max.request.size."""
+        cdef int64_t size
+        if KB_BATCH_HEADER_SIZE + kb_record_bound(record) <= self._max_request_bytes:
+            return 0
+        size = KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
+        if size > self._max_request_bytes:
+            raise RecordTooLargeError(
+                f"the record takes up to {size} bytes, more than max.request.size, which is "
+                f"{self._max_request_bytes}: raise that, and the topic's max.message.bytes with it")
+        return 0
+
+    cdef bint _choose_partition(self, PendingRecord record) except -1:
+        """False where the topic, or the partition that was asked for, is not known."""
+        cdef TopicView view = self.accumulator._view.topic(record.topic)
+        if view is None or view.partition_count <= max(record._asked_partition, 0):
+            return False
+        if record._asked_partition >= 0:
+            record._partition = record._asked_partition
+        else:
+            record._partition = self._partition_for(record, view)
+        return True
+
+    cdef int32_t _partition_for(self, PendingRecord record, TopicView view) except? -2:
+        if self._partitioner is not None:
+            return self._partitioner.partition(record.topic, record._key, record._value,
+                                               view.partition_count, view.available_partitions)
+        if record._key is None or not self._hashes_keys:
+            return STICKY
+        return kb_partition_for_key(record._record.key.data, record._record.key.size, view.partition_count)

@@ -1,0 +1,40 @@
+"""The pages for users name only what there is: metrics, configuration keys, errors, other pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kbatch import errors
+from kbatch.config import KEYS
+from kbatch.metrics import METRICS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("delivery.md", "troubleshooting.md")
+TOPIC_KEYS = {"max.message.bytes", "min.insync.replicas"}
+ATTRIBUTES = {"error.possibly_persisted", "metadata.offset"}
+
+
+def quoted(page: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", (DOCS / page).read_text())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_what_there_is(page: str) -> None:
+    names = quoted(page)
+    metrics = {name for name in names if re.fullmatch(r"[a-z]+(-[a-z]+)+", name)}
+    keys = {name.partition("=")[0] for name in names if re.fullmatch(r"[a-z]+(\.[a-z]+)+(=\w+)?", name)}
+    exceptions = {name.partition("(")[0] for name in names if re.fullmatch(r"\w+Error(\(.*\))?", name)}
+    assert metrics and keys and exceptions
+    assert metrics <= {metric.name for metric in METRICS}
+    assert keys - ATTRIBUTES <= {*KEYS, *TOPIC_KEYS}
+    assert exceptions <= set(errors.__all__)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    for target, heading in re.findall(r"\]\(([\w.]+)(?:#([\w-]+))?\)", (DOCS / page).read_text()):
+        headings = re.findall(r"^#+ (.+)$", (DOCS / target).read_text(), re.MULTILINE)
+        assert not heading or heading in {name.lower().replace(" ", "-") for name in headings}
