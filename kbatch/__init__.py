@@ -1,4 +1,4 @@
-"""kbatch: Kafka record batches at the speed of the hardware."""
+"""kbatch: a Kafka producer, and its record batches, at the speed of the hardware."""
 
 try:
     from kbatch._native.hashes import (
@@ -30,7 +30,11 @@ from kbatch.errors import (
     KafkaTimeoutError,
     PartialSendError,
 )
+from kbatch.metrics import MetricName
+from kbatch.producer import Producer
+from kbatch.records import Delivery, OffsetAndMetadata, RecordMetadata, TopicPartition
 from kbatch.segments import SegmentWriter, read_segment
+from kbatch.waiting import as_completed, wait
 
 __version__ = "0.1.0"
 
@@ -41,15 +45,22 @@ __all__ = [
     "CompressionRatioEstimator",
     "ConfigError",
     "CorruptRecordError",
+    "Delivery",
     "DeliveryError",
     "IllegalStateError",
     "KafkaError",
     "KafkaTimeoutError",
+    "MetricName",
+    "OffsetAndMetadata",
     "PartialSendError",
+    "Producer",
     "Record",
     "RecordBatch",
     "RecordBatchWriter",
+    "RecordMetadata",
     "SegmentWriter",
+    "TopicPartition",
+    "as_completed",
     "crc32c",
     "crc32c_combine",
     "crc32c_implementation",
@@ -61,4 +72,5 @@ __all__ = [
     "partition_for_key",
     "read_segment",
     "rebase",
+    "wait",
 ]

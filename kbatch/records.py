@@ -4,12 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kbatch._native.delivery import Delivery, RecordMetadata
 from kbatch._native.record import Record
 
 if TYPE_CHECKING:
     from kbatch._native.record import Header
 
-__all__ = ["ConsumerGroupMetadata", "OffsetAndMetadata", "ProducerRecord", "Record", "TopicPartition"]
+__all__ = [
+    "ConsumerGroupMetadata",
+    "Delivery",
+    "OffsetAndMetadata",
+    "ProducerRecord",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+]
 
 
 class TopicPartition(NamedTuple):

@@ -271,6 +271,10 @@ cdef class BatchBytes(ListedBatch):
     cdef void release(self) noexcept:
         cdef int64_t discharged = 0
         cdef kb_chunk *chunks = NULL
+        # the collector takes everything at once, accumulator, batch and view, and has begun with the batch or
+        # the accumulator: there is no budget to pay back to, and __dealloc__ frees the rest
+        if self._home is None or self._owner is None or self._owner.memory is None:
+            return
         kb_lock_acquire(&self._home.lock)
         try:
             self._users -= 1

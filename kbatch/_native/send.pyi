@@ -1,11 +1,12 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, final
+from typing import Any, SupportsIndex, final
 
 from typing_extensions import Buffer
 
+from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.delivery import Delivery, DeliveryCallback
 from kbatch._native.record import Header, Record
-from kbatch._native.record_appender import RecordAppender, Refusal
+from kbatch._native.record_appender import Refusal
 from kbatch.partitioner import Partitioner
 
 Serialize = Callable[[str, Any, Any], Buffer | None]
@@ -16,8 +17,8 @@ class PendingRecord:
     value: Any
     key: Any
     headers: Sequence[Header] | None
-    partition: int | None
-    timestamp_ms: int | None
+    partition: SupportsIndex | None
+    timestamp_ms: SupportsIndex | None
     on_delivery: DeliveryCallback | None
     @property
     def is_serialized(self) -> bool: ...
@@ -27,7 +28,7 @@ class RecordSender:
     callback_thread_ident: int
     def __init__(
         self,
-        accumulator: RecordAppender,
+        accumulator: RecordAccumulator,
         *,
         max_request_size: int = 1048576,
         key_serializer: Serialize | None = None,
@@ -36,7 +37,7 @@ class RecordSender:
         ignore_keys: bool = False,
     ) -> None: ...
     @property
-    def accumulator(self) -> RecordAppender: ...
+    def accumulator(self) -> RecordAccumulator: ...
     @property
     def slow_count(self) -> int: ...
     @property
@@ -48,8 +49,8 @@ class RecordSender:
         key: Any = None,
         *,
         headers: Sequence[Header] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: SupportsIndex | None = None,
+        timestamp_ms: SupportsIndex | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery: ...
     def try_send(
@@ -59,13 +60,11 @@ class RecordSender:
         key: Any = None,
         *,
         headers: Sequence[Header] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: SupportsIndex | None = None,
+        timestamp_ms: SupportsIndex | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery | None: ...
-    def send_many(
-        self, topic: str, records: Iterable[Record | tuple[Any, ...]]
-    ) -> list[Delivery]: ...
+    def send_many(self, topic: str, records: Iterable[Record | tuple[Any, ...]]) -> list[Delivery]: ...
     def _append(self, record: PendingRecord, *, first_in_line: bool = False) -> Delivery | Refusal: ...
     def _send_slowly(
         self, record: PendingRecord, refusal: Refusal | None, may_wait: bool

@@ -158,8 +158,8 @@ cdef class RecordSender:
         TypeError, ValueError
             What is wrong with which argument; whatever the serializers and the partitioner raise.
         KafkaError
-            RecordTooLargeError; KafkaTimeoutError, BufferExhaustedError after max.block.ms; the topic's error;
-            ProducerClosedError, or why the producer sends no more.
+            RecordTooLargeError; KafkaTimeoutError, BufferExhaustedError after max.block.ms; the topic's own
+            error; ProducerClosedError, or why the producer sends no more.
         """
         return self._send(_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery), True)
 

@@ -30,6 +30,7 @@ LEVELS = {
     "kbatch.protocol": 4,
     "kbatch.core": 5,
     "kbatch.network": 6,
+    "kbatch.waiting": 6,
     "kbatch.producer": 7,
     "kbatch.testing": 7,
     "kbatch.spark": 8,

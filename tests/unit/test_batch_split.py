@@ -73,6 +73,25 @@ def test_S01_sequences_are_those_of_the_records_and_the_parts_count_as_never_tri
     assert delivery.result(0).offset == 200
 
 
+def test_S01_the_parts_are_as_old_as_the_whole_and_expire_with_it() -> None:
+    records = accumulator(2, batch_size=MEGABYTE, delivery_timeout_ns=100)
+    put(records, b"first")
+    put(records, b"second")
+    put(records, b"younger", 1, now_ns=50)
+    (whole,) = (batch for batch in drained(records) if batch.partition == 0)
+    parts = records.split(whole)
+    assert records.next_expiry_ns == 100
+    assert records.expire(100) == parts
+
+
+def test_S01_what_may_have_been_appended_stays_so() -> None:
+    for possibly in (False, True):
+        records = filled(2)
+        batch = one(records)
+        batch.possibly_persisted = possibly
+        assert [part.possibly_persisted for part in records.split(batch)] == [possibly] * 2
+
+
 def test_S02_the_ratio_is_what_it_was_at_least_one_and_falls_again() -> None:
     records = accumulator(compression="lz4", batch_size=4096)
     for _ in range(1000):

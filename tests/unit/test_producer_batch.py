@@ -5,11 +5,13 @@ Behaviours by their ids: B11 (BufferPool), F02, F04 (ProducerBatchTest).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kbatch
@@ -178,8 +180,21 @@ def test_B11_bytes_that_the_network_still_has_are_not_reused(codec: str, end: st
     assert is_whole(records)
 
 
+def test_freed_bytes_are_poisoned() -> None:
+    records = accumulator(poison=True)
+    put(records, bytes(12_000))  # a whole chunk, which is kept
+    batch = one(records)
+    data = np.frombuffer(batch.buffers()[1], np.uint8)
+    address, size = data.ctypes.data, len(data)
+    batch.complete(0)
+    assert not data[-12_000:].any()
+    del data
+    gc.collect()
+    assert ctypes.string_at(address, size) == b"\xdd" * size
+
+
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_freed_bytes_are_poisoned(codec: str) -> None:
+def test_a_piece_outlives_the_bytes_and_says_that_they_are_gone(codec: str) -> None:
     records = accumulator(compression=codec, poison=True)
     put(records, b"secret" * 1000)
     batch = one(records)
@@ -248,3 +263,15 @@ def test_only_an_accumulator_makes_batches() -> None:
     for cls in (ProducerBatch, BatchPiece):
         with pytest.raises(TypeError, match="comes from"):
             cls()
+
+
+def test_views_of_a_batch_may_be_garbage_together_with_their_accumulator() -> None:
+    """The collector lets go of them in any order."""
+    for _ in range(20):
+        records = accumulator()
+        put(records, b"value" * 100)
+        batch = one(records)
+        held: list[Any] = [records, batch, batch.buffers()]
+        held.append(held)
+    del records, batch, held
+    gc.collect()

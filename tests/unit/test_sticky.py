@@ -155,6 +155,19 @@ def test_P04_twice_batch_size_is_the_most() -> None:
     assert sum(batch.records_bytes for batch in records.batches("t", first)) <= 20_000 - 9000 + 510
 
 
+def test_P04_twice_batch_size_is_the_most_even_where_others_open_every_batch() -> None:
+    records = accumulator(50, batch_size=1000, seed=1)
+    first = partition_of(put(records, b"", -1))
+    sticky_bytes = 0
+    while sticky_bytes < 4000:
+        all_drained(records)
+        put(records, b"", first)
+        if partition_of(put(records, bytes(300), -1)) != first:
+            break
+        sticky_bytes += 300
+    assert 1700 <= sticky_bytes <= 2300
+
+
 def test_P05_keyed_and_explicit_records_do_not_count() -> None:
     records = accumulator(4, batch_size=1000)
     first = partition_of(put(records, bytes(10), -1))

@@ -1,0 +1,75 @@
+"""What connections tell the metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbatch.core.backoff import NS_PER_MS
+
+if TYPE_CHECKING:
+    from kbatch.metrics import MetricsRegistry, Sensor
+
+_NODE_SENSORS = ("request", "outgoing-byte", "incoming-byte", "response", "request-latency")
+
+
+class ConnectionMeasures:
+    """The sensors of connections, requests and bytes; of nodes from their first connection on."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._registry = registry
+        self._creation = registry.sensor("connection-creation")
+        self._close = registry.sensor("connection-close")
+        self._request = registry.sensor("request")
+        self._outgoing = registry.sensor("outgoing-byte")
+        self._incoming = registry.sensor("incoming-byte")
+        self._response = registry.sensor("response")
+        self._nodes: dict[int, tuple[Sensor, ...]] = {}
+        self._connection_count = 0
+        self._in_flight_count = 0
+        registry.gauge("connection-count", lambda now_ms: self._connection_count)
+        registry.gauge("requests-in-flight", lambda now_ms: self._in_flight_count)
+
+    def opened(self, node_id: int, now_ns: int) -> None:
+        """A connection was made."""
+        self._connection_count += 1
+        self._creation.record(1, now_ns // NS_PER_MS)
+        if node_id not in self._nodes:
+            self._nodes[node_id] = tuple(self._registry.sensor(name, node=node_id) for name in _NODE_SENSORS)
+
+    def closed(self, unanswered_count: int, now_ns: int) -> None:
+        """A connection that was made has ended, with so many requests on it."""
+        self._connection_count -= 1
+        self._in_flight_count -= unanswered_count
+        self._close.record(1, now_ns // NS_PER_MS)
+
+    def sent(self, node_id: int, size_bytes: int, now_ns: int) -> None:
+        """A request was given out for writing."""
+        self._in_flight_count += 1
+        now_ms = now_ns // NS_PER_MS
+        self._request.record(size_bytes, now_ms)
+        self._nodes[node_id][0].record(size_bytes, now_ms)
+
+    def written(self, node_id: int, written_bytes: int, now_ns: int) -> None:
+        """Bytes went out."""
+        now_ms = now_ns // NS_PER_MS
+        self._outgoing.record(written_bytes, now_ms)
+        self._nodes[node_id][1].record(written_bytes, now_ms)
+
+    def received(self, node_id: int, received_bytes: int, now_ns: int) -> None:
+        """Bytes came in."""
+        now_ms = now_ns // NS_PER_MS
+        self._incoming.record(received_bytes, now_ms)
+        self._nodes[node_id][2].record(received_bytes, now_ms)
+
+    def answered(self, node_id: int, latency_ns: int, size_bytes: int, now_ns: int) -> None:
+        """A request was answered."""
+        self._in_flight_count -= 1
+        now_ms = now_ns // NS_PER_MS
+        self._response.record(size_bytes, now_ms)
+        sensors = self._nodes[node_id]
+        sensors[3].record(size_bytes, now_ms)
+        sensors[4].record(latency_ns / NS_PER_MS, now_ms)
+
+    def done(self) -> None:
+        """A request that expects no answer was written."""
+        self._in_flight_count -= 1

@@ -1,0 +1,420 @@
+"""Idempotence: which batch of a partition has which sequence, and what an answer says about the others.
+
+Theory of operation. A producer has an identity, an id and an epoch, and numbers the records of a partition
+from 0 within it. Numbers are 64-bit counters; what goes over the wire is their rest modulo 2^31. A batch gets
+its counter when it is first drained, and keeps it over retries; it leaves `in_flight` when it is done. What
+may be drained from a partition follows from its state alone (`gate`).
+
+A broker accepts the batch that follows the last one, and tells the last five apart from new ones. So it
+refuses a batch (OUT_OF_ORDER_SEQUENCE_NUMBER) when one before it is missing, and also when the batch itself
+was appended but is forgotten. What that means is found out in three steps:
+
+1. A batch that is refused while one before it is unanswered or to be tried again is tried again behind it.
+2. One that is refused though it is the next is *held*, and the batches behind it are tried in turn, under
+   their sequences: one of them accepted, or known to the broker, proves that the held ones are in the log.
+3. When none proves it, batches that may be in the log fail, since sending them again could double them;
+   the others, every attempt of which was refused, are numbered anew from 0 under the next epoch.
+
+A batch that failed leaves a hole, which is settled in the same way. Where Java is weaker: it numbers anew
+what may be in the log; it lets ten batches of a partition be unanswered after a leader change where brokers
+remember five; it sends several batches to a broker that has no state of the producer and accepts any
+sequence, the second one too if the first was refused. Here the first batch of a producer id to a partition
+travels alone, and nothing new goes to a new leader before the old one has answered.
+
+After org.apache.kafka.clients.producer.internals.TransactionManager and TxnPartitionMap; KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kbatch._native.producer_batch import ProducerBatch
+    from kbatch.core.sender import ProduceAttempt
+    from kbatch.errors import KafkaError
+
+MAX_EPOCH = 32767
+MAX_SEQUENCE = 2**31 - 1
+NOTHING = 2**62  # a record number that no batch has: no retry may be drained
+
+
+class Identity(NamedTuple):
+    """A producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+NOBODY = Identity(-1, -1)
+
+
+class InFlight:
+    """A batch that was drained and is not done.
+
+    Attributes
+    ----------
+    counter : int
+        Of its first record within the identity of its state; -1 without idempotence.
+    node_id, attempt
+        Where it was sent last, and in which request.
+    is_out : bool
+        A request with it has no answer yet.
+    is_unsure : bool
+        An attempt was not answered, or so that it may be in the log of the topic as it is now.
+    is_held : bool
+        It was refused though it was the next in sequence.
+    last_error : KafkaError | None
+        What the last attempt came to.
+    """
+
+    __slots__ = (
+        "attempt",
+        "batch",
+        "counter",
+        "is_held",
+        "is_out",
+        "is_unsure",
+        "last_error",
+        "node_id",
+        "number",
+        "record_count",
+        "state",
+    )
+
+    def __init__(self, state: PartitionState, batch: ProducerBatch, counter: int = -1) -> None:
+        self.state = state
+        self.batch = batch
+        self.number = batch.first_number
+        self.record_count = batch.record_count
+        self.counter = counter
+        self.is_out = False
+        self.is_unsure = False
+        self.is_held = False
+        self.last_error: KafkaError | None = None
+        self.node_id = -1
+        self.attempt: ProduceAttempt | None = None
+
+    @property
+    def end(self) -> int:
+        """The counter behind its last record."""
+        return self.counter + self.record_count
+
+
+class PartitionState:
+    """What the sender knows of a partition.
+
+    Attributes
+    ----------
+    identity : Identity
+        That its numbers belong to; behind the producer's own until what is in flight is done.
+    next_counter, acked_counter, hole_end : int
+        Of the next new batch; of the last record known to be in the log (-1: none); behind the last record
+        that failed after it had got a number.
+    in_flight : list of InFlight
+        In the order of the records.
+    is_known : bool
+        The partition's brokers have state of the producer id.
+    waits_for_identity : bool
+        What is in flight is to be numbered anew when there is a new producer id.
+    topic_id : bytes
+        Of the topic when it was looked at last.
+    leader : int
+        The node that leads it, as far as that was known when something was in flight last.
+    is_stopped : bool
+        A delivery failed, and kbatch.on.delivery.failure says that nothing may pass it.
+    gate : tuple
+        What the accumulator was told last.
+    """
+
+    __slots__ = (
+        "acked_counter",
+        "gate",
+        "hole_end",
+        "identity",
+        "in_flight",
+        "is_known",
+        "is_stopped",
+        "leader",
+        "next_counter",
+        "partition",
+        "topic",
+        "topic_id",
+        "waits_for_identity",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = b""
+        self.leader = -1
+        self.in_flight: list[InFlight] = []
+        self.is_known = False
+        self.is_stopped = False
+        self.waits_for_identity = False
+        self.gate: tuple[bool, bool, int] = (False, False, -1)
+        self.restart(NOBODY, 0)
+
+    def restart(self, identity: Identity, counter: int) -> None:
+        """Numbers begin again, under `identity`."""
+        if identity.producer_id != getattr(self, "identity", NOBODY).producer_id:
+            self.is_known = False
+        self.identity = identity
+        self.next_counter = counter
+        self.acked_counter = counter - 1
+        self.hole_end = 0
+
+    @property
+    def has_hole(self) -> bool:
+        """Something with a number failed, and nothing behind it was acknowledged."""
+        return self.hole_end > self.acked_counter + 1
+
+    @property
+    def is_broken(self) -> bool:
+        """Something is missing, or may be."""
+        return self.has_hole or any(each.is_held or each.batch.is_done for each in self.in_flight)
+
+    def begin_topic(self, topic_id: bytes) -> None:
+        """The topic was deleted and made anew: brokers know nothing of the producer, and what was appended
+        before is gone.
+        """
+        if self.topic_id and self.topic_id != topic_id:
+            self.is_known = False
+            for each in self.in_flight:
+                each.is_unsure = False
+        self.topic_id = topic_id
+
+    @property
+    def is_awaited_elsewhere(self) -> bool:
+        """A node that does not lead it any more still has to answer."""
+        return any(each.is_out and each.node_id != self.leader for each in self.in_flight)
+
+    def find(self, batch: ProducerBatch) -> InFlight | None:
+        return next((each for each in self.in_flight if each.batch is batch), None)
+
+
+class Settled(NamedTuple):
+    """What came of a gap: batches that fail, and batches that are to be sent again under new numbers."""
+
+    lost: list[InFlight]
+    renumbered: list[InFlight]
+
+
+class Idempotence:
+    """The sequences of a producer.
+
+    Parameters
+    ----------
+    max_in_flight : int
+        Batches of a partition that are not acknowledged, on all connections together.
+    resends_gaps : bool
+        kbatch.sequence.gap=resend: what may be in the log is sent again too.
+    first_counter : int
+        Where the numbers of a producer id that brokers do not know yet begin; for tests.
+    """
+
+    def __init__(self, *, max_in_flight: int, resends_gaps: bool = False, first_counter: int = 0) -> None:
+        self._max_in_flight = max_in_flight
+        self._resends_gaps = resends_gaps
+        self._first_counter = first_counter
+        self.identity = NOBODY
+
+    @property
+    def needs_identity(self) -> bool:
+        return self.identity is NOBODY
+
+    def adopt(self, identity: Identity) -> None:
+        """The producer id that a broker gave."""
+        self.identity = identity
+
+    # Draining
+
+    def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
+        """muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`."""
+        in_flight = state.in_flight
+        if not in_flight:
+            is_unsettled = state.has_hole and state.identity == self.identity
+            return (False, self.needs_identity or is_unsettled, -1)
+        if state.waits_for_identity:
+            return (False, True, NOTHING)
+        is_blocked = (
+            state.identity != self.identity
+            or not state.is_known
+            or len(in_flight) >= self._max_in_flight
+            or state.is_broken
+            or state.is_awaited_elsewhere
+        )
+        tried = (each.number for each in in_flight if not each.is_held and not each.batch.is_done)
+        return (False, is_blocked, next(tried, NOTHING))
+
+    def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
+        """A drained batch, with its number in its header: the one it had, or the next."""
+        entry = state.find(batch)
+        if entry is None:
+            if not state.in_flight and state.identity != self.identity:
+                self._begin_anew(state)
+            entry = InFlight(state, batch, state.next_counter)
+            state.next_counter = entry.end
+            state.in_flight.append(entry)
+        identity, sequence = state.identity, entry.counter & MAX_SEQUENCE
+        if (
+            batch.base_sequence != sequence
+            or batch.producer_epoch != identity.epoch
+            or batch.producer_id != identity.producer_id
+        ):
+            batch.stamp(identity.producer_id, identity.epoch, sequence)
+        return entry
+
+    def _begin_anew(self, state: PartitionState) -> None:
+        is_new_id = state.identity.producer_id != self.identity.producer_id
+        state.restart(self.identity, self._first_counter if is_new_id else 0)
+
+    # Answers
+
+    def acknowledge(self, entry: InFlight) -> list[InFlight]:
+        """The batch is in the log, even if it had been given up. Returns the held ones before it, which have
+        been passed (`is_passed`).
+        """
+        state = entry.state
+        state.is_known = True
+        state.acked_counter = max(state.acked_counter, entry.end - 1)
+        held = [each for each in state.in_flight if each.is_held and each.counter < entry.counter]
+        _forget(entry, *held)
+        return held
+
+    def is_passed(self, entry: InFlight) -> bool:
+        """A later batch of the same identity is in the log."""
+        return entry.counter <= entry.state.acked_counter
+
+    def hold(self, entry: InFlight) -> bool:
+        """The batch was refused as out of order: whether it is held now. False: one before it comes first,
+        and it is to be tried again behind that.
+        """
+        for each in entry.state.in_flight:
+            if each is entry:
+                entry.is_held = True
+                return True
+            if not each.is_held:
+                return False
+        return False
+
+    def fail(self, entry: InFlight) -> None:
+        """The batch is given up, and its number with it."""
+        if _forget(entry):
+            entry.state.hole_end = max(entry.state.hole_end, entry.end)
+
+    def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
+        """Parts take a batch's place, and its numbers."""
+        in_flight = entry.state.in_flight
+        place = in_flight.index(entry)
+        counter = entry.counter
+        entries = []
+        for part in parts:
+            entries.append(InFlight(entry.state, part, counter))
+            entries[-1].is_unsure = entry.is_unsure
+            counter += part.record_count
+        in_flight[place : place + 1] = entries
+
+    def come_back(self, entry: InFlight) -> None:
+        """The batch is to be tried again: with the number it has."""
+
+    # Gaps
+
+    def settle(self, state: PartitionState) -> Settled | None:
+        """Ends a gap once nothing can tell any more whether its batches are in the log; None while something
+        can, or where there is none.
+        """
+        if not state.is_broken or state.waits_for_identity:
+            return None
+        if not state.in_flight and state.identity != self.identity:  # its next batch begins anew
+            return None
+        for each in state.in_flight:
+            if each.is_out or (each.is_unsure and not each.is_held):
+                return None
+        lost = [each for each in state.in_flight if each.is_unsure and not self._resends_gaps]
+        for each in lost:
+            self.fail(each)
+        if state.identity == self.identity:
+            self._bump()
+        if self.needs_identity and state.in_flight:
+            state.waits_for_identity = True
+            return Settled(lost, [])
+        return Settled(lost, self.renumber(state))
+
+    def renumber(self, state: PartitionState) -> list[InFlight]:
+        """Gives what is in flight numbers from the start of the producer's identity; returns those that were
+        held, and so are in no queue.
+        """
+        held = [each for each in state.in_flight if each.is_held]
+        state.waits_for_identity = False
+        if state.in_flight:
+            self._begin_anew(state)
+        for each in state.in_flight:
+            each.counter = state.next_counter
+            each.is_held = False
+            state.next_counter = each.end
+        return held
+
+    def _bump(self) -> None:
+        """The next epoch; a new producer id where there is none (KIP-360)."""
+        if self.identity.epoch >= MAX_EPOCH:
+            self.identity = NOBODY
+        else:
+            self.identity = Identity(self.identity.producer_id, self.identity.epoch + 1)
+
+
+class WithoutIdempotence:
+    """The same for a producer whose batches have no sequences: order is kept with one request in flight only.
+
+    Parameters
+    ----------
+    max_in_flight : int
+        max.in.flight.requests.per.connection.
+    """
+
+    def __init__(self, *, max_in_flight: int) -> None:
+        self._keeps_order = max_in_flight == 1
+        self.identity = NOBODY
+        self.needs_identity = False
+
+    def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
+        """A partition is muted from the sending of a batch to its answer."""
+        return (self._keeps_order and bool(state.in_flight), False, -1)
+
+    def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
+        entry = InFlight(state, batch)
+        state.in_flight.append(entry)
+        return entry
+
+    def acknowledge(self, entry: InFlight) -> list[InFlight]:
+        _forget(entry)
+        return []
+
+    def is_passed(self, entry: InFlight) -> bool:
+        return False
+
+    def hold(self, entry: InFlight) -> bool:
+        return False
+
+    def fail(self, entry: InFlight) -> None:
+        _forget(entry)
+
+    def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
+        """The parts are drained as new batches are."""
+        _forget(entry)
+
+    def come_back(self, entry: InFlight) -> None:
+        """The next attempt has an entry of its own."""
+        _forget(entry)
+
+    def settle(self, state: PartitionState) -> Settled | None:
+        return None
+
+
+def _forget(*entries: InFlight) -> bool:
+    """Takes them out of what is in flight; whether any was there."""
+    found = False
+    for entry in entries:
+        if entry in entry.state.in_flight:
+            entry.state.in_flight.remove(entry)
+            found = True
+    return found

@@ -1,0 +1,51 @@
+"""What the sender does about a broker's answer to a batch: a table over every error code.
+
+After org.apache.kafka.clients.producer.internals.Sender.completeBatch and canRetry; KIP-467, KIP-360.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kbatch.errors import ROWS, ErrorCode
+
+
+class Outcome(Enum):
+    """What becomes of a batch that was answered."""
+
+    COMPLETE = "it is in the log"
+    RETRY = "it is sent again, as it is"
+    SPLIT = "it is sent again in smaller batches"
+    GAP = "one before it is missing, or it is forgotten: Idempotence finds out"
+    FAIL = "it fails"
+    FATAL = "it fails, and so does all that the producer has and is given"
+
+
+COMPLETE, RETRY, SPLIT, GAP, FAIL, FATAL = Outcome
+
+_SPECIAL = {
+    ErrorCode.NONE: COMPLETE,
+    # the broker has it, and forgot at which offset
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: COMPLETE,
+    ErrorCode.MESSAGE_TOO_LARGE: SPLIT,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: GAP,
+    ErrorCode.UNKNOWN_PRODUCER_ID: GAP,
+    # what no batch of this producer will ever get past
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: FATAL,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: FATAL,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: FATAL,
+    ErrorCode.PRODUCER_FENCED: FATAL,
+}
+# One row a code; a code that Kafka does not have yet is as UNKNOWN_SERVER_ERROR.
+OUTCOMES: dict[ErrorCode, Outcome] = {
+    code: RETRY if row.retriable else FAIL for code, row in ROWS.items()
+} | _SPECIAL
+
+
+def outcome_of(code: int, *, is_idempotent: bool) -> Outcome:
+    """What is to be done about the code, if the batch has attempts left and can be split.
+
+    A batch without a sequence has no place in one: what a broker says about that is an error like others.
+    """
+    outcome = OUTCOMES.get(ErrorCode(code), FAIL)
+    return FAIL if outcome is GAP and not is_idempotent else outcome

@@ -1,0 +1,582 @@
+"""Sender: takes batches from the accumulator to the brokers, and what brokers say back to the batches.
+
+Theory of operation. `run` is called whenever something may have changed. It gives up what is too old, asks
+the accumulator which nodes have something to get, drains those that can take a request, and sends each a
+Produce request with one batch a partition. An answer goes batch by batch through the table of `outcome`; what
+comes of it for the other batches of the partition is the business of `Idempotence`. Nothing that was accepted
+is let go of without an answer: each batch is completed or failed, once.
+
+A batch that is given up while a request with it is out, because it is too old or was aborted, keeps its
+place in the partition until that request is answered: the answer still says whether its number was used.
+
+What may be in the log although nobody said so is `possibly_persisted`: a request that was written, at least
+in part, and not answered, or answered by an error that says as much. Once true it stays true.
+
+After org.apache.kafka.clients.producer.internals.Sender.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kbatch.core.actions import Seal
+from kbatch.core.cluster import Node
+from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
+from kbatch.core.outcome import Outcome, outcome_of
+from kbatch.errors import (
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    OutOfOrderSequenceError,
+    PrecedingRecordFailedError,
+    UnsupportedVersionError,
+    error_of,
+    row_of,
+)
+from kbatch.protocol import messages
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from kbatch._native.accumulator import RecordAccumulator
+    from kbatch._native.delivery import Completion
+    from kbatch._native.producer_batch import ProducerBatch
+    from kbatch.config import ProducerConfig
+    from kbatch.core.cluster import Cluster
+    from kbatch.core.connections import Connections, Request, Response
+    from kbatch.core.measures import SenderMeasures
+
+logger = logging.getLogger(__name__)
+
+NEVER_NS = 2**63 - 1
+FIRST_VERSION_BY_TOPIC_ID = 13
+# A batch whose bytes a closing connection still holds is looked at again so soon.
+HELD_BYTES_DELAY_NS = 1_000_000
+# The topic was deleted, or is known by an id that is gone: what may have been appended is not there any more.
+GONE_WITH_THE_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+# Batches this small are compressed on the sender's thread, larger ones where the shell has threads for it.
+SEALED_INLINE_BYTES = 16_384
+
+_TopicProduceData = messages.ProduceRequest.TopicProduceData
+_PartitionProduceData = messages.ProduceRequest.PartitionProduceData
+_PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
+
+
+class ProduceAttempt:
+    """A Produce request and the batches in it."""
+
+    __slots__ = ("entries", "names", "node_id", "request", "sender", "sent_ns")
+
+    def __init__(self, sender: Sender, node_id: int, sent_ns: int) -> None:
+        self.sender = sender
+        self.node_id = node_id
+        self.sent_ns = sent_ns
+        self.entries: dict[tuple[str, int], InFlight] = {}
+        self.names: dict[bytes, str] = {}
+        self.request: Request | None = None
+
+    @property
+    def was_written(self) -> bool:
+        """Whether the broker may have seen any of it."""
+        return self.request is not None and self.request.was_written
+
+    def handle(self, response: Response) -> None:
+        self.sender.handle_response(self, response)
+
+
+class Sender:
+    """Sends what is in the accumulator.
+
+    Parameters
+    ----------
+    config, accumulator, cluster, connections, random
+        What it works with.
+    order : Idempotence or WithoutIdempotence
+    measures : SenderMeasures
+    completed : list of Completion
+        Where batches are put that are done, for their callbacks to be run.
+    failed : deque of Completion
+        Where those that fail are put before anybody can know, for `flush` to find them.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        cluster: Cluster,
+        connections: Connections,
+        order: Idempotence | WithoutIdempotence,
+        measures: SenderMeasures,
+        completed: list[Completion],
+        failed: deque[Completion],
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._cluster = cluster
+        self._connections = connections
+        self._order = order
+        self._measures = measures
+        self._completed = completed
+        self._failed = failed
+        self._states: dict[tuple[str, int], PartitionState] = {}
+        self._unsealed: list[ProducerBatch] = []
+        self._retries = config.retries
+        self._now_ns = 0  # of the last call
+        self._delay_ns = NEVER_NS
+        self._is_stopped = False
+        self.first_failure: KafkaError | None = None
+        self.fatal_error: KafkaError | None = None
+
+    # What there is to do
+
+    def run(self, now_ns: int) -> None:
+        """Whatever can be done now."""
+        self._now_ns = now_ns
+        self._expire(now_ns)
+        if self._is_stopped or self.first_failure is not None:
+            self._enforce_stop()
+        self._drain(now_ns)
+
+    def deadline_ns(self, now_ns: int) -> int:
+        """When `run` has something to do even if nothing else happens."""
+        delay_ns = self._delay_ns
+        drained_again_ns = now_ns + delay_ns if delay_ns < NEVER_NS - now_ns else NEVER_NS
+        return min(drained_again_ns, self._accumulator.next_expiry_ns)
+
+    def poll_unsealed(self) -> list[Seal]:
+        """Batches that are to be compressed somewhere else."""
+        unsealed, self._unsealed = self._unsealed, []
+        return [Seal(batch) for batch in unsealed]
+
+    def _drain(self, now_ns: int) -> None:
+        self._seal_small()
+        nodes, self._delay_ns, leaderless = self._accumulator.ready(now_ns)
+        for topic in leaderless:
+            self._cluster.want(topic, now_ns)
+            self._cluster.request_update(now_ns)
+        sendable = [node_id for node_id in nodes if self._can_send(node_id, now_ns)]
+        if not sendable:
+            return
+        drained = self._accumulator.drain(sendable, self._config.max_request_size, now_ns)
+        if self._seal_small():
+            self._drain_again(drained, now_ns)
+        for node_id, batches in drained.items():
+            if batches:
+                self._send(node_id, batches, now_ns)
+                self._delay_ns = 0
+
+    def _drain_again(self, drained: dict[int, list[ProducerBatch]], now_ns: int) -> None:
+        """Adds what has been sealed meanwhile, so that it need not wait for a request of its own; of what
+        there was before a request has one batch a partition only.
+        """
+        again = self._accumulator.drain(drained, self._config.max_request_size, now_ns)
+        for node_id, batches in again.items():
+            taken = {(batch.topic, batch.partition) for batch in drained[node_id]}
+            for batch in batches:
+                if (batch.topic, batch.partition) in taken:
+                    self._accumulator.reenqueue(batch, now_ns, attempted=False)
+                else:
+                    drained[node_id].append(batch)
+
+    def _can_send(self, node_id: int, now_ns: int) -> bool:
+        connections = self._connections
+        is_ready = connections.is_ready(node_id, now_ns)
+        self._accumulator.update_node_latency(node_id, now_ns, is_ready)
+        if not is_ready:
+            connections.connect(node_id, now_ns)
+            self._delay_ns = min(self._delay_ns, max(1, connections.delay_ns(node_id, now_ns)))
+        return is_ready
+
+    def _seal_small(self) -> bool:
+        """Compresses what is not worth a thread's attention; whether there was any such batch."""
+        sealed = False
+        for batch in self._accumulator.take_unsealed():
+            if batch.records_bytes <= SEALED_INLINE_BYTES:
+                sealed = batch.seal(wake=False) or sealed
+            else:
+                self._unsealed.append(batch)
+        return sealed
+
+    # Sending
+
+    def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> None:
+        try:
+            version = self._connections.version_of(node_id, messages.ProduceRequest)
+        except UnsupportedVersionError as error:
+            self.fail_for_good(error)
+            return
+        attempt = ProduceAttempt(self, node_id, now_ns)
+        topics: dict[str, list[Any]] = {}
+        for batch in batches:
+            entry = self._admit(batch, node_id, now_ns)
+            if entry is None:
+                continue
+            entry.is_out = True
+            entry.attempt = attempt
+            attempt.entries[batch.topic, batch.partition] = entry
+            batch.was_sent = True
+            topics.setdefault(batch.topic, []).append(
+                _PartitionProduceData(index=batch.partition, records=batch.buffers())
+            )
+            self._update_gate(entry.state)
+        if not topics:
+            return
+        topic_data = self._topic_data(topics, attempt)
+        if len(attempt.names) < len(topics):
+            version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
+        attempt.request = self._connections.send(
+            node_id,
+            messages.ProduceRequest(
+                acks=self._config.acks,
+                timeout_ms=self._config.request_timeout_ms,
+                topic_data=topic_data,
+            ),
+            attempt.handle,
+            now_ns,
+            expects_response=self._config.acks != 0,
+            version=version,
+        )
+        self._measures.sent(attempt.entries.values(), now_ns)
+
+    def _topic_data(self, topics: dict[str, list[Any]], attempt: ProduceAttempt) -> list[Any]:
+        known = self._cluster.snapshot.topics
+        data = []
+        for name, partition_data in topics.items():
+            self._cluster.want(name, attempt.sent_ns)
+            metadata = known.get(name)
+            topic_id = metadata.topic_id if metadata is not None else bytes(16)
+            if any(topic_id):
+                attempt.names[topic_id] = name
+            data.append(_TopicProduceData(name=name, topic_id=topic_id, partition_data=partition_data))
+        return data
+
+    def _admit(self, batch: ProducerBatch, node_id: int, now_ns: int) -> InFlight | None:
+        """The batch with its sequence; None where it cannot be sent now, and has gone back."""
+        state = self._state_of(batch.topic, batch.partition)
+        is_new = batch.attempts == 0 and not batch.has_sequence
+        if (is_new and self._order.needs_identity) or batch.user_count > 1:
+            self._accumulator.reenqueue(batch, now_ns, attempted=False)
+            self._update_gate(state)
+            self._delay_ns = min(self._delay_ns, HELD_BYTES_DELAY_NS)
+            return None
+        entry = self._order.admit(state, batch)
+        entry.node_id = node_id
+        return entry
+
+    def _state_of(self, topic: str, partition: int) -> PartitionState:
+        state = self._states.get((topic, partition))
+        if state is None:
+            state = self._states[topic, partition] = PartitionState(topic, partition)
+            self._look_up(state)
+        return state
+
+    def _look_up(self, state: PartitionState) -> None:
+        """What the cluster says of the partition now."""
+        snapshot = self._cluster.snapshot
+        state.leader = snapshot.view.leader(state.topic, state.partition)
+        metadata = snapshot.topics.get(state.topic)
+        if metadata is not None:
+            state.begin_topic(metadata.topic_id)
+
+    def _update_gate(self, state: PartitionState) -> None:
+        gate = self._order.gate(state)
+        if gate != state.gate:
+            state.gate = gate
+            muted, fresh_blocked, retry_number = gate
+            self._accumulator.set_gate(
+                state.topic,
+                state.partition,
+                muted=muted,
+                fresh_blocked=fresh_blocked,
+                retry_number=retry_number,
+            )
+
+    # Answers
+
+    def handle_response(self, attempt: ProduceAttempt, response: Response) -> None:
+        """The answer to a Produce request, or that there will be none."""
+        now_ns = self._now_ns = response.now_ns
+        entries = attempt.entries
+        states = [entry.state for entry in entries.values()]
+        self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, response.message, now_ns)
+        if response.error is not None:
+            self._handle_no_answer(attempt, response.error, now_ns)
+        elif response.message is None:  # acks=0: it has been written
+            for entry in entries.values():
+                self._succeed(entry, -1, -1)
+        else:
+            self._handle_answers(attempt, response.message, now_ns)
+        entries.clear()
+        attempt.request = None
+        for state in states:
+            self._settle(state, now_ns)
+
+    def _handle_no_answer(self, attempt: ProduceAttempt, error: KafkaError, now_ns: int) -> None:
+        self._cluster.request_update(now_ns)
+        code = error.code if error.code is not None else ErrorCode.NETWORK_EXCEPTION
+        for entry in attempt.entries.values():
+            if attempt.was_written:
+                self._note_unsure(entry)
+            self._handle_error(entry, code, error, None, now_ns)
+
+    def _handle_answers(self, attempt: ProduceAttempt, message: Any, now_ns: int) -> None:
+        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in message.node_endpoints]
+        for topic in message.responses:
+            name = topic.name or attempt.names.get(topic.topic_id, "")
+            for answer in topic.partition_responses:
+                entry = attempt.entries.pop((name, answer.index), None)
+                if entry is not None:
+                    self._handle_answer(entry, answer, nodes, now_ns)
+        for entry in attempt.entries.values():
+            self._note_unsure(entry)
+            error = error_of(ErrorCode.NETWORK_EXCEPTION, "the broker's answer leaves the partition out")
+            self._handle_error(entry, ErrorCode.NETWORK_EXCEPTION, error, None, now_ns)
+
+    def _handle_answer(
+        self, entry: InFlight, answer: _PartitionAnswer, nodes: list[Node], now_ns: int
+    ) -> None:
+        code = answer.error_code
+        if code == 0:
+            self._succeed(entry, answer.base_offset, answer.log_append_time_ms)
+            return
+        leader = answer.current_leader
+        if leader.leader_id >= 0:
+            self._cluster.update_leader(
+                entry.state.topic, entry.state.partition, leader.leader_id, leader.leader_epoch, nodes
+            )
+        row = row_of(code)
+        if row.refresh_metadata:
+            self._cluster.request_update(now_ns)
+        if code in GONE_WITH_THE_TOPIC:
+            entry.batch.possibly_persisted = True
+        elif row.possibly_persisted:
+            self._note_unsure(entry)
+        self._handle_error(entry, code, error_of(code, answer.error_message), answer, now_ns)
+
+    def _handle_error(
+        self, entry: InFlight, code: int, error: KafkaError, answer: _PartitionAnswer | None, now_ns: int
+    ) -> None:
+        """An attempt that did not succeed."""
+        batch = entry.batch
+        entry.is_out = False
+        entry.attempt = None
+        entry.last_error = error
+        outcome = outcome_of(code, is_idempotent=isinstance(self._order, Idempotence))
+        if outcome is Outcome.COMPLETE:
+            self._succeed(entry, -1, -1)
+        elif batch.is_done:
+            self._order.fail(entry)
+        elif outcome is Outcome.FATAL:
+            self.fail_for_good(error)
+        elif outcome is Outcome.RETRY or (code == ErrorCode.UNKNOWN_PRODUCER_ID and _is_unsure(answer)):
+            self._retry(entry, error, now_ns)
+        elif self._order.is_passed(entry):
+            self._end_passed(entry, error)
+        elif outcome is Outcome.GAP:
+            if not self._order.hold(entry):
+                self._retry(entry, error, now_ns)
+        elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._may_be_a_duplicate(entry):
+            self._split(entry)
+        else:
+            self._fail(entry, *_errors_of(error, answer))
+
+    def _note_unsure(self, entry: InFlight) -> None:
+        """The attempt may have got the batch into the log."""
+        entry.is_unsure = entry.batch.possibly_persisted = True
+
+    def _may_be_a_duplicate(self, entry: InFlight) -> bool:
+        """Brokers look at sizes before duplicates: what may be in the log must not come in other pieces."""
+        return entry.is_unsure and isinstance(self._order, Idempotence)
+
+    def _succeed(self, entry: InFlight, base_offset: int, log_append_time_ms: int) -> None:
+        entry.is_out = False
+        entry.attempt = None
+        held = self._order.acknowledge(entry)
+        if entry.batch.complete(base_offset, log_append_time_ms):
+            self._done(entry.batch)
+        for each in held:
+            self._end_passed(each, each.last_error)
+
+    def _end_passed(self, entry: InFlight, error: KafkaError | None) -> None:
+        """For a batch that is refused though a later one is in the log: it is there too, unless every attempt
+        was refused, by brokers that had no state of the producer.
+        """
+        if entry.is_unsure:
+            self._order.acknowledge(entry)
+            if entry.batch.complete(-1):
+                self._done(entry.batch)
+        else:
+            self._fail(entry, error or OutOfOrderSequenceError())
+
+    def _retry(self, entry: InFlight, error: KafkaError, now_ns: int) -> None:
+        batch = entry.batch
+        if batch.attempts >= self._retries:
+            self._fail(entry, error)
+            return
+        self._order.come_back(entry)
+        self._accumulator.reenqueue(batch, now_ns)
+        self._measures.retried(batch, now_ns)
+
+    def _split(self, entry: InFlight) -> None:
+        batch = entry.batch
+        self._order.split(entry, self._accumulator.split(batch))
+        logger.warning(
+            "%s-%d: a batch of %d records in %d bytes is larger than the broker's max.message.bytes, and is "
+            "sent in parts; a smaller batch.size avoids this",
+            batch.topic,
+            batch.partition,
+            batch.record_count,
+            batch.size_bytes,
+        )
+
+    def _settle(self, state: PartitionState, now_ns: int) -> None:
+        """What is to be done for a partition when something of it has changed."""
+        settled = self._order.settle(state)
+        if settled is not None:
+            for entry in settled.lost:
+                self._fail(entry, entry.last_error or OutOfOrderSequenceError())
+            for entry in settled.renumbered:
+                self._accumulator.reenqueue(entry.batch, now_ns)
+        self._update_gate(state)
+
+    def identity_changed(self, now_ns: int) -> None:
+        """There is a producer id: what waited for it goes on."""
+        for state in self._states.values():
+            if state.waits_for_identity and isinstance(self._order, Idempotence):
+                for entry in self._order.renumber(state):
+                    self._accumulator.reenqueue(entry.batch, now_ns)
+            self._update_gate(state)
+
+    def leaders_changed(self) -> None:
+        """The cluster is another than before."""
+        for state in self._states.values():
+            self._look_up(state)
+            if state.in_flight:
+                self._update_gate(state)
+
+    # Giving up
+
+    def _expire(self, now_ns: int) -> None:
+        for batch in self._accumulator.expire(now_ns):
+            state = self._state_of(batch.topic, batch.partition)
+            entry = state.find(batch)
+            if entry is not None and not entry.is_out and self._order.is_passed(entry):
+                self._end_passed(entry, None)
+            else:
+                self._give_up(batch, entry, self._expiry_error(batch, entry, now_ns))
+            self._settle(state, now_ns)
+
+    def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
+        tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_out)} times"
+        if not batch.was_sent:
+            tried = "never sent"
+        last = f"; the last error was: {entry.last_error}" if entry is not None and entry.last_error else ""
+        return KafkaTimeoutError(
+            f"{batch.topic}-{batch.partition}: {batch.record_count} records were not delivered in "
+            f"{(now_ns - batch.created_ns) // 1_000_000} ms since their batch was opened "
+            f"(delivery.timeout.ms={self._config.delivery_timeout_ms}); {tried}{last}"
+        )
+
+    def _fail(
+        self, entry: InFlight, error: KafkaError, record_errors: dict[int, KafkaError] | None = None
+    ) -> None:
+        self._give_up(entry.batch, entry, error, record_errors)
+
+    def _give_up(
+        self,
+        batch: ProducerBatch,
+        entry: InFlight | None,
+        error: KafkaError,
+        record_errors: dict[int, KafkaError] | None = None,
+    ) -> None:
+        """Fails the batch; while a request with it is out it keeps its place."""
+        if entry is not None and not entry.is_out:
+            self._order.fail(entry)
+        if entry is not None and entry.is_out and entry.attempt is not None and entry.attempt.was_written:
+            batch.possibly_persisted = True
+        is_unsure = batch.possibly_persisted or self._config.acks == 0
+        error = error.marked(possibly_persisted=is_unsure)
+        if record_errors:
+            record_errors = {
+                index: each.marked(possibly_persisted=is_unsure) for index, each in record_errors.items()
+            }
+        self._failed.append(batch.completion)  # before anybody can know, for `flush` to find it
+        if batch.fail(error, record_errors):
+            self._measures.failed(batch, self._now_ns)
+            self._done(batch)
+            self._stop_after(batch, error)
+
+    def _done(self, batch: ProducerBatch) -> None:
+        self._completed.append(batch.completion)
+
+    def fail_for_good(self, error: KafkaError) -> None:
+        """Nothing can be sent any more, now or later."""
+        if self.fatal_error is None:
+            self.fatal_error = error
+            self.abort(error, queued=True, in_flight=True)
+
+    def abort(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
+        """Gives up, with `error`, what was never drained, what was, or both."""
+        for batch in self._accumulator.incomplete_batches():
+            was_drained = batch.drained_ns >= 0
+            if in_flight if was_drained else queued:
+                state = self._state_of(batch.topic, batch.partition)
+                self._give_up(batch, state.find(batch), error)
+                self._settle(state, self._now_ns)
+
+    # kbatch.on.delivery.failure
+
+    def _stop_after(self, batch: ProducerBatch, error: KafkaError) -> None:
+        policy = self._config.kbatch_on_delivery_failure
+        if policy == "continue" or isinstance(error, PrecedingRecordFailedError):
+            return
+        self.first_failure = self.first_failure or error
+        if policy == "stop":
+            self._is_stopped = True
+        else:
+            self._state_of(batch.topic, batch.partition).is_stopped = True
+
+    def _enforce_stop(self) -> None:
+        """Fails what would pass a failed record: all that is queued, sent before or not."""
+        for batch in self._accumulator.incomplete_batches():
+            state = self._state_of(batch.topic, batch.partition)
+            entry = state.find(batch)
+            if (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_out):
+                error = PrecedingRecordFailedError(
+                    f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}), and "
+                    f"kbatch.on.delivery.failure={self._config.kbatch_on_delivery_failure} lets nothing pass "
+                    f"it before resume()"
+                )
+                self._give_up(batch, entry, error)
+                self._settle(state, self._now_ns)
+
+    def resume(self) -> None:
+        """Records are sent again after a failed one stopped them; those accepted before still fail."""
+        self._enforce_stop()
+        self._is_stopped = False
+        self.first_failure = None
+        for state in self._states.values():
+            state.is_stopped = False
+
+
+def _is_unsure(answer: _PartitionAnswer | None) -> bool:
+    """UNKNOWN_PRODUCER_ID without a log start offset says nothing about the sequence."""
+    return answer is None or answer.log_start_offset < 0
+
+
+def _errors_of(
+    error: KafkaError, answer: _PartitionAnswer | None
+) -> tuple[KafkaError, dict[int, KafkaError] | None]:
+    """What a refused batch fails with, and the records of it that are at fault themselves (KIP-467)."""
+    if answer is None or not answer.record_errors:
+        return error, None
+    code = answer.error_code if len(answer.record_errors) == 1 else ErrorCode.INVALID_RECORD
+    at_fault = {
+        each.batch_index: error_of(code, each.batch_index_error_message or answer.error_message)
+        for each in answer.record_errors
+    }
+    others = KafkaError(
+        f"the record is sound, but was in one batch with {len(at_fault)} that the broker refused: {error}"
+    )
+    return others, at_fault

@@ -1,0 +1,7 @@
+"""The shell of the engine: sockets, the clock, and threads."""
+
+from kbatch.network.delivery import DeliveryThread
+from kbatch.network.loop import Network
+from kbatch.network.waker import Waker
+
+__all__ = ["DeliveryThread", "Network", "Waker"]

@@ -1,0 +1,359 @@
+"""Channels: a connection's socket, plain or under TLS, for the loop that waits for it.
+
+Theory of operation. A channel is connected (TCP), then ready (its handshake is done, if it has one), then
+carries bytes until it has ended: `ended` says why, and is the only way in which a channel fails. All calls
+return at once. What is written is a list of buffers that goes out by reference; each view is released when
+its last byte was taken, by the socket or by the cipher, or when the channel is closed: so the memory of a
+batch is free for use again as soon as nobody reads it any more (KAFKA-19012).
+
+Both forms have the same methods: `connect`, `proceed`, `write`, `flush`, `receive`, `close`.
+"""
+
+import errno
+import os
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import Any, final
+
+from kbatch.errors import AuthenticationError, KafkaError, NetworkError
+from kbatch.network.tls import explained
+
+Buffer = bytes | memoryview
+
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
+# Plaintext that is encrypted in one step, without the GIL; and the most that is encrypted and not yet sent.
+_CHUNK_BYTES = 131_072
+_RECORD_BYTES = 16_384  # of TLS, at most
+
+
+def release(buffers: Iterable[Buffer]) -> None:
+    """Lets go of the memory that they are views of."""
+    for buffer in buffers:
+        if type(buffer) is memoryview:
+            buffer.release()
+
+
+class Channel(ABC):
+    """What both forms have in common.
+
+    Attributes
+    ----------
+    connection_id : int
+    peer : str
+        Host, port, address and node, for errors.
+    ended : KafkaError or None
+        Why nothing can be written or read any more.
+    is_ready : bool
+        Whether bytes may be written.
+    events : int
+        What the selector waits for; the loop's to set.
+    """
+
+    __slots__ = (
+        "_is_connected",
+        "_socket",
+        "_unsent",
+        "connection_id",
+        "ended",
+        "events",
+        "is_ready",
+        "peer",
+    )
+
+    def __init__(self, connection_id: int, peer: str, connecting: socket.socket) -> None:
+        self.connection_id = connection_id
+        self.peer = peer
+        self.ended: KafkaError | None = None
+        self.is_ready = False
+        self.events = 0
+        self._is_connected = False
+        self._socket = connecting
+        self._unsent: list[Buffer] = []
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def wanted_events(self) -> int:
+        """What is to be waited for now; to ask for write only when it is needed spares most rounds."""
+        if not self._is_connected:
+            return EVENT_WRITE
+        return EVENT_READ | EVENT_WRITE if self.has_unsent else EVENT_READ
+
+    def connect(self, address: Any) -> None:
+        """Begins."""
+        error = self._socket.connect_ex(address)
+        if error != errno.EINPROGRESS:
+            self._connected(error)
+
+    def proceed(self) -> None:
+        """On the way to `is_ready`, after the socket became readable or writable."""
+        if not self._is_connected:
+            self._connected(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        elif self.ended is None:
+            self._shake_hands()
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        """Takes the buffers over, behind what is not sent yet.
+
+        Returns
+        -------
+        int
+            How many bytes, from the oldest, were newly written.
+        """
+        was_idle = not self.has_unsent
+        self._unsent += buffers
+        return self.flush() if was_idle else 0
+
+    def close(self) -> None:
+        """Now: what is not sent is dropped."""
+        self._drop_unsent()
+        self._socket.close()
+
+    @property
+    @abstractmethod
+    def has_unsent(self) -> bool:
+        """Whether something waits for the socket to take it."""
+
+    @abstractmethod
+    def flush(self) -> int:
+        """Writes what the socket takes; returns as `write` does."""
+
+    @abstractmethod
+    def receive(self, space: memoryview) -> bytes:
+        """What came; nothing where nothing did, or the channel ended. `space` is for it to work in."""
+
+    @abstractmethod
+    def _shake_hands(self) -> None:
+        """A step from connected to ready."""
+
+    def _drop_unsent(self) -> None:
+        release(self._unsent)
+        self._unsent.clear()
+
+    def _connected(self, error: int) -> None:
+        if error:
+            self.ended = NetworkError(f"no connection to {self.peer}: {os.strerror(error)}")
+            return
+        self._is_connected = True
+        self._shake_hands()
+
+    def _receive_into(self, space: memoryview) -> int:
+        """How many bytes came; 0 too where the channel ended."""
+        try:
+            size = self._socket.recv_into(space)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._broke(error)
+            return 0
+        if not size:
+            self._end(f"the broker closed the connection to {self.peer}")
+        return size
+
+    def _broke(self, error: OSError) -> None:
+        self._end(f"the connection to {self.peer} broke: {error.strerror or error}")
+
+    def _end(self, text: str) -> None:
+        if self.ended is None:
+            self.ended = NetworkError(text)
+
+    def _sent(self, sent_bytes: int) -> None:
+        """So many bytes of what was to be sent need not be kept."""
+        unsent = self._unsent
+        count = 0
+        for buffer in unsent:
+            if sent_bytes < len(buffer):
+                break
+            sent_bytes -= len(buffer)
+            if type(buffer) is memoryview:
+                buffer.release()
+            count += 1
+        del unsent[:count]
+        if sent_bytes:
+            cut = unsent[0]
+            unsent[0] = memoryview(cut)[sent_bytes:]
+            if type(cut) is memoryview:
+                cut.release()
+
+
+@final
+class PlainChannel(Channel):
+    """The bytes as they are."""
+
+    __slots__ = ()
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def flush(self) -> int:
+        written = 0
+        while self._unsent and self.ended is None:
+            count = len(self._unsent)
+            offered = self._unsent if count <= _IOV_MAX else list(islice(self._unsent, _IOV_MAX))
+            try:
+                sent = self._socket.sendmsg(offered)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._broke(error)
+                break
+            written += sent
+            expected = count - len(offered)
+            self._sent(sent)
+            if len(self._unsent) > expected:
+                break  # it is full
+        return written
+
+    def receive(self, space: memoryview) -> bytes:
+        return bytes(space[: self._receive_into(space)])
+
+    def _shake_hands(self) -> None:
+        self.is_ready = True
+
+
+@final
+class TlsChannel(Channel):
+    """Under TLS, by way of memory, for the socket to be the loop's own.
+
+    Plaintext is encrypted a chunk at a time, when the chunk before it was sent. As soon as a byte of a chunk
+    was sent, all of its plaintext but the last byte counts as written: the peer may have all of it, when the
+    rest is on its way. The last byte counts when all was sent.
+    """
+
+    __slots__ = ("_encrypted", "_incoming", "_outgoing", "_tls", "_uncounted_bytes")
+
+    def __init__(
+        self, connection_id: int, peer: str, connecting: socket.socket, context: ssl.SSLContext, host: str
+    ) -> None:
+        super().__init__(connection_id, peer, connecting)
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._encrypted = memoryview(b"")
+        self._uncounted_bytes = 0  # plaintext of what is encrypted
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._encrypted or self._unsent or self._outgoing.pending)
+
+    def flush(self) -> int:
+        written = 0
+        while self.ended is None and (self._encrypted or self._encrypt()):
+            try:
+                sent = self._socket.send(self._encrypted)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._broke(error)
+                break
+            self._encrypted = self._encrypted[sent:]
+            # all but the last byte with the first part, the last byte with the last
+            counted = max(self._uncounted_bytes - bool(self._encrypted), 0)
+            self._uncounted_bytes -= counted
+            written += counted
+            if self._encrypted:
+                break  # the socket is full
+        return written
+
+    def receive(self, space: memoryview) -> bytes:
+        size = self._receive_into(space)
+        if not size:
+            return b""
+        self._incoming.write(space[:size])
+        pieces = []
+        try:
+            while self._incoming.pending or self._tls.pending():
+                piece = self._tls.read(_RECORD_BYTES)
+                if not piece:
+                    self._end(f"the broker closed the connection to {self.peer}")
+                    break
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._failed(error)
+        self._answer()
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """With a goodbye, where it can be sent at once."""
+        if self.is_ready and self.ended is None and not self._encrypted:
+            with suppress(ssl.SSLError):  # it would wait for the peer's
+                self._tls.unwrap()
+            self._drop_unsent()
+            self._answer()
+        super().close()
+
+    def _shake_hands(self) -> None:
+        space = memoryview(bytearray(_RECORD_BYTES))
+        while not self.is_ready and self.ended is None:
+            try:
+                self._tls.do_handshake()
+                self.is_ready = True
+            except ssl.SSLWantReadError:
+                self._answer()
+                size = self._receive_into(space)
+                if not size:
+                    break
+                self._incoming.write(space[:size])
+            except ssl.SSLError as error:
+                self._failed(error)
+        self._answer()
+        if isinstance(self.ended, NetworkError):
+            self.ended = NetworkError(f"{self.ended} in the TLS handshake: is it an SSL listener's port?")
+
+    def _answer(self) -> None:
+        """Sends what TLS itself has to say; an alert that explains why it failed, too."""
+        if self._encrypted or not self._outgoing.pending:
+            return
+        self._encrypted = memoryview(self._outgoing.read())
+        try:
+            sent = self._socket.send(self._encrypted)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._broke(error)
+            return
+        self._encrypted = self._encrypted[sent:]
+
+    def _encrypt(self) -> bool:
+        """The next chunk; whether there is one."""
+        plaintext = memoryview(self._next_plaintext())
+        self._uncounted_bytes = len(plaintext)
+        try:
+            while plaintext:
+                plaintext = plaintext[self._tls.write(plaintext) :]
+        except ssl.SSLError as error:
+            self._failed(error)
+        self._encrypted = memoryview(self._outgoing.read())
+        return bool(self._encrypted)
+
+    def _next_plaintext(self) -> bytes:
+        pieces = []
+        size = 0
+        for buffer in self._unsent:
+            pieces.append(buffer[: _CHUNK_BYTES - size])
+            size += len(pieces[-1])
+            if size == _CHUNK_BYTES:
+                break
+        plaintext = b"".join(pieces)
+        pieces.clear()
+        self._sent(size)
+        return plaintext
+
+    def _failed(self, error: ssl.SSLError) -> None:
+        """Kafka takes all of these for a failure to authenticate (SslTransportLayer), but not an end in the
+        midst of it."""
+        if self.ended is not None:
+            return
+        if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
+            self._end(f"the broker closed the connection to {self.peer}")
+        else:
+            self.ended = AuthenticationError(f"no connection to {self.peer}: {explained(error)}")

@@ -1,0 +1,52 @@
+"""Workers: daemon threads for what would hold up the sender's thread."""
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import final
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class Workers:
+    """Up to `limit` threads, each started when there is work that none of them is free for.
+
+    `submit` and `stop` belong to one thread.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._unfinished_count = 0
+
+    def submit(self, function: Callable[[], object]) -> None:
+        """Calls the function on one of the threads; what it raises is logged."""
+        with self._lock:
+            self._unfinished_count += 1
+            busy_count = self._unfinished_count
+        self._queue.put(function)
+        if len(self._threads) < min(self._limit, busy_count):
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """The threads end behind what was submitted; nobody waits for them."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _run(self) -> None:
+        while (function := self._queue.get()) is not None:
+            try:
+                function()
+            except BaseException:
+                logger.exception("%s failed at %r", threading.current_thread().name, function)
+            del function  # or its batch would live until the next one comes
+            with self._lock:
+                self._unfinished_count -= 1

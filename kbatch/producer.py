@@ -1,0 +1,542 @@
+"""Producer: records in, deliveries out; the shell around the engine for programs with threads.
+
+Theory of operation. `send` (RecordSender) puts a record into the accumulator from the caller's thread. The
+sender's thread (Network) drives the engine, which takes batches out and to the brokers. What brokers said is
+told by a third thread (DeliveryThread), so that no callback holds up sending. The caller's thread waits only
+here: for metadata, for memory, for a flush, for the end.
+
+No thread refers to the producer itself, so one that is dropped is found (`__del__`), says so by a
+ResourceWarning, and ends; so does one that is still open when the interpreter exits, after a flush that takes
+EXIT_SECONDS at most. In a forked child the producer is the parent's: all it does is to say that.
+
+After org.apache.kafka.clients.producer.KafkaProducer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import index
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, SupportsIndex
+
+from kbatch._native.accumulator import RecordAccumulator
+from kbatch._native.delivery import RecordMetadata
+from kbatch._native.record_appender import Refusal
+from kbatch._native.send import PendingRecord, RecordSender
+from kbatch.config import ProducerConfig
+from kbatch.core.engine import Engine
+from kbatch.errors import (
+    BufferExhaustedError,
+    ConfigError,
+    DeliveryError,
+    ForkedProducerError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    PurgedError,
+)
+from kbatch.interceptors import InterceptorChain
+from kbatch.metrics import MetricName, MetricsRegistry
+from kbatch.network import DeliveryThread, Network, Waker
+from kbatch.partitioner import partitioner_for
+from kbatch.records import ProducerRecord
+from kbatch.serializers import serializer_for
+from kbatch.waiting import Change, Deadline, MemoryLine
+
+if TYPE_CHECKING:
+    from kbatch._native.delivery import Completion, Delivery, DeliveryCallback
+    from kbatch.core.cluster import PartitionMetadata
+
+logger = logging.getLogger(__name__)
+
+# What a producer that nobody closed gets for its records when the interpreter exits.
+EXIT_SECONDS = 10.0
+# Metadata that lack a partition are asked for again so often while somebody waits.
+REFRESH_SECONDS = 0.5
+
+_client_numbers = itertools.count(1)
+_open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+class Producer(RecordSender):
+    """Sends records to Kafka.
+
+    Parameters
+    ----------
+    settings : Mapping[str, object], optional
+        Configuration keys with dots, as docs/configuration.md lists them.
+    **keywords
+        The same keys with underscores.
+
+    Attributes
+    ----------
+    config : ProducerConfig
+
+    Raises
+    ------
+    ConfigError
+        For keys or values that cannot be.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        self._is_closed = self._is_released = True  # until there is something to close
+        self._is_forked = False
+        self._given = settings, keywords
+        self.config = config = ProducerConfig(settings, next(_client_numbers), **keywords)
+        _refuse_what_is_not_there(config)
+        random = Random()
+        self._registry = MetricsRegistry(
+            config.client_id,
+            sample_window_ms=config.metrics_sample_window_ms,
+            num_samples=config.metrics_num_samples,
+            recording_level=config.metrics_recording_level,
+        )
+        self._interceptors = InterceptorChain(config.interceptor_classes)
+        self._line = MemoryLine()
+        self._changed = Change()
+        waker = Waker()
+        accumulator = _accumulator(config, random, waker.wake, self._line.freed)
+        is_javas = config.partitioner_class is None
+        super().__init__(
+            accumulator,
+            max_request_size=config.max_request_size,
+            key_serializer=serializer_for("key.serializer", config.key_serializer),
+            value_serializer=serializer_for("value.serializer", config.value_serializer),
+            partitioner=None if is_javas else partitioner_for(config, random),
+            ignore_keys=config.partitioner_ignore_keys and is_javas,
+        )
+        self._accumulator = accumulator
+        self._engine = Engine(
+            config,
+            accumulator,
+            random=random,
+            registry=self._registry,
+            now_ns=time.monotonic_ns(),
+            on_change=partial(_note_change, weakref.ref(self), self._changed),
+        )
+        self._delivery = DeliveryThread(config, self._registry, partial(_note_thread, weakref.ref(self)))
+        self._network = Network(
+            self._engine,
+            config=config,
+            deliver=self._delivery.deliver,
+            name=f"kbatch-sender-{config.client_id}",
+            metrics=self._registry,
+            waker=waker,
+        )
+        self._network.start()
+        self._is_closed = self._is_released = False
+        self.sends_directly = not self._interceptors
+        _open_producers.add(self)
+
+    # Sending; `send`, `try_send` and `send_many` are RecordSender's
+
+    def _send_slowly(
+        self, record: PendingRecord, refusal: Refusal | None, may_wait: bool
+    ) -> Delivery | None:
+        self._check_usable()
+        if refusal is None and self._interceptors:
+            self._intercept(record)
+        deadline = Deadline(self.config.max_block_ms / 1000)
+        outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
+        while isinstance(outcome, Refusal):
+            if outcome is Refusal.METADATA:
+                if not self._await_partition(record.topic, record.partition, deadline, may_wait):
+                    return None
+                outcome = self._append(record)
+            elif may_wait:
+                outcome = self._await_memory(record, deadline)
+            else:
+                return None
+        return outcome
+
+    def _intercept(self, record: PendingRecord) -> None:
+        made = self._interceptors.on_send(
+            ProducerRecord(
+                record.topic,
+                record.value,
+                record.key,
+                record.headers or (),
+                None if record.partition is None else index(record.partition),
+                None if record.timestamp_ms is None else index(record.timestamp_ms),
+            )
+        )
+        record.topic, record.value, record.key = made.topic, made.value, made.key
+        record.headers, record.partition, record.timestamp_ms = (
+            made.headers,
+            made.partition,
+            made.timestamp_ms,
+        )
+        record.on_delivery = partial(_acknowledge, self._interceptors, record.on_delivery)
+
+    def _await_memory(self, record: PendingRecord, deadline: Deadline) -> Delivery | Refusal:
+        start_ns = time.monotonic_ns()
+        append = partial(self._append, record, first_in_line=True)
+        try:
+            outcome = self._line.wait(self._accumulator, append, deadline)
+        except IllegalStateError:
+            self._check_usable()
+            raise
+        finally:
+            self._record("bufferpool-wait", time.monotonic_ns() - start_ns)
+        if outcome is Refusal.MEMORY:
+            self._record("buffer-exhausted", 1)
+            memory = self._accumulator.memory
+            raise BufferExhaustedError(
+                f"no memory for the record in max.block.ms={self.config.max_block_ms}: "
+                f"{memory.available_bytes} bytes of buffer.memory={memory.total_bytes} are free, and "
+                f"{memory.waiting_count} other senders wait; brokers take records more slowly than they come"
+            )
+        return outcome
+
+    def _await_partition(
+        self, topic: str, partition: SupportsIndex | None, deadline: Deadline, may_wait: bool = True
+    ) -> bool:
+        """Waits for the topic to be known, and to have the partition; False where it must not wait."""
+        start_ns = time.monotonic_ns()
+        is_known = partial(self._is_known, topic, partition)
+        try:
+            while not is_known():
+                self._engine.want_topic(topic)
+                self._network.wake()
+                if not may_wait:
+                    return False
+                if deadline.is_over:
+                    raise KafkaTimeoutError(self._why_unknown(topic, partition))
+                left = deadline.left
+                step = REFRESH_SECONDS if left is None else min(left, REFRESH_SECONDS)
+                self._changed.wait_until(is_known, Deadline(step))
+        finally:
+            self._record("metadata-wait-time", time.monotonic_ns() - start_ns)
+        return True
+
+    def _is_known(self, topic: str, partition: SupportsIndex | None) -> bool:
+        self._check_usable()
+        metadata = self._engine.snapshot.topics.get(topic)
+        if metadata is not None and len(metadata.partitions) > index(partition or 0):
+            return True
+        error = self._engine.topic_error(topic)
+        if error is not None:
+            raise error
+        return False
+
+    def _why_unknown(self, topic: str, partition: SupportsIndex | None) -> str:
+        metadata = self._engine.snapshot.topics.get(topic)
+        waited = f"after max.block.ms={self.config.max_block_ms}"
+        if metadata is not None and partition is not None:
+            return (
+                f"topic {topic} has no partition {partition} {waited}: it has {len(metadata.partitions)}, "
+                f"numbered from 0"
+            )
+        return (
+            f"there is no metadata of topic {topic} {waited}: none of "
+            f"{', '.join(self.config.bootstrap_servers)} has said which partitions it has"
+        )
+
+    def _handle_refused(self, record: PendingRecord, error: BaseException) -> None:
+        self._record("record-error", 1)
+        if self._interceptors:
+            partition = record.partition if isinstance(record.partition, int) else -1
+            self._interceptors.on_acknowledgement(RecordMetadata(record.topic, partition), error)
+
+    # What is asked of it
+
+    def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
+        """The partitions of a topic, in order; waits for them up to max.block.ms.
+
+        Raises
+        ------
+        KafkaError
+            KafkaTimeoutError, or why there is no such topic for us.
+        """
+        self._check_usable()
+        self._await_partition(topic, None, Deadline(self.config.max_block_ms / 1000))
+        return self._engine.snapshot.topics[topic].partitions
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Every metric, under the names of Kafka's Java producer (docs/metrics.md)."""
+        return self._registry.snapshot(time.monotonic_ns() // 1_000_000)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Has everything sent at once, linger.ms or not, and waits until all of it is known to be delivered
+        or failed, and its callbacks have run.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds; None is as long as it takes, which delivery.timeout.ms bounds.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            Some records are still on their way.
+        DeliveryError
+            Records failed, of which nobody was told: they had no on_delivery, and nobody has asked.
+        IllegalStateError
+            In a callback, which the flush would wait for.
+        """
+        self._check_not_forked()
+        if self._delivery.in_callback():
+            raise IllegalStateError("flush() in a callback would wait for that callback; call it elsewhere")
+        start_ns = time.monotonic_ns()
+        pending_count = self._flush(Deadline(timeout))
+        self._record("flush-time", time.monotonic_ns() - start_ns)
+        if pending_count:
+            raise KafkaTimeoutError(f"{pending_count} batches are still on their way after {timeout} s")
+        self._raise_unobserved()
+
+    def purge(self, *, queued: bool = True, in_flight: bool = False) -> None:
+        """Gives records up: they fail with PurgedError.
+
+        Parameters
+        ----------
+        queued : bool
+            Those that were never sent.
+        in_flight : bool
+            Those that were, too; they may be in the log all the same.
+        """
+        self._check_usable()
+        if queued or in_flight:
+            error = PurgedError("purge() gave the record up before it was delivered")
+            self._engine.purge(error, queued=queued, in_flight=in_flight)
+            self._network.wake()
+
+    def resume(self) -> None:
+        """Goes on after a failed record has stopped others (kbatch.on.delivery.failure)."""
+        self._check_usable()
+        self._engine.resume()
+        self._network.wake()
+
+    def recreate(self) -> Self:
+        """A new producer of the same configuration; this one is closed without waiting for anything."""
+        self.close(timeout=0)
+        settings, keywords = self._given
+        return type(self)(settings, **keywords)
+
+    def _flush(self, deadline: Deadline) -> int:
+        """Batches that are still on their way when it is over."""
+        flush = self._accumulator.begin_flush()
+        answered = _Marker()  # behind the callbacks of what is answered already
+        self._engine.mark(answered)
+        self._network.wake()
+        try:
+            flush.wait(deadline.left)
+            return flush.pending_count or not answered.reached.wait(deadline.left)
+        finally:
+            self._accumulator.end_flush()
+
+    def _raise_unobserved(self) -> None:
+        """The failures since the last time that nobody was told of."""
+        failed: set[Completion] = set()
+        while self._engine.failed:
+            failed.add(self._engine.failed.popleft())
+        unobserved = [completion for completion in failed if completion.unobserved_count]
+        if not unobserved:
+            return
+        kinds = Counter((each.topic, type(each.error).__name__) for each in unobserved)
+        for (topic, kind), count in kinds.items():
+            logger.error("%d batches to %s failed with %s, and nobody asked", count, topic, kind)
+        first = unobserved[0].error
+        assert isinstance(first, KafkaError)
+        raise DeliveryError(sum(each.unobserved_count for each in unobserved), first)
+
+    def _record(self, sensor: str, value: float) -> None:
+        self._registry.record(sensor, value, time.monotonic_ns() // 1_000_000)
+
+    # Its end
+
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what is left, and ends.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds; None is as long as it takes, which delivery.timeout.ms bounds. 0, as always in a
+            callback, sends nothing more: what is not delivered fails.
+
+        Raises
+        ------
+        DeliveryError
+            As `flush`; the producer is closed all the same.
+        """
+        if self._is_released or self._is_forked:
+            return
+        in_callback = self._delivery.in_callback()
+        deadline = Deadline(0 if in_callback else timeout)
+        self.sends_directly = False
+        self._is_closed = True
+        self._accumulator.close()
+        self._changed.notify()
+        self._line.wake_all()
+        if not deadline.is_over:
+            self._flush(deadline)
+        self._release(deadline)
+        self._raise_unobserved()
+
+    def _release(self, deadline: Deadline) -> None:
+        self._is_released = True
+        self._network.stop()
+        error = ProducerClosedError("the producer was closed before the record was delivered")
+        self._engine.fail(error)
+        self._delivery.deliver(self._engine.poll_completed())
+        self._delivery.close(deadline.left)
+        self._interceptors.close()
+        _open_producers.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:  # what was accepted is sent, but the error that ends the block is the one to be seen
+            self.close()
+        except DeliveryError as failed:
+            error.add_note(f"besides, {failed}")
+
+    def __del__(self) -> None:
+        if self._is_released or self._is_forked:
+            return
+        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
+        # the collector may run on any thread, the sender's too, which cannot wait for its own end
+        threading.Thread(target=_close_dropped, args=(self,), name="kbatch-closer").start()
+
+    def __repr__(self) -> str:
+        state = "forked" if self._is_forked else "closed" if self._is_closed else "open"
+        return f"<{type(self).__name__} {self.config.client_id}, {state}>"
+
+    def _check_usable(self) -> None:
+        self._check_not_forked()
+        if self._is_closed:
+            raise ProducerClosedError("the producer is closed, and sends no more: make another (recreate())")
+        error = self._engine.fatal_error
+        if error is not None:
+            raise error
+
+    def _check_not_forked(self) -> None:
+        if self._is_forked:
+            raise ForkedProducerError(
+                "the producer belongs to the parent process, and has no threads in this one: make one behind "
+                "the fork"
+            )
+
+
+class _Marker:
+    """What stands among completions, to be reached when those before it are dealt with."""
+
+    has_callbacks = True
+    record_count = 0
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+
+    def run_callbacks(self, threw: object) -> int:
+        self.reached.set()
+        return 0
+
+
+def _accumulator(
+    config: ProducerConfig, random: Random, wake: Callable[[], object], memory_freed: Callable[[], object]
+) -> RecordAccumulator:
+    codec = config.compression_type
+    levels = {
+        "gzip": config.compression_gzip_level if config.compression_gzip_level != -1 else None,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    level = levels.get(codec) if config.compression_level is None else config.compression_level
+    return RecordAccumulator(
+        batch_size=config.batch_size,
+        buffer_memory=config.buffer_memory,
+        compression=codec,
+        compression_level=level,
+        linger_ns=config.linger_ms * 1_000_000,
+        retry_backoff_ns=config.retry_backoff_ms * 1_000_000,
+        retry_backoff_max_ns=config.retry_backoff_max_ms * 1_000_000,
+        delivery_timeout_ns=config.delivery_timeout_ms * 1_000_000,
+        adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
+        partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * 1_000_000,
+        seed=random.getrandbits(64),
+        wake=wake,
+        memory_freed=memory_freed,
+    )
+
+
+def _refuse_what_is_not_there(config: ProducerConfig) -> None:
+    if config.transactional_id is not None:
+        raise ConfigError("transactional.id: transactions are not there yet; leave it out")
+    if config.security_protocol.startswith("SASL"):
+        raise ConfigError(f"security.protocol={config.security_protocol}: SASL is not there yet; use SSL")
+
+
+def _acknowledge(
+    interceptors: InterceptorChain,
+    on_delivery: DeliveryCallback | None,
+    metadata: RecordMetadata,
+    error: BaseException | None,
+) -> None:
+    interceptors.on_acknowledgement(metadata, error)
+    if on_delivery is not None:
+        on_delivery(metadata, error)
+
+
+def _note_change(producer: weakref.ref[Producer], changed: Change) -> None:
+    """The cluster is another than before, or the engine has failed."""
+    changed.notify()
+    found = producer()
+    if found is not None and found._engine.fatal_error is not None:
+        found.sends_directly = False
+        found._line.wake_all()
+
+
+def _note_thread(producer: weakref.ref[Producer], ident: int) -> None:
+    """The delivery thread begins."""
+    found = producer()
+    if found is not None:
+        found.callback_thread_ident = ident
+
+
+def _close_dropped(producer: Producer) -> None:
+    try:
+        producer.close(timeout=0)
+    except DeliveryError as error:
+        logger.error("%r was dropped: %s", producer, error)
+
+
+def _close_all() -> None:
+    for producer in list(_open_producers):
+        message = f"{producer!r} is still open at exit; it gets {EXIT_SECONDS} s to send what it has"
+        warnings.warn(message, ResourceWarning, source=producer, stacklevel=2)
+        try:
+            producer.close(timeout=EXIT_SECONDS)
+        except DeliveryError as error:
+            logger.error("at exit: %s", error)
+
+
+def _disown_all() -> None:
+    for producer in list(_open_producers):
+        producer._is_forked = True
+        producer.sends_directly = False
+    _open_producers.clear()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,140 @@
+"""Waiting: for deliveries, for memory, for something to change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from kbatch._native.record_appender import Refusal
+from kbatch.errors import KafkaTimeoutError
+
+if TYPE_CHECKING:
+    from kbatch._native.accumulator import RecordAccumulator
+    from kbatch._native.delivery import Delivery
+
+
+class Waited(NamedTuple):
+    """What `wait` found."""
+
+    done: list[Delivery]
+    not_done: list[Delivery]
+
+
+def wait(deliveries: Iterable[Delivery], timeout: float | None = None) -> Waited:
+    """Waits until all are known, or up to `timeout` seconds; which are, and which are not, in their order.
+
+    It raises nothing, and does not count as asking a failed delivery why it failed.
+    """
+    waited = Waited([], [])
+    deadline = Deadline(timeout)
+    for delivery in deliveries:
+        (waited.done if delivery.wait(deadline.left) else waited.not_done).append(delivery)
+    return waited
+
+
+def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -> Iterator[Delivery]:
+    """Yields each once it is known, the first known first.
+
+    Raises
+    ------
+    KafkaTimeoutError
+        Some are not known after `timeout` seconds.
+    """
+    known: SimpleQueue[Delivery] = SimpleQueue()
+    deadline = Deadline(timeout)
+    count = 0
+    for delivery in deliveries:
+        delivery.add_done_callback(known.put)
+        count += 1
+    for number in range(count):
+        try:
+            yield known.get(timeout=deadline.left)
+        except Empty:
+            raise KafkaTimeoutError(
+                f"after {timeout} s it is not known what became of {count - number} of {count} records"
+            ) from None
+
+
+@final
+class Deadline:
+    """`seconds` from now; None is never."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds, 0.0 when it is over."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        return self.left == 0.0
+
+
+@final
+class MemoryLine:
+    """Threads that wait for memory: first come, first served."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    def freed(self) -> None:
+        """There may be memory now; any thread."""
+        with self._lock:
+            if self._waiting:
+                self._waiting[0].set()
+
+    def wait(
+        self, accumulator: RecordAccumulator, append: Callable[[], Delivery | Refusal], deadline: Deadline
+    ) -> Delivery | Refusal:
+        """What `append()` gives once it is this thread's turn and there is memory; Refusal.MEMORY where there
+        was none before the deadline.
+        """
+        mine = threading.Event()
+        with self._lock:
+            self._waiting.append(mine)
+        accumulator.begin_waiting()
+        try:
+            while True:
+                mine.clear()
+                if self._waiting[0] is mine:
+                    answer = append()
+                    if answer is not Refusal.MEMORY:
+                        return answer
+                if not mine.wait(deadline.left):
+                    return Refusal.MEMORY
+        finally:
+            with self._lock:
+                self._waiting.remove(mine)
+            accumulator.end_waiting()
+            self.freed()
+
+    def wake_all(self) -> None:
+        """Has everyone look again."""
+        with self._lock:
+            for event in self._waiting:
+                event.set()
+
+
+@final
+class Change:
+    """Something that threads wait to see changed."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+
+    def notify(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
+        """Whether `is_so()`; it is asked after every change. What it raises comes out."""
+        with self._condition:
+            return self._condition.wait_for(is_so, deadline.left)

@@ -1,0 +1,218 @@
+"""What the tests of the network share: an engine that does as it is told, and sockets to talk to."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from kbatch._native.delivery import Completion
+from kbatch._native.producer_batch import ProducerBatch
+from kbatch.config import ProducerConfig
+from kbatch.core.actions import Action, Connect, Write
+from kbatch.errors import KafkaError
+from kbatch.network import Network
+from tests.unit.accumulating import accumulator, one, put
+
+NEVER = 2**63 - 1
+SECONDS = 20.0  # until a test that waits in vain fails
+SENDER = "sender-of-the-test"
+# Of a socket that is soon full.
+TINY = {"send_buffer_bytes": 4096}
+Event = tuple[Any, ...]
+
+
+class ScriptedEngine:
+    """Asks for what a test gives it, and notes what it is told. All methods but `do` are the sender's."""
+
+    def __init__(self) -> None:
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self.wake: Callable[[], object] = lambda: None
+        self.completed: list[Completion] = []
+        self.deadline = NEVER
+        self.threads: set[str] = set()
+        self.breaks_in: str | None = None
+        self.commands: deque[Callable[[], object]] = deque()
+        self._actions: list[Action] = []
+
+    # For the test
+
+    def submit(self, command: Callable[[], object]) -> None:
+        self.commands.append(command)
+        self.wake()
+
+    def do(self, *actions: Action) -> None:
+        self.submit(lambda: self._actions.extend(actions))
+
+    def ask(self, *actions: Action) -> None:
+        """From within a command."""
+        self._actions.extend(actions)
+
+    def next(self, *kinds: str) -> Event:
+        """The next event, which must be of one of the kinds."""
+        event = self.events.get(timeout=SECONDS)
+        assert event[0] in kinds, f"{event} where one of {kinds} was expected"
+        return event
+
+    def pass_round(self) -> None:
+        """Returns when what was asked for before has been done."""
+        for _ in range(2):  # the first may come along with it
+            passed = threading.Event()
+            self.submit(passed.set)
+            assert passed.wait(SECONDS)
+
+    def written(self, size: int) -> list[int]:
+        """How it was written, when all of so many bytes are."""
+        parts: list[int] = []
+        while sum(parts) < size:
+            parts.append(self.next("written")[2])
+        assert sum(parts) == size
+        return parts
+
+    def received(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += self.next("bytes")[2]
+        return data
+
+    # For the network
+
+    def _note(self, *event: Any) -> None:
+        self.threads.add(threading.current_thread().name)
+        self._break(f"handle_{event[0]}")
+        assert event[-1] <= time.monotonic_ns()
+        self.events.put(event[:-1])
+
+    def _break(self, where: str) -> None:
+        if self.breaks_in == where:
+            raise ZeroDivisionError(f"in {where}")
+
+    def handle_resolved(self, host: str, port: int, addresses: Any, now_ns: int) -> None:
+        self._note("resolved", host, port, addresses, now_ns)
+
+    def handle_connected(self, connection_id: int, now_ns: int) -> None:
+        self._note("connected", connection_id, now_ns)
+
+    def handle_bytes(self, connection_id: int, data: bytes, now_ns: int) -> None:
+        self._note("bytes", connection_id, bytes(data), now_ns)
+
+    def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
+        self._note("written", connection_id, written_bytes, now_ns)
+
+    def handle_closed(self, connection_id: int, error: KafkaError, now_ns: int) -> None:
+        self._note("closed", connection_id, error, now_ns)
+
+    def run(self, now_ns: int) -> None:
+        self._break("run")
+        for _ in range(len(self.commands)):
+            self.commands.popleft()()
+
+    def poll_actions(self) -> list[Action]:
+        self._break("poll_actions")
+        actions, self._actions = self._actions, []
+        return actions
+
+    def poll_completed(self) -> list[Completion]:
+        completed, self.completed = self.completed, []
+        return completed
+
+    def deadline_ns(self, now_ns: int) -> int:
+        self._break("deadline_ns")
+        return self.deadline
+
+    def fail(self, error: KafkaError) -> None:
+        self.events.put(("failed", error))
+
+
+def config(**keys: Any) -> ProducerConfig:
+    return ProducerConfig(bootstrap_servers="localhost:9092", **keys)
+
+
+@contextlib.contextmanager
+def running(**keys: Any) -> Iterator[tuple[ScriptedEngine, Network]]:
+    """A network that is at work, with the configuration given, and its engine."""
+    engine = ScriptedEngine()
+    network = Network(engine, config=config(**keys), deliver=lambda completed: None, name=SENDER)
+    engine.wake = network.wake
+    network.start()
+    try:
+        yield engine, network
+    finally:
+        network.stop()
+
+
+@contextlib.contextmanager
+def listening(**options: int) -> Iterator[socket.socket]:
+    """A listener on loopback; its options, by name, are those of its connections."""
+    with socket.socket() as listener:
+        for name, value in options.items():
+            listener.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(SECONDS)
+        yield listener
+
+
+def connect_to(listener: socket.socket, connection_id: int = 1, host: str = "127.0.0.1") -> Connect:
+    address = listener.getsockname()
+    return Connect(connection_id, 3, host, address[1], socket.AF_INET, address)
+
+
+def accepted(listener: socket.socket) -> socket.socket:
+    peer, _ = listener.accept()
+    peer.settimeout(SECONDS)
+    return peer
+
+
+@contextlib.contextmanager
+def connected(engine: ScriptedEngine, listener: socket.socket) -> Iterator[socket.socket]:
+    """Connection 1, and its other end."""
+    engine.do(connect_to(listener))
+    with accepted(listener) as peer:
+        assert engine.next("connected") == ("connected", 1)
+        yield peer
+
+
+def write(buffers: Sequence[bytes | memoryview], connection_id: int = 1) -> Write:
+    return Write(connection_id, buffers, sum(map(len, buffers)))
+
+
+def read_exactly(peer: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = peer.recv(min(size - len(data), 1 << 20))
+        assert piece, f"closed after {len(data)} of {size} bytes"
+        data += piece
+    return bytes(data)
+
+
+def reset(peer: socket.socket) -> None:
+    """Closes without a goodbye, as a process that dies with unread data does."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+@contextlib.contextmanager
+def one_connection(
+    listener: dict[str, int] | None = None, **keys: Any
+) -> Iterator[tuple[ScriptedEngine, Network, socket.socket]]:
+    with (
+        running(**keys) as (engine, network),
+        listening(**(listener or {})) as listening_socket,
+        connected(engine, listening_socket) as peer,
+    ):
+        yield engine, network, peer
+
+
+def large_batch() -> tuple[Any, ProducerBatch]:
+    """Of many chunks."""
+    records = accumulator(batch_size=1 << 20, buffer_memory=1 << 22)
+    for number in range(100):
+        put(records, bytes([number]) * 10_000)
+    return records, one(records)

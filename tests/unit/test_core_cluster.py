@@ -1,0 +1,505 @@
+"""Cluster: which metadata are asked for and when, and what is believed of the answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from kbatch.config import ProducerConfig
+from kbatch.core.backoff import NEVER_NS
+from kbatch.core.cluster import MAX_PARTITIONS, Cluster, Node
+from kbatch.errors import ErrorCode, InvalidTopicError, KafkaError, NetworkError, UnknownTopicOrPartitionError
+from kbatch.protocol import codec, messages
+
+MS = 1_000_000
+SECOND = 1000 * MS
+ID = bytes(range(16))
+OTHER_ID = bytes(range(16, 32))
+NODES = {node_id: Node(node_id, f"host{node_id}", 9092, None) for node_id in (1, 2)}
+_Response = messages.MetadataResponse
+
+
+def cluster(now_ns: int = 0, **settings: Any) -> Cluster:
+    return Cluster(ProducerConfig(bootstrap_servers="a:9092", **settings), random.Random(1), now_ns)
+
+
+def topic(
+    name: str,
+    partitions: Iterable[tuple[int, int] | tuple[int, int, int]] = (),
+    *,
+    topic_id: bytes = ID,
+    error: int = 0,
+) -> Any:
+    """As a broker answers: of each partition its leader, the epoch, and an error code if there is one."""
+    return _Response.MetadataResponseTopic(
+        error_code=error,
+        name=name,
+        topic_id=topic_id,
+        partitions=[
+            _Response.MetadataResponsePartition(
+                partition_index=index, leader_id=leader, leader_epoch=epoch, error_code=sum(code)
+            )
+            for index, (leader, epoch, *code) in enumerate(partitions)
+        ],
+    )
+
+
+def answer(*topics: Any, nodes: Iterable[Node] = NODES.values(), error: int = 0) -> Any:
+    """A response as it comes off the wire."""
+    message = _Response(
+        brokers=[
+            _Response.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
+            for node in nodes
+        ],
+        cluster_id="c",
+        controller_id=1,
+        topics=list(topics),
+        error_code=error,
+    )
+    return codec.decode(_Response, 13, b"".join(codec.encode(message, 13)))
+
+
+def names(request: Any) -> list[str]:
+    return sorted(each.name for each in request.topics)
+
+
+def update(known: Cluster, now_ns: int, *topics: Any, **rest: Any) -> list[str]:
+    """A request that must be due, and its answer; the topics that were asked for."""
+    assert known.update_delay_ns(now_ns) == 0
+    asked = names(known.make_request())
+    known.handle_response(answer(*topics, **rest), now_ns)
+    return asked
+
+
+def knowing(*topics: Any, **settings: Any) -> Cluster:
+    """One that has asked for these topics at 0, and knows them."""
+    known = cluster(**settings)
+    for each in topics:
+        known.want(each.name, 0)
+    update(known, 0, *topics)
+    return known
+
+
+def leaders(known: Cluster, name: str = "t") -> list[tuple[int, int]]:
+    return [(each.leader, each.leader_epoch) for each in known.snapshot.topics[name].partitions]
+
+
+# When
+
+
+def test_N05_nodes_are_asked_for_from_the_start() -> None:
+    known = cluster(now_ns=5)
+    assert known.update_delay_ns(5) == 0
+    request = known.make_request()
+    assert request.topics == []
+    assert request.allow_auto_topic_creation
+    assert known.update_delay_ns(5) == NEVER_NS  # one at a time
+    known.handle_response(answer(), 7)
+    assert known.snapshot.nodes == NODES
+    assert known.snapshot.cluster_id == "c"
+    assert known.snapshot.controller_id == 1
+    assert known.snapshot.updated_ns == 7
+
+
+def test_N05_a_new_topic_is_asked_for_at_once_and_alone() -> None:
+    known = knowing(topic("t", [(1, 0)]))
+    assert known.update_delay_ns(1) > 50 * MS
+    known.want("u", 1)
+    assert update(known, 1, topic("u", [(2, 0), (1, 4)])) == ["u"]
+    assert leaders(known, "t") == [(1, 0)]  # a partial answer leaves the others alone
+    assert leaders(known, "u") == [(2, 0), (1, 4)]
+    assert known.snapshot.view.leader("u", 1) == 1
+    assert known.snapshot.view.leader_epoch("u", 1) == 4
+
+
+def test_N05_a_topic_wanted_while_a_request_is_out_is_asked_for_right_after_it() -> None:
+    known = cluster()
+    known.make_request()
+    known.want("t", 1)
+    known.handle_response(answer(), 2)
+    assert update(known, 2, topic("t", [(1, 0)])) == ["t"]
+    assert known.update_delay_ns(3) > 0
+
+
+def test_N05_metadata_are_asked_for_again_at_their_age() -> None:
+    known = knowing(topic("t", [(1, 0)]), metadata_max_age_ms=10_000)
+    assert known.update_delay_ns(SECOND) == 9 * SECOND
+    known.want("u", SECOND)
+    update(known, SECOND, topic("u", [(1, 0)]))  # a partial answer does not make the rest younger
+    assert known.update_delay_ns(2 * SECOND) == 8 * SECOND
+    assert update(known, 10 * SECOND, topic("t", [(1, 0)]), topic("u", [(1, 0)])) == ["t", "u"]
+    assert known.update_delay_ns(11 * SECOND) == 9 * SECOND
+
+
+def test_N05_equivalent_answers_back_off_and_news_start_anew() -> None:
+    known = knowing(topic("t", [(1, 0)]))
+    now_ns, pauses = 0, []
+    for _ in range(6):
+        known.request_update(now_ns)
+        pause_ns = known.update_delay_ns(now_ns)
+        pauses.append(pause_ns / MS)
+        now_ns += pause_ns
+        update(known, now_ns, topic("t", [(1, 0)]))
+    for pause, expected in zip(pauses, (100, 100, 200, 400, 800, 1000), strict=True):
+        assert 0.8 * expected <= pause <= min(1.2 * expected, 1000)
+    known.request_update(now_ns)
+    now_ns += known.update_delay_ns(now_ns)
+    update(known, now_ns, topic("t", [(2, 1)]))
+    known.request_update(now_ns)
+    assert known.update_delay_ns(now_ns) <= 120 * MS
+
+
+def test_N05_updates_that_were_just_due_do_not_count_as_equivalent() -> None:
+    known = knowing(metadata_max_age_ms=10_000)
+    for number in range(1, 6):
+        update(known, 10 * number * SECOND)
+    known.request_update(50 * SECOND)
+    assert known.update_delay_ns(50 * SECOND) <= 120 * MS
+
+
+def test_N05_failures_back_off_and_are_asked_again() -> None:
+    known = cluster()
+    known.want("t", 0)
+    now_ns = 0
+    for expected in (100, 200, 400, 800, 1000, 1000):
+        assert known.update_delay_ns(now_ns) == 0
+        known.make_request()
+        error = NetworkError()
+        known.handle_failure(error, now_ns)
+        assert known.last_error is error
+        pause_ns = known.update_delay_ns(now_ns)
+        assert 0.8 * expected * MS <= pause_ns <= min(1.2 * expected, 1000) * MS
+        now_ns += pause_ns
+    assert update(known, now_ns, topic("t", [(1, 0)])) == ["t"]
+    assert known.last_error is None
+    assert known.update_delay_ns(now_ns) > 100 * SECOND
+
+
+def test_N05_an_update_requested_while_a_request_is_out_is_not_forgotten() -> None:
+    known = knowing()
+    known.request_update(SECOND)
+    known.make_request()
+    known.request_update(SECOND + 1)  # the request may have been answered before what hints at a change
+    known.handle_response(answer(), SECOND + 2)
+    assert known.update_delay_ns(SECOND + 2) <= 120 * MS
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (answer(nodes=()), ErrorCode.BROKER_NOT_AVAILABLE),
+        (answer(error=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ],
+)
+def test_an_answer_without_brokers_or_with_an_error_is_a_failure(response: Any, expected: ErrorCode) -> None:
+    known = knowing(topic("t", [(1, 0)]))
+    before = known.snapshot
+    known.request_update(SECOND)
+    known.make_request()
+    known.handle_response(response, SECOND)
+    assert known.snapshot is before
+    assert known.last_error is not None
+    assert known.last_error.code == expected
+    assert 0 < known.update_delay_ns(SECOND) <= 120 * MS
+
+
+@pytest.mark.parametrize("index", [-1, MAX_PARTITIONS, 2**31 - 1])
+def test_an_answer_with_an_impossible_partition_is_a_failure_and_costs_no_memory(index: int) -> None:
+    known = cluster()
+    known.want("t", 0)
+    known.make_request()
+    bad = topic("t", [(1, 0)])
+    bad.partitions[0].partition_index = index
+    known.handle_response(answer(bad), 0)
+    assert known.last_error is not None
+    assert "t" not in known.snapshot.topics
+
+
+# Which topics
+
+
+def test_D18_an_idle_topic_leaves_and_comes_back_when_it_is_used() -> None:
+    known = knowing(topic("t", [(1, 0)]), topic("u", [(1, 0)]), metadata_max_idle_ms=5000)
+    known.want("u", 4 * SECOND)
+    known.request_update(5 * SECOND)
+    update(known, 5 * SECOND, topic("t", [(1, 0)]), topic("u", [(1, 0)]))
+    assert set(known.snapshot.topics) == {"u"}
+    assert known.snapshot.view.partition_count("t") == 0
+    known.want("t", 6 * SECOND)
+    assert update(known, 6 * SECOND, topic("t", [(2, 7)])) == ["t"]
+    assert leaders(known) == [(2, 7)]
+
+
+def test_topics_nobody_wants_are_not_taken_from_an_answer() -> None:
+    known = knowing(topic("t", [(1, 0)]))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(1, 0)]), topic("x", [(1, 0)]))
+    assert set(known.snapshot.topics) == {"t"}
+
+
+# Errors of topics
+
+
+@pytest.mark.parametrize("code", [17, 29])
+def test_N01_a_topic_that_cannot_be_had_is_an_error_at_once_and_asked_again_now_and_then(code: int) -> None:
+    known = cluster()
+    known.want("t", 0)
+    update(known, 0, topic("t", error=code))
+    error = known.topic_error("t")
+    assert error is not None
+    assert error.code == code
+    assert "'t'" in str(error)
+    assert "t" not in known.snapshot.topics
+    assert known.update_delay_ns(0) == 5 * SECOND
+    assert update(known, 5 * SECOND, topic("t", [(1, 0)])) == ["t"]
+    assert known.topic_error("t") is None
+
+
+def test_invalid_topics_have_their_class_and_each_caller_an_exception_of_its_own() -> None:
+    known = cluster()
+    known.want("t t", 0)
+    update(known, 0, topic("t t", error=17))
+    first, second = known.topic_error("t t"), known.topic_error("t t")
+    assert isinstance(first, InvalidTopicError)
+    assert first is not second
+
+
+def test_an_unknown_topic_is_waited_for_and_then_remembered_as_unknown_for_a_short_time() -> None:
+    known = cluster(max_block_ms=10_000)
+    known.want("t", 0)
+    now_ns = 0
+    while known.topic_error("t") is None:
+        assert update(known, now_ns, topic("t", error=3)) == ["t"]
+        pause_ns = known.update_delay_ns(now_ns)
+        if known.topic_error("t") is None:
+            assert 0 < pause_ns <= SECOND
+        now_ns += pause_ns
+    assert 10 * SECOND <= now_ns - 5 * SECOND <= 12 * SECOND
+    assert isinstance(known.topic_error("t"), UnknownTopicOrPartitionError)
+    assert pause_ns == 5 * SECOND
+    update(known, now_ns, topic("t", [(1, 0)]))
+    assert known.topic_error("t") is None
+    assert leaders(known) == [(1, 0)]
+
+
+def test_a_topic_that_vanishes_keeps_its_partitions_without_leaders_for_a_while() -> None:
+    known = knowing(topic("t", [(1, 3), (2, 4)]), max_block_ms=10_000)
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", error=3))
+    assert leaders(known) == [(-1, 3), (-1, 4)]
+    assert known.snapshot.topics["t"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert known.topic_error("t") is None
+    now_ns = SECOND + known.update_delay_ns(SECOND)
+    assert update(known, now_ns, topic("t", [(1, 2), (2, 4)])) == ["t"]
+    assert leaders(known) == [(-1, 3), (2, 4)]  # the epoch that was known still counts
+    known.request_update(12 * SECOND)
+    update(known, 12 * SECOND, topic("t", error=3))
+    assert known.topic_error("t") is None  # the while begins anew
+    now_ns = 22 * SECOND + known.update_delay_ns(22 * SECOND)
+    update(known, now_ns, topic("t", error=3))
+    assert "t" not in known.snapshot.topics
+    assert isinstance(known.topic_error("t"), UnknownTopicOrPartitionError)
+
+
+def test_a_partition_without_a_leader_is_asked_for_again_with_its_topic_alone() -> None:
+    known = cluster()
+    known.want("t", 0)
+    known.want("u", 0)
+    update(known, 0, topic("t", [(1, 0), (-1, 2, 5)]), topic("u", [(1, 0)]))
+    assert leaders(known) == [(1, 0), (-1, 2)]
+    assert known.snapshot.topics["t"].partitions[1].error == ErrorCode.LEADER_NOT_AVAILABLE
+    now_ns = known.update_delay_ns(0)
+    assert now_ns <= 120 * MS
+    assert update(known, now_ns, topic("t", [(1, 0), (2, 3)])) == ["t"]
+    assert leaders(known) == [(1, 0), (2, 3)]
+    assert known.update_delay_ns(now_ns) > 100 * SECOND
+
+
+def test_a_leader_that_is_no_known_node_is_none() -> None:
+    known = knowing(topic("t", [(1, 0), (9, 0)]))
+    assert leaders(known) == [(1, 0), (-1, 0)]
+
+
+# Epochs and ids
+
+
+@pytest.mark.parametrize("topic_id", [ID, bytes(16)])
+def test_N05_an_older_leader_epoch_is_not_believed(topic_id: bytes) -> None:
+    known = knowing(topic("t", [(1, 5), (1, 5), (1, 5)]))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(2, 4), (2, 5), (2, 6)], topic_id=topic_id))
+    assert leaders(known) == [(1, 5), (2, 5), (2, 6)]
+
+
+def test_N05_a_topic_made_again_starts_over_with_its_epochs_and_partitions() -> None:
+    known = knowing(topic("t", [(1, 5), (1, 5)]))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(2, 0)], topic_id=OTHER_ID))
+    assert leaders(known) == [(2, 0)]
+    assert known.snapshot.topics["t"].topic_id == OTHER_ID
+
+
+def test_an_answer_with_fewer_partitions_of_the_same_topic_is_an_old_one() -> None:
+    known = knowing(topic("t", [(1, 0), (2, 0)]))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(1, 1)]))
+    assert leaders(known) == [(1, 1), (2, 0)]
+
+
+def test_partitions_stand_at_their_numbers_in_whatever_order_they_come() -> None:
+    shuffled = topic("t", [(1, 0), (2, 1), (1, 2)])
+    shuffled.partitions.reverse()
+    shuffled.partitions.pop(1)
+    known = knowing(shuffled)
+    assert leaders(known) == [(1, 0), (-1, -1), (1, 2)]
+    assert known.snapshot.topics["t"].partitions[1].error == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_an_old_broker_that_knows_no_epochs_is_believed() -> None:
+    known = knowing(topic("t", [(1, -1)], topic_id=bytes(16)))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(2, -1)], topic_id=bytes(16)))
+    assert leaders(known) == [(2, -1)]
+
+
+def test_a_leader_kept_for_its_epoch_is_none_when_its_node_is_gone() -> None:
+    known = knowing(topic("t", [(1, 5)]))
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(2, 4)]), nodes=[NODES[2]])
+    assert leaders(known) == [(-1, 5)]
+
+
+# Snapshots
+
+
+def test_snapshots_do_not_change_and_share_what_stays() -> None:
+    known = knowing(topic("t", [(1, 0)]))
+    before, version = known.snapshot, known.version
+    assert before.view.leader("t", 0) == 1
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(1, 0)]))
+    same = known.snapshot
+    assert known.version > version
+    assert same.updated_ns == SECOND
+    assert same.view is before.view
+    assert same.nodes is before.nodes
+    known.request_update(3 * SECOND)
+    update(known, 3 * SECOND, topic("t", [(2, 1)]))
+    assert before.topics["t"].partitions[0].leader == 1
+    assert before.view.leader("t", 0) == 1
+    assert known.snapshot.view.leader("t", 0) == 2
+    with pytest.raises(TypeError):
+        before.topics["t"] = before.topics["t"]  # type: ignore[index]
+
+
+# KIP-951
+
+
+def test_D12_a_newer_leader_of_a_produce_answer_is_taken_over_with_its_node() -> None:
+    known = knowing(topic("t", [(1, 5), (1, 5)]))
+    before, version = known.snapshot, known.version
+    assert known.update_leader("t", 1, 3, 6, [Node(3, "host3", 9092, "r")])
+    assert leaders(known) == [(1, 5), (3, 6)]
+    assert known.snapshot.nodes[3].host == "host3"
+    assert known.snapshot.view.leader("t", 1) == 3
+    assert known.version == version + 1
+    assert before.topics["t"].partitions[1].leader == 1
+    known.request_update(SECOND)
+    update(known, SECOND, topic("t", [(1, 5), (1, 5)]))  # a broker that has not heard of it
+    assert leaders(known) == [(1, 5), (-1, 6)]  # node 3 is not among that broker's
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "leader", "epoch"),
+    [
+        ("t", 0, 2, 5),
+        ("t", 0, 2, 4),
+        ("t", 0, 2, -1),
+        ("t", 0, 9, 6),
+        ("t", 1, 2, 6),
+        ("t", -1, 2, 6),
+        ("x", 0, 2, 6),
+    ],
+)
+def test_D12_a_leader_that_is_not_newer_or_not_known_changes_nothing(
+    name: str, partition: int, leader: int, epoch: int
+) -> None:
+    known = knowing(topic("t", [(1, 5)]))
+    before, version = known.snapshot, known.version
+    assert not known.update_leader(name, partition, leader, epoch, [])
+    assert known.snapshot is before
+    assert known.version == version
+
+
+# Starting over
+
+
+def failing(known: Cluster, start_ns: int, end_ns: int) -> int:
+    """All requests fail from `start_ns` on; the time when the next is due, at `end_ns` or later."""
+    now_ns = start_ns
+    while now_ns < end_ns:
+        now_ns += known.update_delay_ns(now_ns)
+        known.make_request()
+        known.handle_failure(NetworkError(), now_ns)
+    return now_ns
+
+
+def test_N12_without_metadata_for_the_trigger_time_the_client_starts_over() -> None:
+    known = knowing(topic("t", [(1, 5)]), metadata_recovery_rebootstrap_trigger_ms=10_000)
+    start_ns = 20 * SECOND
+    known.request_update(start_ns)
+    assert not known.must_rebootstrap(start_ns, is_hopeful=False)
+    failing(known, start_ns, start_ns + 9 * SECOND)
+    assert not known.must_rebootstrap(start_ns + 10 * SECOND, is_hopeful=False)
+    assert known.must_rebootstrap(start_ns + 10 * SECOND + 1, is_hopeful=False)
+    known.rebootstrap(start_ns + 11 * SECOND)
+    # the bootstrap servers have their own way
+    assert not known.must_rebootstrap(start_ns + 30 * SECOND, is_hopeful=False)
+    assert known.snapshot.nodes == {}
+    assert leaders(known) == [(-1, 5)]
+    assert update(known, start_ns + 11 * SECOND, topic("t", [(2, 5)])) == ["t"]
+    assert leaders(known) == [(2, 5)]
+
+
+def test_N12_time_with_fresh_metadata_does_not_count_and_an_answer_starts_it_anew() -> None:
+    known = knowing(metadata_recovery_rebootstrap_trigger_ms=10_000)
+    assert not known.must_rebootstrap(299 * SECOND, is_hopeful=False)
+    now_ns = failing(known, 300 * SECOND, 306 * SECOND)
+    now_ns += known.update_delay_ns(now_ns)
+    update(known, now_ns)
+    known.request_update(now_ns + SECOND)
+    assert not known.must_rebootstrap(now_ns + 10 * SECOND, is_hopeful=False)
+    assert known.must_rebootstrap(now_ns + 12 * SECOND, is_hopeful=False)
+
+
+def test_N12_a_request_that_hangs_counts_too() -> None:
+    known = knowing(metadata_recovery_rebootstrap_trigger_ms=10_000)
+    known.request_update(SECOND)
+    known.make_request()
+    assert not known.must_rebootstrap(11 * SECOND, is_hopeful=False)
+    assert known.must_rebootstrap(12 * SECOND, is_hopeful=False)
+
+
+def test_N12_a_broker_may_say_so_itself() -> None:
+    known = knowing(topic("t", [(1, 0)]))
+    known.request_update(SECOND)
+    known.make_request()
+    known.handle_response(answer(error=129), SECOND)
+    assert known.must_rebootstrap(SECOND, is_hopeful=False)
+    assert leaders(known) == [(1, 0)]
+    known.rebootstrap(SECOND)
+    assert not known.must_rebootstrap(SECOND, is_hopeful=False)
+    assert known.update_delay_ns(SECOND) == 0
+
+
+def test_N12_with_strategy_none_the_client_never_starts_over() -> None:
+    known = knowing(metadata_recovery_strategy="none", metadata_recovery_rebootstrap_trigger_ms=1000)
+    known.request_update(SECOND)
+    known.make_request()
+    known.handle_response(answer(error=129), SECOND)
+    assert not known.must_rebootstrap(SECOND, is_hopeful=False)
+    assert not known.must_rebootstrap(100 * SECOND, is_hopeful=False)
+    assert isinstance(known.last_error, KafkaError)

@@ -1,0 +1,499 @@
+"""Connections: requests to nodes and their answers, and what happens when a connection ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbatch.core.actions import Close, Connect, Resolve, Write
+from kbatch.core.cluster import Node
+from kbatch.core.connections import Response
+from kbatch.errors import (
+    AuthenticationError,
+    ErrorCode,
+    IllegalStateError,
+    KafkaTimeoutError,
+    NetworkError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
+from kbatch.metrics import MetricsRegistry
+from kbatch.protocol import codec, messages
+from tests.unit.core_shell import MS, NEVER, SECOND, VERSIONS, Shell, versions_answer
+
+METADATA = messages.MetadataResponse
+NODES = {node_id: Node(node_id, f"host{node_id}", 9092, None) for node_id in (1, 2, 3)}
+
+
+def codes(responses: list[Response]) -> list[Any]:
+    return [type(response.error) for response in responses]
+
+
+# The handshake
+
+
+def test_N09_a_connection_begins_with_api_versions_and_is_ready_when_it_is_answered() -> None:
+    shell = Shell(client_id="me")
+    peer = shell.connect(-1)
+    (request,) = peer.requests()
+    assert (request.api_key, request.version, request.client_id) == (18, 4, "me")
+    assert request.message.client_software_name == "kbatch"
+    assert request.message.client_software_version
+    assert shell.connections.is_connected(-1)
+    assert not shell.connections.is_ready(-1, 0)
+    with pytest.raises(IllegalStateError):
+        shell.ask()
+    shell.answer(peer, versions_answer())
+    assert shell.connections.is_ready(-1, 0)
+    assert shell.connections.delay_ns(-1, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "asked"), [({18: (0, 3)}, 3), ({18: (0, 2)}, 2), ({}, 0), ({18: (0, 9)}, 3)]
+)
+def test_N09_a_node_that_does_not_know_the_version_is_asked_in_one_it_knows(
+    told: dict[int, tuple[int, int]], asked: int
+) -> None:
+    shell = Shell()
+    peer = shell.connect(-1)
+    shell.answer(peer, versions_answer(told, error=35), version=0)
+    shell.write(peer)
+    assert [request.version for request in peer.requests()] == [4, asked]
+    assert not shell.connections.is_ready(-1, 0)
+    shell.answer(peer, versions_answer())
+    assert shell.connections.is_ready(-1, 0)
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 42), (0, 35)])
+def test_N09_a_node_that_refuses_the_handshake_is_left_alone(version: int, code: int) -> None:
+    shell = Shell()
+    peer = shell.connect(-1)
+    if version == 0:
+        shell.answer(peer, versions_answer({}, error=35), version=0)
+        shell.write(peer)
+    shell.answer(peer, versions_answer({}, error=code), version=version)
+    assert peer.is_closed
+    assert not shell.connections.is_connected(-1)
+    assert 0 < shell.connections.delay_ns(-1, 0) <= 60 * MS
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request", b"\0\0\0\4\0\0\0\0", b"\0\0\0\5\0\0\0\1x"])
+def test_N09_garbage_in_the_handshake_ends_it(data: bytes) -> None:
+    shell = Shell()
+    peer = shell.connect(-1)
+    shell.give(peer, data)
+    assert peer.is_closed
+    assert not shell.connections.is_connected(-1)
+    assert shell.connections.in_flight_count() == 0
+
+
+def test_N09_a_node_that_never_answers_the_handshake_is_given_up() -> None:
+    shell = Shell(request_timeout_ms=1000, linger_ms=0)
+    peer = shell.connect(-1)
+    shell.advance(999 * MS)
+    assert not peer.is_closed
+    shell.advance(MS)
+    assert peer.is_closed
+    assert not shell.connections.is_connected(-1)
+
+
+def test_versions_are_the_highest_that_both_sides_have() -> None:
+    shell = Shell()
+    with pytest.raises(IllegalStateError, match="never ready"):
+        shell.connections.version_of(-1, messages.ProduceRequest)
+    shell.ready(versions={0: (3, 7), 3: (90, 99), 22: (0, 99)})
+    assert shell.connections.version_of(-1, messages.ProduceRequest) == 7
+    assert shell.connections.version_of(-1, messages.InitProducerIdRequest) == VERSIONS[22][1]
+    with pytest.raises(UnsupportedVersionError, match="versions 90 to 99, this client has 0 to 13"):
+        shell.ask()
+    with pytest.raises(UnsupportedVersionError, match="does not have it"):
+        shell.connections.version_of(-1, messages.EndTxnRequest)
+    assert shell.connections.in_flight_count() == 0
+    assert shell.connections.is_ready(-1, 0)
+
+
+def test_finalized_features_are_kept() -> None:
+    shell = Shell()
+    assert shell.connections.finalized_features(-1).epoch == -1
+    peer = shell.connect(-1)
+    answer = versions_answer()
+    answer.finalized_features_epoch = 7
+    answer.finalized_features = [
+        messages.ApiVersionsResponse.FinalizedFeatureKey(
+            name="transaction.version", max_version_level=2, min_version_level=2
+        )
+    ]
+    shell.answer(peer, answer)
+    features = shell.connections.finalized_features(-1)
+    assert (features.epoch, dict(features.levels)) == (7, {"transaction.version": 2})
+
+
+# Requests
+
+
+def test_N11_a_request_waits_for_the_one_before_it_to_be_written() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    request = shell.ask(written=False)
+    assert not shell.connections.is_ready(-1, 0)
+    assert shell.connections.delay_ns(-1, 0) == NEVER
+    shell.write(peer, request.end_offset - request.start_offset - 1)
+    assert not shell.connections.is_ready(-1, 0)
+    with pytest.raises(IllegalStateError):
+        shell.ask()
+    shell.write(peer)
+    assert shell.connections.is_ready(-1, 0)
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 3])
+def test_N11_no_more_requests_than_allowed_are_in_flight(max_in_flight: int) -> None:
+    shell = Shell(max_in_flight_requests_per_connection=max_in_flight)
+    peer = shell.ready()
+    for _ in range(max_in_flight):
+        shell.ask()
+    assert shell.connections.in_flight_count() == shell.connections.in_flight_count(-1) == max_in_flight
+    assert not shell.connections.is_ready(-1, 0)
+    shell.answer(peer, METADATA())
+    assert shell.connections.is_ready(-1, 0)
+
+
+def test_answers_reach_their_requests_in_order_and_may_come_together() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    requests = [shell.ask() for _ in range(3)]
+    shell.now_ns = 5
+    answers = []
+    for number, request in enumerate(requests):
+        message = METADATA(controller_id=number)
+        head = request.correlation_id.to_bytes(4, "big") + b"\0"
+        body = b"".join(codec.encode(message, request.api_version))
+        answers.append((len(head) + len(body)).to_bytes(4, "big") + head + body)
+    shell.give(peer, memoryview(bytearray(b"".join(answers))))
+    responses = shell.taken()
+    assert [response.request for response in responses] == requests
+    assert [response.message.controller_id for response in responses] == [0, 1, 2]
+    assert {(response.error, response.now_ns) for response in responses} == {(None, 5)}
+
+
+def test_D17_a_request_that_expects_no_answer_is_done_when_it_is_written() -> None:
+    shell = Shell(acks=0)
+    peer = shell.ready()
+    request = shell.produce(written=False)
+    shell.write(peer, 3)
+    assert shell.taken() == []
+    shell.now_ns = 9
+    shell.write(peer)
+    assert shell.taken() == [Response(request, None, None, 9)]
+    assert shell.connections.in_flight_count() == 0
+    assert shell.connections.is_ready(-1, 9)
+
+
+def test_D17_a_disconnect_before_that_is_an_error() -> None:
+    shell = Shell(acks=0)
+    peer = shell.ready()
+    request = shell.produce(written=False)
+    shell.write(peer, 3)
+    shell.close(peer)
+    (response,) = shell.taken()
+    assert response.request is request
+    assert isinstance(response.error, NetworkError)
+    assert request.was_written
+
+
+def test_a_message_that_cannot_be_written_is_refused_and_nothing_sent() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    with pytest.raises(ProtocolError):
+        shell.send(messages.MetadataRequest(topics="no"), -1, written=False)
+    assert shell.connections.in_flight_count() == 0
+    shell.ask()
+    shell.answer(peer, METADATA())
+    assert codes(shell.taken()) == [type(None)]
+
+
+def test_a_version_may_be_given() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    request = shell.ask(version=4)
+    assert request.api_version == 4
+    assert peer.requests()[-1].version == 4
+    shell.answer(peer, METADATA())
+    assert codes(shell.taken()) == [type(None)]
+
+
+def test_answers_may_bring_new_requests() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    asked: list[Response] = []
+
+    def ask_again(response: Response) -> None:
+        asked.append(response)
+        if len(asked) < 3:
+            shell.connections.send(-1, messages.MetadataRequest(topics=[]), ask_again, shell.now_ns)
+
+    shell.connections.send(-1, messages.MetadataRequest(topics=[]), ask_again, 0)
+    for _ in range(3):
+        shell.poll()
+        shell.write(peer)
+        shell.answer(peer, METADATA())
+    assert len(asked) == 3
+
+
+# The end of a connection
+
+
+def test_N06_a_disconnect_fails_all_requests_in_the_order_they_were_sent() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    requests = [shell.ask(), shell.ask(), shell.ask(written=False)]
+    shell.close(peer, ConnectionResetError("reset by peer"))
+    responses = shell.taken()
+    assert [response.request for response in responses] == requests
+    assert codes(responses) == [NetworkError] * 3
+    assert "reset by peer" in str(responses[0].error)
+    assert [request.was_written for request in requests] == [True, True, False]
+    assert shell.connections.poll_disconnected() == [-1]
+    assert shell.connections.poll_disconnected() == []
+    assert shell.connections.in_flight_count() == 0
+    assert not shell.connections.is_connected(-1)
+
+
+def test_N06_what_was_not_fetched_for_writing_is_withdrawn() -> None:
+    shell = Shell(request_timeout_ms=1000, linger_ms=0)
+    peer = shell.ready()
+    shell.ask()
+    shell.now_ns = 999 * MS
+    shell.connections.send(-1, messages.MetadataRequest(topics=[]), shell.responses.append, shell.now_ns)
+    shell.now_ns = 1000 * MS
+    shell.connections.handle_timeout(shell.now_ns)
+    assert [type(action) for action in shell.connections.poll_actions()] == [Close]
+    assert [response.request.was_written for response in shell.taken()] == [True, False]
+    assert peer.unwritten == b""
+
+
+def test_a_connection_that_nobody_was_told_to_make_need_not_be_closed() -> None:
+    shell = Shell()
+    shell.connections.connect(-1, 0)
+    shell.poll()
+    name = shell.resolves.pop()
+    shell.connections.handle_resolved(*name, [(2, ("10.0.0.1", 9092))], 0)
+    shell.connections.rebootstrap(0)
+    assert shell.connections.poll_actions() == []
+
+
+def test_N07_a_late_answer_ends_the_connection_and_late_bytes_are_ignored() -> None:
+    shell = Shell(request_timeout_ms=1000, linger_ms=0)
+    peer = shell.ready()
+    late = shell.ask()
+    shell.advance(500 * MS)
+    other = shell.ask()
+    shell.advance(499 * MS)
+    assert shell.taken() == []
+    shell.advance(MS)
+    assert peer.is_closed
+    responses = shell.taken()
+    assert [response.request for response in responses] == [late, other]
+    assert codes(responses) == [KafkaTimeoutError, NetworkError]
+    assert responses[0].error is not None
+    assert responses[0].error.code == ErrorCode.REQUEST_TIMED_OUT
+    assert "1000 ms" in str(responses[0].error)
+    shell.answer(peer, METADATA())
+    shell.connections.handle_written(peer.connection_id, 1, shell.now_ns)
+    shell.connections.handle_connected(peer.connection_id, shell.now_ns)
+    shell.connections.handle_closed(peer.connection_id, None, shell.now_ns)
+    assert shell.taken() == []
+    assert shell.poll() == []
+
+
+def test_N07_a_request_may_have_a_timeout_of_its_own() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    shell.ask(timeout_ns=SECOND)
+    shell.advance(SECOND)
+    assert peer.is_closed
+    assert codes(shell.taken()) == [KafkaTimeoutError]
+
+
+@pytest.mark.parametrize("data", [b"\0\0\0\4\0\0\0\7", b"\xff\xff\xff\xff", b"\0\0\0\3\0\0\0"])
+def test_N07_bytes_that_are_no_answer_end_the_connection(data: bytes) -> None:
+    shell = Shell()
+    peer = shell.ready()
+    shell.ask()
+    shell.ask()
+    shell.give(peer, data)
+    assert peer.is_closed
+    responses = shell.taken()
+    assert codes(responses) == [NetworkError, NetworkError]
+    assert responses[0].error is not None
+    assert isinstance(responses[0].error.__cause__, ProtocolError)
+
+
+def test_N07_an_answer_that_cannot_be_read_fails_its_request_and_ends_the_connection() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    first, second = shell.ask(), shell.ask()
+    frame = first.correlation_id.to_bytes(4, "big") + b"\0garbage"
+    shell.give(peer, len(frame).to_bytes(4, "big") + frame)
+    responses = shell.taken()
+    assert [response.request for response in responses] == [first, second]
+    assert codes(responses) == [ProtocolError, NetworkError]
+    assert peer.is_closed
+
+
+def test_N07_what_comes_behind_the_bad_bytes_is_not_looked_at() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    shell.give(peer, b"\0\0\0\4\0\0\0\7" * 5)
+    assert peer.is_closed
+    assert shell.connections.delay_ns(-1, 0) <= 60 * MS  # it counts as one failure
+
+
+def test_N07_answers_before_the_bad_one_count() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    request = shell.ask(version=0)
+    shell.ask()
+    body = b"".join(codec.encode(METADATA(), 0))
+    frame = request.correlation_id.to_bytes(4, "big") + body
+    shell.give(peer, len(frame).to_bytes(4, "big") + frame + b"\xff\xff\xff\xff")
+    assert codes(shell.taken()) == [type(None), NetworkError]
+
+
+def test_a_node_that_does_not_accept_us_is_known_until_it_does() -> None:
+    shell = Shell()
+    peer = shell.begin(-1)
+    error = AuthenticationError("no")
+    shell.close(peer, error)
+    assert shell.connections.is_failed(-1) is error
+    shell.advance(SECOND)
+    shell.ready()
+    assert shell.connections.is_failed(-1) is None
+    assert shell.connections.is_failed(5) is None
+
+
+# Throttling
+
+
+def test_D15_a_throttled_node_is_left_alone_and_the_time_does_not_count() -> None:
+    shell = Shell(request_timeout_ms=1000, linger_ms=0)
+    peer = shell.ready()
+    shell.ask()
+    waiting = shell.ask()
+    shell.answer(peer, METADATA(throttle_time_ms=5000))
+    assert not shell.connections.is_ready(-1, shell.now_ns)
+    assert shell.connections.delay_ns(-1, shell.now_ns) == 5 * SECOND
+    assert shell.connections.least_loaded(shell.now_ns) is None
+    shell.advance(5 * SECOND)
+    assert not peer.is_closed
+    assert shell.connections.is_ready(-1, shell.now_ns)
+    shell.advance(999 * MS)
+    assert not peer.is_closed
+    shell.advance(MS)
+    assert peer.is_closed
+    assert shell.taken()[-1].request is waiting
+
+
+@pytest.mark.parametrize(("version", "throttles"), [(5, False), (6, True)])
+def test_D15_before_KIP_219_it_was_the_broker_that_waited(version: int, throttles: bool) -> None:
+    shell = Shell()
+    peer = shell.ready()
+    shell.ask(version=version)
+    shell.answer(peer, METADATA(throttle_time_ms=100))
+    assert shell.connections.is_ready(-1, shell.now_ns) is not throttles
+
+
+def test_D15_a_shorter_throttle_does_not_end_a_longer_one() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    shell.ask()
+    shell.ask()
+    shell.answer(peer, METADATA(throttle_time_ms=5000))
+    shell.answer(peer, METADATA(throttle_time_ms=1))
+    assert shell.connections.delay_ns(-1, 0) == 5 * SECOND
+
+
+# Idle connections
+
+
+def test_an_idle_connection_is_closed_but_not_while_a_request_is_out() -> None:
+    shell = Shell(connections_max_idle_ms=10_000, request_timeout_ms=60_000, delivery_timeout_ms=120_000)
+    peer = shell.ready()
+    shell.advance(9 * SECOND)
+    shell.ask()
+    shell.advance(20 * SECOND)
+    assert not peer.is_closed
+    shell.answer(peer, METADATA())
+    shell.advance(10 * SECOND - 1)
+    assert not peer.is_closed
+    shell.advance(1)
+    assert peer.is_closed
+    assert shell.connections.poll_disconnected() == []  # nothing is wrong with the node
+    assert shell.connections.delay_ns(-1, shell.now_ns) == 0
+    shell.ready()
+
+
+def test_a_negative_idle_time_keeps_connections() -> None:
+    shell = Shell(connections_max_idle_ms=-1)
+    peer = shell.ready()
+    shell.advance(10**6 * SECOND)
+    assert not peer.is_closed
+    assert shell.connections.deadline_ns(shell.now_ns) == NEVER
+
+
+# Metrics
+
+
+def values(registry: MetricsRegistry, group: str) -> dict[str, float]:
+    return {name.name: value for name, value in registry.snapshot(1000).items() if name.group == group}
+
+
+def test_connections_requests_and_bytes_are_counted() -> None:
+    registry = MetricsRegistry("me")
+    shell = Shell(registry=registry)
+    peer = shell.ready(-1)
+    request = shell.ask()
+    shell.now_ns = 8 * MS
+    shell.answer(peer, METADATA())
+    shell.ask()
+    found = values(registry, "producer-metrics")
+    assert found["connection-count"] == found["connection-creation-total"] == 1
+    assert found["requests-in-flight"] == 1
+    assert found["request-total"] == 3
+    assert found["response-total"] == 2
+    assert found["outgoing-byte-total"] == len(peer.received)
+    assert found["incoming-byte-total"] > 0
+    of_node = values(registry, "producer-node-metrics")
+    assert of_node["request-latency-max"] == 8.0
+    assert of_node["request-total"] == 3
+    assert of_node["request-size-max"] >= request.end_offset - request.start_offset
+    assert of_node["incoming-byte-total"] == found["incoming-byte-total"]
+    shell.close(peer)
+    found = values(registry, "producer-metrics")
+    assert found["connection-count"] == found["requests-in-flight"] == 0
+    assert found["connection-close-total"] == 1
+
+
+def test_actions_come_once_and_in_order() -> None:
+    shell = Shell()
+    shell.connections.connect(-1, 0)
+    assert shell.connections.poll_actions() == [Resolve("a", 9092)]
+    assert shell.connections.poll_actions() == []
+    shell.connections.handle_resolved("a", 9092, [(2, ("10.0.0.1", 9092))], 0)
+    (connect,) = shell.connections.poll_actions()
+    assert connect == Connect(connect.connection_id, -1, "a", 9092, 2, ("10.0.0.1", 9092))
+    shell.connections.handle_connected(connect.connection_id, 0)
+    (write,) = shell.connections.poll_actions()
+    assert isinstance(write, Write)
+    assert write.size_bytes == sum(map(len, write.buffers))
+    with pytest.raises(IllegalStateError):
+        shell.connections.handle_connected(connect.connection_id, 0)  # it cannot happen twice
+
+
+def test_the_same_seed_does_the_same() -> None:
+    def story(seed: int) -> list[int | None]:
+        shell = Shell(seed=seed)
+        shell.connections.set_nodes(NODES)
+        return [shell.connections.least_loaded(0) for _ in range(20)]
+
+    assert story(3) == story(3)

@@ -1,0 +1,414 @@
+"""The sender's thread with an engine of the test's: names, sealing, waking, stopping, defects."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kbatch._native.producer_batch import ProducerBatch
+from kbatch.core.actions import Close, Connect, Resolve, Seal
+from kbatch.errors import IllegalStateError, KafkaError
+from kbatch.metrics import MetricsRegistry
+from kbatch.network import Network, Waker
+from tests.unit.accumulating import accumulator, codec_replaced, is_whole, put
+from tests.unit.networking import (
+    NEVER,
+    SECONDS,
+    SENDER,
+    TINY,
+    ScriptedEngine,
+    config,
+    large_batch,
+    one_connection,
+    read_exactly,
+    running,
+    write,
+)
+
+# Names
+
+
+def test_names_are_resolved() -> None:
+    with running() as (engine, _):
+        engine.do(Resolve("localhost", 9092))
+        _, host, port, addresses = engine.next("resolved")
+        assert (host, port) == ("localhost", 9092)
+        assert len(set(addresses)) == len(addresses)
+        assert {family for family, _ in addresses} <= {socket.AF_INET, socket.AF_INET6}
+        assert all(address[1] == 9092 for _, address in addresses)
+
+
+def test_a_name_without_an_address_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: object, **__: object) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("kbatch.network.loop.socket.getaddrinfo", nobody)
+    with running() as (engine, _):
+        engine.do(Resolve("kafka-9", 9092))
+        error = engine.next("resolved")[3]
+        assert isinstance(error, OSError)
+        expected = "kafka-9 has no address: Name or service not known; check bootstrap.servers"
+        assert str(error).startswith(expected)
+
+
+def test_a_name_that_cannot_be_one() -> None:
+    with running() as (engine, _):
+        engine.do(Resolve("k" * 64, 9092))  # no label is longer than 63
+        assert isinstance(engine.next("resolved")[3], OSError)
+
+
+def test_a_name_that_takes_long_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, told = threading.Event(), threading.Event()
+
+    def slowly(host: str, *_: object, **__: object) -> Any:
+        if host == "slow":
+            asked.set()
+            assert told.wait(SECONDS)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"address of {host}", 1))]
+
+    monkeypatch.setattr("kbatch.network.loop.socket.getaddrinfo", slowly)
+    with running() as (engine, _):
+        engine.do(Resolve("slow", 1))
+        assert asked.wait(SECONDS)
+        engine.do(Resolve("fast", 1))
+        assert engine.next("resolved")[1] == "fast"
+        told.set()
+        assert engine.next("resolved")[1:3] == ("slow", 1)
+
+
+# Sealing
+
+
+def sealing(count: int, size: int, codec: str = "lz4") -> tuple[set[str], list[ProducerBatch]]:
+    """Which threads compress that many batches of `size` bytes."""
+    threads: set[str] = set()
+
+    def compress(data: Any, *_: Any, **__: Any) -> bytes:
+        threads.add(threading.current_thread().name)
+        return b"packed"
+
+    wakes: list[Any] = []
+    records = accumulator(
+        partitions=count,
+        batch_size=1 << 20,
+        compression=codec,
+        seal_on_append=False,
+        wake=lambda: [wake() for wake in wakes],
+    )
+    with codec_replaced("lz4.frame", compress=compress), running(compression_type=codec) as (engine, network):
+        wakes.append(network.wake)
+        for partition in range(count):
+            put(records, bytes(size), partition)
+        records.ready(0)
+        records.drain([1], 1 << 26, 0)
+        batches = records.take_unsealed()
+        engine.do(*map(Seal, batches))
+        while any(batch.state != "sealed" for batch in batches):
+            engine.pass_round()
+    return threads, batches
+
+
+def test_small_batches_are_sealed_on_the_senders_thread() -> None:
+    threads, batches = sealing(3, 100)
+    assert (threads, len(batches)) == ({SENDER}, 3)
+
+
+def test_large_batches_are_sealed_elsewhere() -> None:
+    threads, batches = sealing(20, 200_000)
+    assert len(batches) == 20
+    assert SENDER not in threads
+    assert all(name.startswith(f"{SENDER}-sealer") for name in threads)
+
+
+def test_large_batches_without_a_codec_are_sealed_on_the_senders_thread() -> None:
+    """There is only their CRC to do, and no other thread to wait for: they are sealed when the round is."""
+    records = accumulator(batch_size=1 << 20, seal_on_append=False)
+    put(records, bytes(200_000))
+    records.ready(0)
+    records.drain([1], 1 << 26, 0)
+    (batch,) = records.take_unsealed()
+    with running() as (engine, _):
+        engine.do(Seal(batch))
+        engine.pass_round()
+        assert batch.state == "sealed"
+        assert not [thread for thread in threading.enumerate() if "-sealer" in thread.name]
+
+
+def test_a_batch_that_cannot_be_sealed_is_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+    class Unsealable:
+        records_bytes = 1 << 20
+
+        def seal(self) -> bool:
+            raise IllegalStateError("sealed twice")
+
+    with caplog.at_level(logging.CRITICAL), running() as (engine, _):
+        engine.do(Seal(Unsealable()))  # type: ignore[arg-type]
+        assert "sealed twice" in str(engine.next("failed")[1])
+
+
+# Waking, waiting, stopping
+
+
+def test_no_wake_is_lost_among_many_threads() -> None:
+    with running() as (engine, _):
+
+        def submit() -> None:
+            for _ in range(300):
+                done = threading.Event()
+                engine.submit(done.set)
+                if not done.wait(SECONDS):
+                    return
+            finished.append(True)
+
+        finished: list[bool] = []
+        threads = [threading.Thread(target=submit) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert finished == [True] * 8
+
+
+def test_it_does_nothing_while_there_is_nothing_to_do() -> None:
+    def is_idle() -> bool:
+        """Whether it goes round when it is woken, and not without."""
+        engine.pass_round()
+        before = network.round_count
+        for _ in range(50):
+            engine.pass_round()
+        return network.round_count - before <= 110
+
+    with one_connection({"SO_RCVBUF": 4096}, **TINY) as (engine, network, peer):
+        assert is_idle()
+        engine.do(write([bytes(500_000)]))
+        engine.next("written")
+        assert is_idle()  # while the socket is full
+        read_exactly(peer, 500_000)
+        assert is_idle()  # when all is written
+
+
+def test_the_engine_runs_at_its_deadline() -> None:
+    ran = threading.Event()
+
+    def once_more_soon() -> None:
+        engine.deadline = time.monotonic_ns() + 2_000_000
+        engine.commands.append(last)  # which wakes nobody
+
+    def last() -> None:
+        engine.deadline = NEVER
+        ran.set()
+
+    with running() as (engine, _):
+        engine.submit(once_more_soon)
+        assert ran.wait(SECONDS)
+
+
+def ask_again_and_again(engine: ScriptedEngine, is_enough: Callable[[int], bool]) -> threading.Event:
+    """Until it is; nobody wakes the engine for it."""
+    over = threading.Event()
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        engine.ask(Close(99))
+        if is_enough(len(asked)):
+            over.set()
+        else:
+            engine.commands.append(ask)
+
+    engine.submit(ask)
+    return over
+
+
+def test_an_engine_that_asked_for_something_runs_again() -> None:
+    with running() as (engine, _):
+        assert ask_again_and_again(engine, lambda count: count == 100).wait(SECONDS)
+
+
+def test_an_engine_that_never_stops_asking_does_not_keep_the_sockets_from_being_read() -> None:
+    with one_connection() as (engine, _, peer):
+        stop = threading.Event()
+        over = ask_again_and_again(engine, lambda _: stop.is_set())
+        peer.sendall(b"answer")
+        assert engine.received(6) == b"answer"
+        stop.set()
+        assert over.wait(SECONDS)
+
+
+def test_a_wake_before_the_start_counts() -> None:
+    engine = ScriptedEngine()
+    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER)
+    network.wake()
+    ran = threading.Event()
+    engine.submit(ran.set)
+    network.start()
+    assert ran.wait(SECONDS)
+    network.stop()
+
+
+def test_the_waker_may_be_there_first() -> None:
+    waker, engine = Waker(), ScriptedEngine()
+    engine.wake = waker.wake
+    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER, waker=waker)
+    network.start()
+    engine.pass_round()
+    network.stop()
+
+
+def test_signals_disturb_nothing() -> None:
+    handled = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    try:
+        with one_connection({"SO_RCVBUF": 4096}, **TINY) as (engine, network, peer):
+            engine.do(write([bytes(1_000_000)]))
+            for _ in range(100):
+                signal.pthread_kill(network._thread.ident, signal.SIGUSR1)  # type: ignore[arg-type]
+                read_exactly(peer, 10_000)
+            engine.written(1_000_000)
+            assert handled.is_set()
+            engine.pass_round()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupted_main_thread_disturbs_nothing() -> None:
+    with one_connection() as (engine, _, peer):
+        for _ in range(20):
+            with pytest.raises(KeyboardInterrupt):
+                engine.do(write([b"request"]))
+                signal.raise_signal(signal.SIGINT)
+            assert read_exactly(peer, 7) == b"request"
+        peer.sendall(b"answer")
+        while engine.next("written", "bytes")[0] == "written":
+            pass
+
+
+def test_stop_closes_all_connections_and_waits_for_the_thread() -> None:
+    with one_connection() as (_, network, peer):
+        assert network.is_alive
+        network.stop()
+        assert not network.is_alive
+        assert peer.recv(1) == b""
+        network.stop()
+        network.wake()
+        with pytest.raises(IllegalStateError, match="make another"):
+            network.start()
+
+
+def test_a_network_that_never_started_is_stopped() -> None:
+    network = Network(ScriptedEngine(), config=config(), deliver=lambda completed: None, name=SENDER)
+    network.stop()
+    network.stop()
+    network.wake()
+    assert not network.is_alive
+
+
+def test_the_sender_can_be_stopped_by_itself() -> None:
+    with running() as (engine, network):
+        engine.submit(network.stop)
+        network._thread.join(SECONDS)
+        assert not network.is_alive
+
+
+# Defects
+
+
+@pytest.mark.parametrize(
+    "where", ["run", "poll_actions", "deadline_ns", "handle_bytes", "handle_closed", "handle_written"]
+)
+def test_an_error_out_of_the_engine_fails_everything_and_ends_the_thread(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL), one_connection() as (engine, network, peer):
+        engine.breaks_in = where
+        engine.do(write([b"request"]))
+        if where != "handle_written":
+            with contextlib.suppress(OSError):
+                peer.sendall(b"answer")
+                peer.shutdown(socket.SHUT_WR)
+        while (event := engine.events.get(timeout=SECONDS))[0] != "failed":
+            pass
+        error = event[1]
+        assert isinstance(error, KafkaError)
+        assert f"ZeroDivisionError: in {where}" in str(error)
+        assert isinstance(error.__cause__, ZeroDivisionError)
+        network._thread.join(SECONDS)
+        assert not network.is_alive
+        network.wake()
+        assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+
+
+def test_what_was_to_be_written_when_the_engine_broke_is_let_go_of(caplog: pytest.LogCaptureFixture) -> None:
+    records, batch = large_batch()
+    views = batch.buffers()
+    with one_connection() as (engine, network, _):
+        engine.breaks_in = "handle_closed"
+        engine.do(Connect(2, 1, "kafka", 1, 12345, ("127.0.0.1", 1)), write(views))
+        assert engine.next("failed")
+        network.stop()
+        batch.fail(KafkaError("failed"))
+        assert is_whole(records)
+
+
+def test_what_is_failed_by_a_defect_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
+    delivered: list[Any] = []
+    engine = ScriptedEngine()
+    network = Network(engine, config=config(), deliver=delivered.extend, name=SENDER)
+    engine.wake = network.wake
+    engine.breaks_in = "run"
+    engine.completed = ["batch"]  # type: ignore[list-item]
+    network.start()
+    network._thread.join(SECONDS)
+    assert delivered == ["batch"]
+
+
+def test_an_engine_that_cannot_even_fail(caplog: pytest.LogCaptureFixture) -> None:
+    class Hopeless(ScriptedEngine):
+        def fail(self, error: KafkaError) -> None:
+            raise RuntimeError("no way")
+
+    engine = Hopeless()
+    engine.breaks_in = "run"
+    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER)
+    network.start()
+    network._thread.join(SECONDS)
+    assert not network.is_alive
+    assert "without an answer" in caplog.text
+
+
+# Completions, metrics
+
+
+def test_completions_are_handed_over_round_by_round() -> None:
+    delivered: list[Any] = []
+    engine = ScriptedEngine()
+    network = Network(engine, config=config(), deliver=delivered.append, name=SENDER)
+    engine.wake = network.wake
+    network.start()
+    engine.pass_round()
+    assert delivered == []
+    engine.submit(lambda: engine.completed.extend(["a", "b"]))  # type: ignore[list-item]
+    engine.pass_round()
+    network.stop()
+    assert delivered == [["a", "b"]]
+
+
+def test_waits_and_work_are_measured() -> None:
+    metrics = MetricsRegistry("test")
+    engine = ScriptedEngine()
+    network = Network(engine, config=config(), deliver=lambda _: None, name=SENDER, metrics=metrics)
+    engine.wake = network.wake
+    network.start()
+    engine.pass_round()
+    network.stop()
+    values = {name.name: value for name, value in metrics.snapshot(10**9).items()}
+    assert values["select-total"] == network.round_count
+    assert values["io-time-ns-total"] > 0
