@@ -12,7 +12,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from benchmarks import broker, checksum, decode, encode_objects, encode_table, protocol
+from benchmarks import broker, checksum, decode, encode_objects, encode_table, protocol, send
 from benchmarks.harness import measure, report
 from benchmarks.peers import Peers
 
@@ -21,13 +21,14 @@ QUESTIONS = {
     "encode_objects": [encode_objects.question],
     "encode_table": encode_table.QUESTIONS,
     "decode": [decode.question],
+    "send": [send.question],
     "checksum": [checksum.question],
     "protocol": [protocol.question],
     "broker": [broker.question],
 }
 PACKAGES = (
-    "kbatch", "aiokafka", "kafka-python", "kio", "lz4", "zstandard", "cramjam", "isal", "pyarrow", "crc32c",
-    "google-crc32c",
+    "kbatch", "aiokafka", "kafka-python", "confluent-kafka", "kio", "lz4", "zstandard", "cramjam", "isal",
+    "pyarrow", "crc32c", "google-crc32c",
 )  # fmt: skip
 
 
