@@ -6,9 +6,8 @@ here too; the state itself is native.
 """
 
 import zlib
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
-from itertools import accumulate, count
+from collections.abc import Callable, Sequence
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
@@ -240,48 +239,3 @@ def partitioner_for(config: ProducerConfig, random: Random) -> Partitioner:
         names = ", ".join(str(name) for name in named if name != _JAVA_ROUND_ROBIN)
         raise ConfigError(f"partitioner.class must be a callable, or one of {names}; it is {given!r}")
     return named[given]
-
-
-class LoadTable(NamedTuple):
-    """How likely each of some partitions is to be the next sticky one.
-
-    Attributes
-    ----------
-    partitions : tuple[int, ...]
-    cumulative : tuple[int, ...]
-        Running sum of their weights.
-    """
-
-    partitions: tuple[int, ...]
-    cumulative: tuple[int, ...]
-
-    def partition_at(self, drawn: int) -> int:
-        """The partition that a number stands for, drawn from 0 to any bound that is large beside the sum."""
-        return self.partitions[bisect_right(self.cumulative, drawn % self.cumulative[-1])]
-
-
-def cumulative_load(queue_sizes: Sequence[int], available: Collection[int]) -> LoadTable | None:
-    """Weighs partitions by their queues (BuiltInPartitioner.updatePartitionLoadStats): longer is less likely.
-
-    Parameters
-    ----------
-    queue_sizes : Sequence[int]
-        Batches that wait, a number for every partition of the topic.
-    available : Collection[int]
-        Partitions that may be chosen: they have a leader, and it takes batches
-        (partitioner.availability.timeout.ms).
-
-    Returns
-    -------
-    LoadTable | None
-        A partition's weight is max(queue sizes) + 1 - its own. None where all partitions are equally likely:
-        there are fewer than two, none is available, or all are and their queues are of one length.
-    """
-    partitions = tuple(partition for partition in range(len(queue_sizes)) if partition in available)
-    sizes = [queue_sizes[partition] for partition in partitions]
-    if len(queue_sizes) < 2 or not sizes:
-        return None
-    if len(set(sizes)) == 1 and len(sizes) == len(queue_sizes):
-        return None
-    longest = max(sizes)
-    return LoadTable(partitions, tuple(accumulate(longest + 1 - size for size in sizes)))

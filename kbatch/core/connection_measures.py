@@ -20,6 +20,7 @@ class ConnectionMeasures:
         self._creation = registry.sensor("connection-creation")
         self._close = registry.sensor("connection-close")
         self._request = registry.sensor("request")
+        self._io = registry.sensor("network-io")
         self._outgoing = registry.sensor("outgoing-byte")
         self._incoming = registry.sensor("incoming-byte")
         self._response = registry.sensor("response")
@@ -52,12 +53,14 @@ class ConnectionMeasures:
     def written(self, node_id: int, written_bytes: int, now_ns: int) -> None:
         """Bytes went out."""
         now_ms = now_ns // NS_PER_MS
+        self._io.record(written_bytes, now_ms)
         self._outgoing.record(written_bytes, now_ms)
         self._nodes[node_id][1].record(written_bytes, now_ms)
 
     def received(self, node_id: int, received_bytes: int, now_ns: int) -> None:
         """Bytes came in."""
         now_ms = now_ns // NS_PER_MS
+        self._io.record(received_bytes, now_ms)
         self._incoming.record(received_bytes, now_ms)
         self._nodes[node_id][2].record(received_bytes, now_ms)
 

@@ -106,6 +106,11 @@ class Engine:
             self.failed,
         )
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._registry = registry
+        # counters are to be read once a window at least, for rates to be right
+        self._observe_every_ns = config.metrics_sample_window_ms * 1_000_000 // 2
+        self._observe_ns = now_ns
+        registry.gauge("metadata-age", lambda now_ms: now_ms / 1000 - self.snapshot.updated_ns / 1e9)
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._is_failed = False
         self._metadata = _Asking()
@@ -193,6 +198,9 @@ class Engine:
         elif self._accumulator.incomplete_count:
             self._sender.abort(self._sender.fatal_error, queued=True, in_flight=True)
         self._tell_of_fatal_error()
+        if now_ns >= self._observe_ns:
+            self._observe_ns = now_ns + self._observe_every_ns
+            self._registry.observe(now_ns // 1_000_000)
 
     def poll_actions(self) -> list[Action]:
         """What the owner has to do, in this order."""

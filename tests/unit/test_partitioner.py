@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import kbatch
 from kbatch.config import ProducerConfig
 from kbatch.errors import ConfigError
-from kbatch.partitioner import STICKY, HashPartitioner, Partitioner, cumulative_load, partitioner_for
-from tests.oracle.java_config import producer_facts
+from kbatch.partitioner import STICKY, HashPartitioner, Partitioner, partitioner_for
 
 HASHING = ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"]
 # librdkafka's tests/0048-partitioner.c: hashes of its keys, by algorithm; the empty key stands for none too.
@@ -227,62 +226,3 @@ def test_what_a_callable_raises_comes_through() -> None:
 def test_an_unknown_name_lists_the_names(given_class: object) -> None:
     with pytest.raises(ConfigError, match=r"partitioner\.class must be a callable, or one of consistent,"):
         partitioner(given_class)
-
-
-# Load
-
-
-def drawn_partitions(queue_sizes: Sequence[int], available: Sequence[int]) -> Counter[int]:
-    """How often each partition is chosen by numbers that run once from 0 to the sum of the weights."""
-    table = cumulative_load(queue_sizes, available)
-    assert table is not None
-    return Counter(table.partition_at(drawn) for drawn in range(table.cumulative[-1]))
-
-
-def test_A16_shorter_queues_are_likelier() -> None:
-    assert drawn_partitions([1, 7, 2], [0, 1, 2]) == {0: 7, 1: 1, 2: 6}
-
-
-def test_A16_partitions_of_a_slow_node_are_never_chosen() -> None:
-    assert drawn_partitions([1, 7, 2], [0, 1]) == {0: 7, 1: 1}
-    assert drawn_partitions([5, 5, 5], [2]) == {2: 1}
-    assert drawn_partitions([0, 0, 9], [0, 1]) == {0: 1, 1: 1}
-
-
-def test_P03_the_cumulative_table() -> None:
-    table = cumulative_load([0, 3, 1], [0, 1, 2])
-    assert table is not None
-    assert table == ((0, 1, 2), (4, 5, 8))
-    assert [table.partition_at(drawn) for drawn in range(10)] == [0, 0, 0, 0, 1, 2, 2, 2, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("queue_sizes", "available"),
-    [([], []), ([4], [0]), ([4, 1], []), ([3, 3, 3], [0, 1, 2]), ([0, 0], [0, 1])],
-)
-def test_P03_without_a_difference_there_is_no_table(queue_sizes: list[int], available: list[int]) -> None:
-    assert cumulative_load(queue_sizes, available) is None
-
-
-@settings(deadline=None)
-@given(queues=st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12))
-def test_P03_weights_are_what_the_longest_queue_leaves(queues: list[tuple[int, bool]]) -> None:
-    sizes = [size for size, _ in queues]
-    available = [partition for partition, (_, there) in enumerate(queues) if there]
-    table = cumulative_load(sizes, available)
-    if table is None:
-        assert not available or len(sizes) < 2 or (len(available) == len(sizes) and len(set(sizes)) == 1)
-        return
-    longest = max(sizes[partition] for partition in available)
-    expected = {partition: longest + 1 - sizes[partition] for partition in available}
-    assert drawn_partitions(sizes, available) == expected
-
-
-@pytest.mark.java
-@settings(deadline=None)
-@given(queues=st.lists(st.integers(0, 50), min_size=1, max_size=12), data=st.data())
-def test_P03_the_table_is_javas(queues: list[int], data: st.DataObject) -> None:
-    length = data.draw(st.integers(0, len(queues)))
-    theirs = producer_facts().load(queues, length)
-    ours = cumulative_load(queues, range(length))
-    assert (None if ours is None else list(ours.cumulative)) == theirs

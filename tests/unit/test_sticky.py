@@ -6,11 +6,14 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbatch import KafkaError
 from kbatch._native.cluster_view import ClusterView, TopicView
 from kbatch._native.delivery import Delivery
 from kbatch._native.sticky import StickyPartitioner
+from tests.oracle.java_config import producer_facts
 from tests.unit.accumulating import MS, accumulator, all_drained, drained, is_whole, one, put
 
 ALL = 2**64
@@ -83,6 +86,21 @@ def test_P03_equal_queues_count_where_some_partition_is_left_out() -> None:
     partitioner = StickyPartitioner(1)
     partitioner.update_load([0, 2], [4, 4], 3)
     assert chosen(partitioner, available(3), 30) == {0: 15, 2: 15}
+
+
+@pytest.mark.java
+@given(queues=st.lists(st.integers(0, 50), min_size=1, max_size=12), data=st.data())
+def test_P03_the_weights_are_javas(queues: list[int], data: st.DataObject) -> None:
+    length = data.draw(st.integers(1, len(queues)))
+    javas = producer_facts().load(queues, length)
+    partitioner = StickyPartitioner(1)
+    partitioner.update_load(range(length), queues[:length], len(queues))
+    view = available(length)
+    if javas is None:
+        assert chosen(partitioner, view, 3 * length) == dict.fromkeys(range(length), 3)
+    else:
+        weights = [javas[0], *(after - before for before, after in pairwise(javas))]
+        assert chosen(partitioner, view, javas[-1]) == dict(enumerate(weights))
 
 
 def test_A16_the_accumulator_tells_how_long_queues_are() -> None:
