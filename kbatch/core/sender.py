@@ -167,17 +167,22 @@ class Sender:
                 self._delay_ns = 0
 
     def _drain_again(self, drained: dict[int, list[ProducerBatch]], now_ns: int) -> None:
-        """Adds what has been sealed meanwhile, so that it need not wait for a request of its own; of what
-        there was before a request has one batch a partition only.
+        """Adds what has been sealed meanwhile, so that it need not wait for a request of its own. A request
+        has one batch a partition, and no more than max.request.size unless with a single batch.
         """
-        again = self._accumulator.drain(drained, self._config.max_request_size, now_ns)
+        limit_bytes = self._config.max_request_size
+        again = self._accumulator.drain(drained, limit_bytes, now_ns)
         for node_id, batches in again.items():
-            taken = {(batch.topic, batch.partition) for batch in drained[node_id]}
+            taken = drained[node_id]
+            places = {(batch.topic, batch.partition) for batch in taken}
+            size_bytes = sum(batch.size_bytes for batch in taken)
             for batch in batches:
-                if (batch.topic, batch.partition) in taken:
+                size_bytes += batch.size_bytes
+                if (batch.topic, batch.partition) in places or (taken and size_bytes > limit_bytes):
                     self._accumulator.reenqueue(batch, now_ns, attempted=False)
+                    size_bytes -= batch.size_bytes
                 else:
-                    drained[node_id].append(batch)
+                    taken.append(batch)
 
     def _can_send(self, node_id: int, now_ns: int) -> bool:
         connections = self._connections
