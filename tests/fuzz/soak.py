@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tests.fuzz import broker_kills, campaign, hostile_requests
 from tests.fuzz.campaign import Tally
+from tests.simulation import campaign as worlds
 
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".soak"
@@ -43,6 +44,7 @@ class Campaign(NamedTuple):
 
 
 CODEC_SOURCES = ("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "tests/oracle/*.py")
+CLIENT_SOURCES = ("kbatch/core/*.py", "kbatch/testing/simulation/*.py", "tests/simulation/*.py")
 BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
 CAMPAIGNS = {
     "hostile bytes": Campaign(
@@ -66,6 +68,14 @@ CAMPAIGNS = {
         ),
         replay=lambda block, verbose: broker_kills.run_block(block, verbose=verbose),
         sources=(*CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
+    ),
+    "simulation": Campaign(
+        blocks=50,
+        run_block=lambda block: campaign.run_block_apart(
+            block, worlds.BLOCK_SEEDS, "tests.simulation.campaign"
+        ),
+        replay=lambda block, verbose: worlds.run_block(block, verbose=verbose),
+        sources=(*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES),
     ),
 }
 

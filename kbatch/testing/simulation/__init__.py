@@ -1,0 +1,5 @@
+"""The producer in a world of virtual time, simulated brokers and faults, all of it from one seed."""
+
+from kbatch.testing.simulation.world import SimulationError, World, simulate
+
+__all__ = ["SimulationError", "World", "simulate"]

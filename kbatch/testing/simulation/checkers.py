@@ -1,0 +1,233 @@
+"""What must be true when a world has ended, of what was accepted and what stands in the logs.
+
+`promises` says which of it holds for a producer: without idempotence records may be doubled, and with acks=0
+nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbatch._native.delivery import RecordMetadata
+from kbatch._native.record import Record
+from kbatch._native.record_batch import RecordBatch
+from kbatch.errors import KafkaError, KafkaTimeoutError
+from kbatch.testing.simulation.application import SentRecord
+from kbatch.testing.simulation.schedule import MS
+from kbatch.testing.simulation.trace import Violation
+from kbatch.testing.simulation.wire import record_number
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.world import World
+
+LAST_SEQUENCE = 2**31 - 1
+RETRIES_WITHOUT_END = 2**31 - 1
+RECOVERY_MS = 15_000  # for back-offs and connections, and for what is queued
+
+
+class Place(NamedTuple):
+    """A partition of a topic as it was made once: made again it is another."""
+
+    generation: int
+    topic: str
+    partition: int
+
+
+class Logged(NamedTuple):
+    """A record in a log."""
+
+    place: Place
+    batch: RecordBatch
+    record: Record
+
+
+class Logs:
+    """All that the brokers have or had."""
+
+    def __init__(self, world: World) -> None:
+        self.by_place: dict[Place, list[Logged]] = {}
+        self.by_number: dict[int, list[Logged]] = {}
+        self.batches: dict[Place, list[RecordBatch]] = {}
+        for generation, archive in enumerate(world.cluster.all_archives()):
+            for partition, batches in archive.logs.items():
+                place = Place(generation, archive.name, partition)
+                self.batches[place] = batches
+                found = self.by_place[place] = [
+                    Logged(place, batch, record) for batch in batches for record in batch
+                ]
+                for logged in found:
+                    self.by_number.setdefault(record_number(logged.record), []).append(logged)
+
+
+def check_deliveries(world: World, logs: Logs) -> None:
+    """Every delivery has one outcome, and what it says is so."""
+    for record in world.application.records.values():
+        delivery = record.delivery
+        assert delivery is not None
+        if not delivery.done():
+            raise Violation(f"record {record.number} is not done")
+        if record.called_count != (record.callback != "none"):
+            raise Violation(f"the callback of record {record.number} was called {record.called_count} times")
+        found = logs.by_number.get(record.number, [])
+        error = delivery.exception()
+        if error is None:
+            _check_acked(world, record, delivery.result(), found)
+        elif not isinstance(error, KafkaError):
+            raise Violation(f"record {record.number} failed with {error!r}")
+        elif found and not error.possibly_persisted:
+            raise Violation(
+                f"record {record.number} is in the log, and failed for certain: {error!r} "
+                f"(possibly_persisted is False)"
+            )
+
+
+def _check_acked(world: World, record: SentRecord, metadata: RecordMetadata, found: list[Logged]) -> None:
+    where = (metadata.topic, metadata.partition)
+    if where != record.place:
+        raise Violation(f"record {record.number} for {record.place} was acknowledged at {where}")
+    if world.settings["acks"] == "0":
+        if metadata.offset != -1:
+            raise Violation(f"record {record.number} has offset {metadata.offset} without acks")
+        return
+    if not found:
+        raise Violation(f"record {record.number} was acknowledged and is in no log")
+    if metadata.offset == -1:
+        if record.number not in world.wire.ambiguous:
+            raise Violation(f"record {record.number} has no offset, though its only answer had one")
+        return
+    if not any(_is_at(world, record, metadata, logged) for logged in found):
+        places = [(logged.place, logged.record.offset, logged.record.timestamp_ms) for logged in found]
+        raise Violation(f"record {record.number} was acknowledged as {metadata}, and is at {places}")
+
+
+def _is_at(world: World, record: SentRecord, metadata: RecordMetadata, logged: Logged) -> bool:
+    if logged.record.offset != metadata.offset:
+        return False
+    # of a batch that it has already, a broker says the largest timestamp
+    is_repeated = record.number in world.wire.ambiguous
+    return metadata.timestamp_ms == logged.record.timestamp_ms or (
+        is_repeated and metadata.timestamp_ms == logged.batch.max_timestamp_ms
+    )
+
+
+def check_contents(world: World, logs: Logs) -> None:
+    """What stands in a log was accepted, for that partition, with these bytes."""
+    for number, found in logs.by_number.items():
+        record = world.application.records.get(number)
+        if record is None:
+            raise Violation(f"record {number} is in the log, and was never accepted")
+        for logged in found:
+            if logged.place[1:] != record.place:
+                raise Violation(f"record {number} of {record.place} is in {logged.place}")
+            if (logged.record.key, logged.record.value) != (record.key, record.value):
+                raise Violation(f"record {number} is in {logged.place} with other bytes")
+            if logged.batch.timestamp_type == "create_time" and (
+                logged.record.timestamp_ms != record.timestamp_ms
+            ):
+                raise Violation(f"record {number} is in {logged.place} with another timestamp")
+
+
+def check_once(world: World, logs: Logs) -> None:
+    """With idempotence a log has nothing twice."""
+    if not world.is_idempotent or world.may_resend:
+        return
+    for number, found in logs.by_number.items():
+        places = [logged.place for logged in found]
+        if len(places) != len(set(places)):
+            offsets = [logged.record.offset for logged in found]
+            raise Violation(f"record {number} is twice in {places}, at {offsets}")
+
+
+def check_order(world: World, logs: Logs) -> None:
+    """Records of a partition are in the log in the order of acceptance, where they are there first."""
+    if not world.keeps_order:
+        return
+    for place, found in logs.by_place.items():
+        last, seen = -1, set()
+        for logged in found:
+            number = record_number(logged.record)
+            position = world.application.positions[number]
+            if number not in seen and position < last:
+                raise Violation(f"record {number} is in {place} behind later ones: {_numbers(found)}")
+            seen.add(number)
+            last = max(last, position)
+
+
+def _numbers(found: list[Logged]) -> list[int]:
+    return [record_number(logged.record) for logged in found]
+
+
+def check_sequences(world: World, logs: Logs) -> None:
+    """Within an epoch the sequences of a log have no gap, and every new epoch begins at 0."""
+    if not world.is_idempotent:
+        return
+    for place, batches in logs.batches.items():
+        last: dict[int, tuple[int, int]] = {}
+        for batch in batches:
+            before = last.get(batch.producer_id)
+            if before is not None and before[0] == batch.producer_epoch:
+                allowed = {(before[1] + 1) & LAST_SEQUENCE}
+            elif before is not None:
+                allowed = {0}
+            elif place.generation < len(world.cluster.archives) or world.cluster.archives:
+                allowed = {batch.base_sequence}
+            else:
+                allowed = {0, world.options.first_counter & LAST_SEQUENCE}
+            if batch.base_sequence not in allowed:
+                raise Violation(
+                    f"{place}: sequence {batch.base_sequence} of {batch.producer_id}/{batch.producer_epoch} "
+                    f"behind {before}"
+                )
+            last[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
+
+
+def check_recovery(world: World, logs: Logs) -> None:
+    """What had time enough when all was well again did not run out of it."""
+    if world.config.retries < RETRIES_WITHOUT_END:
+        return
+    enough_ns = world.healed_ns + RECOVERY_MS * MS
+    for record in world.application.records.values():
+        assert record.delivery is not None
+        if not world.cluster.state.cluster.has_partition(*record.place):  # gone, with an earlier topic
+            continue
+        expires_ns = record.accepted_ns + world.config.delivery_timeout_ms * MS
+        if expires_ns > enough_ns and isinstance(record.delivery.exception(), KafkaTimeoutError):
+            raise Violation(
+                f"record {record.number} ran out of time {(expires_ns - world.healed_ns) // MS} ms after all "
+                f"was healed: {record.delivery.exception()}"
+            )
+
+
+def check_stops(world: World, logs: Logs) -> None:
+    """kbatch.on.delivery.failure: nothing passes a failed record."""
+    for number in world.application.must_fail:
+        delivery = world.application.records[number].delivery
+        assert delivery is not None
+        if delivery.exception() is None or number in logs.by_number:
+            raise Violation(f"record {number} passed a failed one")
+
+
+def check_memory(world: World, logs: Logs) -> None:
+    """All memory came back."""
+    memory, accumulator = world.accumulator.memory, world.accumulator
+    left = (
+        memory.total_bytes - memory.available_bytes,
+        memory.callback_bytes,
+        memory.waiting_count,
+        accumulator.incomplete_count,
+    )
+    if any(left):
+        raise Violation(f"bytes, callbacks' bytes, waiters and batches that are left at the end: {left}")
+
+
+CHECKS: tuple[Callable[[World, Logs], None], ...] = (
+    check_contents,
+    check_deliveries,
+    check_once,
+    check_order,
+    check_sequences,
+    check_recovery,
+    check_stops,
+    check_memory,
+)

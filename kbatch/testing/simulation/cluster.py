@@ -1,0 +1,278 @@
+"""The brokers of a world: the embedded broker's core, asked one request a connection at a time."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kbatch._native.record_batch import RecordBatch
+from kbatch.testing.core import BrokerCore, Reply
+from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
+from kbatch.testing.simulation.schedule import MS, WALL_MS, Event
+from kbatch.testing.state import BrokerState, Connection, Options
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.faults import Fate
+    from kbatch.testing.simulation.world import World
+
+PORT = 9092
+BOOTSTRAP = "bootstrap.sim"
+
+
+class NodeEnd:
+    """A node's end of a link: frames are gathered, and answered one after another."""
+
+    def __init__(self, cluster: SimulatedCluster, link: Link) -> None:
+        self.link = link
+        self.is_over = False
+        self._cluster = cluster
+        self._connection = Connection(link.node_id)
+        self._incoming = bytearray()
+        self._frames: deque[bytes] = deque()
+        self._is_busy = False
+        self._is_held = False
+
+    def cut(self) -> None:
+        self.is_over = True
+        self._frames.clear()
+        self._cluster.ends.discard(self)
+
+    def hold(self, late_ns: int) -> None:
+        """The client has gone; what it sent is done later."""
+        self._is_held = True
+
+        def let_go() -> None:
+            self._is_held = False
+            self.go_on()
+
+        self._cluster.world.schedule.after(late_ns, let_go)
+
+    def receive(self, data: bytes) -> None:
+        if self.is_over:
+            return
+        self._incoming += data
+        while len(self._incoming) >= 4:
+            size = int.from_bytes(self._incoming[:4], "big")
+            if len(self._incoming) < 4 + size:
+                break
+            self._frames.append(bytes(self._incoming[4 : 4 + size]))
+            del self._incoming[: 4 + size]
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Has the next request answered, if the node does anything."""
+        if self._is_busy or self._is_held or not self._frames or self.is_over:
+            return
+        if self._cluster.is_paused(self.link.node_id):
+            return
+        self._is_busy = True
+        frame = self._frames.popleft()
+        faults = self._cluster.world.faults.for_request(self.link, frame)
+        if faults.drops_before:
+            self._drop("cut before the request was done", faults)
+            return
+        reply = self._cluster.handle(self._connection, frame, faults.error_before)
+        reply.then(lambda: self._answer(reply, faults))
+        self._cluster.reschedule()
+
+    def _answer(self, reply: Reply, faults: Fate) -> None:
+        if self.is_over:
+            return
+        if reply.closes_connection or faults.drops_after:
+            self._drop("cut when the request was done", faults)
+            return
+        assert reply.buffers is not None
+        data = b"".join(reply.buffers)
+        if data:
+            data = faults.changed(data)
+
+        def send() -> None:
+            if not self.is_over:
+                self.link.send_back(data)
+                self._cluster.world.schedule.after(faults.mute_ns, self._answered)
+
+        self._cluster.world.schedule.after(faults.delay_ns, send)
+
+    def _drop(self, text: str, faults: Fate) -> None:
+        if faults.is_silent:
+            self.link.is_cut = True
+            self.cut()
+        else:
+            self.link.cut(ConnectionResetError(text), by_node=True)
+
+    def _answered(self) -> None:
+        self._is_busy = False
+        self.go_on()
+
+
+class Archive:
+    """A topic as it was, or is: its partitions' logs."""
+
+    __slots__ = ("logs", "name", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.logs: dict[int, list[RecordBatch]] = {}
+
+
+class SimulatedCluster:
+    """Nodes and topics.
+
+    Attributes
+    ----------
+    paused_until_ns : dict of int to int
+        Nodes that do nothing for a while.
+    archives : list of Archive
+        Topics that were deleted, with what they had.
+    missing : set of str
+        Topics that are deleted now.
+    """
+
+    def __init__(self, world: World) -> None:
+        options = world.options.cluster
+        self.world = world
+        self.state = BrokerState(
+            options=Options(auto_create_topics=False, internal_topic_partitions=1),
+            directory=None,
+            rng=random.Random(f"broker {world.options.seed}"),
+            now_ms=WALL_MS,
+            node_count=options.node_count,
+        )
+        self.core = BrokerCore(self.state)
+        self.ends: set[NodeEnd] = set()
+        self.paused_until_ns: dict[int, int] = {}
+        self.archives: list[Archive] = []
+        self.missing: set[str] = set()
+        self._names: dict[bytes, str] = {}
+        self._timer: Event | None = None
+        self._forced_error: Any = None
+        self.core.faults.intercept("Produce", lambda request: self._forced_error)
+        self.core.faults.intercept("Metadata", lambda request: self._forced_error)
+        for node in self.state.cluster.nodes:
+            node.host, node.port = f"node-{node.node_id}.sim", PORT
+        for name, count in options.partition_counts.items():
+            self.create_topic(name, count)
+
+    @property
+    def now_ms(self) -> int:
+        return WALL_MS + self.world.schedule.now_ns // MS
+
+    # Names and addresses
+
+    def resolve(self, host: str, port: int) -> Any:
+        """Addresses of a name, or the OSError."""
+        broken = self.world.options.cluster.broken_addresses
+        if host == BOOTSTRAP:
+            return [
+                address
+                for node in self.state.cluster.nodes
+                for address in addresses_of(host, node.node_id, broken, port)
+            ]
+        if self.world.faults.breaks_names():
+            return OSError("no answer from the name server")
+        return addresses_of(host, int(host.removeprefix("node-").removesuffix(".sim")), broken, port)
+
+    def node_at(self, sockaddr: Any) -> int | None:
+        """The node that listens at an address; None where nobody ever answers."""
+        host: str = sockaddr[0]
+        return None if host.startswith(BROKEN_NET) else int(host.split(".")[2])
+
+    def is_up(self, node_id: int) -> bool:
+        return self.state.cluster.nodes[node_id].is_running
+
+    def is_paused(self, node_id: int) -> bool:
+        return self.world.schedule.now_ns < self.paused_until_ns.get(node_id, 0)
+
+    def name_of(self, topic_id: bytes) -> str:
+        return self._names[topic_id]
+
+    # Requests
+
+    def accept(self, link: Link) -> NodeEnd:
+        end = NodeEnd(self, link)
+        self.ends.add(end)
+        return end
+
+    def handle(self, connection: Connection, frame: bytes, error: Any) -> Reply:
+        self._forced_error = error
+        try:
+            return self.core.handle(connection, frame, self.now_ms)
+        finally:
+            self._forced_error = None
+
+    def reschedule(self) -> None:
+        """The core wants to be asked again at its next deadline."""
+        deadline_ms = self.core.next_deadline_ms()
+        if self._timer is not None:
+            self._timer.cancel()
+        if deadline_ms is not None:
+            self._timer = self.world.schedule.at((deadline_ms - WALL_MS) * MS, self._time_out)
+
+    def _time_out(self) -> None:
+        self.core.handle_timeout(self.now_ms)
+        self.reschedule()
+
+    def change(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Does something to the broker's state, and lets waiting requests see it."""
+        self.state.now_ms = self.now_ms
+        function(*arguments)
+        self.state.run_waiters(self.now_ms)
+        self.reschedule()
+
+    # Topics and nodes
+
+    def delete_topic(self, name: str) -> None:
+        self.archives.append(self._archive_of(name))
+        self.missing.add(name)
+        self.change(self.state.delete_topic, name)
+
+    def create_topic(self, name: str, count: int) -> None:
+        self.missing.discard(name)
+        configs = {}
+        if name in self.world.options.cluster.log_append_time:
+            configs["message.timestamp.type"] = "LogAppendTime"
+        self.state.cluster.create_topic(name, count, configs=configs)
+        self._names[self.state.cluster.topics[name].topic_id] = name
+
+    def _archive_of(self, name: str) -> Archive:
+        topic = self.state.cluster.topics[name]
+        archive = Archive(name, topic.topic_id)
+        for partition in topic.partitions:
+            archive.logs[partition.index] = list(partition.log.batches(0))
+        return archive
+
+    def all_archives(self) -> list[Archive]:
+        """Every topic that there ever was."""
+        return [*self.archives, *(self._archive_of(name) for name in self.state.cluster.topics)]
+
+    def break_connections(self, node_id: int, *, is_down: bool = False) -> None:
+        ends = [end for end in self.ends if end.link.node_id == node_id]
+        for end in sorted(ends, key=lambda end: end.link.connection_id):
+            end.link.cut(ConnectionResetError("the node closed it"), by_node=is_down)
+            end.cut()
+
+    def stop_node(self, node_id: int) -> None:
+        self.break_connections(node_id, is_down=True)
+        self.change(self.state.stop_node, node_id)
+
+    def start_node(self, node_id: int) -> None:
+        self.change(self.state.start_node, node_id)
+
+    def pause_node(self, node_id: int, until_ns: int) -> None:
+        self.paused_until_ns[node_id] = max(until_ns, self.paused_until_ns.get(node_id, 0))
+        self.world.schedule.at(until_ns, lambda: self.go_on(node_id))
+
+    def go_on(self, node_id: int) -> None:
+        ends = [end for end in self.ends if end.link.node_id == node_id]
+        for end in sorted(ends, key=lambda end: end.link.connection_id):
+            end.go_on()
+
+    def restart(self) -> None:
+        """All nodes begin anew, with what a snapshot has of the producers."""
+        for node in self.state.cluster.nodes:
+            self.break_connections(node.node_id, is_down=True)
+        for partition in self.state.cluster.partitions():
+            partition.log.recover(self.now_ms)

@@ -1,0 +1,395 @@
+"""The faults of a world: those that meet single requests, and those that befall the cluster.
+
+Theory of operation. Until the world is healed, each request is asked for its fate (`for_request`), each
+breaking link too, and each kind of cluster fault happens at random times (`begin`), undone by itself or by
+`heal`. After that nothing fails any more. Nothing here does what no real cluster would do to a correct
+producer: an answer that says that nothing was appended is true, and a partition forgets producers only when
+nothing of them is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import codec, messages
+from kbatch.testing.simulation.network import Link
+from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
+from kbatch.testing.topic_config import TopicConfig
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.world import World
+
+PRODUCE = messages.ProduceRequest.api_key
+METADATA = messages.MetadataRequest.api_key
+INIT_PRODUCER_ID = messages.InitProducerIdRequest.api_key
+LIMIT = "max.message.bytes"
+
+# What a broker that appended nothing may say.
+PRODUCE_ERRORS = (
+    *(ErrorCode.NOT_LEADER_OR_FOLLOWER,) * 3,
+    *(ErrorCode.NOT_ENOUGH_REPLICAS,) * 3,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.CORRUPT_MESSAGE,
+    *(ErrorCode.TOPIC_AUTHORIZATION_FAILED,) * 2,
+    *(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,) * 3,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
+# What it may say of a batch that it did append.
+AFTER_APPEND_ERRORS = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+METADATA_ERRORS = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+INIT_ERRORS = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+ERRORS = {PRODUCE: PRODUCE_ERRORS, METADATA: METADATA_ERRORS, INIT_PRODUCER_ID: INIT_ERRORS}
+
+
+class Fate:
+    """What happens to one request."""
+
+    __slots__ = (
+        "_faults",
+        "api_key",
+        "delay_ns",
+        "drops_after",
+        "drops_before",
+        "error_after",
+        "error_before",
+        "is_silent",
+        "mute_ns",
+        "version",
+    )
+
+    def __init__(self, faults: Faults, frame: bytes) -> None:
+        self._faults = faults
+        self.api_key = int.from_bytes(frame[:2], "big")
+        self.version = int.from_bytes(frame[2:4], "big")
+        self.drops_before = self.drops_after = self.is_silent = False
+        self.error_before: ErrorCode | None = None
+        self.error_after: ErrorCode | None = None
+        self.delay_ns = self.mute_ns = 0
+
+    def changed(self, data: bytes) -> bytes:
+        """The answer as the client gets it."""
+        change = CHANGES.get(self.api_key)
+        if change is None and not self.mute_ns:
+            return data
+        kind = messages.REQUESTS[self.api_key].response
+        correlation_id, response = codec.decode_response(kind, self.version, data[4:])
+        if change is not None:
+            change(self._faults, self, response)
+        if self.mute_ns and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = self.mute_ns // MS
+        return b"".join(codec.encode_response(response, self.version, correlation_id))
+
+
+class Faults:
+    """
+    Attributes
+    ----------
+    is_active : bool
+        Faults happen; until `heal`.
+    is_fatal : bool
+        The producer was told that it may not go on.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_active = True
+        self.is_fatal = False
+        self.hidden: set[str] = set()
+        self.counts: dict[str, int] = {}
+        self._random = world.random
+        self._requests = world.options.request_faults
+        self._undo: list[Callable[[], None]] = []
+        self._topics_seen: dict[str, list[Any]] = {}
+
+    def _happens(self, probability: float) -> bool:
+        return self.is_active and probability > 0 and self._random.random() < probability
+
+    def _count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    # Links and requests
+
+    def late_ns(self) -> int:
+        """How much later what is under way on a breaking link arrives; 0: it is lost."""
+        if not self._happens(self._requests.late):
+            return 0
+        self._count("late")
+        return 1 + int(self._random.random() * self._requests.late_ms * MS)
+
+    def breaks_names(self) -> bool:
+        return self._happens(min(self._requests.drop_before, 0.2))
+
+    def break_at_bytes(self, size: int) -> int | None:
+        """How many bytes of a write get through before the connection breaks, if it does."""
+        if not self._happens(self._requests.drop_partway):
+            return None
+        self._count("drop partway")
+        return self._random.randrange(size + 1)
+
+    def for_request(self, link: Link, frame: bytes) -> Fate:
+        """A request's fate, when the node begins with it."""
+        fate = Fate(self, frame)
+        if not self.is_active:
+            return fate
+        rates = self._requests
+        name = messages.REQUESTS[fate.api_key].__name__.removesuffix("Request")
+        if self._happens(rates.silence):
+            fate.is_silent = True
+            fate.drops_before = self._random.random() < 0.5
+            fate.drops_after = not fate.drops_before
+            self._tell("silence", "connection %d dies unseen at %s", link.connection_id, name)
+        elif self._happens(rates.drop_before):
+            fate.drops_before = True
+            self._tell("drop before", "connection %d breaks before %s is done", link.connection_id, name)
+        elif self._happens(rates.drop_after):
+            fate.drops_after = True
+            self._tell("drop after", "connection %d breaks when %s is done", link.connection_id, name)
+        elif self._happens(rates.error_before) and fate.api_key in ERRORS:
+            fate.error_before = self._random.choice(ERRORS[fate.api_key])
+            self._tell("error before", "%s is answered %s", name, fate.error_before)
+        elif self._happens(rates.error_after) and fate.api_key == PRODUCE:
+            fate.error_after = self._random.choice(AFTER_APPEND_ERRORS)
+            self._tell("error after", "%s is done and answered %s", name, fate.error_after)
+        if fate.api_key == PRODUCE and self.hidden and fate.error_before is None:
+            fate.error_before = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self._happens(rates.delay):
+            fate.delay_ns = int(self._random.random() * rates.delay_ms * MS)
+        if self._happens(rates.throttle):
+            fate.mute_ns = int(1 + self._random.random() * rates.throttle_ms) * MS
+            self._count("throttle")
+        return fate
+
+    def _tell(self, name: str, text: str, *values: object) -> None:
+        self._count(name)
+        self.world.trace("!! " + text, *values)
+
+    # Answers
+
+    def _change_produce(self, fate: Fate, response: Any) -> None:
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if fate.error_after is not None and answer.error_code == ErrorCode.NONE:
+                    answer.error_code = fate.error_after
+                    answer.base_offset = answer.log_append_time_ms = -1
+                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._happens(0.3):
+                    # a node that knows less than the client: of an older leader, of a node that is not there
+                    answer.current_leader.leader_epoch -= self._random.randrange(3)
+                    answer.current_leader.leader_id = self._random.randrange(-1, 7)
+
+    def _change_metadata(self, fate: Fate, response: Any) -> None:
+        """Now and then as it was a while ago, or without what is hidden."""
+        stale = self._happens(self.world.options.cluster_faults.move_leader / 40)
+        for index, topic in enumerate(response.topics):
+            if topic.error_code == ErrorCode.NONE:
+                seen = self._topics_seen.setdefault(topic.name, [])
+                seen.append(topic)
+                if stale:
+                    self._count("stale metadata")
+                    response.topics[index] = self._random.choice(seen[-5:])
+            if topic.name in self.hidden:
+                response.topics[index] = type(topic)(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=topic.name
+                )
+
+    def _change_producer_id(self, fate: Fate, response: Any) -> None:
+        if response.error_code == ErrorCode.NONE:
+            response.producer_epoch = self.world.options.cluster.first_epoch
+
+    # The cluster
+
+    def begin(self) -> None:
+        """Lets every kind of cluster fault that this world has happen from now on."""
+        for name, happen in HAPPENINGS.items():
+            rate = getattr(self.world.options.cluster_faults, name)
+            if rate > 0:
+                self._after_a_while(rate, name, happen)
+
+    def _after_a_while(self, rate: float, name: str, happen: Callable[[Faults], None]) -> None:
+        def go() -> None:
+            if self.is_active:
+                if not self.world.cluster.missing:  # one of them at a time is enough, then
+                    self._count(name)
+                    happen(self)
+                self._after_a_while(rate, name, happen)
+
+        self.world.schedule.after(int(self._random.expovariate(rate) * SECOND), go)
+
+    def heal(self) -> None:
+        """The end of all faults."""
+        self.is_active = False
+        self.world.schedule.wall_offset_ns = WALL_MS * MS
+        self.world.trace("!! all is well from now on")
+        for undo in self._undo:
+            undo()
+
+    def _for_a_while(self, longest_ms: int, undo: Callable[[], None]) -> None:
+        """Has `undo()` called once, within `longest_ms` or when all heals."""
+
+        def once() -> None:
+            if once in self._undo:
+                self._undo = [other for other in self._undo if other is not once]
+                undo()
+
+        self._undo.append(once)
+        self.world.schedule.after(int(self._random.random() * longest_ms * MS), once)
+
+    def _any_topic(self) -> Any:
+        return self._random.choice(list(self.world.cluster.state.cluster.topics.values()))
+
+    def _any_partition(self) -> Any:
+        return self._random.choice(self._any_topic().partitions)
+
+    def _move_leader(self) -> None:
+        partition, cluster = self._any_partition(), self.world.cluster
+        running = [node.node_id for node in cluster.state.cluster.running_nodes]
+        if running:
+            node_id = self._random.choice(running)
+            self.world.trace("!! node %d leads %s-%d", node_id, partition.topic.name, partition.index)
+            cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
+
+    def _leave_leaderless(self) -> None:
+        partition, cluster = self._any_partition(), self.world.cluster
+        self.world.trace("!! nobody leads %s-%d", partition.topic.name, partition.index)
+        cluster.change(partition.lead_by, -1)
+
+        def lead_again() -> None:
+            running = cluster.state.cluster.in_sync_replicas(partition)
+            if partition.leader < 0 and running:
+                cluster.change(partition.lead_by, running[0])
+
+        self._for_a_while(500, lead_again)
+
+    def _stop_node(self) -> None:
+        node = self._random.choice(self.world.cluster.state.cluster.nodes)
+        if node.is_running:
+            self.world.trace("!! node %d stops", node.node_id)
+            self.world.cluster.stop_node(node.node_id)
+            self._for_a_while(1000, lambda: self._start_node(node.node_id))
+
+    def _start_node(self, node_id: int) -> None:
+        self.world.trace("!! node %d starts", node_id)
+        self.world.cluster.start_node(node_id)
+
+    def _pause_node(self) -> None:
+        cluster = self.world.cluster
+        node_id = self._random.randrange(len(cluster.state.cluster.nodes))
+        self.world.trace("!! node %d does nothing for a while", node_id)
+        cluster.paused_until_ns[node_id] = 2**62
+
+        def go_on() -> None:
+            cluster.paused_until_ns[node_id] = 0
+            cluster.go_on(node_id)
+
+        self._for_a_while(self._random.choice((20, 500, 4000)), go_on)
+
+    def _restart(self) -> None:
+        self.world.trace("!! all nodes restart")
+        self.world.cluster.restart()
+
+    def _forget(self) -> None:
+        partition = self._any_partition()
+        place = (partition.topic.name, partition.index)
+        if self.world.wire.is_quiet(place):
+            self.world.trace("!! %s-%d forgets all producers", *place)
+            partition.log.forget_producers()
+
+    def _grow(self) -> None:
+        topic = self._any_topic()
+        if len(topic.partitions) < 6:
+            self.world.trace("!! %s grows", topic.name)
+            cluster = self.world.cluster
+            cluster.change(cluster.state.cluster.create_partitions, topic.name, len(topic.partitions) + 1)
+
+    def _recreate(self) -> None:
+        topic, cluster = self._any_topic(), self.world.cluster
+        count = max(1, len(topic.partitions) + self._random.randrange(-1, 2))
+        self.world.trace("!! %s is deleted", topic.name)
+        cluster.delete_topic(topic.name)
+
+        def create() -> None:
+            self.world.trace("!! %s is made anew with %d partitions", topic.name, count)
+            cluster.create_topic(topic.name, count)
+
+        self._for_a_while(self._random.choice((1, 300)), create)
+
+    def _hide(self) -> None:
+        name = self._any_topic().name
+        if name not in self.hidden:
+            self.world.trace("!! %s vanishes", name)
+            self.hidden.add(name)
+            self._for_a_while(800, lambda: self.hidden.discard(name))
+
+    def _shrink(self) -> None:
+        topic = self._any_topic()
+        limit = self._random.choice((90, 150, 300, 1000))
+        self.world.trace("!! %s takes batches of up to %d bytes", topic.name, limit)
+        usual = {name: value for name, value in topic.config.overrides.items() if name != LIMIT}
+        self._configure(topic, TopicConfig({**usual, LIMIT: str(limit)}))
+        self._for_a_while(1000, lambda: self._configure(topic, TopicConfig(usual)))
+
+    def _configure(self, topic: Any, config: Any) -> None:
+        topic.config = config
+        for partition in topic.partitions:
+            partition.log.config = config
+
+    def _break_connections(self) -> None:
+        node_id = self._random.randrange(len(self.world.cluster.state.cluster.nodes))
+        self.world.trace("!! connections of node %d break", node_id)
+        self.world.cluster.break_connections(node_id)
+
+    def _step_clock(self) -> None:
+        step_ms = self._random.choice((-3_600_000, -1000, 50, 600_000, 7_200_000))
+        self.world.trace("!! the wall clock steps by %d ms", step_ms)
+        self.world.schedule.wall_offset_ns += step_ms * MS
+
+    def _hold(self) -> None:
+        partition, cluster = self._any_partition(), self.world.cluster
+        name, index = partition.topic.name, partition.index
+        self.world.trace("!! followers of %s-%d stop", name, index)
+        partition.log.hold_high_watermark = True
+
+        def let_go() -> None:
+            partition.log.hold_high_watermark = False
+            cluster.change(cluster.state.partition_changed, name, index)
+
+        self._for_a_while(1000, let_go)
+
+
+CHANGES: dict[int, Callable[[Faults, Fate, Any], None]] = {
+    PRODUCE: Faults._change_produce,
+    METADATA: Faults._change_metadata,
+    INIT_PRODUCER_ID: Faults._change_producer_id,
+}
+HAPPENINGS: dict[str, Callable[[Faults], None]] = {
+    "move_leader": Faults._move_leader,
+    "leave_leaderless": Faults._leave_leaderless,
+    "stop_node": Faults._stop_node,
+    "pause_node": Faults._pause_node,
+    "restart": Faults._restart,
+    "forget": Faults._forget,
+    "grow": Faults._grow,
+    "recreate": Faults._recreate,
+    "hide": Faults._hide,
+    "shrink": Faults._shrink,
+    "break_connections": Faults._break_connections,
+    "step_clock": Faults._step_clock,
+    "hold": Faults._hold,
+}

@@ -1,0 +1,70 @@
+"""Virtual time: what is to happen, in the order of its time, and of its making where times are equal."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+WALL_MS = 1_700_000_000_000  # on the wall when the monotonic clock shows 0
+
+
+class Event:
+    """Something that will happen, unless it is cancelled."""
+
+    __slots__ = ("action", "at_ns")
+
+    def __init__(self, at_ns: int, action: Callable[[], None]) -> None:
+        self.at_ns = at_ns
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Schedule:
+    """The one clock of a world, which stands still while anything happens.
+
+    Attributes
+    ----------
+    now_ns : int
+        Monotonic.
+    wall_offset_ns : int
+        From there to the wall clock, which may step either way.
+    """
+
+    def __init__(self, now_ns: int) -> None:
+        self.now_ns = now_ns
+        self.wall_offset_ns = WALL_MS * MS
+        self._heap: list[tuple[int, int, Event]] = []
+        self._made_count = 0
+
+    @property
+    def wall_ms(self) -> int:
+        return (self.now_ns + self.wall_offset_ns) // MS
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> Event:
+        """Has `action()` called `delay_ns` from now."""
+        return self.at(self.now_ns + delay_ns, action)
+
+    def at(self, at_ns: int, action: Callable[[], None]) -> Event:
+        event = Event(max(at_ns, self.now_ns), action)
+        self._made_count += 1
+        heapq.heappush(self._heap, (event.at_ns, self._made_count, event))
+        return event
+
+    def step(self, until_ns: int) -> bool:
+        """Lets the next thing happen; False where there is none up to `until_ns`, which it is then."""
+        while self._heap:
+            at_ns, _, event = self._heap[0]
+            if at_ns > until_ns:
+                break
+            heapq.heappop(self._heap)
+            if event.action is not None:
+                self.now_ns = at_ns
+                action, event.action = event.action, None
+                action()
+                return True
+        self.now_ns = max(self.now_ns, until_ns)
+        return False

@@ -1,0 +1,42 @@
+"""What happened in a world, a line an event: the last ones in a failure, all of them when asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kbatch.testing.simulation.schedule import MS, Schedule
+
+KEPT_LINES = 60
+
+
+class Violation(AssertionError):
+    """Something happened that must not."""
+
+
+class Trace:
+    """
+    Parameters
+    ----------
+    prints : bool
+        Print each line as it comes, instead of keeping the last ones.
+    """
+
+    def __init__(self, schedule: Schedule, *, prints: bool) -> None:
+        self.prints = prints
+        self._schedule = schedule
+        self._lines: deque[tuple[int, str, tuple[object, ...]]] = deque(maxlen=KEPT_LINES)
+
+    def __call__(self, text: str, *values: object) -> None:
+        """`text % values`, put together only if somebody reads it."""
+        line = (self._schedule.now_ns, text, values)
+        if self.prints:
+            print(_written(*line), flush=True)
+        else:
+            self._lines.append(line)
+
+    def lines(self) -> list[str]:
+        return [_written(*line) for line in self._lines]
+
+
+def _written(now_ns: int, text: str, values: tuple[object, ...]) -> str:
+    return f"{now_ns / MS:12.3f} ms  {text % values}"

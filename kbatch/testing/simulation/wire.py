@@ -1,0 +1,327 @@
+"""What a producer writes to its connections, judged as it is written.
+
+Theory of operation. The network tells the Wire of each request when the producer hands it over, of each
+answer before the producer gets it, and of each connection's end. The Wire keeps what is unanswered, by
+connection and by partition, and what it saw of each batch: where its records were sent, under which
+sequence, with which bytes, and whether an attempt of it may have been appended.
+
+An attempt may have been appended if any of its bytes reached the socket and it got no answer, or one that
+leaves it open. Such a batch must keep its sequence and its bytes for good.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import kbatch
+from kbatch._native.record import Record
+from kbatch.errors import ErrorCode, row_of
+from kbatch.protocol import codec, messages
+from kbatch.testing.simulation.schedule import MS, SECOND
+from kbatch.testing.simulation.trace import Violation
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.world import World
+
+REMEMBERED_BATCHES = 5  # by a broker, of each producer id
+# By which a batch may have a new leader, to which it goes without a back-off (KIP-951).
+LEADER_FAULTS = frozenset({"move_leader", "leave_leaderless", "stop_node", "recreate", "stale metadata"})
+QUESTIONS_A_SECOND, LEAST_BACKOFF_MS = 150, 10  # Metadata or InitProducerId; with which retry.backoff.ms
+# What was appended before went with the topic.
+GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+Key = tuple[int, int, int]  # producer id, epoch, base sequence
+
+
+def record_number(record: Record) -> int:
+    """Which record of the application it is: each value begins with its number."""
+    value = record.value
+    assert isinstance(value, bytes)
+    return int.from_bytes(value[:4], "big")
+
+
+@dataclass(slots=True)
+class SentBatch:
+    """A batch of a request: the numbers of its first and last record, and its bytes."""
+
+    topic: str
+    partition: int
+    key: Key
+    numbers: tuple[int, ...]
+    data: bytes
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
+@dataclass(slots=True)
+class SentRequest:
+    """A request without an answer."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    start: int  # in the connection's stream
+    size: int
+    expects_answer: bool
+    batches: list[SentBatch] = field(default_factory=list)
+
+
+class ConnectionWatch:
+    """A connection as the Wire sees it."""
+
+    __slots__ = (
+        "handed_bytes",
+        "is_open",
+        "is_ready",
+        "node_id",
+        "throttled_until_ns",
+        "unanswered",
+        "written_bytes",
+    )
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.is_open = False
+        self.is_ready = False
+        self.throttled_until_ns = -1
+        self.handed_bytes = 0
+        self.written_bytes = 0
+        self.unanswered: deque[SentRequest] = deque()
+
+
+class Wire:
+    """The judge of a world's requests."""
+
+    def __init__(self, world: World) -> None:
+        settings = world.options.settings
+        self._world = world
+        self._is_idempotent = settings.get("enable.idempotence", True)
+        self._may_resend = settings.get("kbatch.sequence.gap") == "resend"
+        self._max_in_flight = settings["max.in.flight.requests.per.connection"]
+        self.connections: dict[int, ConnectionWatch] = {}
+        self._in_flight: dict[tuple[str, int], int] = {}  # unanswered requests with the partition
+        self._unsettled: dict[tuple[str, int], dict[int, SentBatch]] = {}  # by their first number
+        self._last_key: dict[int, Key] = {}  # by record
+        self._bytes: dict[tuple[str, int, Key], bytes] = {}
+        self.ambiguous: set[int] = set()  # records some attempt of which may have been appended
+        self.sent: set[int] = set()  # records that were handed over
+        self._refused_ns: dict[int, int] = {}  # by first record: when it got an error that is retried
+        self._asked_ns: dict[type, deque[int]] = {}
+
+    # Requests
+
+    def connected(self, connection_id: int, node_id: int) -> None:
+        self.connections[connection_id] = ConnectionWatch(node_id)
+
+    def opened(self, connection_id: int) -> None:
+        self.connections[connection_id].is_open = True
+
+    def handed_over(self, connection_id: int, data: bytes) -> None:
+        """What one Write holds: whole requests."""
+        connection = self.connections[connection_id]
+        if not connection.is_open:
+            raise Violation(f"connection {connection_id} is written to before it is there")
+        at = 0
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4], "big") + 4
+            if at + size > len(data):
+                raise Violation(f"connection {connection_id} was handed a part of a request")
+            self._request(connection_id, connection, data[at + 4 : at + size], size)
+            at += size
+
+    def _request(self, connection_id: int, connection: ConnectionWatch, frame: bytes, size: int) -> None:
+        try:
+            request = codec.decode_request(frame)
+        except kbatch.KafkaError as error:
+            raise Violation(f"a request that cannot be read: {error}") from error
+        kind = type(request.message)
+        if not connection.is_ready and kind is not messages.ApiVersionsRequest:
+            raise Violation(f"{kind.__name__} on connection {connection_id} before it is ready")
+        now_ns = self._world.schedule.now_ns
+        if now_ns < connection.throttled_until_ns:
+            raise Violation(f"{kind.__name__} on connection {connection_id}, which is throttled")
+        self._count(kind, now_ns)
+        sent = SentRequest(
+            request.correlation_id,
+            request.api_key,
+            request.version,
+            connection.handed_bytes,
+            size,
+            expects_answer=getattr(request.message, "acks", -1) != 0,
+        )
+        connection.handed_bytes += size
+        if kind is messages.ProduceRequest:
+            self._produce(sent, request.message)
+        self._world.trace(
+            "-> node %s: %s v%d #%d on connection %d%s",
+            connection.node_id,
+            kind.__name__.removesuffix("Request"),
+            request.version,
+            request.correlation_id,
+            connection_id,
+            Described(sent.batches),
+        )
+        connection.unanswered.append(sent)
+        if len(connection.unanswered) > self._max_in_flight:
+            raise Violation(f"{len(connection.unanswered)} requests in flight on connection {connection_id}")
+        for batch in sent.batches:
+            self._check_in_flight(batch)
+
+    def _count(self, kind: type, now_ns: int) -> None:
+        """Questions are asked again after a back-off."""
+        if kind is messages.ProduceRequest or self._world.config.retry_backoff_ms < LEAST_BACKOFF_MS:
+            return
+        asked = self._asked_ns.setdefault(kind, deque())
+        asked.append(now_ns)
+        while asked[0] < now_ns - SECOND:
+            asked.popleft()
+        if len(asked) > QUESTIONS_A_SECOND:
+            raise Violation(f"{kind.__name__} was sent {len(asked)} times in a second")
+
+    def _produce(self, sent: SentRequest, message: Any) -> None:
+        for topic in message.topic_data:
+            name = topic.name or self._world.cluster.name_of(bytes(topic.topic_id))
+            for each in topic.partition_data:
+                sent.batches.append(self._batch(name, each.index, each.records))
+        places = [batch.place for batch in sent.batches]
+        if len(places) != len(set(places)):
+            raise Violation(f"one request has two batches of a partition: {places}")
+
+    def _batch(self, topic: str, partition: int, data: Any) -> SentBatch:
+        try:
+            (read,) = kbatch.decode(data, partial="raise")
+            numbers = tuple(record_number(record) for record in read)
+        except (kbatch.KafkaError, ValueError) as error:
+            raise Violation(f"a batch of {topic}-{partition} that cannot be read: {error}") from error
+        key = (read.producer_id, read.producer_epoch, read.base_sequence)
+        batch = SentBatch(topic, partition, key, numbers, bytes(data))
+        for number in numbers:
+            self._world.application.check_place(number, topic, partition)
+        if self._is_idempotent:
+            self._check_sequence(batch)
+        elif key != (-1, -1, -1):
+            raise Violation(f"a batch has {key} without idempotence")
+        self._check_back_off(batch)
+        self.sent.update(numbers)
+        return batch
+
+    def _check_back_off(self, batch: SentBatch) -> None:
+        """What was refused is tried again after retry.backoff.ms, less 20 %."""
+        refused_ns = self._refused_ns.pop(batch.numbers[0], None)
+        if refused_ns is None or LEADER_FAULTS & self._world.faults.counts.keys():
+            return
+        waited_ns = self._world.schedule.now_ns - refused_ns
+        if waited_ns < 0.8 * self._world.config.retry_backoff_ms * MS - 1:
+            raise Violation(f"records {batch.numbers} are tried again after {waited_ns / MS} ms")
+
+    def _check_sequence(self, batch: SentBatch) -> None:
+        """An ambiguous batch keeps its place; and one place never has two contents."""
+        if min(batch.key) < 0:
+            raise Violation(f"a batch of {batch.topic}-{batch.partition} has no sequence: {batch.key}")
+        first = batch.numbers[0]
+        before = self._last_key.get(first)
+        if before is not None and before != batch.key and first in self.ambiguous and not self._may_resend:
+            raise Violation(f"record {first} may be in the log as {before}, and is sent again as {batch.key}")
+        place = (batch.topic, batch.partition, batch.key)
+        known = self._bytes.setdefault(place, batch.data)
+        if known != batch.data:
+            raise Violation(f"{place} was sent with other bytes before: records {batch.numbers} now")
+        for offset, number in enumerate(batch.numbers):
+            self._last_key[number] = (*batch.key[:2], (batch.key[2] + offset) & 0x7FFFFFFF)
+
+    def _check_in_flight(self, batch: SentBatch) -> None:
+        count = self._in_flight[batch.place] = self._in_flight.get(batch.place, 0) + 1
+        where = f"{batch.topic}-{batch.partition}"
+        if self._max_in_flight == 1 and count > 1:
+            raise Violation(f"{where} is muted, and was sent to: records {batch.numbers}")
+        if not self._is_idempotent:
+            return
+        unsettled = self._unsettled.setdefault(batch.place, {})
+        for first in [first for first in unsettled if self._world.application.is_settled(first)]:
+            del unsettled[first]
+        unsettled[batch.numbers[0]] = batch
+        limit = min(self._max_in_flight, REMEMBERED_BATCHES)
+        if len(unsettled) > limit:
+            raise Violation(f"{where} has {len(unsettled)} batches that are not settled; {limit} are allowed")
+
+    # Answers
+
+    def written(self, connection_id: int, size: int) -> None:
+        """Bytes reached the socket. What wants no answer is over when it is written."""
+        connection = self.connections[connection_id]
+        connection.written_bytes += size
+        for request in [each for each in connection.unanswered if not each.expects_answer]:
+            if connection.written_bytes >= request.start + request.size:
+                connection.unanswered.remove(request)
+                self._over(request, ambiguous=True)
+
+    def answered(self, connection_id: int, frame: bytes) -> None:
+        """An answer, whole, that the producer is about to get."""
+        connection = self.connections[connection_id]
+        if not connection.unanswered:
+            raise AssertionError(f"connection {connection_id} got an answer to nothing")
+        request = connection.unanswered.popleft()
+        if request.api_key == messages.ApiVersionsRequest.api_key:
+            connection.is_ready = True
+        kind = messages.REQUESTS[request.api_key]
+        response: Any
+        _, response = codec.decode_response(kind.response, request.version, frame)
+        throttled_ns = getattr(response, "throttle_time_ms", 0) * MS
+        connection.throttled_until_ns = self._world.schedule.now_ns + throttled_ns
+        if kind is not messages.ProduceRequest:
+            self._world.trace("<- node %s: #%d", connection.node_id, request.correlation_id)
+            return
+        codes = [
+            (answer.error_code, answer.base_offset)
+            for topic in response.responses
+            for answer in topic.partition_responses
+        ]
+        self._world.trace("<- node %s: #%d %s", connection.node_id, request.correlation_id, codes)
+        for batch, (code, _) in zip(request.batches, codes, strict=True):
+            self._in_flight[batch.place] -= 1
+            if code and row_of(code).retriable:
+                self._refused_ns[batch.numbers[0]] = self._world.schedule.now_ns
+            if code and row_of(code).possibly_persisted and code not in GONE:
+                self.ambiguous.update(batch.numbers)
+            elif code == ErrorCode.MESSAGE_TOO_LARGE and self.ambiguous.isdisjoint(batch.numbers):
+                # it may be split, and its first part has its sequence
+                self._bytes.pop((batch.topic, batch.partition, batch.key), None)
+
+    def ended(self, connection_id: int) -> None:
+        """The producer closed the connection, or knows that it was closed."""
+        connection = self.connections.pop(connection_id, None)
+        for request in connection.unanswered if connection is not None else ():
+            assert connection is not None
+            self._over(request, ambiguous=connection.written_bytes > request.start)
+
+    def _over(self, request: SentRequest, *, ambiguous: bool) -> None:
+        for batch in request.batches:
+            self._in_flight[batch.place] -= 1
+            if ambiguous:
+                self.ambiguous.update(batch.numbers)
+
+    def is_quiet(self, place: tuple[str, int]) -> bool:
+        """Whether nothing of the partition is under way, or may be sent again."""
+        unsettled = self._unsettled.get(place, {})
+        return not self._in_flight.get(place) and all(
+            self._world.application.is_settled(first) for first in unsettled
+        )
+
+
+class Described:
+    """Batches in a line of the trace, put together when it is read."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self, batches: list[SentBatch]) -> None:
+        self.batches = batches
+
+    def __str__(self) -> str:
+        return "".join(
+            f" [{batch.topic}-{batch.partition} {'/'.join(map(str, batch.key))} records "
+            f"{','.join(map(str, batch.numbers))}]"
+            for batch in self.batches
+        )

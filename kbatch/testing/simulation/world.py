@@ -1,0 +1,253 @@
+"""World: a producer, its application, a network and brokers, in one thread, in virtual time, from one seed.
+
+Theory of operation. Everything that happens is an event of the Schedule; all chance comes from the seed, so
+that a seed is a world and replays exactly. First there are faults; then all is healed, and everything that
+was accepted must be done within delivery.timeout.ms, and new records must get through; at last the logs are
+compared with what the application was told. What must never happen raises a Violation on the spot.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Sequence
+
+from kbatch._native.accumulator import RecordAccumulator
+from kbatch.config import ProducerConfig
+from kbatch.core.cluster import ClusterSnapshot
+from kbatch.core.engine import Engine
+from kbatch.metrics import MetricsRegistry
+from kbatch.testing.simulation import checkers
+from kbatch.testing.simulation.application import Application, SentRecord
+from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT, SimulatedCluster
+from kbatch.testing.simulation.faults import Faults
+from kbatch.testing.simulation.network import Shell
+from kbatch.testing.simulation.options import Options, described
+from kbatch.testing.simulation.schedule import MS, SECOND, Schedule
+from kbatch.testing.simulation.trace import Trace, Violation
+from kbatch.testing.simulation.wire import Wire
+
+WATCH_NS = 50 * MS
+CALM_MS = 3000  # after the faults, for back-offs to end
+PROBE_ROUNDS = 3
+# With less there may not be time for a new connection.
+PROBED_TIMEOUT_MS = 3000
+MAX_EVENTS = 300_000
+
+
+class World:
+    """A world of a seed; `run` is its life.
+
+    Parameters
+    ----------
+    options : Options
+    prints : bool
+        Print what happens.
+    """
+
+    def __init__(self, options: Options, *, prints: bool = False) -> None:
+        self.options = options
+        self.settings = options.settings
+        self.random = random.Random(f"world {options.seed}")
+        self.schedule = Schedule(self.random.randrange(10 * SECOND))
+        self.trace = Trace(self.schedule, prints=prints)
+        self.config = ProducerConfig(
+            {"bootstrap.servers": f"{BOOTSTRAP}:{PORT}", "client.id": "simulated", **options.settings}
+        )
+        self.is_idempotent = self.config.enable_idempotence
+        self.may_resend = self.config.kbatch_sequence_gap == "resend"
+        self.faults = Faults(self)
+        self.cluster = SimulatedCluster(self)
+        self.shell = Shell(self)
+        self.accumulator = _accumulator(self)
+        self.engine = Engine(
+            self.config,
+            self.accumulator,
+            random=random.Random(f"engine {options.seed}"),
+            registry=MetricsRegistry(self.config.client_id),
+            now_ns=self.schedule.now_ns,
+            first_counter=options.first_counter,
+        )
+        self.application = Application(self)
+        self.wire = Wire(self)
+        self.event_count = 0
+        self.healed_ns = 0
+        self.violation: Violation | None = None
+        self._snapshot = self.engine.snapshot
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the producer promises that a partition's records stay in order."""
+        if self.is_idempotent:
+            return True
+        return self.config.max_in_flight_requests_per_connection == 1 and "late" not in self.faults.counts
+
+    # Its life
+
+    def run(self) -> None:
+        """Raises a Violation, or what the producer raised."""
+        self.shell.wake()
+        self.application.start()
+        self.faults.begin()
+        self._watch()
+        if self.options.workload.close != "late":
+            self._close_some_time()
+        self._run_for(self.options.fault_ms * MS)
+        self.faults.heal()
+        self.healed_ns = self.schedule.now_ns
+        self._run_until_finished()
+        self._probe()
+        self.application.close()
+        self._run_for(CALM_MS * MS)
+        self.shell.close()
+        logs = checkers.Logs(self)
+        for check in checkers.CHECKS:
+            check(self, logs)
+
+    def check_engine(self) -> None:
+        """Behind every round of the sender."""
+        if self.engine.fatal_error is not None and not self.faults.is_fatal:
+            raise Violation(f"the producer gave up: {self.engine.fatal_error!r}")
+        before, self._snapshot = self._snapshot, self.engine.snapshot
+        if before is not self._snapshot:
+            self._check_leader_epochs(before)
+
+    def _check_leader_epochs(self, before: ClusterSnapshot) -> None:
+        """What is known of a leader is never replaced by something older."""
+        for name, topic in self._snapshot.topics.items():
+            known = before.topics.get(name)
+            if known is None or known.topic_id != topic.topic_id:
+                continue
+            for index, (old, new) in enumerate(zip(known.partitions, topic.partitions, strict=False)):
+                if new.leader_epoch < old.leader_epoch:
+                    raise Violation(
+                        f"{name}-{index}: leader epoch {new.leader_epoch} in place of {old.leader_epoch}"
+                    )
+
+    def _run_for(self, duration_ns: int) -> None:
+        until_ns = self.schedule.now_ns + duration_ns
+        while self.schedule.step(until_ns):
+            self._count_event()
+
+    def _count_event(self) -> None:
+        if self.violation is not None:
+            raise self.violation
+        self.event_count += 1
+        if self.event_count > MAX_EVENTS:
+            raise Violation(f"there is no end to it: {MAX_EVENTS} events")
+
+    def _watch(self) -> None:
+        self.application.check_deadlines()
+        self.schedule.after(WATCH_NS, self._watch)
+
+    def _close_some_time(self) -> None:
+        forced = self.options.workload.close == "forced"
+        delay_ns = self.random.randrange((self.options.fault_ms + CALM_MS // 2) * MS)
+        self.schedule.after(delay_ns, lambda: self.application.close(forced=forced))
+
+    def _run_until_finished(self) -> None:
+        """What was accepted is done in time, which is watched; the application then comes to an end."""
+        config, workload = self.config, self.options.workload
+        sends = workload.appenders * workload.records
+        longest_ms = config.delivery_timeout_ms + (config.max_block_ms + workload.pause_ms) * 2
+        longest_ms += sends * workload.callback_ms + workload.records * workload.pause_ms + 1000
+        if workload.flush:
+            longest_ms += config.delivery_timeout_ms * workload.records
+        until_ns = self.schedule.now_ns + int(longest_ms) * MS
+        while not self.application.is_finished:
+            if not self.schedule.step(until_ns):
+                raise Violation(f"{longest_ms} ms after all was healed the application is not through")
+            self._count_event()
+
+    def _probe(self) -> None:
+        """A producer that has been through all that still delivers, everywhere."""
+        self._run_for(CALM_MS * MS)
+        if self.application.is_closed or self.engine.fatal_error is not None:
+            return
+        partitions = self.cluster.state.cluster.partitions()
+        missing = {(partition.topic.name, partition.index) for partition in partitions}
+        for _ in range(PROBE_ROUNDS):
+            self.application.resume()
+            self._run_for(100 * MS)
+            probes = [self._probe_of(*place) for place in sorted(missing)]
+            self._run_until_done(probes)
+            for record in probes:
+                if record.delivery is not None and record.is_done and not record.delivery.exception():
+                    missing.discard(record.place)
+            if not missing:
+                return
+        if self.config.delivery_timeout_ms >= PROBED_TIMEOUT_MS:
+            raise Violation(f"when all is well nothing gets through to {sorted(missing)}")
+
+    def _run_until_done(self, records: list[SentRecord]) -> None:
+        until_ns = self.schedule.now_ns + self.config.delivery_timeout_ms * MS + SECOND
+        while not all(record.is_done for record in records) and self.schedule.step(until_ns):
+            self._count_event()
+
+    def _probe_of(self, topic: str, partition: int) -> SentRecord:
+        self.engine.want_topic(topic)
+        self.shell.wake()
+        record = self.application.new_record()
+        record.callback = "none"
+        self.application.append(record, topic, partition)
+        return record
+
+
+def _accumulator(world: World) -> RecordAccumulator:
+    config = world.config
+    return RecordAccumulator(
+        batch_size=config.batch_size,
+        buffer_memory=config.buffer_memory,
+        compression=config.compression_type,
+        linger_ns=config.linger_ms * MS,
+        retry_backoff_ns=config.retry_backoff_ms * MS,
+        retry_backoff_max_ns=config.retry_backoff_max_ms * MS,
+        delivery_timeout_ns=config.delivery_timeout_ms * MS,
+        seal_on_append=world.random.random() < 0.5,
+        seed=world.options.seed,
+        poison=True,
+        wake=lambda: world.shell.wake(),
+        memory_freed=lambda: world.application.memory_freed(),
+    )
+
+
+class SimulationError(Exception):
+    """A seed's world went wrong; the text says what happened last, and how to see it again."""
+
+
+def simulate(seed: int, *, verbose: bool = False) -> World:
+    """Lives through the world of a seed.
+
+    Raises
+    ------
+    SimulationError
+        Something happened that must not; its cause is the Violation, or the producer's exception.
+    """
+    options = Options.draw(seed)
+    world: World | None = None
+    if verbose:
+        print("\n".join(described(options)))
+    was_collecting = gc.isenabled()
+    gc.disable()  # memory must come back without the collector
+    try:
+        world = World(options, prints=verbose)
+        world.run()
+    except (Exception, RecursionError) as error:
+        last = world.trace.lines() if world is not None else ()
+        raise SimulationError(_report(seed, error, options, last)) from error
+    finally:
+        if was_collecting:
+            gc.enable()
+    return world
+
+
+def _report(seed: int, error: BaseException, options: Options, last: Sequence[str]) -> str:
+    kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
+    return "\n".join(
+        [
+            f"seed {seed}: {kind}{error}",
+            *described(options),
+            *last,
+            f"to see all of it: python -m tests.simulation --seed {seed} --verbose",
+        ]
+    )

@@ -1,0 +1,48 @@
+"""`python -m tests.simulation --seeds 0:1000`, or `--seed N --verbose` to see one world."""
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+
+from kbatch.testing.simulator import SimulationError, simulate
+
+
+def _range(text: str) -> range:
+    start, _, stop = text.partition(":")
+    return range(int(start), int(stop)) if stop else range(int(start))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=_range, default=range(1000), help="from:to")
+    parser.add_argument("--seed", type=int, help="one only")
+    parser.add_argument("--verbose", action="store_true", help="print what happens in each world")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
+    arguments = parser.parse_args()
+    seeds = range(arguments.seed, arguments.seed + 1) if arguments.seed is not None else arguments.seeds
+    logging.disable(logging.CRITICAL)  # worlds are full of what is worth a warning
+    started, failed = time.perf_counter(), 0
+    outcomes: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            world = simulate(seed, verbose=arguments.verbose)
+        except SimulationError as error:
+            failed += 1
+            print(error, flush=True)
+            if not arguments.keep_going:
+                return 1
+        else:
+            outcomes.update(world.application.outcomes)
+            faults.update(world.faults.counts)
+    seconds = time.perf_counter() - started
+    print(f"{len(seeds)} seeds, {failed} failed, {seconds:.1f} s")
+    for name, counts in (("deliveries", outcomes), ("faults", faults)):
+        print(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items())))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The long campaign of worlds, in blocks that can be replayed (see tests/fuzz/soak.py)."""
+
+import json
+import logging
+import sys
+import time
+from collections import Counter
+
+from kbatch.testing.simulator import simulate
+from tests.fuzz.campaign import Tally, peak_bytes
+
+BLOCK_SEEDS = 400
+
+
+def run_block(block: int, seeds: int = BLOCK_SEEDS, *, verbose: bool = False) -> Tally:
+    """Lives through a block's worlds; a SimulationError names the seed at fault."""
+    logging.disable(logging.CRITICAL)  # worlds are full of what is worth a warning
+    outcomes: Counter[str] = Counter()
+    started = time.monotonic()
+    for seed in range(block * BLOCK_SEEDS, block * BLOCK_SEEDS + seeds):
+        if verbose:
+            print(seed, flush=True)
+        world = simulate(seed)
+        outcomes["worlds"] += 1
+        outcomes["events"] += world.event_count
+        outcomes["records"] += len(world.application.records)
+    return Tally(dict(outcomes), time.monotonic() - started, peak_bytes())
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,524 @@
+"""Bugs that the simulation must see: each replaces a function of the producer by a worse one.
+
+Every entry is a weakness that a real client had or has; those marked Java are behaviours of Kafka's own
+client that the design rules out. `python -m tests.simulation.planted_bugs` tries each against seeds 0, 1, 2
+... and writes docs/simulation.md, where it stands which seed saw it first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kbatch
+from kbatch.core import cluster, connections, engine, sender
+from kbatch.core.backoff import ExponentialBackoff
+from kbatch.core.connection import Connection
+from kbatch.core.idempotence import MAX_SEQUENCE, Idempotence, Identity, InFlight, WithoutIdempotence
+from kbatch.core.node_state import NodeState
+from kbatch.core.sender import Sender
+from kbatch.testing.simulator import SimulationError, simulate
+
+BUDGET = 2000  # seeds
+PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+
+
+class Bug(NamedTuple):
+    """`owner.name` is replaced by `make(the original)`."""
+
+    owner: Any
+    name: str
+    make: Callable[[Any], Any]
+    doc: str
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def plants(owner: Any, name: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Adds a bug: the function gets the original, and gives what takes its place."""
+
+    def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        BUGS[make.__name__] = Bug(owner, name, make, " ".join((make.__doc__ or "").split()))
+        return make
+
+    return add
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    original = bug.owner.__dict__[bug.name]
+    setattr(bug.owner, bug.name, bug.make(original))
+    try:
+        yield
+    finally:
+        setattr(bug.owner, bug.name, original)
+
+
+# Sequences and epochs
+
+
+@plants(Idempotence, "renumber")
+def no_renumbering(original: Any) -> Any:
+    """After a gap batches keep their numbers, under the new epoch."""
+
+    def renumber(self: Idempotence, state: Any) -> list[InFlight]:
+        counters = [each.counter for each in state.in_flight]
+        held = original(self, state)
+        for each, counter in zip(state.in_flight, counters, strict=True):
+            each.counter = counter
+        return held  # type: ignore[no-any-return]
+
+    return renumber
+
+
+@plants(Idempotence, "settle")
+def resends_what_may_be_in_the_log(original: Any) -> Any:
+    """Java: a gap is ended by a bump, and what may be in the log is sent again under the new epoch."""
+
+    def settle(self: Idempotence, state: Any) -> Any:
+        before, self._resends_gaps = self._resends_gaps, True
+        try:
+            return original(self, state)
+        finally:
+            self._resends_gaps = before
+
+    return settle
+
+
+@plants(Idempotence, "fail")
+def unresolved_is_ignored(original: Any) -> Any:
+    """A batch that failed after it had a sequence leaves no hole: its followers go on as if it were there."""
+
+    def fail(self: Idempotence, entry: InFlight) -> None:
+        before = entry.state.hole_end
+        original(self, entry)
+        entry.state.hole_end = before
+
+    return fail
+
+
+@plants(Idempotence, "fail")
+def unresolved_only_in_a_retry(original: Any) -> Any:
+    """Java: a batch that fails in its first transmission is not marked unresolved."""
+
+    def fail(self: Idempotence, entry: InFlight) -> None:
+        before = entry.state.hole_end
+        original(self, entry)
+        if entry.batch.attempts == 0:
+            entry.state.hole_end = before
+
+    return fail
+
+
+@plants(Idempotence, "_begin_anew")
+def acknowledged_numbers_outlive_their_epoch(original: Any) -> Any:
+    """What was acknowledged in the old epoch counts as acknowledged in the new one."""
+
+    def begin_anew(self: Idempotence, state: Any) -> None:
+        acked = state.acked_counter
+        original(self, state)
+        state.acked_counter = max(acked, state.acked_counter)
+
+    return begin_anew
+
+
+@plants(Idempotence, "admit")
+def a_bump_touches_all_partitions(original: Any) -> Any:
+    """Batches of other partitions go on under the new epoch with the sequences of the old one."""
+
+    def admit(self: Idempotence, state: Any, batch: Any) -> InFlight:
+        if state.in_flight and not self.needs_identity:
+            state.identity = self.identity
+        return original(self, state, batch)  # type: ignore[no-any-return]
+
+    return admit
+
+
+@plants(Idempotence, "_bump")
+def the_epoch_wraps(original: Any) -> Any:
+    """Behind epoch 32767 comes 0 of the same producer id."""
+
+    def bump(self: Idempotence) -> None:
+        self.identity = Identity(self.identity.producer_id, (self.identity.epoch + 1) & 0x7FFF)
+
+    return bump
+
+
+@plants(Idempotence, "_bump")
+def no_bump(original: Any) -> Any:
+    """Numbers begin anew in the epoch that was."""
+
+    def bump(self: Idempotence) -> None:
+        """Not at all."""
+
+    return bump
+
+
+@plants(Idempotence, "admit")
+def sequences_are_compared_wrapped(original: Any) -> Any:
+    """Java: what is compared are sequences, which begin again behind 2^31 - 1."""
+
+    def admit(self: Idempotence, state: Any, batch: Any) -> InFlight:
+        entry = original(self, state, batch)
+        state.next_counter &= MAX_SEQUENCE
+        return entry  # type: ignore[no-any-return]
+
+    return admit
+
+
+@plants(Idempotence, "is_passed")
+def a_refused_batch_is_believed_delivered(original: Any) -> Any:
+    """A batch that is refused as out of order counts as a duplicate."""
+
+    def is_passed(self: Idempotence, entry: InFlight) -> bool:
+        entry.batch.possibly_persisted = True
+        return True
+
+    return is_passed
+
+
+# What may be drained
+
+
+Gate = tuple[bool, bool, int]
+
+
+def _gate(change: Callable[[Any, Any, Gate], Gate]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def gate(self: Any, state: Any) -> Gate:
+            return change(self, state, original(self, state))
+
+        return gate
+
+    return make
+
+
+@plants(Idempotence, "gate")
+def ten_batches_of_a_partition(original: Any) -> Any:
+    """Java: five batches a connection, so that after a change of leader ten are unanswered."""
+
+    def gate(self: Idempotence, state: Any) -> Any:
+        limit, self._max_in_flight = self._max_in_flight, 2 * self._max_in_flight
+        nodes = [(each, each.node_id) for each in state.in_flight]
+        for each, _ in nodes:
+            each.node_id = state.leader
+        try:
+            return original(self, state)
+        finally:
+            self._max_in_flight = limit
+            for each, node_id in nodes:
+                each.node_id = node_id
+
+    return gate
+
+
+@plants(Idempotence, "gate")
+def any_retry_may_go_first(original: Any) -> Any:
+    """Batches that come back are sent in any order."""
+    return _gate(lambda self, state, gate: (gate[0], gate[1], -1))(original)
+
+
+@plants(Idempotence, "gate")
+def new_batches_pass_an_epoch(original: Any) -> Any:
+    """New batches are sent while some of the old epoch are unanswered."""
+    return _gate(lambda self, state, gate: (gate[0], gate[1] and state.identity == self.identity, gate[2]))(
+        original
+    )
+
+
+@plants(WithoutIdempotence, "gate")
+def a_partition_is_never_muted(original: Any) -> Any:
+    """With max.in.flight=1 and a change of leader two batches are under way."""
+    return _gate(lambda self, state, gate: (False, gate[1], gate[2]))(original)
+
+
+@plants(WithoutIdempotence, "come_back")
+def a_partition_stays_muted(original: Any) -> Any:
+    """A batch that is to be tried again leaves its partition muted."""
+
+    def come_back(self: WithoutIdempotence, entry: InFlight) -> None:
+        """Not at all."""
+
+    return come_back
+
+
+# The sender
+
+
+@plants(Sender, "_may_be_a_duplicate")
+def splits_what_may_be_in_the_log(original: Any) -> Any:
+    """Java: a batch that is too large is split, though an earlier attempt of it may have been appended."""
+    return lambda self, entry: False
+
+
+@plants(Sender, "_handle_no_answer")
+def no_answer_means_not_appended(original: Any) -> Any:
+    """A request that was written and not answered counts as not done."""
+
+    def handle(self: Sender, attempt: Any, *rest: Any) -> None:
+        attempt.request = None
+        original(self, attempt, *rest)
+
+    return handle
+
+
+@plants(Sender, "_retry")
+def a_retry_forgets_what_may_be_in_the_log(original: Any) -> Any:
+    """possibly_persisted is that of the last attempt."""
+
+    def retry(self: Sender, entry: InFlight, *rest: Any) -> None:
+        entry.batch.possibly_persisted = entry.is_unsure = False
+        original(self, entry, *rest)
+
+    return retry
+
+
+@plants(Sender, "_retry")
+def a_retry_does_not_back_off(original: Any) -> Any:
+    """Batches are tried again at once."""
+
+    def retry(self: Sender, entry: InFlight, error: Any, now_ns: int) -> None:
+        self._order.come_back(entry)
+        self._accumulator.reenqueue(entry.batch, now_ns, attempted=False)
+
+    return retry
+
+
+@plants(Sender, "_retry")
+def a_back_off_without_end(original: Any) -> Any:
+    """Milliseconds are taken for seconds."""
+
+    def retry(self: Sender, entry: InFlight, error: Any, now_ns: int) -> None:
+        original(self, entry, error, now_ns + 1000 * self._config.retry_backoff_max_ms * 1_000_000)
+
+    return retry
+
+
+@plants(Sender, "run")
+def an_expired_batch_is_sent(original: Any) -> Any:
+    """Java: what is to be sent is drained first, and what is too old given up behind that."""
+
+    def run(self: Sender, now_ns: int) -> None:
+        self._drain(now_ns)
+        original(self, now_ns)
+
+    return run
+
+
+@plants(Sender, "_expire")
+def nothing_expires(original: Any) -> Any:
+    """delivery.timeout.ms is forgotten."""
+    return lambda self, now_ns: None
+
+
+@plants(Sender, "_done")
+def a_completion_is_lost(original: Any) -> Any:
+    """The callbacks of batches that failed are not run."""
+
+    def done(self: Sender, batch: Any) -> None:
+        if batch.completion.error is None:
+            original(self, batch)
+
+    return done
+
+
+@plants(engine.Engine, "poll_completed")
+def completions_come_twice(original: Any) -> Any:
+    """The list of what was done is not emptied."""
+    return lambda self: self._completed[:]
+
+
+@plants(Sender, "_succeed")
+def the_offset_is_one_off(original: Any) -> Any:
+    """The offset that is told is the next one."""
+
+    def succeed(self: Sender, entry: InFlight, base_offset: int, *rest: Any) -> None:
+        original(self, entry, base_offset + (base_offset >= 0), *rest)
+
+    return succeed
+
+
+@plants(Sender, "_enforce_stop")
+def records_pass_a_failed_one(original: Any) -> Any:
+    """kbatch.on.delivery.failure is forgotten: Java's close(0) in a callback."""
+    return lambda self, *rest: None
+
+
+@plants(Sender, "_split")
+def a_split_loses_its_sequences(original: Any) -> Any:
+    """The parts of a batch that was too large begin where new batches do."""
+
+    def split(self: Sender, entry: InFlight, *rest: Any) -> None:
+        original(self, entry, *rest)
+        for each in entry.state.in_flight:
+            if each.batch.is_split and each.counter >= 0:
+                each.counter += 1
+
+    return split
+
+
+@plants(sender, "_PartitionProduceData")
+def a_retry_is_merged_with_what_came_later(original: Any) -> Any:
+    """librdkafka #4736: a retry has other records than the first attempt, under the same sequence."""
+    sent: dict[tuple[int, int, int, int], bytes] = {}
+
+    def data(*, index: int, records: Any) -> Any:
+        (batch,) = kbatch.decode(b"".join(records))
+        key = (index, batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        if key in sent and batch.producer_id >= 0:
+            content = [(each.key, each.value, each.headers, each.timestamp_ms) for each in batch]
+            records = [
+                kbatch.encode(
+                    [*content, content[-1]],
+                    producer_id=batch.producer_id,
+                    producer_epoch=batch.producer_epoch,
+                    base_sequence=batch.base_sequence,
+                )
+            ]
+        sent[key] = b""
+        return original(index=index, records=records)
+
+    return data
+
+
+@plants(sender, "_PartitionProduceData")
+def a_buffer_in_flight_is_used_again(original: Any) -> Any:
+    """KAFKA-19012: the memory of a request that is still being written goes to another batch."""
+    memory = bytearray(1 << 16)
+
+    def data(*, index: int, records: Any) -> Any:
+        joined = b"".join(records)
+        if len(joined) > len(memory):
+            return original(index=index, records=records)
+        memory[: len(joined)] = joined
+        return original(index=index, records=[memoryview(memory)[: len(joined)]])
+
+    return data
+
+
+# Connections and metadata
+
+
+@plants(NodeState, "can_send")
+def requests_without_limit(original: Any) -> Any:
+    """max.in.flight.requests.per.connection is not looked at."""
+    return lambda self, max_in_flight, now_ns: original(self, 1000, now_ns)
+
+
+@plants(NodeState, "can_send")
+def throttling_is_ignored(original: Any) -> Any:
+    """A node that throttles is sent to all the same."""
+    return lambda self, max_in_flight, now_ns: original(
+        self, max_in_flight, max(now_ns, self.throttled_until_ns)
+    )
+
+
+@plants(connections.Connections, "_time_out")
+def a_request_never_times_out(original: Any) -> Any:
+    """A connection that has died silently is waited for."""
+
+    def time_out(self: Any, state: Any, now_ns: int) -> None:
+        for request in state.connection.in_flight:
+            request.deadline_ns = 2**63 - 1
+
+    return time_out
+
+
+@plants(cluster, "_newest")
+def an_older_leader_is_believed(original: Any) -> Any:
+    """Metadata of a node that lags behind replaces what is known."""
+    return lambda known, answer, nodes: original(None, answer, nodes)
+
+
+@plants(ExponentialBackoff, "delay_ns")
+def questions_do_not_back_off(original: Any) -> Any:
+    """Metadata and InitProducerId are asked for again at once."""
+    return lambda self, attempts: 0
+
+
+@plants(Connection, "add")
+def a_request_keeps_its_batches(original: Any) -> Any:
+    """What was sent is kept for as long as the collector does not come by."""
+    kept: list[Any] = []
+
+    def add(self: Connection, request: Any) -> None:
+        kept.append(request.message)
+        original(self, request)
+
+    return add
+
+
+@plants(cluster.Cluster, "request_update")
+def metadata_is_not_asked_for(original: Any) -> Any:
+    """NOT_LEADER_OR_FOLLOWER does not lead to a refresh."""
+    return lambda self, now_ns: None
+
+
+# Looking for them
+
+
+class Caught(NamedTuple):
+    """The first seed whose world sees a bug, and what it says; -1 where none does."""
+
+    seed: int
+    text: str
+
+
+def hunt(bug: Bug, seeds: range) -> Caught:
+    with planted(bug):
+        for seed in seeds:
+            try:
+                simulate(seed)
+            except SimulationError as error:
+                return Caught(seed, str(error.__cause__) or type(error.__cause__).__name__)
+    return Caught(-1, "")
+
+
+def page(found: dict[str, Caught]) -> str:
+    """docs/simulation.md"""
+    lines = [
+        "# What the simulation sees",
+        "",
+        "Made by `python -m tests.simulation.planted_bugs`. Each row is a bug that was put into the producer",
+        "on purpose, the first seed, from 0 on, whose world saw it, and what it said.",
+        "",
+        "| bug | what it does | seed | what was seen |",
+        "|---|---|---|---|",
+    ]
+    for name, (seed, text) in found.items():
+        said = text.splitlines()[0].replace("|", "/") if text else ""
+        said = said if len(said) <= 140 else said[:137] + "..."
+        cells = (name.replace("_", " "), BUGS[name].doc, str(seed) if seed >= 0 else "-", said)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def known_seeds() -> dict[str, int]:
+    """By bug, the seed that stands in docs/simulation.md."""
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
+    return {row[0].removeprefix("| ").replace(" ", "_"): int(row[2]) for row in rows if row[2] != "-"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted_bugs", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="bug", help="only these; nothing is written then")
+    parser.add_argument("--budget", type=int, default=BUDGET, help="seeds that each is tried with")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    found = {}
+    for name in arguments.names or BUGS:
+        found[name] = hunt(BUGS[name], range(arguments.budget))
+        print(f"{name}: {found[name].seed} {found[name].text[:120]}", flush=True)
+    if not arguments.names:
+        PAGE.write_text(page(found))
+    return 1 if any(caught.seed < 0 for caught in found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Worlds of virtual time: a thousand seeds, each a producer, brokers and faults; and that a seed replays."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from kbatch.testing.simulator import SimulationError, simulate
+
+SEEDS, BLOCK = 1000, 50
+
+
+def failures(first: int) -> list[str]:
+    logging.disable(logging.CRITICAL)  # worlds are full of what is worth a warning
+    found = []
+    for seed in range(first, first + BLOCK):
+        try:
+            simulate(seed)
+        except SimulationError as error:
+            found.append(str(error))
+    return found
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_a_thousand_worlds_hold_what_the_producer_promises() -> None:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        found = [text for block in pool.map(failures, range(0, SEEDS, BLOCK)) for text in block]
+    assert not found, f"{len(found)} of {SEEDS} worlds went wrong:\n\n" + "\n\n".join(found[:3])
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 7))
+def test_a_seed_replays(seed: int, quiet: None) -> None:
+    one, other = simulate(seed), simulate(seed)
+    assert one.event_count == other.event_count
+    assert one.trace.lines() == other.trace.lines()
+    assert one.application.outcomes == other.application.outcomes
+
+
+def test_worlds_have_records_that_arrive_and_records_that_fail(quiet: None) -> None:
+    outcomes: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    for seed in range(60):
+        world = simulate(seed)
+        outcomes.update(world.application.outcomes)
+        faults.update(world.faults.counts)
+    assert outcomes["succeeded"] > 1000
+    assert len(outcomes) > 4
+    assert len(faults) > 15
