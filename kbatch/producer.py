@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsIndex
 
 from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.delivery import RecordMetadata
+from kbatch._native.delivery import Acknowledgement, RecordMetadata
 from kbatch._native.record_appender import Refusal
 from kbatch._native.send import PendingRecord, RecordSender
 from kbatch.config import ProducerConfig
@@ -42,6 +42,7 @@ from kbatch.errors import (
     DeliveryError,
     ForkedProducerError,
     IllegalStateError,
+    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
@@ -53,10 +54,10 @@ from kbatch.network import DeliveryThread, Network, Waker
 from kbatch.partitioner import partitioner_for
 from kbatch.records import ProducerRecord
 from kbatch.serializers import serializer_for
-from kbatch.waiting import Change, Deadline, MemoryLine
+from kbatch.waiting import Change, Deadline, Marker, MemoryLine
 
 if TYPE_CHECKING:
-    from kbatch._native.delivery import Completion, Delivery, DeliveryCallback
+    from kbatch._native.delivery import Delivery
     from kbatch.core.cluster import PartitionMetadata
 
 logger = logging.getLogger(__name__)
@@ -65,9 +66,18 @@ logger = logging.getLogger(__name__)
 EXIT_SECONDS = 10.0
 # Metadata that lack a partition are asked for again so often while somebody waits.
 REFRESH_SECONDS = 0.5
+# Whoever waits for the sender's thread looks so often whether there still is one.
+LOOK_SECONDS = 0.1
+# What the protocol can say (STRING, INT32).
+MAX_TOPIC_BYTES = 32_767
+MAX_PARTITION = 2**31 - 1
+# Native code counts time in 64 bits.
+LONGEST_NS = 2**63 - 1
 
 _client_numbers = itertools.count(1)
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+# What `__del__` needs: of a cycle that is collected, finalizers run in any order, those of files too.
+_open_networks: set[Network] = set()
 
 
 class Producer(RecordSender):
@@ -93,7 +103,7 @@ class Producer(RecordSender):
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         self._is_closed = self._is_released = True  # until there is something to close
         self._is_forked = False
-        self._given = settings, keywords
+        self._given = None if settings is None else dict(settings), keywords
         self.config = config = ProducerConfig(settings, next(_client_numbers), **keywords)
         _refuse_what_is_not_there(config)
         random = Random()
@@ -104,6 +114,7 @@ class Producer(RecordSender):
             recording_level=config.metrics_recording_level,
         )
         self._interceptors = InterceptorChain(config.interceptor_classes)
+        self._releasing = threading.RLock()
         self._line = MemoryLine()
         self._changed = Change()
         waker = Waker()
@@ -138,13 +149,12 @@ class Producer(RecordSender):
         self._network.start()
         self._is_closed = self._is_released = False
         self.sends_directly = not self._interceptors
+        _open_networks.add(self._network)
         _open_producers.add(self)
 
     # Sending; `send`, `try_send` and `send_many` are RecordSender's
 
-    def _send_slowly(
-        self, record: PendingRecord, refusal: Refusal | None, may_wait: bool
-    ) -> Delivery | None:
+    def _send_slowly(self, record: PendingRecord, refusal: Refusal | None, may_wait: bool) -> Delivery | None:
         self._check_usable()
         if refusal is None and self._interceptors:
             self._intercept(record)
@@ -168,8 +178,8 @@ class Producer(RecordSender):
                 record.value,
                 record.key,
                 record.headers or (),
-                None if record.partition is None else index(record.partition),
-                None if record.timestamp_ms is None else index(record.timestamp_ms),
+                record.partition,  # type: ignore[arg-type]  # as given: what is wrong with it is said later
+                record.timestamp_ms,  # type: ignore[arg-type]
             )
         )
         record.topic, record.value, record.key = made.topic, made.value, made.key
@@ -178,13 +188,15 @@ class Producer(RecordSender):
             made.partition,
             made.timestamp_ms,
         )
-        record.on_delivery = partial(_acknowledge, self._interceptors, record.on_delivery)
+        record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
 
     def _await_memory(self, record: PendingRecord, deadline: Deadline) -> Delivery | Refusal:
         start_ns = time.monotonic_ns()
         append = partial(self._append, record, first_in_line=True)
         try:
-            outcome = self._line.wait(self._accumulator, append, deadline)
+            # a callback waits before all others, who may need the memory that it gives back when it ends
+            goes_first = self._delivery.in_callback()
+            outcome = self._line.wait(self._accumulator, append, deadline, goes_first=goes_first)
         except IllegalStateError:
             self._check_usable()
             raise
@@ -208,6 +220,7 @@ class Producer(RecordSender):
         is_known = partial(self._is_known, topic, partition)
         try:
             while not is_known():
+                _check_topic(topic)
                 self._engine.want_topic(topic)
                 self._network.wake()
                 if not may_wait:
@@ -239,15 +252,22 @@ class Producer(RecordSender):
                 f"topic {topic} has no partition {partition} {waited}: it has {len(metadata.partitions)}, "
                 f"numbered from 0"
             )
+        if self._engine.snapshot.nodes:
+            return f"there is no metadata of topic {topic} {waited}: brokers answer, but know no such topic"
+        failure = self._engine.last_connection_failure
         return (
             f"there is no metadata of topic {topic} {waited}: none of "
             f"{', '.join(self.config.bootstrap_servers)} has said which partitions it has"
+            + (f"; {failure}" if failure else "")
         )
 
     def _handle_refused(self, record: PendingRecord, error: BaseException) -> None:
+        if self._is_forked:  # whose locks nobody may ever release
+            return
         self._record("record-error", 1)
         if self._interceptors:
-            partition = record.partition if isinstance(record.partition, int) else -1
+            asked = record.partition
+            partition = asked if isinstance(asked, int) and 0 <= asked <= MAX_PARTITION else -1
             self._interceptors.on_acknowledgement(RecordMetadata(record.topic, partition), error)
 
     # What is asked of it
@@ -261,11 +281,14 @@ class Producer(RecordSender):
             KafkaTimeoutError, or why there is no such topic for us.
         """
         self._check_usable()
-        self._await_partition(topic, None, Deadline(self.config.max_block_ms / 1000))
-        return self._engine.snapshot.topics[topic].partitions
+        deadline = Deadline(self.config.max_block_ms / 1000)
+        while (metadata := self._engine.snapshot.topics.get(topic)) is None:
+            self._await_partition(topic, None, deadline)
+        return metadata.partitions
 
     def metrics(self) -> dict[MetricName, float]:
         """Every metric, under the names of Kafka's Java producer (docs/metrics.md)."""
+        self._check_not_forked()
         return self._registry.snapshot(time.monotonic_ns() // 1_000_000)
 
     def flush(self, timeout: float | None = None) -> None:
@@ -290,10 +313,10 @@ class Producer(RecordSender):
         if self._delivery.in_callback():
             raise IllegalStateError("flush() in a callback would wait for that callback; call it elsewhere")
         start_ns = time.monotonic_ns()
-        pending_count = self._flush(Deadline(timeout))
+        left = self._flush(Deadline(timeout))
         self._record("flush-time", time.monotonic_ns() - start_ns)
-        if pending_count:
-            raise KafkaTimeoutError(f"{pending_count} batches are still on their way after {timeout} s")
+        if left:
+            raise KafkaTimeoutError(f"after {timeout} s {left}")
         self._raise_unobserved()
 
     def purge(self, *, queued: bool = True, in_flight: bool = False) -> None:
@@ -310,38 +333,64 @@ class Producer(RecordSender):
         if queued or in_flight:
             error = PurgedError("purge() gave the record up before it was delivered")
             self._engine.purge(error, queued=queued, in_flight=in_flight)
-            self._network.wake()
+            self._await_sender()
 
     def resume(self) -> None:
         """Goes on after a failed record has stopped others (kbatch.on.delivery.failure)."""
         self._check_usable()
         self._engine.resume()
-        self._network.wake()
+        self._await_sender()
 
     def recreate(self) -> Self:
-        """A new producer of the same configuration; this one is closed without waiting for anything."""
-        self.close(timeout=0)
+        """A new producer of the same configuration; this one is closed without waiting for anything, and
+        failures that nobody was told of are logged.
+        """
+        _close_now(self)
         settings, keywords = self._given
         return type(self)(settings, **keywords)
 
-    def _flush(self, deadline: Deadline) -> int:
-        """Batches that are still on their way when it is over."""
+    def _flush(self, deadline: Deadline) -> str:
+        """What is still to be done when the time is over; nothing where all is."""
         flush = self._accumulator.begin_flush()
-        answered = _Marker()  # behind the callbacks of what is answered already
-        self._engine.mark(answered)
-        self._network.wake()
         try:
-            flush.wait(deadline.left)
-            return flush.pending_count or not answered.reached.wait(deadline.left)
+            self._network.wake()
+            if not flush.wait(deadline.left):
+                return f"{flush.pending_count} batches are still on their way"
+            return "" if self._await_callbacks(deadline) else "callbacks are still to run"
         finally:
             self._accumulator.end_flush()
 
+    def _await_callbacks(self, deadline: Deadline) -> bool:
+        """Waits for those of what had been answered before, and is no batch of a flush any more."""
+        memory = self._accumulator.memory
+        if not memory.callback_bytes:
+            return True
+        answered = Marker()
+        self._engine.mark(answered)
+        self._network.wake()
+        if not self._wait_for(answered.reached, deadline) and not self._network.is_alive:
+            self._delivery.deliver([answered])  # type: ignore[list-item]  # the sender has no more to tell
+            answered.reached.wait(deadline.left)
+        return answered.reached.is_set() or not memory.callback_bytes
+
+    def _await_sender(self) -> None:
+        """Returns when the sender's thread has done what it was told: what is sent next comes behind that."""
+        done = threading.Event()
+        self._engine.submit(lambda now_ns: done.set())
+        self._network.wake()
+        self._wait_for(done, Deadline(None))
+
+    def _wait_for(self, event: threading.Event, deadline: Deadline) -> bool:
+        """Whether the sender's thread has set it, before the time was over or the thread had ended."""
+        while self._network.is_alive and not deadline.is_over:
+            left = deadline.left
+            if event.wait(LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)):
+                return True
+        return event.is_set()
+
     def _raise_unobserved(self) -> None:
         """The failures since the last time that nobody was told of."""
-        failed: set[Completion] = set()
-        while self._engine.failed:
-            failed.add(self._engine.failed.popleft())
-        unobserved = [completion for completion in failed if completion.unobserved_count]
+        unobserved = self._engine.failures.take()
         if not unobserved:
             return
         kinds = Counter((each.topic, type(each.error).__name__) for each in unobserved)
@@ -370,29 +419,33 @@ class Producer(RecordSender):
         DeliveryError
             As `flush`; the producer is closed all the same.
         """
-        if self._is_released or self._is_forked:
+        if self._is_forked:
             return
-        in_callback = self._delivery.in_callback()
-        deadline = Deadline(0 if in_callback else timeout)
+        deadline = Deadline(0 if self._delivery.in_callback() else timeout)
         self.sends_directly = False
         self._is_closed = True
-        self._accumulator.close()
-        self._changed.notify()
-        self._line.wake_all()
-        if not deadline.is_over:
-            self._flush(deadline)
+        if not self._is_released:
+            self._accumulator.close()
+            self._changed.notify()
+            self._line.wake_all()
+            if not deadline.is_over:
+                self._flush(deadline)
         self._release(deadline)
         self._raise_unobserved()
 
     def _release(self, deadline: Deadline) -> None:
-        self._is_released = True
         self._network.stop()
-        error = ProducerClosedError("the producer was closed before the record was delivered")
-        self._engine.fail(error)
-        self._delivery.deliver(self._engine.poll_completed())
+        with self._releasing:
+            is_first, self._is_released = not self._is_released, True
+            if is_first:
+                error = ProducerClosedError("the producer was closed before the record was delivered")
+                self._engine.fail(error)
+                self._delivery.deliver(self._engine.poll_completed())
         self._delivery.close(deadline.left)
-        self._interceptors.close()
-        _open_producers.discard(self)
+        if is_first:
+            self._interceptors.close()
+            _open_producers.discard(self)
+            _open_networks.discard(self._network)
 
     def __enter__(self) -> Self:
         return self
@@ -416,7 +469,7 @@ class Producer(RecordSender):
             return
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
         # the collector may run on any thread, the sender's too, which cannot wait for its own end
-        threading.Thread(target=_close_dropped, args=(self,), name="kbatch-closer").start()
+        threading.Thread(target=_close_now, args=(self,), name="kbatch-closer").start()
 
     def __repr__(self) -> str:
         state = "forked" if self._is_forked else "closed" if self._is_closed else "open"
@@ -438,20 +491,6 @@ class Producer(RecordSender):
             )
 
 
-class _Marker:
-    """What stands among completions, to be reached when those before it are dealt with."""
-
-    has_callbacks = True
-    record_count = 0
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-
-    def run_callbacks(self, threw: object) -> int:
-        self.reached.set()
-        return 0
-
-
 def _accumulator(
     config: ProducerConfig, random: Random, wake: Callable[[], object], memory_freed: Callable[[], object]
 ) -> RecordAccumulator:
@@ -468,8 +507,8 @@ def _accumulator(
         compression=codec,
         compression_level=level,
         linger_ns=config.linger_ms * 1_000_000,
-        retry_backoff_ns=config.retry_backoff_ms * 1_000_000,
-        retry_backoff_max_ns=config.retry_backoff_max_ms * 1_000_000,
+        retry_backoff_ns=min(config.retry_backoff_ms * 1_000_000, LONGEST_NS),
+        retry_backoff_max_ns=min(config.retry_backoff_max_ms * 1_000_000, LONGEST_NS),
         delivery_timeout_ns=config.delivery_timeout_ms * 1_000_000,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * 1_000_000,
@@ -479,22 +518,23 @@ def _accumulator(
     )
 
 
+def _check_topic(topic: str) -> None:
+    """Before it is asked for: a name that no request can have would end the sender."""
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+    try:
+        is_sendable = len(topic.encode()) <= MAX_TOPIC_BYTES
+    except UnicodeEncodeError:
+        is_sendable = False
+    if not is_sendable:
+        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
+
+
 def _refuse_what_is_not_there(config: ProducerConfig) -> None:
     if config.transactional_id is not None:
         raise ConfigError("transactional.id: transactions are not there yet; leave it out")
     if config.security_protocol.startswith("SASL"):
         raise ConfigError(f"security.protocol={config.security_protocol}: SASL is not there yet; use SSL")
-
-
-def _acknowledge(
-    interceptors: InterceptorChain,
-    on_delivery: DeliveryCallback | None,
-    metadata: RecordMetadata,
-    error: BaseException | None,
-) -> None:
-    interceptors.on_acknowledgement(metadata, error)
-    if on_delivery is not None:
-        on_delivery(metadata, error)
 
 
 def _note_change(producer: weakref.ref[Producer], changed: Change) -> None:
@@ -513,11 +553,12 @@ def _note_thread(producer: weakref.ref[Producer], ident: int) -> None:
         found.callback_thread_ident = ident
 
 
-def _close_dropped(producer: Producer) -> None:
+def _close_now(producer: Producer) -> None:
+    """Where nobody is there to be told of failures."""
     try:
         producer.close(timeout=0)
     except DeliveryError as error:
-        logger.error("%r was dropped: %s", producer, error)
+        logger.error("%r: %s", producer, error)
 
 
 def _close_all() -> None:

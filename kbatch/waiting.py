@@ -6,11 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import call
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from kbatch._native.record_appender import Refusal
-from kbatch.errors import KafkaTimeoutError
+from kbatch.errors import IllegalStateError, KafkaTimeoutError
 
 if TYPE_CHECKING:
     from kbatch._native.accumulator import RecordAccumulator
@@ -43,7 +45,11 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
     ------
     KafkaTimeoutError
         Some are not known after `timeout` seconds.
+    IllegalStateError
+        In a callback, behind which the others' callbacks wait; `wait` is for there.
     """
+    if getattr(threading.current_thread(), "runs_callbacks", False):
+        raise IllegalStateError("as_completed() in a callback would wait for that callback; take wait()")
     known: SimpleQueue[Delivery] = SimpleQueue()
     deadline = Deadline(timeout)
     count = 0
@@ -59,18 +65,23 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
             ) from None
 
 
+# Locks take no more than some centuries; sockets, less.
+_LONGEST_SECONDS = 1e8
+
+
 @final
 class Deadline:
     """`seconds` from now; None is never."""
 
     def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
         self._end = None if seconds is None else time.monotonic() + seconds
 
     @property
     def left(self) -> float | None:
-        """Seconds, 0.0 when it is over."""
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
+        """Seconds, 0.0 when it is over; of a very long time less than there is."""
+        if self._end is None:
+            return None
+        return min(max(0.0, self._end - time.monotonic()), _LONGEST_SECONDS)
 
     @property
     def is_over(self) -> bool:
@@ -82,7 +93,7 @@ class MemoryLine:
     """Threads that wait for memory: first come, first served."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the producer
         self._waiting: deque[threading.Event] = deque()
 
     def freed(self) -> None:
@@ -92,16 +103,22 @@ class MemoryLine:
                 self._waiting[0].set()
 
     def wait(
-        self, accumulator: RecordAccumulator, append: Callable[[], Delivery | Refusal], deadline: Deadline
+        self,
+        accumulator: RecordAccumulator,
+        append: Callable[[], Delivery | Refusal],
+        deadline: Deadline,
+        *,
+        goes_first: bool = False,
     ) -> Delivery | Refusal:
         """What `append()` gives once it is this thread's turn and there is memory; Refusal.MEMORY where there
-        was none before the deadline.
+        was none before the deadline. `goes_first`: before those who came earlier.
         """
         mine = threading.Event()
-        with self._lock:
-            self._waiting.append(mine)
-        accumulator.begin_waiting()
+        join = self._waiting.appendleft if goes_first else self._waiting.append
         try:
+            # in one step for signals: a KeyboardInterrupt comes before both or behind both
+            begin: tuple[Callable[[], object], ...] = (partial(join, mine), accumulator.begin_waiting)
+            deque(map(call, begin), maxlen=0)
             while True:
                 mine.clear()
                 if self._waiting[0] is mine:
@@ -111,16 +128,32 @@ class MemoryLine:
                 if not mine.wait(deadline.left):
                     return Refusal.MEMORY
         finally:
-            with self._lock:
-                self._waiting.remove(mine)
-            accumulator.end_waiting()
-            self.freed()
+            if mine in self._waiting:
+                with self._lock:
+                    self._waiting.remove(mine)
+                accumulator.end_waiting()
+                self.freed()
 
     def wake_all(self) -> None:
         """Has everyone look again."""
         with self._lock:
-            for event in self._waiting:
+            for event in list(self._waiting):
                 event.set()
+
+
+@final
+class Marker:
+    """What stands among completions, and is reached when those before it are dealt with."""
+
+    has_callbacks = True
+    record_count = 0
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+
+    def run_callbacks(self, threw: object) -> int:
+        self.reached.set()
+        return 0
 
 
 @final

@@ -52,6 +52,7 @@ cdef class Completion:
     cdef Callback *_callbacks
     cdef list _functions
     cdef int32_t _callback_count
+    cdef int32_t _told_count         # of those, the ones that tell the sender of the record
     cdef int32_t _callback_capacity
     cdef int32_t _start
     # under _lock
@@ -104,3 +105,11 @@ cdef class Delivery:
     cdef Completion _leaf(self, int32_t *index)
     cdef Completion _wait(self, object timeout)
     cdef Completion _settled(self, object timeout, int32_t *index)
+
+
+cdef class Acknowledgement:
+    cdef object _on_acknowledgement
+    cdef object _on_delivery
+
+
+cdef bint tells(object on_delivery) noexcept

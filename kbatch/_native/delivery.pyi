@@ -24,6 +24,13 @@ class RecordMetadata:
 DeliveryCallback = Callable[[RecordMetadata, BaseException | None], object]
 
 @final
+class Acknowledgement:
+    def __init__(
+        self, on_acknowledgement: DeliveryCallback, on_delivery: DeliveryCallback | None
+    ) -> None: ...
+    def __call__(self, metadata: RecordMetadata, error: BaseException | None) -> None: ...
+
+@final
 class Flush:
     @property
     def pending_count(self) -> int: ...

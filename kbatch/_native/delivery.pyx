@@ -35,6 +35,9 @@ from kbatch.errors import IllegalStateError, KafkaTimeoutError
 # By Outcome.
 _OUTCOMES = ("pending", "succeeded", "failed", "aborted", "split")
 
+# No event waits for longer (threading.TIMEOUT_MAX); a century will do.
+cdef double LONGEST_WAIT = min(threading.TIMEOUT_MAX, 3e9)
+
 cdef object _awaiter = None
 
 
@@ -90,6 +93,35 @@ cdef class RecordMetadata:
         return (f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
                 f"timestamp_ms={self.timestamp_ms}, serialized_key_size={self.serialized_key_size}, "
                 f"serialized_value_size={self.serialized_value_size})")
+
+
+@cython.final
+cdef class Acknowledgement:
+    """What is called for a record that interceptors want to hear of: they first, then who sent it.
+
+    Parameters
+    ----------
+    on_acknowledgement : callable
+        `on_acknowledgement(metadata, error)`.
+    on_delivery : callable or None
+        The sender's own; without one, and without a look at the delivery, nobody knows of a failure.
+    """
+
+    def __init__(self, on_acknowledgement not None, on_delivery):
+        self._on_acknowledgement = on_acknowledgement
+        self._on_delivery = on_delivery
+
+    def __call__(self, metadata, error):
+        self._on_acknowledgement(metadata, error)
+        if self._on_delivery is not None:
+            self._on_delivery(metadata, error)
+
+
+cdef bint tells(object on_delivery) noexcept:
+    """Whether it tells who sent the record."""
+    if type(on_delivery) is Acknowledgement:
+        return (<Acknowledgement>on_delivery)._on_delivery is not None
+    return on_delivery is not None
 
 
 @cython.final
@@ -213,7 +245,7 @@ cdef class Completion:
         """Records that failed with nobody to see it: without callback, result() or exception()."""
         if self._outcome != FAILED and self._outcome != ABORTED:
             return 0
-        return self.record_count - self._callback_count - self._observed_count
+        return self.record_count - self._told_count - self._observed_count
 
     # While records are appended, under the lock of the partition.
 
@@ -238,6 +270,7 @@ cdef class Completion:
         callback.value_size = value_size
         self._functions.append(function)
         self._callback_count += 1
+        self._told_count += tells(function)
 
     # When the batch is answered.
 
@@ -566,7 +599,7 @@ cdef class Delivery:
         deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout
         while completion._outcome == PENDING:
             event = completion._event_if_pending()
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_WAIT)
             if event is not None and not event.wait(left):
                 break
             completion = self._leaf(&index)

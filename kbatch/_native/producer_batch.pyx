@@ -333,9 +333,9 @@ cdef class ProducerBatch(BatchBytes):
                 chunks = self.dismissed(&discharged)
         finally:
             kb_lock_release(&self._queue.lock)
-        self._owner.remove_incomplete(self)
         self._owner.memory.exchange(chunks, discharged)
         self.completion.announce()
+        self._owner.remove_incomplete(self)  # a flush that begins now waits for the batch, or its callbacks
         return True
 
     # Its way through the queue; the lock is held.

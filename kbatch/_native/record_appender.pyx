@@ -30,7 +30,7 @@ from kbatch._native.buffer_memory cimport (
 )
 from kbatch._native.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
 from kbatch._native.cluster_view cimport ClusterView, TopicView
-from kbatch._native.delivery cimport Delivery, Flush
+from kbatch._native.delivery cimport Delivery, Flush, tells
 from kbatch._native.estimator cimport CompressionRatioEstimator
 from kbatch._native.lock cimport (
     kb_lock_acquire,
@@ -185,7 +185,7 @@ cdef class RecordAppender(BatchOwner):
             if step.what == APPENDED:
                 return Delivery.new(batch.completion, step.index, record.timestamp_ms,
                                     <int32_t>record.key.size, <int32_t>record.value.size,
-                                    on_delivery is not None)
+                                    tells(on_delivery))
             if step.what == UNPAID:
                 return NO_MEMORY_NOW
             if step.what == TOO_LATE:

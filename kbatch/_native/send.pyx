@@ -64,6 +64,15 @@ cdef class PendingRecord:
         return f"<PendingRecord to {self.topic!r}>"
 
 
+cdef str _name_of(object topic):
+    """The topic as a plain str: it may be a member of an enum."""
+    if type(topic) is str:
+        return <str>topic
+    if isinstance(topic, str):
+        return str.__str__(topic)
+    raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+
+
 cdef PendingRecord _pending(str topic, object value, object key, object headers, object partition,
                             object timestamp_ms, object on_delivery):
     cdef PendingRecord record = PendingRecord.__new__(PendingRecord)
@@ -133,7 +142,7 @@ cdef class RecordSender:
         self._partitioner = partitioner
         self._hashes_keys = not ignore_keys
 
-    def send(self, str topic not None, value=None, key=None, *, headers=None, partition=None,
+    def send(self, topic, value=None, key=None, *, headers=None, partition=None,
              timestamp_ms=None, on_delivery=None):
         """Takes a record to be sent, and waits up to max.block.ms for metadata or memory if there is none.
 
@@ -161,14 +170,16 @@ cdef class RecordSender:
             RecordTooLargeError; KafkaTimeoutError, BufferExhaustedError after max.block.ms; the topic's own
             error; ProducerClosedError, or why the producer sends no more.
         """
-        return self._send(_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery), True)
+        return self._send(
+            _pending(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery), True)
 
-    def try_send(self, str topic not None, value=None, key=None, *, headers=None, partition=None,
+    def try_send(self, topic, value=None, key=None, *, headers=None, partition=None,
                  timestamp_ms=None, on_delivery=None):
         """`send` that never waits: None where that would have to."""
-        return self._send(_pending(topic, value, key, headers, partition, timestamp_ms, on_delivery), False)
+        return self._send(
+            _pending(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery), False)
 
-    def send_many(self, str topic not None, records):
+    def send_many(self, topic, records):
         """Sends each record as `send` does.
 
         Parameters
@@ -186,10 +197,11 @@ cdef class RecordSender:
             A record was refused, or `records` raised: with the deliveries of those before it.
         """
         cdef list deliveries = []
+        cdef str name = _name_of(topic)
         iterator = iter(records)
         try:
             for item in iterator:
-                deliveries.append(self._send(_pending_item(topic, item), True))
+                deliveries.append(self._send(_pending_item(name, item), True))
         except Exception as error:
             raise PartialSendError(deliveries, len(deliveries), error) from error
         return deliveries

@@ -96,6 +96,8 @@ class Connections:
         self._by_connection: dict[int, NodeState] = {}
         self._resolving: set[tuple[str, int]] = set()
         self._next_connection_id = 1
+        # why a connection failed last, unless one got ready since
+        self.last_failure: str | None = None
         # no earlier than this is anything due; it may be too early, never too late
         self._deadline_ns = NEVER_NS
         self._bootstrap()
@@ -374,7 +376,7 @@ class Connections:
         state.versions = ApiVersions(message)
         state.transition(Event.READY)
         state.failures = state.not_before_ns = 0
-        state.failure = None
+        state.failure = self.last_failure = None
         logger.debug("%s is ready", state)
 
     # What comes in and what has gone out
@@ -470,6 +472,7 @@ class Connections:
             self._try_address(state, now_ns)
             return
         logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
+        self.last_failure = f"{state}: {reason}"
         self._leave_alone(state, now_ns)
 
     def _break(self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int) -> None:
@@ -480,6 +483,7 @@ class Connections:
     def _lose(self, state: NodeState, reason: str, now_ns: int) -> list[Request]:
         """Ends a connection that was made. The requests on it, which are now to be failed."""
         logger.info("%s: the connection has ended: %s", state, reason)
+        self.last_failure = f"{state}: {reason}"
         failed = self._end(state, now_ns)
         state.untried.clear()
         self._leave_alone(state, now_ns)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch.core.backoff import ExponentialBackoff
 from kbatch.core.cluster import Cluster, ClusterSnapshot
 from kbatch.core.connections import Connections
+from kbatch.core.failures import Failures
 from kbatch.core.idempotence import Idempotence, Identity, WithoutIdempotence
 from kbatch.core.measures import SenderMeasures
 from kbatch.core.sender import NEVER_NS, Sender
@@ -63,6 +64,11 @@ class Engine:
         Called when there is another `snapshot` or a `fatal_error`.
     first_counter : int
         Where sequences begin; for tests.
+
+    Attributes
+    ----------
+    failures : Failures
+        Batches that failed; for any thread.
     """
 
     def __init__(
@@ -80,8 +86,7 @@ class Engine:
         self._on_change = on_change
         self._commands: deque[Callable[[int], None]] = deque()
         self._completed: list[Completion] = []
-        # batches that failed, for any thread that wants to know of those that nobody was told of
-        self.failed: deque[Completion] = deque()
+        self.failures = Failures()
         self._cluster = Cluster(config, random, now_ns)
         self._cluster_version = -1
         self._connections = Connections(config, random, registry, now_ns)
@@ -103,7 +108,7 @@ class Engine:
             self._order,
             SenderMeasures(registry, accumulator),
             self._completed,
-            self.failed,
+            self.failures,
         )
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._registry = registry
@@ -131,6 +136,11 @@ class Engine:
     def topic_error(self, topic: str) -> KafkaError | None:
         """Why there is no metadata of the topic."""
         return self._cluster.topic_error(topic)
+
+    @property
+    def last_connection_failure(self) -> str | None:
+        """Why a connection failed last; None where one has got ready since."""
+        return self._connections.last_failure
 
     def submit(self, command: Callable[[int], None]) -> None:
         """Has `command(now_ns)` called by the next `run`; whoever submits wakes the owner."""

@@ -310,7 +310,6 @@ class Idempotence:
         entries = []
         for part in parts:
             entries.append(InFlight(entry.state, part, counter))
-            entries[-1].is_unsure = entry.is_unsure
             counter += part.record_count
         in_flight[place : place + 1] = entries
 
@@ -324,8 +323,6 @@ class Idempotence:
         can, or where there is none.
         """
         if not state.is_broken or state.waits_for_identity:
-            return None
-        if not state.in_flight and state.identity != self.identity:  # its next batch begins anew
             return None
         for each in state.in_flight:
             if each.is_out or (each.is_unsure and not each.is_held):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.core.actions import Seal
 from kbatch.core.cluster import Node
+from kbatch.core.failures import Failures, errors_of
 from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
 from kbatch.core.outcome import Outcome, outcome_of
 from kbatch.errors import (
@@ -37,8 +38,6 @@ from kbatch.errors import (
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch._native.delivery import Completion
     from kbatch._native.producer_batch import ProducerBatch
@@ -96,8 +95,8 @@ class Sender:
     measures : SenderMeasures
     completed : list of Completion
         Where batches are put that are done, for their callbacks to be run.
-    failed : deque of Completion
-        Where those that fail are put before anybody can know, for `flush` to find them.
+    failures : Failures
+        Where those that fail are noted.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Sender:
         order: Idempotence | WithoutIdempotence,
         measures: SenderMeasures,
         completed: list[Completion],
-        failed: deque[Completion],
+        failures: Failures,
     ) -> None:
         self._config = config
         self._accumulator = accumulator
@@ -118,7 +117,7 @@ class Sender:
         self._order = order
         self._measures = measures
         self._completed = completed
-        self._failed = failed
+        self._failures = failures
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._unsealed: list[ProducerBatch] = []
         self._retries = config.retries
@@ -162,8 +161,7 @@ class Sender:
         if self._seal_small():
             self._drain_again(drained, now_ns)
         for node_id, batches in drained.items():
-            if batches:
-                self._send(node_id, batches, now_ns)
+            if batches and self._send(node_id, batches, now_ns):
                 self._delay_ns = 0
 
     def _drain_again(self, drained: dict[int, list[ProducerBatch]], now_ns: int) -> None:
@@ -205,12 +203,13 @@ class Sender:
 
     # Sending
 
-    def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> None:
+    def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> bool:
+        """Whether a request went out."""
         try:
             version = self._connections.version_of(node_id, messages.ProduceRequest)
         except UnsupportedVersionError as error:
             self.fail_for_good(error)
-            return
+            return False
         attempt = ProduceAttempt(self, node_id, now_ns)
         topics: dict[str, list[Any]] = {}
         for batch in batches:
@@ -226,7 +225,7 @@ class Sender:
             )
             self._update_gate(entry.state)
         if not topics:
-            return
+            return False
         topic_data = self._topic_data(topics, attempt)
         if len(attempt.names) < len(topics):
             version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
@@ -243,6 +242,7 @@ class Sender:
             version=version,
         )
         self._measures.sent(attempt.entries.values(), now_ns)
+        return True
 
     def _topic_data(self, topics: dict[str, list[Any]], attempt: ProduceAttempt) -> list[Any]:
         known = self._cluster.snapshot.topics
@@ -384,7 +384,7 @@ class Sender:
         elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._may_be_a_duplicate(entry):
             self._split(entry)
         else:
-            self._fail(entry, *_errors_of(error, answer))
+            self._fail(entry, *errors_of(error, answer))
 
     def _note_unsure(self, entry: InFlight) -> None:
         """The attempt may have got the batch into the log."""
@@ -463,13 +463,16 @@ class Sender:
     # Giving up
 
     def _expire(self, now_ns: int) -> None:
+        states: dict[PartitionState, None] = {}  # in order; each is settled once
         for batch in self._accumulator.expire(now_ns):
             state = self._state_of(batch.topic, batch.partition)
+            states[state] = None
             entry = state.find(batch)
             if entry is not None and not entry.is_out and self._order.is_passed(entry):
                 self._end_passed(entry, None)
             else:
                 self._give_up(batch, entry, self._expiry_error(batch, entry, now_ns))
+        for state in states:
             self._settle(state, now_ns)
 
     def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
@@ -506,7 +509,7 @@ class Sender:
             record_errors = {
                 index: each.marked(possibly_persisted=is_unsure) for index, each in record_errors.items()
             }
-        self._failed.append(batch.completion)  # before anybody can know, for `flush` to find it
+        self._failures.note(batch.completion)
         if batch.fail(error, record_errors):
             self._measures.failed(batch, self._now_ns)
             self._done(batch)
@@ -523,12 +526,15 @@ class Sender:
 
     def abort(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
         """Gives up, with `error`, what was never drained, what was, or both."""
+        states: dict[PartitionState, None] = {}
         for batch in self._accumulator.incomplete_batches():
             was_drained = batch.drained_ns >= 0
             if in_flight if was_drained else queued:
                 state = self._state_of(batch.topic, batch.partition)
+                states[state] = None
                 self._give_up(batch, state.find(batch), error)
-                self._settle(state, self._now_ns)
+        for state in states:
+            self._settle(state, self._now_ns)
 
     # kbatch.on.delivery.failure
 
@@ -544,6 +550,7 @@ class Sender:
 
     def _enforce_stop(self) -> None:
         """Fails what would pass a failed record: all that is queued, sent before or not."""
+        states: dict[PartitionState, None] = {}
         for batch in self._accumulator.incomplete_batches():
             state = self._state_of(batch.topic, batch.partition)
             entry = state.find(batch)
@@ -553,8 +560,10 @@ class Sender:
                     f"kbatch.on.delivery.failure={self._config.kbatch_on_delivery_failure} lets nothing pass "
                     f"it before resume()"
                 )
+                states[state] = None
                 self._give_up(batch, entry, error)
-                self._settle(state, self._now_ns)
+        for state in states:
+            self._settle(state, self._now_ns)
 
     def resume(self) -> None:
         """Records are sent again after a failed one stopped them; those accepted before still fail."""
@@ -568,20 +577,3 @@ class Sender:
 def _is_unsure(answer: _PartitionAnswer | None) -> bool:
     """UNKNOWN_PRODUCER_ID without a log start offset says nothing about the sequence."""
     return answer is None or answer.log_start_offset < 0
-
-
-def _errors_of(
-    error: KafkaError, answer: _PartitionAnswer | None
-) -> tuple[KafkaError, dict[int, KafkaError] | None]:
-    """What a refused batch fails with, and the records of it that are at fault themselves (KIP-467)."""
-    if answer is None or not answer.record_errors:
-        return error, None
-    code = answer.error_code if len(answer.record_errors) == 1 else ErrorCode.INVALID_RECORD
-    at_fault = {
-        each.batch_index: error_of(code, each.batch_index_error_message or answer.error_message)
-        for each in answer.record_errors
-    }
-    others = KafkaError(
-        f"the record is sound, but was in one batch with {len(at_fault)} that the broker refused: {error}"
-    )
-    return others, at_fault

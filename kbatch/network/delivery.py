@@ -27,6 +27,12 @@ _KNOWN_FUNCTIONS = 100
 _REPORT_NS = 60_000_000_000
 
 
+class CallbackThread(threading.Thread):
+    """One that runs callbacks, of whichever producer, and must not wait for other callbacks."""
+
+    runs_callbacks = True
+
+
 @final
 class DeliveryThread:
     """Runs the callbacks of completions, in the order in which those were delivered.
@@ -70,9 +76,15 @@ class DeliveryThread:
         with self._lock:
             self._waiting_count += sum(batch.record_count for batch in batches)
             self._queue.put(batches)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            if self._thread is not None:
+                return
+            self._thread = CallbackThread(target=self._run, name=self._name, daemon=True)
+            try:
                 self._thread.start()
+                return
+            except RuntimeError:  # there are no new threads while the interpreter ends (Python 3.12)
+                self._thread = threading.current_thread()
+        self._run_here()
 
     def in_callback(self) -> bool:
         """Whether a callback is what asks: it must not wait for other deliveries."""
@@ -97,6 +109,21 @@ class DeliveryThread:
             return False
         thread.join(timeout)
         return not thread.is_alive()
+
+    def _run_here(self) -> None:
+        """What is in the queue, on the thread that delivers."""
+        self._started(threading.get_ident())
+        while (batches := self._next_here()) is not None:
+            self._run_callbacks(batches)
+        self._started(0)
+
+    def _next_here(self) -> list[Completion] | None:
+        with self._lock:
+            while not self._queue.empty():
+                if (batches := self._queue.get()) is not None:
+                    return batches
+            self._thread = None
+            return None
 
     def _run(self) -> None:
         self._started(threading.get_ident())

@@ -33,8 +33,13 @@ class Workers:
         if len(self._threads) < min(self._limit, busy_count):
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # there are no new threads while the interpreter ends (Python 3.12)
+                if not self._threads:
+                    self._work(self._queue.get())
+            else:
+                self._threads.append(thread)
 
     def stop(self) -> None:
         """The threads end behind what was submitted; nobody waits for them."""
@@ -43,10 +48,14 @@ class Workers:
 
     def _run(self) -> None:
         while (function := self._queue.get()) is not None:
-            try:
-                function()
-            except BaseException:
-                logger.exception("%s failed at %r", threading.current_thread().name, function)
+            self._work(function)
             del function  # or its batch would live until the next one comes
-            with self._lock:
-                self._unfinished_count -= 1
+
+    def _work(self, function: Callable[[], object] | None) -> None:
+        assert function is not None
+        try:
+            function()
+        except BaseException:
+            logger.exception("%s failed at %r", threading.current_thread().name, function)
+        with self._lock:
+            self._unfinished_count -= 1

@@ -103,7 +103,7 @@ def test_topic_value_and_key_are_positional_and_the_rest_is_not() -> None:
     assert [(record.key, record.value) for record in sent(producer)] == [(None, None), (b"k", b"v")]
     with pytest.raises(TypeError):
         producer.send("t", b"v", b"k", [])  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="expected str, got bytes"):
+    with pytest.raises(TypeError, match="topic must be a str, not bytes"):
         producer.send(b"t")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         producer.send(None)  # type: ignore[arg-type]

@@ -1,0 +1,58 @@
+"""Batches that failed, for the one who asks later which of them nobody was told of."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kbatch.errors import ErrorCode, KafkaError, error_of
+
+if TYPE_CHECKING:
+    from kbatch._native.delivery import Completion
+
+# So many are kept before it is looked which of them somebody has seen meanwhile.
+MANY = 1000
+
+
+class Failures:
+    """Failed batches. The sender notes them, any thread takes those that are still unobserved."""
+
+    def __init__(self) -> None:
+        self._noted: deque[Completion] = deque()
+        self._limit = MANY
+
+    def note(self, completion: Completion) -> None:
+        """A batch is about to fail: noted before anybody can know, so that a flush finds it."""
+        if len(self._noted) >= self._limit:
+            self._noted.extend(self.take())
+            self._limit = max(MANY, 2 * len(self._noted))
+        self._noted.append(completion)
+
+    def take(self) -> list[Completion]:
+        """Those with records that failed with nobody to see it, each once; they are forgotten here."""
+        found: dict[Completion, None] = {}
+        for _ in range(len(self._noted)):
+            try:
+                found[self._noted.popleft()] = None
+            except IndexError:  # another thread takes them too
+                break
+        self._noted.extend(each for each in found if each.outcome == "pending")  # noted this very moment
+        return [each for each in found if each.unobserved_count]
+
+
+def errors_of(error: KafkaError, answer: Any) -> tuple[KafkaError, dict[int, KafkaError] | None]:
+    """What a refused batch fails with, and the records of it that are at fault themselves (KIP-467).
+
+    `answer` is the broker's for the partition, None where there was none.
+    """
+    if answer is None or not answer.record_errors:
+        return error, None
+    code = answer.error_code if len(answer.record_errors) == 1 else ErrorCode.INVALID_RECORD
+    at_fault = {
+        each.batch_index: error_of(code, each.batch_index_error_message or answer.error_message)
+        for each in answer.record_errors
+    }
+    others = KafkaError(
+        f"the record is sound, but was in one batch with {len(at_fault)} that the broker refused: {error}"
+    )
+    return others, at_fault

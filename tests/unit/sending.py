@@ -1,0 +1,589 @@
+"""A whole engine with scripted brokers: the tests say what brokers answer, and when.
+
+Theory of operation. `Sending` is a real Engine over a real RecordAccumulator. What it writes is read by the
+protocol's codec; ApiVersions, Metadata and InitProducerId are answered at once, as the script says, and
+Produce requests wait until the test answers them. Time is virtual, and nothing is left to chance but the
+jitter of back-offs, which are constant here unless a test wants them to grow.
+
+Batches go by the value of their first record ("b0"), partitions by a number of topic "t". A batch holds one
+record unless `batch_size` is given. Whatever the test, each request is checked: the same producer id, epoch
+and sequence always come with the same bytes, no batch is sent that is done, and no more batches of a
+partition are unanswered than are allowed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
+
+import kbatch
+from kbatch._native.accumulator import RecordAccumulator
+from kbatch._native.delivery import Completion, Delivery
+from kbatch._native.producer_batch import ProducerBatch
+from kbatch.config import ProducerConfig
+from kbatch.core.actions import Close, Connect, Resolve, Seal, Write
+from kbatch.core.engine import Engine
+from kbatch.core.idempotence import PartitionState
+from kbatch.errors import ErrorCode
+from kbatch.metrics import MetricsRegistry
+from kbatch.protocol import codec, messages
+from tests.unit.accumulating import is_whole
+from tests.unit.core_shell import VERSIONS, address, versions_answer
+
+MS = 1_000_000
+NEVER = 2**63 - 1
+TOPIC = "t"
+OK = ErrorCode.NONE
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+PRODUCER_ID = 4242
+# Back-offs without growth, and so without jitter.
+BACKOFF_MS = 100
+SETTINGS = {
+    "bootstrap_servers": "boot:9092",
+    "client_id": "scripted",
+    "linger_ms": 0,
+    "batch_size": 0,
+    "retry_backoff_ms": BACKOFF_MS,
+    "retry_backoff_max_ms": BACKOFF_MS,
+    "reconnect_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 50,
+}
+_Produced = messages.ProduceResponse
+_PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
+
+
+class Reply(NamedTuple):
+    """What a broker says of a batch; `leader` is the node that leads the partition now (KIP-951)."""
+
+    code: int = OK
+    offset: int | None = None
+    append_time_ms: int = -1
+    log_start: int = -1
+    text: str | None = None
+    records: Mapping[int, str | None] = {}
+    leader: int | None = None
+
+
+class Sent(NamedTuple):
+    """A batch as it reached a broker."""
+
+    name: str
+    partition: int
+    record_count: int
+    stamp: tuple[int, int, int]
+    data: bytes
+
+
+class Asked:
+    """A request that waits for its answer."""
+
+    def __init__(self, link: Link, request: codec.Request, batches: list[Sent]) -> None:
+        self.link = link
+        self.request = request
+        self.batches = batches
+        self.is_held = False
+
+
+class Link:
+    """A connection, as the network sees it."""
+
+    def __init__(self, action: Connect) -> None:
+        self.connection_id = action.connection_id
+        self.node_id = action.node_id
+        self.pending: deque[bytes | memoryview] = deque()
+        self.received = bytearray()
+        self.unanswered: deque[Asked] = deque()
+
+    def take(self, size_bytes: int) -> int:
+        """So many bytes of what is pending reach the node; how many there were."""
+        taken = 0
+        while self.pending and taken < size_bytes:
+            buffer = self.pending.popleft()
+            part = min(len(buffer), size_bytes - taken)
+            self.received += buffer[:part]
+            if part < len(buffer):
+                self.pending.appendleft(buffer[part:])
+            _release(buffer)
+            taken += part
+        return taken
+
+    def frames(self) -> list[bytes]:
+        """Whole requests that have arrived."""
+        found = []
+        while len(self.received) >= 4:
+            end = 4 + int.from_bytes(self.received[:4], "big")
+            if len(self.received) < end:
+                break
+            found.append(bytes(self.received[4:end]))
+            del self.received[:end]
+        return found
+
+
+class Sending:
+    """An engine that knows topic "t", and has a producer id unless `identities` say otherwise.
+
+    Parameters
+    ----------
+    partitions : int
+        All led by node 1; node 2 leads none.
+    identities : tuple
+        What InitProducerId answers, in turn: a code, (producer id, epoch), "drop" for a connection that ends
+        or "wait" for no answer; then producer ids from PRODUCER_ID on, with epoch 0.
+    first_sequence : int
+    versions : dict
+        What nodes understand, where it is not all.
+    **settings
+        As of a ProducerConfig.
+    """
+
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        identities: tuple[Any, ...] = (),
+        first_sequence: int = 0,
+        versions: Mapping[int, tuple[int, int]] | None = None,
+        compression: str = "none",
+        **settings: Any,
+    ) -> None:
+        self.config = config = ProducerConfig(**{**SETTINGS, **settings})
+        self.now_ns = 1_000_000 * MS
+        self.leaders = [1] * partitions
+        self.leader_epochs = [0] * partitions
+        self.topic_id = bytes(15) + b"t"
+        self.nodes = {1, 2}
+        self.unreachable: set[int] = set()
+        self.writes_at_once = True
+        self.seals_at_once = True
+        self.lets_go = True
+        self.kept: list[bytes | memoryview] = []
+        self.metadata_waits = False
+        self.unsealed: list[ProducerBatch] = []
+        self.identities = deque(identities)
+        self.asked: Counter[str] = Counter()
+        self.links: dict[int, Link] = {}
+        self.waiting_requests: list[Asked] = []
+        self.sent: list[Sent] = []
+        self.deliveries: dict[str, Delivery] = {}
+        self.completed: list[Completion] = []
+        self._versions = {**VERSIONS, **(versions or {})}
+        self._next_producer_id = PRODUCER_ID
+        self._next_offset: Counter[int] = Counter()
+        self._bytes: dict[tuple[int, tuple[int, int, int]], bytes] = {}
+        self.accumulator = RecordAccumulator(
+            batch_size=config.batch_size,
+            buffer_memory=config.buffer_memory,
+            compression=compression,
+            linger_ns=config.linger_ms * MS,
+            retry_backoff_ns=config.retry_backoff_ms * MS,
+            retry_backoff_max_ns=config.retry_backoff_max_ms * MS,
+            delivery_timeout_ns=config.delivery_timeout_ms * MS,
+            partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * MS,
+            seal_on_append=False,
+            poison=True,
+        )
+        self.metrics = MetricsRegistry(config.client_id)
+        self.engine = Engine(
+            config,
+            self.accumulator,
+            random=random.Random(1),
+            registry=self.metrics,
+            now_ns=self.now_ns,
+            first_counter=first_sequence,
+        )
+        self.refresh()
+        if not identities:
+            self.advance(1000)  # the pause behind an answer with metadata
+
+    def warmed(self) -> Self:
+        """Brokers have a batch of each partition ("w0", ...), and so sequences go on at 1, offsets too."""
+        for partition in range(len(self.leaders)):
+            self.send(f"w{partition}", partition=partition)
+            self.answer(**{f"w{partition}": OK})
+        return self
+
+    # What the application does
+
+    def put(self, *names: str, partition: int = 0, size: int = 0, **rest: Any) -> None:
+        """Accepts records; the sender is not told."""
+        for name in names:
+            value = name.encode().ljust(size, b".")
+            arguments = (TOPIC, partition, None, value, None, 1000, self.now_ns, rest.get("on_delivery"))
+            delivery = self.accumulator.append(*arguments, in_callback=rest.get("in_callback", False))
+            assert isinstance(delivery, Delivery), delivery
+            self.deliveries[name] = delivery
+
+    def send(self, *names: str, **rest: Any) -> None:
+        """Accepts records, and lets the sender work after each."""
+        for name in names:
+            self.put(name, **rest)
+            self.run()
+
+    def offset(self, name: str) -> int:
+        return self.deliveries[name].result(0).offset
+
+    def error(self, name: str) -> Any:
+        """Why the record failed; it did."""
+        error = self.deliveries[name].exception(0)
+        assert error is not None, name
+        return error
+
+    def is_done(self, name: str) -> bool:
+        return self.deliveries[name].done()
+
+    @property
+    def is_whole(self) -> bool:
+        """All memory is back."""
+        return is_whole(self.accumulator)
+
+    # What brokers see
+
+    @property
+    def waiting(self) -> list[str]:
+        """Batches whose requests have no answer, as they came."""
+        return [batch.name for asked in self.waiting_requests for batch in asked.batches]
+
+    def stamp(self, name: str) -> tuple[int, int, int]:
+        """Producer id, epoch and sequence of a batch when it was last sent."""
+        return self.attempts(name)[-1].stamp
+
+    def sequence(self, name: str) -> int:
+        return self.stamp(name)[2]
+
+    def epoch(self, name: str) -> int:
+        return self.stamp(name)[1]
+
+    def attempts(self, name: str) -> list[Sent]:
+        """How a batch was sent, each time."""
+        return [batch for batch in self.sent if batch.name == name]
+
+    def state(self, partition: int = 0) -> PartitionState:
+        return self.engine._sender._states[TOPIC, partition]
+
+    def next_sequence(self, partition: int = 0) -> int:
+        return self.state(partition).next_counter
+
+    def move(self, node_id: int, partition: int = 0) -> None:
+        """Another node leads the partition; who asks for metadata learns of it."""
+        self.leaders[partition] = node_id
+        self.leader_epochs[partition] += 1
+
+    def refresh(self) -> None:
+        """The application asks for newer metadata."""
+        self.engine.want_topic(TOPIC)
+        self.run()
+
+    # Answers
+
+    def answer(self, *, throttle_ms: int = 0, **replies: int | Reply) -> None:
+        """Answers the requests with these batches, in this order, and lets the sender work."""
+        self.hear(throttle_ms=throttle_ms, **replies)
+        self.run()
+
+    def hear(self, *, throttle_ms: int = 0, **replies: int | Reply) -> None:
+        """The same; the sender does not work yet."""
+        while replies:
+            name = next(iter(replies))
+            asked = next(a for a in self.waiting_requests if any(b.name == name for b in a.batches))
+            own = [(b, _reply(replies.pop(b.name))) for b in asked.batches]
+            topic = _Produced.TopicProduceResponse(
+                name=TOPIC,
+                topic_id=self.topic_id,
+                partition_responses=[self._partition_answer(batch, reply) for batch, reply in own],
+            )
+            endpoints = [
+                _Produced.NodeEndpoint(node_id=reply.leader, host=f"n{reply.leader}", port=9092)
+                for _, reply in own
+                if reply.leader is not None
+            ]
+            message = _Produced(responses=[topic], throttle_time_ms=throttle_ms, node_endpoints=endpoints)
+            self._give(asked, message)
+
+    def _partition_answer(self, batch: Sent, reply: Reply) -> Any:
+        offset = -1 if reply.offset is None else reply.offset
+        if reply.code == ErrorCode.MESSAGE_TOO_LARGE:  # parts may come in its place
+            self._bytes.pop((batch.partition, batch.stamp), None)
+        if reply.code == OK and reply.offset is None:
+            offset = self._next_offset[batch.partition]
+            self._next_offset[batch.partition] += batch.record_count
+        answer = _PartitionAnswer(
+            index=batch.partition,
+            error_code=reply.code,
+            base_offset=offset,
+            log_append_time_ms=reply.append_time_ms,
+            log_start_offset=reply.log_start,
+            error_message=reply.text,
+            record_errors=[
+                _Produced.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+                for index, text in reply.records.items()
+            ],
+        )
+        if reply.leader is not None:
+            answer.current_leader = _Produced.LeaderIdAndEpoch(
+                leader_id=reply.leader, leader_epoch=self.leader_epochs[batch.partition]
+            )
+        return answer
+
+    def answer_identity(self, identity: int | tuple[int, int]) -> None:
+        """Answers the InitProducerId that waits."""
+        self._give(self._asked_for(), _identity_answer(identity))
+        self.run()
+
+    def answer_metadata(self) -> None:
+        """Answers the Metadata request that waits (`metadata_waits`)."""
+        asked = self._asked_for()
+        self._give(asked, self._metadata(asked.request.message))
+        self.run()
+
+    def _asked_for(self) -> Asked:
+        (asked,) = [a for link in self.links.values() for a in link.unanswered if not a.batches]
+        return asked
+
+    def _give(self, asked: Asked, message: Any) -> None:
+        link, request = asked.link, asked.request
+        assert link.unanswered[0] is asked, "a node answers in the order of the requests"
+        self._forget(link.unanswered.popleft())
+        frame = b"".join(codec.encode_response(message, request.version, request.correlation_id))
+        self.engine.handle_bytes(link.connection_id, frame, self.now_ns)
+        self._serve(link)
+
+    def _serve(self, link: Link) -> None:
+        """What the node answers without being told to, when it is its turn."""
+        if link.unanswered and not link.unanswered[0].batches and not link.unanswered[0].is_held:
+            self._answer_at_once(link.unanswered[0])
+
+    def _forget(self, asked: Asked) -> None:
+        if asked in self.waiting_requests:
+            self.waiting_requests.remove(asked)
+
+    # What the network does
+
+    def drop(self, node_id: int = 1) -> None:
+        """The connection to a node ends; what was not answered will not be."""
+        (link,) = [link for link in self.links.values() if link.node_id == node_id]
+        self._end(link)
+        self.engine.handle_closed(link.connection_id, ConnectionResetError("dropped"), self.now_ns)
+        self.run()
+
+    def cut_off(self, node_id: int = 1) -> None:
+        """The same, and the node cannot be reached any more."""
+        self.unreachable.add(node_id)
+        if any(link.node_id == node_id for link in self.links.values()):
+            self.drop(node_id)
+
+    def _end(self, link: Link) -> None:
+        self.kept += link.pending
+        if self.lets_go:
+            self.let_go()
+        for asked in link.unanswered:
+            self._forget(asked)
+        del self.links[link.connection_id]
+
+    def let_go(self) -> None:
+        """Bytes of connections that have ended are not needed any more."""
+        while self.kept:
+            _release(self.kept.pop())
+
+    def write(self, size_bytes: int = 2**31) -> None:
+        """Some of what waits to be written goes out, where `writes_at_once` is off."""
+        for link in list(self.links.values()):
+            self._write(link, size_bytes)
+        self.run()
+
+    def _write(self, link: Link, size_bytes: int) -> None:
+        taken = link.take(size_bytes)
+        if taken:
+            arrived = [self._read(link, codec.decode_request(frame)) for frame in link.frames()]
+            self.engine.handle_written(link.connection_id, taken, self.now_ns)
+            for asked in arrived:
+                self._arrive(asked)
+
+    # Time
+
+    def run(self) -> None:
+        """The sender works until there is nothing to do at this time; callbacks are called."""
+        for _ in range(500):
+            self.engine.run(self.now_ns)
+            actions = self.engine.poll_actions()
+            for action in actions:
+                _PERFORM[type(action)](self, action)
+            if not actions and self.engine.deadline_ns(self.now_ns) > self.now_ns:
+                break
+        else:
+            raise AssertionError("there is always something to do: the sender spins")
+        self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        for completion in self.engine.poll_completed():
+            assert not any(completion is other for other in self.completed), "completed twice"
+            self.completed.append(completion)
+            completion.run_callbacks(_threw)
+
+    def advance(self, duration_ms: float) -> None:
+        """Time passes, deadline by deadline."""
+        end_ns = self.now_ns + int(duration_ms * MS)
+        for _ in range(5000):
+            deadline_ns = self.engine.deadline_ns(self.now_ns)
+            if deadline_ns > end_ns:
+                break
+            self.now_ns = max(self.now_ns, deadline_ns)
+            self.run()
+        else:
+            raise AssertionError("a deadline that is not met: the sender would spin")
+        self.now_ns = end_ns
+        self.run()
+
+    def back_off(self) -> None:
+        """Until what is tried again has been."""
+        self.advance(BACKOFF_MS)
+
+    # What the engine asks for
+
+    def _resolve(self, action: Resolve) -> None:
+        number = 9 if action.host == "boot" else int(action.host[1:])
+        self.engine.handle_resolved(action.host, action.port, [address(number)], self.now_ns)
+
+    def _connect(self, action: Connect) -> None:
+        if action.node_id in self.unreachable:
+            error = ConnectionRefusedError("unreachable")
+            self.engine.handle_closed(action.connection_id, error, self.now_ns)
+        else:
+            self.links[action.connection_id] = Link(action)
+            self.engine.handle_connected(action.connection_id, self.now_ns)
+
+    def _take(self, action: Write) -> None:
+        link = self.links[action.connection_id]
+        link.pending.extend(action.buffers)
+        if self.writes_at_once:
+            self._write(link, 2**31)
+
+    def _close(self, action: Close) -> None:
+        if action.connection_id in self.links:
+            self._end(self.links[action.connection_id])
+
+    def _seal(self, action: Seal) -> None:
+        self.unsealed.append(action.batch)
+        if self.seals_at_once:
+            self.seal()
+
+    def seal(self) -> None:
+        """What the sender left to other threads is sealed."""
+        while self.unsealed:
+            self.unsealed.pop().seal()
+
+    # What nodes get
+
+    def _read(self, link: Link, request: codec.Request) -> Asked:
+        is_produce = isinstance(request.message, messages.ProduceRequest)
+        return Asked(link, request, self._batches(request.message) if is_produce else [])
+
+    def _arrive(self, asked: Asked) -> None:
+        link, message = asked.link, asked.request.message
+        name = type(message).__name__.removesuffix("Request")
+        self.asked[name] += 1
+        self.sent += asked.batches
+        if name == "Produce" and self.config.acks == 0:
+            return
+        allowed = self.config.max_in_flight_requests_per_connection
+        assert len(link.unanswered) < allowed
+        link.unanswered.append(asked)
+        self._serve(link)
+        if asked.batches:
+            self.waiting_requests.append(asked)
+        if asked.batches and self.config.enable_idempotence:
+            unanswered = Counter(b.partition for a in self.waiting_requests for b in a.batches)
+            assert max(unanswered.values()) <= allowed
+
+    def _batches(self, message: Any) -> list[Sent]:
+        found = []
+        for topic in message.topic_data:
+            for part in topic.partition_data:
+                data = bytes(part.records)
+                (batch,) = kbatch.decode(data, partial="raise")
+                values = [bytes(record.value or b"") for record in batch]
+                stamp = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+                name = values[0].rstrip(b".").decode()
+                assert not self.is_done(name), "a batch is sent that is done"
+                sent = Sent(name, part.index, len(values), stamp, data)
+                if stamp[0] >= 0:
+                    same = self._bytes.setdefault((part.index, stamp), data)
+                    assert same == data, "the same sequence with other bytes"
+                found.append(sent)
+        return found
+
+    def _answer_at_once(self, asked: Asked) -> None:
+        message = asked.request.message
+        if isinstance(message, messages.ApiVersionsRequest):
+            self._give(asked, versions_answer(self._versions))
+        elif isinstance(message, messages.MetadataRequest):
+            asked.is_held = self.metadata_waits
+            if not asked.is_held:
+                self._give(asked, self._metadata(message))
+        else:
+            self._answer_identity(
+                asked, self.identities.popleft() if self.identities else self._new_identity()
+            )
+
+    def _answer_identity(self, asked: Asked, identity: Any) -> None:
+        asked.is_held = identity == "wait"
+        if identity == "drop":
+            self._end(asked.link)
+            error = ConnectionResetError("dropped")
+            self.engine.handle_closed(asked.link.connection_id, error, self.now_ns)
+        elif not asked.is_held:
+            self._give(asked, _identity_answer(identity))
+
+    def _new_identity(self) -> tuple[int, int]:
+        self._next_producer_id += 1
+        return self._next_producer_id - 1, 0
+
+    def _metadata(self, request: Any) -> Any:
+        kind = messages.MetadataResponse
+        topic, partition = kind.MetadataResponseTopic, kind.MetadataResponsePartition
+        partitions = [
+            partition(
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=epoch,
+                error_code=OK if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+            )
+            for index, (leader, epoch) in enumerate(zip(self.leaders, self.leader_epochs, strict=True))
+        ]
+        known = topic(name=TOPIC, topic_id=self.topic_id, partitions=partitions)
+        return kind(
+            brokers=[
+                kind.MetadataResponseBroker(node_id=node, host=f"n{node}", port=9092) for node in self.nodes
+            ],
+            topics=[known for asked in request.topics or () if asked.name == TOPIC],
+        )
+
+
+_PERFORM: dict[type, Callable[[Sending, Any], None]] = {
+    Resolve: Sending._resolve,
+    Connect: Sending._connect,
+    Write: Sending._take,
+    Close: Sending._close,
+    Seal: Sending._seal,
+}
+
+
+def _reply(reply: int | Reply) -> Reply:
+    return reply if isinstance(reply, Reply) else Reply(reply)
+
+
+def _identity_answer(identity: int | tuple[int, int]) -> Any:
+    kind = messages.InitProducerIdResponse
+    if isinstance(identity, int):
+        return kind(error_code=identity, producer_id=-1, producer_epoch=-1)
+    return kind(error_code=OK, producer_id=identity[0], producer_epoch=identity[1])
+
+
+def _release(buffer: bytes | memoryview) -> None:
+    if isinstance(buffer, memoryview):
+        buffer.release()
+
+
+def _threw(callback: Callable[..., object], error: Exception) -> None:
+    raise error

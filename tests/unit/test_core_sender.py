@@ -1,0 +1,505 @@
+"""Order, time and errors: the D lines of docs/behaviours.md, and I06, with brokers that follow a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kbatch import errors
+from kbatch.errors import ErrorCode
+from tests.unit.sending import BACKOFF_MS, MS, NEVER, OK, OUT_OF_ORDER, TOPIC, Reply, Sending
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
+INVALID = ErrorCode.INVALID_RECORD
+SHORT: dict[str, Any] = {"delivery_timeout_ms": 2000, "request_timeout_ms": 2000}
+PLAIN: dict[str, Any] = {"enable_idempotence": False}
+ORDERED: dict[str, Any] = {**PLAIN, "max_in_flight_requests_per_connection": 1}
+
+
+def sent_late(*names: str, **settings: Any) -> Sending:
+    """With batches that have half a second to live when they are sent, one of a record each or one of all."""
+    s = Sending(**{**SHORT, **settings}).warmed()
+    s.cut_off()
+    s.put(*names)
+    s.advance(1500)
+    s.unreachable.clear()
+    s.back_off()
+    assert s.waiting[0] == names[0]
+    return s
+
+
+# Retries without idempotence
+
+
+def test_I06_the_last_disconnect_is_the_error_when_retries_are_used_up() -> None:
+    s = Sending(retries=1, **PLAIN)
+    s.send("b0")
+    s.drop()
+    s.back_off()
+    assert s.waiting == ["b0"]
+    s.drop()
+    assert isinstance(s.error("b0"), errors.NetworkError)
+    assert s.error("b0").possibly_persisted
+
+
+def test_I06_other_errors_keep_their_class() -> None:
+    s = Sending(retries=1, **PLAIN)
+    s.send("b0")
+    s.answer(b0=NOT_LEADER)
+    s.back_off()
+    s.answer(b0=NOT_LEADER)
+    assert isinstance(s.error("b0"), errors.NotLeaderOrFollowerError)
+
+
+@pytest.mark.parametrize(
+    ("codes", "persisted"),
+    [((INVALID,), False), ((TIMED_OUT, INVALID), True), ((ErrorCode.NOT_ENOUGH_REPLICAS, INVALID), False)],
+)
+def test_what_may_be_in_the_log_is_remembered_over_all_attempts(codes: Any, persisted: bool) -> None:
+    """Decision 11."""
+    s = Sending().warmed()
+    s.send("b0")
+    for code in codes:
+        s.answer(b0=code)
+        s.back_off()
+    assert isinstance(s.error("b0"), errors.InvalidRecordError)
+    assert s.error("b0").possibly_persisted is persisted
+
+
+# One request in flight
+
+
+def ends_by(code: int | Reply) -> Callable[[Sending], None]:
+    return lambda s: s.answer(b0=code)
+
+
+def expires(s: Sending) -> None:
+    s.advance(1400)
+    s.answer(b0=OK)
+
+
+WAYS: dict[str, Callable[[Sending], None]] = {
+    "acknowledged": ends_by(OK),
+    "failed": ends_by(INVALID),
+    "disconnected": lambda s: s.drop(),
+    "retried": ends_by(TIMED_OUT),
+    "split": ends_by(TOO_LARGE),
+    "expired": expires,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_D01_a_partition_is_muted_from_sending_to_whatever_ends_it(way: str) -> None:
+    s = Sending(batch_size=16384, delivery_timeout_ms=2000, request_timeout_ms=2000, **ORDERED)
+    s.cut_off()
+    s.put("b0", "b0+1")
+    s.advance(500)
+    s.unreachable.clear()
+    s.back_off()
+    s.put("b1")
+    s.run()
+    assert s.waiting == ["b0"]
+    WAYS[way](s)
+    while s.attempts("b1") == []:
+        s.back_off()
+        assert len(s.waiting) == 1
+        if s.waiting != ["b1"]:
+            s.answer(**{s.waiting[0]: OK})
+    order = [batch.name for batch in s.sent]
+    assert order == sorted(order)
+
+
+def test_D01_a_new_leader_gets_nothing_before_the_old_one_has_answered() -> None:
+    s = Sending(**ORDERED)
+    s.send("b0", "b1")
+    s.move(2)
+    s.refresh()
+    assert s.engine.snapshot.topics[TOPIC].partitions[0].leader == 2
+    assert s.waiting == ["b0"]
+    s.answer(b0=OK)
+    assert s.waiting == ["b1"]
+
+
+def test_D01_a_muted_partition_does_not_hold_up_others() -> None:
+    s = Sending(2, **ORDERED)
+    s.move(2, partition=1)
+    s.refresh()
+    s.send("b0")
+    s.send("c0", partition=1)
+    assert s.waiting == ["b0", "c0"]
+
+
+def test_D02_behind_a_batch_that_expires_nothing_is_sent_before_its_request_is_over() -> None:
+    s = Sending(**SHORT, **ORDERED)
+    s.cut_off()
+    s.put("b0")
+    s.advance(1500)
+    s.unreachable.clear()
+    s.back_off()
+    s.advance(500)
+    assert isinstance(s.error("b0"), errors.KafkaTimeoutError)
+    s.send("b1")
+    assert s.waiting == ["b0"]
+    s.answer(b0=OK)
+    assert s.waiting == ["b1"]
+
+
+# Time
+
+
+def test_D03_batches_expire_at_their_time_wherever_they_are() -> None:
+    s = Sending(3, **SHORT).warmed()
+    s.cut_off()
+    s.leaders[2] = -1
+    s.move(2, partition=1)
+    s.refresh()
+    start_ns = s.now_ns
+    s.put("under way")
+    s.put("backing off", partition=1)
+    s.put("without leader", partition=2)
+    s.advance(1900)
+    s.unreachable.clear()
+    s.advance(60)
+    assert s.waiting == ["backing off", "under way"]
+    s.answer(**{"backing off": TIMED_OUT})
+    s.now_ns = start_ns + 2000 * MS - 1
+    s.run()
+    assert not any(s.is_done(name) for name in ("under way", "backing off", "without leader"))
+    s.now_ns += 1
+    s.run()
+    for name in ("under way", "backing off", "without leader"):
+        assert isinstance(s.error(name), errors.KafkaTimeoutError), name
+    assert len(s.completed) == 3 + 3
+
+
+def test_D03_what_has_expired_is_not_sent_any_more() -> None:
+    """Decision 18: what is too old is given up before anything is drained."""
+    s = Sending(**SHORT).warmed()
+    s.send("b0")
+    s.answer(b0=TIMED_OUT)
+    s.now_ns += 2000 * MS  # both are due: the retry and the end
+    s.run()
+    assert len(s.attempts("b0")) == 1
+    assert isinstance(s.error("b0"), errors.KafkaTimeoutError)
+
+
+@pytest.mark.parametrize("answer_first", [True, False])
+def test_D04_whatever_comes_first_completes_a_batch_and_only_that(answer_first: bool) -> None:
+    s = sent_late("b0")
+    s.now_ns += 500 * MS
+    if not answer_first:
+        s.run()
+    s.answer(b0=OK)
+    assert isinstance(s.deliveries["b0"].exception(0), errors.KafkaTimeoutError) != answer_first
+    assert len(s.completed) == 2
+    assert s.is_whole
+
+
+@pytest.mark.parametrize("code", [TIMED_OUT, TOO_LARGE, OUT_OF_ORDER])
+def test_D05_what_has_expired_is_neither_tried_again_nor_split(code: int) -> None:
+    s = sent_late("b0", "b0+1", batch_size=16384)
+    s.advance(500)
+    s.answer(b0=code)
+    s.advance(5000)
+    assert len(s.attempts("b0")) == 1
+    assert s.accumulator.split_count == 0
+    assert s.state().in_flight == []
+    assert s.is_whole
+
+
+def test_D06_the_sender_sleeps_until_something_is_due() -> None:
+    s = Sending(linger_ms=20, batch_size=16384, delivery_timeout_ms=2020, request_timeout_ms=2000)
+    start_ns = s.now_ns
+    s.send("b0")
+    assert s.engine.deadline_ns(s.now_ns) == start_ns + 20 * MS
+    s.advance(20)
+    assert s.waiting == ["b0"]
+    assert s.now_ns < s.engine.deadline_ns(s.now_ns) <= start_ns + 2020 * MS
+    s.answer(b0=TIMED_OUT)
+    assert s.engine.deadline_ns(s.now_ns) == s.now_ns + BACKOFF_MS * MS
+    s.cut_off()
+    s.advance(500)
+    assert s.now_ns < s.engine.deadline_ns(s.now_ns) <= start_ns + 2020 * MS
+
+
+def test_D06_a_batch_expires_at_its_time_though_nothing_else_is_due() -> None:
+    s = Sending(**SHORT).warmed()
+    times: list[int] = []
+    s.cut_off()
+    start_ns = s.now_ns
+    s.put("b0", on_delivery=lambda metadata, error: times.append(s.now_ns))
+    s.advance(1500)
+    s.unreachable.clear()
+    s.advance(1000)
+    assert times == [start_ns + 2000 * MS]
+
+
+def test_D07_the_longest_delivery_timeout_does_not_overflow() -> None:
+    s = Sending(delivery_timeout_ms=2**31 - 1).warmed()
+    s.send("b0")
+    assert s.now_ns < s.engine.deadline_ns(s.now_ns) < NEVER
+    s.answer(b0=TIMED_OUT)
+    s.back_off()
+    s.answer(b0=OK)
+    assert s.offset("b0") == 1
+
+
+def test_D07_a_clock_that_goes_back_ages_nothing() -> None:
+    s = Sending(**SHORT).warmed()
+    s.send("b0")
+    s.now_ns -= 10_000 * MS
+    s.run()
+    s.answer(b0=TIMED_OUT)
+    assert not s.is_done("b0")
+    assert s.engine.deadline_ns(s.now_ns) > s.now_ns
+    s.now_ns += 11_000 * MS
+    s.run()
+    s.answer(b0=OK)
+    assert s.offset("b0") == 1
+
+
+def test_D09_a_record_sent_when_one_has_expired_goes_into_a_new_batch() -> None:
+    s = Sending(**SHORT).warmed()
+    s.cut_off()
+
+    def again(metadata: Any, error: BaseException | None) -> None:
+        assert isinstance(error, errors.KafkaTimeoutError)
+        s.unreachable.clear()
+        s.put("b1", in_callback=True)
+
+    s.put("b0", on_delivery=again)
+    s.advance(2000)
+    s.back_off()
+    assert s.waiting == ["b1"]
+
+
+# Back-off
+
+
+def test_D10_the_backoff_doubles_with_each_attempt() -> None:
+    s = Sending(retry_backoff_ms=100, retry_backoff_max_ms=1000).warmed()
+    s.send("b0")
+    for attempt in range(6):
+        assert s.waiting == ["b0"]  # at first at once
+        s.answer(b0=TIMED_OUT)
+        mean_ms = min(100 * 2**attempt, 1000)
+        s.advance(0.8 * mean_ms - 1)
+        assert s.waiting == []
+        s.advance(0.4 * mean_ms + 2)
+
+
+def test_D10_other_partitions_do_not_back_off() -> None:
+    s = Sending(2).warmed()
+    s.send("b0")
+    s.answer(b0=TIMED_OUT)
+    s.send("c0", partition=1)
+    assert s.waiting == ["c0"]
+
+
+def test_D11_a_newer_leader_need_not_be_spared() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=TIMED_OUT)
+    s.move(2)
+    s.refresh()
+    assert s.waiting == ["b0"]
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_D11_the_same_leader_or_an_unknown_epoch_is(epoch: int) -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=TIMED_OUT)
+    s.leaders[0], s.leader_epochs[0] = (1, 0) if epoch == 0 else (2, -1)
+    s.refresh()
+    s.advance(BACKOFF_MS - 1)
+    assert s.waiting == []
+    s.advance(1)
+    assert s.waiting == ["b0"]
+
+
+def test_D11_a_leader_that_is_new_at_the_first_attempt_does_not_count() -> None:
+    s = Sending().warmed()
+    s.move(2)
+    s.refresh()
+    s.send("b0")
+    s.answer(b0=TIMED_OUT)
+    assert s.waiting == []
+
+
+@pytest.mark.parametrize("code", [NOT_LEADER, ErrorCode.FENCED_LEADER_EPOCH])
+def test_D12_the_leader_that_a_broker_names_gets_the_batch_at_once(code: int) -> None:
+    s = Sending().warmed()
+    s.metadata_waits = True
+    s.nodes.add(3)
+    s.send("b0")
+    s.move(3)
+    s.answer(b0=Reply(code, leader=3))
+    assert s.waiting == ["b0"]
+    assert s.waiting_requests[0].link.node_id == 3
+    assert s.asked["Metadata"] == 2
+
+
+def test_D12_one_that_is_not_named_is_asked_for() -> None:
+    s = Sending().warmed()
+    s.metadata_waits = True
+    s.send("b0")
+    s.move(2)
+    s.answer(b0=NOT_LEADER)
+    assert (s.waiting, s.asked["Metadata"]) == ([], 2)
+    s.answer_metadata()
+    assert s.waiting_requests[0].link.node_id == 2
+
+
+def test_D12_a_leader_that_is_not_newer_is_not_believed() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=Reply(NOT_LEADER, leader=2))
+    assert s.waiting == []
+    s.back_off()
+    assert s.waiting_requests[0].link.node_id == 1
+
+
+# Errors
+
+
+def test_D13_records_at_fault_have_errors_of_their_own() -> None:
+    s = Sending(batch_size=16384).warmed()
+    s.put("b0", "b1", "b2", "b3")
+    s.run()
+    s.answer(b0=Reply(INVALID, text="of the batch", records={0: "of the record", 2: None, 3: ""}))
+    for name, text in {"b0": "of the record", "b2": "of the batch", "b3": "of the batch"}.items():
+        assert type(s.error(name)) is errors.InvalidRecordError
+        assert str(s.error(name)).endswith(text)
+    assert type(s.error("b1")) is errors.KafkaError
+    assert "was in one batch with 3" in str(s.error("b1"))
+
+
+def test_D13_several_records_at_fault_are_invalid_whatever_the_code() -> None:
+    s = Sending(batch_size=16384).warmed()
+    s.put("b0", "b1")
+    s.run()
+    s.answer(b0=Reply(ErrorCode.INVALID_TIMESTAMP, records={0: None, 1: None}))
+    assert [type(s.error(name)) for name in ("b0", "b1")] == [errors.InvalidRecordError] * 2
+
+
+def test_D13_a_single_record_has_the_error_of_the_answer() -> None:
+    s = Sending(batch_size=16384).warmed()
+    s.put("b0", "b1")
+    s.run()
+    s.answer(b0=Reply(ErrorCode.INVALID_TIMESTAMP, records={1: None}))
+    assert type(s.error("b0")) is errors.KafkaError
+    assert type(s.error("b1")) is errors.InvalidTimestampError
+
+
+@pytest.mark.parametrize(("text", "expected"), [("no key", "no key"), ("", None), (None, None)])
+def test_D14_what_the_broker_says_is_the_text_of_the_error(text: Any, expected: Any) -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=Reply(INVALID, text=text))
+    default = str(errors.error_of(INVALID))
+    assert str(s.error("b0")) == (expected or default)
+    assert default
+
+
+# Nodes that are throttled, and those that are not heard of
+
+
+def test_D15_a_node_that_throttles_is_left_alone() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=OK, throttle_ms=500)
+    s.send("b1")
+    s.advance(499)
+    assert s.waiting == []
+    s.advance(1)
+    assert s.waiting == ["b1"]
+
+
+def test_D15_throttling_does_not_use_up_the_request_timeout() -> None:
+    s = Sending(request_timeout_ms=1000).warmed()
+    s.send("b0", "b1")
+    s.answer(b0=OK, throttle_ms=800)
+    s.advance(1799)
+    assert s.waiting == ["b1"]
+    s.advance(1)
+    assert s.waiting == []
+
+
+def test_D15_a_node_that_throttles_does_not_stop_others() -> None:
+    s = Sending(2).warmed()
+    s.move(2, partition=1)
+    s.refresh()
+    s.send("b0")
+    s.answer(b0=OK, throttle_ms=500)
+    s.send("c0", partition=1)
+    assert s.waiting == ["c0"]
+
+
+def test_D16_partitions_of_a_node_that_takes_nothing_are_not_chosen() -> None:
+    s = Sending(3, partitioner_availability_timeout_ms=1000, max_in_flight_requests_per_connection=1)
+    s.move(2, partition=1)
+    s.move(2, partition=2)
+    s.refresh()
+    s.warmed()
+    s.send("b0", "b1")
+    s.advance(1500)
+    s.send("b2")
+    names = [f"c{i}" for i in range(20)]
+    s.put(*names, partition=-1)
+    assert {s.deliveries[name].partition for name in names} == {1, 2}
+
+
+def test_D17_without_acks_a_batch_is_done_when_it_is_written() -> None:
+    s = Sending(acks=0)
+    s.send("w0")
+    s.writes_at_once = False
+    s.send("b0")
+    s.write(30)
+    assert not s.is_done("b0")
+    s.write()
+    assert s.offset("b0") == -1
+
+
+def test_D17_without_acks_a_connection_that_ends_before_is_a_retry() -> None:
+    s = Sending(acks=0)
+    s.send("w0")
+    s.writes_at_once = False
+    s.send("b0")
+    s.write(30)
+    s.drop()
+    assert not s.is_done("b0")
+    s.writes_at_once = True
+    s.back_off()
+    assert s.offset("b0") == -1
+
+
+def test_D17_without_acks_a_failure_leaves_everything_open() -> None:
+    s = Sending(acks=0, retries=0)
+    s.send("w0")
+    s.writes_at_once = False
+    s.send("b0")
+    s.drop()
+    assert s.error("b0").possibly_persisted
+
+
+def test_D18_a_topic_that_is_not_used_is_forgotten_and_found_again() -> None:
+    s = Sending(metadata_max_idle_ms=5000, metadata_max_age_ms=1000).warmed()
+    s.advance(4000)
+    assert TOPIC in s.engine.snapshot.topics
+    s.advance(3000)
+    assert TOPIC not in s.engine.snapshot.topics
+    s.refresh()
+    s.send("b0")
+    assert s.waiting == ["b0"]
+
+
+def test_D18_a_topic_with_records_under_way_is_not_idle() -> None:
+    s = Sending(metadata_max_idle_ms=5000, metadata_max_age_ms=1000).warmed()
+    s.send("b0")
+    s.advance(8000)
+    assert TOPIC in s.engine.snapshot.topics

@@ -1,0 +1,568 @@
+"""Sequences, epochs and gaps: the I lines of docs/behaviours.md, with brokers that say what the test says.
+
+Brokers have a first batch of each partition already (`warmed`), so that sequences and offsets go on at 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbatch import errors
+from kbatch.errors import ErrorCode
+from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Reply, Sending
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+NO_LEADER = ErrorCode.LEADER_NOT_AVAILABLE
+TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+DUPLICATE = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
+INVALID = ErrorCode.INVALID_RECORD
+UNKNOWN_ID = ErrorCode.UNKNOWN_PRODUCER_ID
+MAX = 2**31 - 1
+
+
+# Numbers
+
+
+def test_I01_a_batch_gets_its_sequence_when_it_is_drained() -> None:
+    """And the first of a producer id to a partition travels alone, which it does not with Java."""
+    s = Sending()
+    s.put("b0", "b1")
+    s.run()
+    assert s.waiting == ["b0"]
+    assert s.stamp("b0") == (PRODUCER_ID, 0, 0)
+    assert s.state().acked_counter == -1
+    assert not s.accumulator.batches("t", 0)[0].has_sequence
+    s.answer(b0=OK)
+    assert s.state().acked_counter == 0
+    assert s.sequence("b1") == 1
+
+
+def test_I01_the_next_sequence_is_behind_the_records_of_the_batch() -> None:
+    s = Sending(batch_size=16384).warmed()
+    s.put("b0", "b0+1", "b0+2")
+    s.run()
+    s.send("b1")
+    assert (s.sequence("b0"), s.sequence("b1")) == (1, 4)
+    s.answer(b0=OK, b1=OK)
+    assert [s.offset(name) for name in ("b0", "b0+1", "b0+2", "b1")] == [1, 2, 3, 4]
+
+
+def test_I02_several_batches_are_in_flight_and_acknowledged_one_by_one() -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    assert s.waiting == ["b0", "b1"]
+    assert (s.sequence("b0"), s.sequence("b1")) == (1, 2)
+    s.answer(b0=Reply(offset=100))
+    assert s.state().acked_counter == 1
+    s.answer(b1=Reply(offset=101))
+    assert s.state().acked_counter == 2
+    assert (s.offset("b0"), s.offset("b1")) == (100, 101)
+
+
+def test_I02_no_more_than_five_batches_of_a_partition_are_unanswered() -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2", "b3", "b4", "b5")
+    assert s.waiting == ["b0", "b1", "b2", "b3", "b4"]
+    s.answer(b0=OK)
+    assert s.waiting == ["b1", "b2", "b3", "b4", "b5"]
+
+
+def test_I02_a_new_leader_gets_nothing_new_before_the_old_one_has_answered() -> None:
+    """Java can have ten unanswered batches then, of which brokers remember five (decision 15)."""
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2")
+    s.move(2)
+    s.answer(b0=Reply(NO_LEADER, leader=2))
+    s.send("b3")
+    assert s.waiting == ["b1", "b2", "b0"]
+    s.answer(b1=OUT_OF_ORDER, b2=OUT_OF_ORDER, b0=OK)
+    for name in ("b1", "b2", "b3"):
+        s.back_off()
+        s.answer(**{name: OK})
+    assert [s.offset(f"b{i}") for i in range(4)] == [1, 2, 3, 4]
+
+
+def test_I03_retries_go_one_by_one_in_order_before_anything_new() -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2")
+    s.answer(b0=NO_LEADER, b1=OUT_OF_ORDER, b2=OUT_OF_ORDER)
+    s.put("b3")
+    s.back_off()
+    assert s.waiting == ["b0"]
+    assert s.next_sequence() == 4
+    s.answer(b0=OK)
+    assert s.waiting == ["b1"]
+    assert s.next_sequence() == 4
+    s.answer(b1=OK)
+    assert s.waiting == ["b2", "b3"]
+    s.answer(b2=OK, b3=OK)
+    assert [s.offset(f"b{i}") for i in range(4)] == [1, 2, 3, 4]
+    assert [s.stamp(f"b{i}") for i in range(4)] == [(PRODUCER_ID, 0, i + 1) for i in range(4)]
+
+
+def test_I04_what_comes_back_in_another_order_is_sent_in_the_old_one() -> None:
+    """Answers of one connection come in order; of two, after a leader has moved, they need not."""
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.move(2)
+    s.answer(b0=Reply(NO_LEADER, leader=2))
+    assert s.waiting == ["b1", "b0"]
+    s.answer(b1=OUT_OF_ORDER)
+    s.answer(b0=NO_LEADER)
+    s.back_off()
+    assert s.waiting == ["b0"]
+    s.answer(b0=OK)
+    assert s.waiting == ["b1"]
+    s.answer(b1=OK)
+    assert (s.offset("b0"), s.offset("b1")) == (1, 2)
+
+
+@pytest.mark.parametrize("reply", [Reply(OK, offset=1), DUPLICATE])
+def test_I05_what_is_acknowledged_never_goes_back(reply: Any) -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.move(2)
+    s.answer(b0=Reply(NOT_LEADER, leader=2))
+    s.answer(b1=Reply(OK, offset=2))
+    assert s.state().acked_counter == 2
+    s.answer(b0=reply)
+    assert s.state().acked_counter == 2
+    assert s.deliveries["b0"].exception(0) is None
+    s.send("b2")
+    assert s.stamp("b2") == (PRODUCER_ID, 0, 3)
+
+
+def test_I05_a_batch_that_is_refused_behind_a_later_one_is_in_the_log() -> None:
+    """Java would bump the epoch and send it again, a second time into the log (decision 16)."""
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.move(2)
+    s.answer(b0=Reply(NOT_LEADER, leader=2))  # which may come after the append
+    s.answer(b1=Reply(OK, offset=2))
+    s.answer(b0=OUT_OF_ORDER)
+    assert (s.offset("b0"), s.offset("b1")) == (-1, 2)
+    s.send("b2")
+    assert s.stamp("b2") == (PRODUCER_ID, 0, 3)
+
+
+# Gaps
+
+
+def test_I07_behind_a_batch_that_fails_the_others_are_renumbered() -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER)
+    assert isinstance(s.error("b0"), errors.RecordTooLargeError)
+    s.back_off()
+    assert s.stamp("b1") == (PRODUCER_ID, 1, 0)
+    s.answer(b1=OK)
+    assert s.offset("b1") == 1
+
+
+def test_I08_a_gap_before_the_next_batch_is_ended_by_a_bump() -> None:
+    """Unlike Java kbatch tries those behind first; here they are refused as well."""
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.answer(b0=OUT_OF_ORDER)
+    s.back_off()
+    assert s.waiting == ["b1"]
+    s.answer(b1=OUT_OF_ORDER)
+    s.back_off()
+    s.answer(b0=OK)
+    s.answer(b1=OK)
+    assert (s.stamp("b0"), s.stamp("b1")) == ((PRODUCER_ID, 1, 0), (PRODUCER_ID, 1, 1))
+    assert (s.offset("b0"), s.offset("b1")) == (1, 2)
+    assert s.asked["InitProducerId"] == 1  # the bump is the producer's own
+
+
+def test_I08_a_later_batch_that_is_accepted_proves_the_one_before() -> None:
+    """The broker forgot b0, whose first answer was lost; Java would double it (decision 16)."""
+    s = Sending().warmed()
+    s.send("b0")
+    s.drop()
+    s.send("b1")
+    s.back_off()
+    assert s.waiting == ["b0", "b1"]
+    s.answer(b0=OUT_OF_ORDER)
+    assert not s.is_done("b0")
+    s.answer(b1=Reply(OK, offset=2))
+    assert (s.offset("b0"), s.offset("b1")) == (-1, 2)
+    assert (s.stamp("b0"), s.stamp("b1")) == ((PRODUCER_ID, 0, 1), (PRODUCER_ID, 0, 2))
+
+
+def test_I08_what_may_be_in_the_log_is_not_sent_under_another_number() -> None:
+    """Java sends it again, perhaps a second time into the log (decision 16)."""
+    s = Sending().warmed()
+    s.send("b0")
+    s.drop()
+    s.send("b1")
+    s.back_off()
+    s.answer(b0=OUT_OF_ORDER, b1=OUT_OF_ORDER)
+    assert s.error("b0").possibly_persisted
+    s.back_off()
+    assert s.stamp("b1") == (PRODUCER_ID, 1, 0)
+    assert len(s.attempts("b0")) == 2
+
+
+def test_I08_unless_the_application_wants_it_so() -> None:
+    s = Sending(kbatch_sequence_gap="resend").warmed()
+    s.send("b0")
+    s.drop()
+    s.back_off()
+    s.answer(b0=OUT_OF_ORDER)
+    s.back_off()
+    assert s.stamp("b0") == (PRODUCER_ID, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, TIMED_OUT]
+)
+def test_I08_what_was_in_a_topic_that_is_gone_is_sent_again(code: int) -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    if code == TIMED_OUT:
+        s.topic_id = bytes(15) + b"u"
+        s.leader_epochs[0] = 0
+    s.answer(b0=code)
+    s.refresh()
+    s.back_off()
+    s.answer(b0=OUT_OF_ORDER)
+    s.back_off()
+    assert s.stamp("b0") == (PRODUCER_ID, 1, 0)
+
+
+def test_I09_a_batch_behind_one_that_is_missing_is_just_tried_again() -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2")
+    s.answer(b0=TOO_FEW, b1=OUT_OF_ORDER)
+    s.back_off()
+    s.answer(b2=OUT_OF_ORDER)
+    for name in ("b0", "b1", "b2"):
+        s.back_off()
+        s.answer(**{name: OK})
+    assert [s.stamp(f"b{i}") for i in range(3)] == [(PRODUCER_ID, 0, i + 1) for i in range(3)]
+
+
+@pytest.mark.parametrize("end", [OK, TIMED_OUT, INVALID])
+def test_I10_other_partitions_take_the_new_epoch_when_they_have_nothing_in_flight(end: int) -> None:
+    s = Sending(2, retries=1).warmed()
+    s.send("c0", partition=1)
+    s.send("b0", "b1")
+    s.answer(c0=TIMED_OUT)  # its one retry
+    s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER)
+    s.put("c1", "c2", partition=1)
+    s.back_off()
+    assert s.stamp("b1") == (PRODUCER_ID, 1, 0)
+    assert (s.stamp("c0"), s.attempts("c1")) == ((PRODUCER_ID, 0, 1), [])
+    s.answer(**_in_order(s, c0=end, b1=OK))
+    s.run()
+    assert s.stamp("c1") == (PRODUCER_ID, 1, 0)
+    s.answer(**_in_order(s, c1=OK, c2=OK))
+    assert s.stamp("c2") == (PRODUCER_ID, 1, 1)
+    assert s.deliveries["c2"].exception(0) is None
+    assert (s.deliveries["c0"].exception(0) is None) == (end == OK)
+
+
+def _in_order(s: Sending, **replies: int) -> dict[str, int]:
+    return {name: replies[name] for name in [*s.waiting, *replies] if name in replies}
+
+
+def test_I11_what_was_drained_under_the_old_epoch_keeps_it() -> None:
+    s = Sending(2).warmed()
+    s.send("c0", partition=1)
+    s.send("b0", "b1")
+    s.answer(c0=TIMED_OUT, b0=TOO_LARGE, b1=OUT_OF_ORDER)
+    s.back_off()
+    s.answer(**_in_order(s, c0=OK, b1=OK))
+    first, second = s.attempts("c0")
+    assert first == second
+    s.send("c1", partition=1)
+    assert (s.stamp("c0"), s.stamp("c1")) == ((PRODUCER_ID, 0, 1), (PRODUCER_ID, 1, 0))
+
+
+@pytest.mark.parametrize("reply", [OK, DUPLICATE, INVALID, OUT_OF_ORDER])
+def test_I12_the_end_of_a_batch_of_an_old_epoch_is_nothing_to_the_new_one(reply: int) -> None:
+    s = Sending(2).warmed()
+    s.send("b0", "b1")
+    s.send("c0", partition=1)
+    s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER)
+    s.answer(c0=reply)
+    s.back_off()
+    s.answer(**_in_order(s, **dict.fromkeys(s.waiting, OK)))
+    s.send("b2")
+    s.send("c1", partition=1)
+    assert (s.stamp("b1"), s.stamp("b2")) == ((PRODUCER_ID, 1, 0), (PRODUCER_ID, 1, 1))
+    # one that was refused as out of order is renumbered itself
+    assert s.stamp("c1") == (PRODUCER_ID, 1, 1 if reply == OUT_OF_ORDER else 0)
+
+
+def test_I13_a_duplicate_is_delivered_without_an_offset() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=DUPLICATE)
+    metadata = s.deliveries["b0"].result(0)
+    assert (metadata.offset, metadata.timestamp_ms) == (-1, 1000)
+    s.send("b1")
+    assert s.stamp("b1") == (PRODUCER_ID, 0, 2)
+
+
+def test_I13_a_duplicate_whose_place_is_known_has_its_offset() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=Reply(OK, offset=77, append_time_ms=5000))
+    metadata = s.deliveries["b0"].result(0)
+    assert (metadata.offset, metadata.timestamp_ms) == (77, 5000)
+
+
+def test_I14_a_bump_waits_for_what_is_in_flight_and_may_fail() -> None:
+    """Java bumps at once, and has to cope with answers to what it has renumbered."""
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2")
+    s.answer(b0=OUT_OF_ORDER)
+    s.back_off()
+    assert s.waiting == ["b1", "b2"]
+    assert len(s.attempts("b0")) == 1
+    s.answer(b1=INVALID, b2=OUT_OF_ORDER)
+    assert isinstance(s.error("b1"), errors.InvalidRecordError)
+    s.back_off()
+    s.answer(b0=OK)
+    s.answer(b2=OK)
+    assert (s.stamp("b0"), s.stamp("b2")) == ((PRODUCER_ID, 1, 0), (PRODUCER_ID, 1, 1))
+
+
+def exhausted(code: int = OUT_OF_ORDER) -> Sending:
+    """The last epoch of a producer id is over, and there is no new id yet."""
+    s = Sending(identities=((PRODUCER_ID, 32767), "wait")).warmed()
+    s.send("b0", "b1")
+    s.answer(b0=TOO_LARGE, b1=code)
+    s.put("b2")
+    s.back_off()
+    assert s.asked["InitProducerId"] == 2
+    return s
+
+
+@pytest.mark.parametrize("code", [OUT_OF_ORDER, TOO_FEW])
+def test_I15_behind_the_last_epoch_comes_a_new_producer_id(code: int) -> None:
+    """Java sends what is in flight without any id meanwhile; here it waits."""
+    s = exhausted(code)
+    assert s.waiting == []
+    s.answer_identity((7, 0))
+    s.back_off()
+    assert s.waiting == ["b1"]  # alone, for brokers do not know the id
+    s.answer(b1=OK)
+    s.answer(b2=OK)
+    assert (s.stamp("b1"), s.stamp("b2")) == ((7, 0, 0), (7, 0, 1))
+
+
+def test_I15_a_producer_that_is_closed_meanwhile_still_drains() -> None:
+    s = exhausted()
+    s.accumulator.close()
+    s.answer_identity((7, 0))
+    s.back_off()
+    s.answer(b1=OK)
+    s.answer(b2=OK)
+    assert (s.offset("b1"), s.offset("b2")) == (1, 2)
+
+
+def test_I15_one_that_is_closed_by_force_completes_everything() -> None:
+    s = exhausted()
+    s.engine.purge(errors.ProducerClosedError("closed"), queued=True, in_flight=True)
+    s.run()
+    assert [type(s.error(name)) for name in ("b1", "b2")] == [errors.ProducerClosedError] * 2
+    assert s.is_whole
+
+
+# What brokers forget
+
+
+def test_I22_an_unknown_producer_id_without_log_start_is_tried_again_unchanged() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=UNKNOWN_ID)
+    s.back_off()
+    assert s.stamp("b0") == (PRODUCER_ID, 0, 1)
+    assert s.attempts("b0")[0] == s.attempts("b0")[1]
+
+
+@pytest.mark.parametrize("log_start", [0, 50])
+def test_I22_an_unknown_producer_id_is_a_gap(log_start: int) -> None:
+    """Whether records of it are gone or never were there is the same to an idempotent producer."""
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.answer(b0=Reply(UNKNOWN_ID, log_start=log_start))
+    s.answer(b1=Reply(UNKNOWN_ID, log_start=log_start))
+    s.back_off()
+    s.answer(b0=OK)
+    s.answer(b1=OK)
+    assert (s.stamp("b0"), s.stamp("b1")) == ((PRODUCER_ID, 1, 0), (PRODUCER_ID, 1, 1))
+
+
+# The producer id, and what is fatal
+
+
+@pytest.mark.parametrize("failure", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_LEADER, "drop"])
+def test_I23_batches_wait_for_a_producer_id_that_is_asked_for_in_peace(failure: Any) -> None:
+    s = Sending(identities=(failure, failure))
+    s.send("b0")
+    assert (s.waiting, s.asked["InitProducerId"]) == ([], 1)
+    s.advance(99)
+    assert s.asked["InitProducerId"] == 1
+    s.advance(1)
+    assert (s.waiting, s.asked["InitProducerId"]) == ([], 2)
+    s.back_off()
+    assert (s.waiting, s.asked["InitProducerId"]) == (["b0"], 3)
+
+
+def test_I23_without_the_right_to_one_batches_fail_until_it_is_granted() -> None:
+    s = Sending(identities=("wait",))
+    s.send("b0")
+    s.answer_identity(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert isinstance(s.error("b0"), errors.ClusterAuthorizationError)
+    assert s.engine.fatal_error is None
+    s.send("b1")
+    s.back_off()
+    assert s.stamp("b1") == (PRODUCER_ID, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    ],
+)
+def test_I24_what_no_batch_gets_past_is_fatal(code: int) -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.answer(b0=code)
+    s.answer(b1=OK)
+    s.send("b2")
+    assert s.engine.fatal_error is not None
+    for name in ("b0", "b1", "b2"):
+        assert s.error(name).code == code, name
+    assert (s.error("b0").possibly_persisted, s.error("b1").possibly_persisted) == (False, True)
+
+
+def test_I25_a_format_that_does_not_fit_fails_its_batch_only() -> None:
+    s = Sending().warmed()
+    s.send("b0")
+    s.answer(b0=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+    assert isinstance(s.error("b0"), errors.UnsupportedForMessageFormatError)
+    s.send("b1")
+    s.answer(b1=OK)
+    assert s.offset("b1") == 1
+
+
+def test_I25_no_version_in_common_is_fatal() -> None:
+    s = Sending(versions={0: (90, 91)})
+    s.send("b0")
+    s.send("b1")
+    assert isinstance(s.engine.fatal_error, errors.UnsupportedVersionError)
+    assert [type(s.error(name)) for name in ("b0", "b1")] == [errors.UnsupportedVersionError] * 2
+
+
+def test_I30_a_fatal_error_completes_everything_once() -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2")
+    s.put("b3")
+    s.answer(b0=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert all(s.is_done(f"b{i}") for i in range(4))
+    s.answer(b1=OK, b2=OUT_OF_ORDER)
+    assert len(s.completed) == 5
+    assert s.is_whole
+
+
+# 2^31
+
+
+def test_I26_sequences_wrap_to_0() -> None:
+    s = Sending(first_sequence=MAX, batch_size=16384)
+    s.put(*(f"b{i}" for i in range(100)))
+    s.run()
+    assert s.sequence("b0") == MAX
+    s.answer(b0=OK)
+    s.send("c0")
+    assert s.sequence("c0") == 99
+
+
+def test_I27_the_order_is_that_of_records_where_sequences_wrap() -> None:
+    """Java compares wrapped sequences, and takes the one behind for the one before."""
+    s = Sending(first_sequence=MAX - 3).warmed()
+    names = [f"b{i}" for i in range(5)]
+    s.send(*names)
+    assert [s.sequence(name) for name in names] == [MAX - 2, MAX - 1, MAX, 0, 1]
+    s.answer(b0=TOO_FEW, **dict.fromkeys(names[1:], OUT_OF_ORDER))
+    for name in names:
+        s.back_off()
+        assert s.waiting == [name]
+        s.answer(**{name: OK})
+    assert [s.offset(name) for name in names] == [1, 2, 3, 4, 5]
+    assert [s.sequence(name) for name in names] == [MAX - 2, MAX - 1, MAX, 0, 1]
+
+
+def test_I27_a_hole_at_the_wrap_is_settled() -> None:
+    s = Sending(first_sequence=MAX - 1).warmed()
+    s.send("b0", "b1")
+    assert (s.sequence("b0"), s.sequence("b1")) == (MAX, 0)
+    s.answer(b0=INVALID, b1=OUT_OF_ORDER)
+    s.back_off()
+    assert s.stamp("b1") == (PRODUCER_ID, 1, 0)
+
+
+# What is sent again
+
+
+@pytest.mark.parametrize("code", [TIMED_OUT, TOO_FEW, NO_LEADER])
+def test_I29_a_retry_is_the_same_to_the_byte_whatever_came_behind(code: int) -> None:
+    s = Sending(batch_size=16384, compression="gzip").warmed()
+    s.put("b0", "b0+1")
+    s.run()
+    s.put("b1")
+    s.answer(b0=code)
+    s.back_off()
+    assert s.attempts("b0")[0] == s.attempts("b0")[1]
+
+
+def test_I29_a_bump_changes_nothing_but_the_header() -> None:
+    s = Sending(batch_size=16384, compression="gzip").warmed()
+    s.put("b0", "b0+1")
+    s.run()
+    s.answer(b0=OUT_OF_ORDER)
+    s.back_off()
+    first, second = s.attempts("b0")
+    assert (first.stamp, second.stamp) == ((PRODUCER_ID, 0, 1), (PRODUCER_ID, 1, 0))
+    assert first.data[61:] == second.data[61:]
+    assert first.data[21:43] == second.data[21:43]  # between the CRC and the producer id
+
+
+def test_I31_a_batch_that_is_split_leaves_what_is_in_flight_once() -> None:
+    s = Sending(batch_size=16384).warmed()
+    s.put("b0", "b1")
+    s.run()
+    s.answer(b0=TOO_LARGE)
+    assert [each.record_count for each in s.state().in_flight] == [1, 1]
+    s.answer(b0=OK)
+    s.answer(b1=OK)
+    assert s.state().in_flight == []
+    assert (s.offset("b0"), s.offset("b1")) == (1, 2)
+    assert s.is_whole
+
+
+def test_I32_a_bump_renumbers_the_batches_of_its_partition_only() -> None:
+    s = Sending(2, batch_size=16384).warmed()
+    s.put("c0", partition=1)
+    s.run()
+    for names in (("b0",), ("b1", "b1+1", "b1+2"), ("b2",)):
+        s.put(*names)
+        s.run()
+    s.answer(c0=TIMED_OUT, b0=INVALID, b1=OUT_OF_ORDER, b2=OUT_OF_ORDER)
+    s.back_off()
+    assert s.stamp("c0") == (PRODUCER_ID, 0, 1)
+    s.answer(**_in_order(s, c0=OK, b1=OK))
+    assert (s.stamp("b1"), s.stamp("b2")) == ((PRODUCER_ID, 1, 0), (PRODUCER_ID, 1, 3))
