@@ -6,11 +6,16 @@ NATIVE := $(wildcard src_c/*.h src_c/*.c kbatch/_native/*.pyx kbatch/_native/*.p
 # Spark's workers run the interpreter that the driver runs.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test soak sanitize bench lint clean
+# Worlds of `make simulate`, from:to.
+SEEDS ?= 0:1000
+
+.PHONY: help demo test simulate soak sanitize bench lint clean
 
 help:
-	@echo "make demo      336,776 real flights through Spark into Kafka segments and back, proven equal"
+	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal;"
+	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
 	@echo "make test      all tests (under 25 minutes on two cores)"
+	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks.md"
@@ -34,6 +39,9 @@ demo: .venv/ready .venv/jvm
 
 test: .venv/ready .venv/jvm
 	$(BIN)/python -m pytest
+
+simulate: .venv/ready
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak

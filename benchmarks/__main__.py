@@ -10,14 +10,26 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import broker, checksum, decode, encode_objects, encode_table, protocol, send
-from benchmarks.harness import measure, report
+from benchmarks import (
+    broker,
+    checksum,
+    decode,
+    encode_objects,
+    encode_table,
+    latency,
+    pressure,
+    producer,
+    protocol,
+    send,
+)
+from benchmarks.harness import Question, measure, report
 from benchmarks.peers import Peers
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-QUESTIONS = {
+QUESTIONS: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
     "encode_objects": [encode_objects.question],
     "encode_table": encode_table.QUESTIONS,
     "decode": [decode.question],
@@ -25,6 +37,9 @@ QUESTIONS = {
     "checksum": [checksum.question],
     "protocol": [protocol.question],
     "broker": [broker.question],
+    "producer": producer.QUESTIONS,
+    "latency": latency.QUESTIONS,
+    "pressure": pressure.QUESTIONS,
 }
 PACKAGES = (
     "kbatch", "aiokafka", "kafka-python", "confluent-kafka", "kio", "lz4", "zstandard", "cramjam", "isal",
@@ -73,8 +88,8 @@ def main() -> None:
 HEAD = """# Benchmarks
 
 Made by `make bench`: contenders take turns round by round, so that a change of the machine's speed meets
-all of them; ratios are medians of the rounds' own, and for Java, which runs by itself, of the lowest
-times. Records have 16-byte keys and 100-byte JSON values.
+all of them; ratios are medians of the rounds' own, and for what another process measured, as Java's, of
+the lowest. Records have 16-byte keys and 100-byte JSON values.
 
 {machine}
 """

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Self, SupportsIndex
 
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.delivery import Acknowledgement, RecordMetadata
+from kbatch._native.encoded_batch import PendingBatch
 from kbatch._native.record_appender import Refusal
 from kbatch._native.send import PendingRecord, RecordSender
 from kbatch.config import ProducerConfig
@@ -152,12 +153,15 @@ class Producer(RecordSender):
         _open_networks.add(self._network)
         _open_producers.add(self)
 
-    # Sending; `send`, `try_send` and `send_many` are RecordSender's
+    # Sending; `send`, `try_send`, `send_many` and `send_batch` are RecordSender's
 
-    def _send_slowly(self, record: PendingRecord, refusal: Refusal | None, may_wait: bool) -> Delivery | None:
+    def _send_slowly(
+        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
+    ) -> Delivery | None:
         self._check_usable()
         if refusal is None and self._interceptors:
             self._intercept(record)
+            record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
         deadline = Deadline(self.config.max_block_ms / 1000)
         outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
         while isinstance(outcome, Refusal):
@@ -171,7 +175,10 @@ class Producer(RecordSender):
                 return None
         return outcome
 
-    def _intercept(self, record: PendingRecord) -> None:
+    def _intercept(self, record: PendingRecord | PendingBatch) -> None:
+        if isinstance(record, PendingBatch):
+            self._interceptors.on_send_batch()
+            return
         made = self._interceptors.on_send(
             ProducerRecord(
                 record.topic,
@@ -188,9 +195,8 @@ class Producer(RecordSender):
             made.partition,
             made.timestamp_ms,
         )
-        record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
 
-    def _await_memory(self, record: PendingRecord, deadline: Deadline) -> Delivery | Refusal:
+    def _await_memory(self, record: PendingRecord | PendingBatch, deadline: Deadline) -> Delivery | Refusal:
         start_ns = time.monotonic_ns()
         append = partial(self._append, record, first_in_line=True)
         try:
@@ -239,7 +245,7 @@ class Producer(RecordSender):
         metadata = self._engine.snapshot.topics.get(topic)
         if metadata is not None and len(metadata.partitions) > index(partition or 0):
             return True
-        error = self._engine.topic_error(topic)
+        error = self._engine.topic_error(topic) or self._engine.authentication_error
         if error is not None:
             raise error
         return False
@@ -261,7 +267,7 @@ class Producer(RecordSender):
             + (f"; {failure}" if failure else "")
         )
 
-    def _handle_refused(self, record: PendingRecord, error: BaseException) -> None:
+    def _handle_refused(self, record: PendingRecord | PendingBatch, error: BaseException) -> None:
         if self._is_forked:  # whose locks nobody may ever release
             return
         self._record("record-error", 1)
@@ -424,6 +430,8 @@ class Producer(RecordSender):
         deadline = Deadline(0 if self._delivery.in_callback() else timeout)
         self.sends_directly = False
         self._is_closed = True
+        if deadline.is_over:
+            self._network.stop()  # first: what the accumulator holds is ready to go once it is closed
         if not self._is_released:
             self._accumulator.close()
             self._changed.notify()

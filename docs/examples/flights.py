@@ -1,33 +1,39 @@
-"""The 336,776 flights that left New York in 2013 as Kafka record batches, made by Spark and proven right.
+"""The 336,776 flights that left New York in 2013 as Kafka records: encoded by Spark, produced, proven right.
 
-    python docs/examples/flights.py [--output FOLDER]
+    [KAFKA=host:port] python docs/examples/flights.py [--output FOLDER]
 
 Each flight becomes a record: key the tail number (2,512 flights have none), value the row as JSON, a header
 with the carrier, timestamp the scheduled hour. Spark encodes them over 12 partitions with zstd, writes
 Kafka log segments, reads these back and compares row for row. Kafka's own DumpLogSegments judges the
-segments where Java and Maven are. The last line is `OK: 336776 records ...`; the exit status is 1 if
-anything differs.
+segments where Java and Maven are. Then a producer sends what Spark encoded to a broker: the embedded one, or
+that of KAFKA; what is read back from there is compared too. The last line is `OK: 336776 records ...`; the
+exit status is 1 if anything differs.
 """
 
 import argparse
+import hashlib
 import importlib.util
 import os
 import sys
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
+import kafka_target
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 from java_partition import check, java_partition
+from kafka_target import Received, Target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+import kbatch
 import kbatch.spark
 
 try:
@@ -45,7 +51,7 @@ PARTITIONS = 12
 COMPRESSION = "zstd"
 TOPIC = "flights"
 COMPARED = ("key", "value", "headers", "timestamp")
-STEPS = 8
+STEPS = 12
 
 QUIET_LOG4J = """
 rootLogger.level = error
@@ -60,6 +66,13 @@ appender.console.layout.pattern = %p %c: %m%n
 """
 
 
+class Encoded(NamedTuple):
+    """What Spark gave to the driver: record batches with their partitions, and the rows they were made of."""
+
+    batches: list[tuple[int, bytes]]
+    rows: pa.Table
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--output", type=Path, help="keep the segments in this new folder")
@@ -67,19 +80,35 @@ def main() -> int:
     if output is not None and output.exists() and any(output.iterdir()):
         parser.error(f"{output} is not empty: name a new folder")
     check()
+    kafka_target.check()
+    speeds: dict[str, list[float]] = {}
     with TemporaryDirectory(prefix="kbatch-flights-") as scratch:
-        differences = run(Path(scratch), output or Path(scratch, "segments"))
+        folder = output or Path(scratch, "segments")
+        encoded, sizes, differences = through_spark(Path(scratch), folder, speeds)
+        with step("ask Kafka's DumpLogSegments"):
+            complaints, judgement = kafka_complaints(folder)
+        print(f"      {judgement}")
+    with kafka_target.target(TOPIC, PARTITIONS) as target:
+        print(f"      {target.name}, topic {target.topic}")
+        digest, complaints_of_target = through_kafka(encoded, target, speeds)
+    print_table(sizes, speeds)
+    differences += complaints + complaints_of_target
     if differences:
         print("\n".join(f"DIFFERENT: {difference}" for difference in differences))
         return 1
     if output is not None:
         print(f"the segments are in {output}")
-    print(f"OK: {FLIGHTS} records came back as they went out, each key on the partition Java would choose")
+    print(
+        f"OK: {FLIGHTS} records came back as they went out, from the segments and from {target.name}: each "
+        f"once, keys on the partitions Java would choose, every partition in order, digest {digest}"
+    )
     return 0
 
 
-def run(scratch: Path, output: Path) -> list[str]:
-    """The whole job; returns what differs."""
+def through_spark(
+    scratch: Path, output: Path, speeds: dict[str, list[float]]
+) -> tuple[Encoded, list[tuple[int, int, int, int, int]], list[str]]:
+    """Rows into batches, into segments and back; the batches, their sizes, and what differs."""
     with step("read the flights"):
         table = flights()
     with step("start Spark"):
@@ -90,26 +119,56 @@ def run(scratch: Path, output: Path) -> list[str]:
             sent = records(spark, table).persist()
             sent.count()
             kbatch.spark.encode(sent.limit(100)).count()
-        with step(f"encode to record batches: {PARTITIONS} partitions, {COMPRESSION}") as encoding:
+        with step(f"encode to record batches: {PARTITIONS} partitions, {COMPRESSION}") as seconds:
             encoded = kbatch.spark.encode(sent, partitions=PARTITIONS, compression=COMPRESSION).persist()
             sizes = measure(encoded)
+        speeds["encode, on local[2], Spark's hand-over included"] = seconds
         with step("write log segments"):
             segments = encoded.repartitionById(PARTITIONS, "partition").write.format("kbatch-segments")
             segments.option("topic", TOPIC).mode("append").save(str(output))
-        with step("read them back") as decoding:
+        with step("read them back") as seconds:
             received = spark.read.format("kbatch-segments").load(str(output))
             received.write.format("noop").mode("overwrite").save()
+        speeds["decode, on local[2], Spark's hand-over included"] = seconds
         with step("compare row for row"):
             received.persist()
             differences = [*different_counts(sent, received), *different_rows(sent, received)]
             differences += [*different_offsets(received), *different_partitions(received)]
+        with step("have the batches and the rows on the driver"):
+            batches = encoded.select("partition", "batch").toArrow()
+            pairs = list(zip(batches["partition"].to_pylist(), batches["batch"].to_pylist(), strict=True))
+            return Encoded(pairs, sent.toArrow()), sizes, differences
     finally:
         spark.stop()
-    with step("ask Kafka's DumpLogSegments"):
-        complaints, judgement = kafka_complaints(output)
-    print(f"      {judgement}")
-    print_table(sizes, {"encode": encoding[0], "decode": decoding[0]})
-    return differences + complaints
+
+
+def through_kafka(encoded: Encoded, target: Target, speeds: dict[str, list[float]]) -> tuple[str, list[str]]:
+    """Batches to the brokers and back; the digest of what came back, and what differs."""
+    with step("produce them, acks=all, idempotent") as seconds:
+        settings = {"bootstrap.servers": target.bootstrap_servers, "compression.type": COMPRESSION}
+        with kbatch.Producer(settings) as producer:
+            for partition, batch in encoded.batches:
+                hand_over(producer, target.topic, partition, batch)
+    speeds["produce, to the last acknowledgement"] = seconds
+    with step("read them back") as seconds:
+        received = list(target.read())
+    speeds["read back"] = seconds
+    with step("compare with what Spark had"):
+        handed = [fingerprint(*fields) for fields in fields_of_batches(encoded.batches)]
+        expected = digest_of(fingerprint(*fields) for fields in fields_of_rows(encoded.rows))
+        found = [fingerprint(*record[2:]) for record in received]
+        differences = [*different_places(handed, received, found), *different_keys(received)]
+        if (digest := digest_of(found)) != expected:
+            differences.append(f"the digest of Spark's rows is {expected}, of what came back {digest}")
+        return digest, differences
+
+
+def hand_over(producer: kbatch.Producer, topic: str, partition: int, batch: bytes) -> None:
+    """Gives the producer the records of a batch; it chooses their partitions itself, and waits where brokers
+    are slower. What fails is raised when it is closed.
+    """
+    for records_of_batch in kbatch.decode(batch):
+        producer.send_many(topic, records_of_batch)
 
 
 def flights() -> pa.Table:
@@ -205,6 +264,58 @@ def different_partitions(received: DataFrame) -> Iterator[str]:
             yield f"key {bytes(key)!r} on partition {partition}, Java's is {expected}"
 
 
+# What must be true of those that came back from the brokers
+
+
+def fingerprint(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]], timestamp_ms: int
+) -> int:
+    data = repr((key, value, tuple(headers), timestamp_ms)).encode()
+    return int.from_bytes(hashlib.blake2b(data, digest_size=16).digest())
+
+
+def digest_of(fingerprints: Iterable[int]) -> str:
+    """Of records in any order."""
+    return f"{sum(fingerprints) % 2**128:032x}"
+
+
+def fields_of_batches(batches: list[tuple[int, bytes]]) -> Iterator[tuple[Any, ...]]:
+    """Key, value, headers and timestamp of each record, in the order in which they are handed over."""
+    for _, batch in batches:
+        for records_of_batch in kbatch.decode(batch):
+            for record in records_of_batch:
+                yield record.key, record.value, record.headers, record.timestamp_ms
+
+
+def fields_of_rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """The same of the rows as Spark has them, which nothing of kbatch has seen."""
+    headers = ([(each["key"], each["value"]) for each in row] for row in rows["headers"].to_pylist())
+    timestamps = pc.cast(pc.cast(rows["timestamp"], pa.timestamp("ms", "UTC")), pa.int64()).to_pylist()
+    yield from zip(rows["key"].to_pylist(), rows["value"].to_pylist(), headers, timestamps, strict=True)
+
+
+def different_places(handed: list[int], received: list[Received], found: list[int]) -> Iterator[str]:
+    """Each once; in each partition in the order of the hand-over, at offsets from 0 without gaps."""
+    position = {record: number for number, record in enumerate(handed)}
+    if not len(position) == len(handed) == len(found) == FLIGHTS:
+        yield f"{len(handed)} records handed over, {len(position)} of them unlike, {len(found)} came back"
+    if lost := len(position.keys() - set(found)):
+        yield f"{lost} records did not come back as they were handed over"
+    last = [(-1, -1)] * PARTITIONS
+    for record, number in zip(received, (position.get(each, -1) for each in found), strict=True):
+        offset, before = last[record.partition]
+        last[record.partition] = record.offset, number
+        if record.offset != offset + 1 or number <= before:
+            yield f"partition {record.partition}: what is at {record.offset} does not belong behind {offset}"
+            break
+
+
+def different_keys(received: list[Received]) -> Iterator[str]:
+    for key, partition in {(record.key, record.partition) for record in received if record.key is not None}:
+        if partition != (expected := java_partition(key, PARTITIONS)):
+            yield f"key {key!r} on partition {partition} of the brokers, Java's is {expected}"
+
+
 def kafka_complaints(output: Path) -> tuple[list[str], str]:
     """What Kafka's own tool finds wrong with the segments and their indexes, and what it read."""
     sys.path.append(str(ROOT))  # the tests share how they get Kafka's jars and ask the tool
@@ -247,7 +358,7 @@ def step(name: str) -> Iterator[list[float]]:
     print(f"{label}: {seconds[0]:.1f} s", flush=True)
 
 
-def print_table(sizes: list[tuple[int, int, int, int, int]], seconds: dict[str, float]) -> None:
+def print_table(sizes: list[tuple[int, int, int, int, int]], speeds: dict[str, list[float]]) -> None:
     """A line a partition, their sums, and the speed."""
     titles = ("partition", "batches", "records", "bytes", "uncompressed", "ratio")
     sums = tuple(sum(column) for column in list(zip(*sizes, strict=True))[1:])
@@ -265,8 +376,8 @@ def print_table(sizes: list[tuple[int, int, int, int, int]], seconds: dict[str, 
         for line in lines:
             table.add_row(*line, end_section=line is lines[-2])
         Console().print(table)
-    for name, duration in seconds.items():
-        print(f"{name}: {FLIGHTS / duration:,.0f} records/s on local[2], Spark's hand-over included")
+    for name, (seconds,) in speeds.items():
+        print(f"{FLIGHTS / seconds:12,.0f} records/s  {name}")
 
 
 if __name__ == "__main__":

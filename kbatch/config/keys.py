@@ -47,6 +47,7 @@ from kbatch.config.values import (
 HIGH, MEDIUM, LOW = Importance
 
 NO_PROVIDERS = "values are used as they stand: read secrets in Python and pass them"
+NO_CANONICAL = "names are not made canonical, which is for Kerberos: all addresses behind a name are tried"
 NO_JMX = "there is no JMX: Producer.metrics() gives every metric"
 NO_PUSH = "client telemetry (KIP-714) is not there yet: Producer.metrics() gives every metric"
 NO_JAVA_TLS = "it belongs to Java's security providers: pass an ssl.SSLContext as ssl.context"
@@ -108,9 +109,9 @@ class ProducerConfig:
     client_id: str = key(STRING, "", ANY, MEDIUM,
         "The name brokers see in logs, quotas and metrics. By default kbatch-producer-N, N being a number or "
         "the transactional.id.")
-    client_dns_lookup: str = key(STRING, "use_all_dns_ips",
-        one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), MEDIUM,
-        "Whether all addresses behind a name are tried in turn, or bootstrap names are made canonical first.")
+    client_dns_lookup: str = key(STRING, "use_all_dns_ips", ANY, MEDIUM,
+        "All addresses behind a name are tried in turn, or bootstrap names are made canonical first.",
+        NO_CANONICAL)
     connections_max_idle_ms: int = key(LONG, 540_000, ANY, MEDIUM,
         "A connection unused for so long is closed; a negative value keeps it.")
     reconnect_backoff_ms: int = key(LONG, 50, at_least(0), LOW,

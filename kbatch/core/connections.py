@@ -98,6 +98,8 @@ class Connections:
         self._next_connection_id = 1
         # why a connection failed last, unless one got ready since
         self.last_failure: str | None = None
+        # a node that did not accept us, in the same way
+        self.authentication_error: AuthenticationError | None = None
         # no earlier than this is anything due; it may be too early, never too late
         self._deadline_ns = NEVER_NS
         self._bootstrap()
@@ -172,11 +174,6 @@ class Connections:
         """Whether there is a connection to the node, ready or not yet."""
         state = self._nodes.get(node_id)
         return state is not None and state.is_connected
-
-    def is_failed(self, node_id: int) -> KafkaError | None:
-        """Why the node does not accept us: an authentication error of its last connection, if it had one."""
-        state = self._nodes.get(node_id)
-        return None if state is None else state.failure
 
     def delay_ns(self, node_id: int, now_ns: int) -> int:
         """How long nothing can come of looking at the node again; NEVER_NS if something has to happen first,
@@ -376,7 +373,7 @@ class Connections:
         state.versions = ApiVersions(message)
         state.transition(Event.READY)
         state.failures = state.not_before_ns = 0
-        state.failure = self.last_failure = None
+        state.failure = self.last_failure = self.authentication_error = None
         logger.debug("%s is ready", state)
 
     # What comes in and what has gone out
@@ -456,7 +453,7 @@ class Connections:
         if state is None:
             return
         if isinstance(error, AuthenticationError):
-            state.failure = error
+            state.failure = self.authentication_error = error
             state.untried.clear()
         if state.state is State.CONNECTING:
             self._fail_setup(state, f"no connection: {error}", now_ns)

@@ -142,6 +142,11 @@ class Engine:
         """Why a connection failed last; None where one has got ready since."""
         return self._connections.last_failure
 
+    @property
+    def authentication_error(self) -> KafkaError | None:
+        """Why a node did not accept us; None where one has got ready since."""
+        return self._connections.authentication_error
+
     def submit(self, command: Callable[[int], None]) -> None:
         """Has `command(now_ns)` called by the next `run`; whoever submits wakes the owner."""
         self._commands.append(command)

@@ -224,6 +224,7 @@ class Network:
         if not isinstance(error, KafkaError):
             cause = error
             error = KafkaError(f"a defect of kbatch ended the producer: {type(cause).__name__}: {cause}")
+            error.fatal = True
             error.__cause__ = cause
         try:
             self._engine.fail(error)

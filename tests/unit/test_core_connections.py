@@ -365,11 +365,10 @@ def test_a_node_that_does_not_accept_us_is_known_until_it_does() -> None:
     peer = shell.begin(-1)
     error = AuthenticationError("no")
     shell.close(peer, error)
-    assert shell.connections.is_failed(-1) is error
+    assert shell.connections.authentication_error is error
     shell.advance(SECOND)
     shell.ready()
-    assert shell.connections.is_failed(-1) is None
-    assert shell.connections.is_failed(5) is None
+    assert shell.connections.authentication_error is None
 
 
 # Throttling

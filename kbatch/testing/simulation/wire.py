@@ -15,9 +15,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import kbatch
 from kbatch._native.record import Record
-from kbatch.errors import ErrorCode, row_of
+from kbatch._native.record_batch import decode
+from kbatch.errors import ErrorCode, KafkaError, row_of
 from kbatch.protocol import codec, messages
 from kbatch.testing.simulation.schedule import MS, SECOND
 from kbatch.testing.simulation.trace import Violation
@@ -135,7 +135,7 @@ class Wire:
     def _request(self, connection_id: int, connection: ConnectionWatch, frame: bytes, size: int) -> None:
         try:
             request = codec.decode_request(frame)
-        except kbatch.KafkaError as error:
+        except KafkaError as error:
             raise Violation(f"a request that cannot be read: {error}") from error
         kind = type(request.message)
         if not connection.is_ready and kind is not messages.ApiVersionsRequest:
@@ -192,9 +192,9 @@ class Wire:
 
     def _batch(self, topic: str, partition: int, data: Any) -> SentBatch:
         try:
-            (read,) = kbatch.decode(data, partial="raise")
+            (read,) = decode(data, partial="raise")
             numbers = tuple(record_number(record) for record in read)
-        except (kbatch.KafkaError, ValueError) as error:
+        except (KafkaError, ValueError) as error:
             raise Violation(f"a batch of {topic}-{partition} that cannot be read: {error}") from error
         key = (read.producer_id, read.producer_epoch, read.base_sequence)
         batch = SentBatch(topic, partition, key, numbers, bytes(data))

@@ -1,0 +1,102 @@
+"""Where the flights go: the embedded broker, or the Kafka that the environment variable KAFKA names."""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import kbatch.testing
+
+# Without a record for so long a consumer gives up.
+PATIENCE_SECONDS = 30.0
+
+
+class Received(NamedTuple):
+    """A record as it was read back."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+
+class Target(NamedTuple):
+    """A cluster with an empty topic; `read` gives all that is in it, each partition in order."""
+
+    name: str
+    bootstrap_servers: str
+    topic: str
+    read: Callable[[], Iterator[Received]]
+
+
+@contextmanager
+def target(topic: str, partitions: int) -> Iterator[Target]:
+    """The topic in the broker of this process, or a new one of a name like it in the Kafka of KAFKA, where it
+    stays. There confluent-kafka makes it, and reads it back: a client that shares nothing with kbatch.
+    """
+    address = os.environ.get("KAFKA")
+    if address:
+        yield _outside(address, f"kbatch-{topic}-{secrets.token_hex(4)}", partitions)
+        return
+    with kbatch.testing.Broker(topics={topic: partitions}) as broker:
+
+        def read() -> Iterator[Received]:
+            for partition in range(partitions):
+                for each in broker.records(topic, partition):
+                    yield Received(
+                        partition, each.offset, each.key, each.value, tuple(each.headers), each.timestamp_ms
+                    )
+
+        yield Target("the embedded broker", broker.bootstrap_servers, topic, read)
+
+
+def check() -> None:
+    """Ends the program where KAFKA is given and the client to read back with is missing."""
+    if os.environ.get("KAFKA"):
+        try:
+            import confluent_kafka  # noqa: F401
+        except ImportError:
+            sys.exit("KAFKA is given, and what reads back from it is missing: pip install confluent-kafka")
+
+
+def _outside(address: str, topic: str, partitions: int) -> Target:
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    client = {"bootstrap.servers": address}
+    admin = AdminClient(client)
+    try:
+        admin.create_topics([NewTopic(topic, partitions)], operation_timeout=PATIENCE_SECONDS)[topic].result()
+    except KafkaException as error:
+        sys.exit(f"the topic {topic} cannot be made in Kafka at {address}: {error}")
+
+    def read() -> Iterator[Received]:
+        consumer = Consumer({**client, "group.id": topic, "enable.auto.commit": False})
+        try:
+            places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+            left = sum(consumer.get_watermark_offsets(place, timeout=PATIENCE_SECONDS)[1] for place in places)
+            consumer.assign(places)
+            while left > 0:
+                messages = consumer.consume(min(left, 10_000), PATIENCE_SECONDS)
+                if not messages:
+                    raise TimeoutError(f"{left} records of {topic} do not come")
+                for message in messages:
+                    if message.error():
+                        raise RuntimeError(f"reading {topic}: {message.error()}")
+                    yield Received(
+                        message.partition(),
+                        message.offset(),
+                        message.key(),
+                        message.value(),
+                        tuple(message.headers() or ()),
+                        message.timestamp()[1],
+                    )
+                left -= len(messages)
+        finally:
+            consumer.close()
+
+    return Target(f"Kafka at {address}", address, topic, read)
