@@ -80,6 +80,15 @@ class InterceptorChain:
             table = table if made is _FAILED else made
         return table
 
+    def on_send_batch(self) -> None:
+        """IllegalStateError where one knows records, which an encoded batch keeps to itself."""
+        names = ", ".join(type(each).__name__ for each in self._interceptors if _overrides(each, "on_send"))
+        if names:
+            raise IllegalStateError(
+                f"{names} cannot see the records of an encoded batch: send them one by one, or leave it out "
+                f"of interceptor.classes"
+            )
+
     def on_acknowledgement(self, metadata: "RecordMetadata", error: BaseException | None) -> None:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_acknowledgement", interceptor.on_acknowledgement, metadata, error)

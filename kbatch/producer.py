@@ -25,7 +25,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from operator import index
+from operator import call, index
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsIndex
@@ -55,10 +55,10 @@ from kbatch.network import DeliveryThread, Network, Waker
 from kbatch.partitioner import partitioner_for
 from kbatch.records import ProducerRecord
 from kbatch.serializers import serializer_for
-from kbatch.waiting import Change, Deadline, Marker, MemoryLine
+from kbatch.waiting import Change, Deadline, Marker, MemoryLine, in_one_step
 
 if TYPE_CHECKING:
-    from kbatch._native.delivery import Delivery
+    from kbatch._native.delivery import Delivery, Flush
     from kbatch.core.cluster import PartitionMetadata
 
 logger = logging.getLogger(__name__)
@@ -357,14 +357,23 @@ class Producer(RecordSender):
 
     def _flush(self, deadline: Deadline) -> str:
         """What is still to be done when the time is over; nothing where all is."""
-        flush = self._accumulator.begin_flush()
+        flushes: list[Flush] = []
         try:
+            flushes.extend(map(call, [self._accumulator.begin_flush]))  # which no interrupt can come between
+            (flush,) = flushes
             self._network.wake()
             if not flush.wait(deadline.left):
                 return f"{flush.pending_count} batches are still on their way"
             return "" if self._await_callbacks(deadline) else "callbacks are still to run"
         finally:
-            self._accumulator.end_flush()
+            try:
+                self._end(flushes)
+            finally:  # in case that an interrupt came before it
+                self._end(flushes)
+
+    def _end(self, flushes: list[Flush]) -> None:
+        if flushes:
+            in_one_step(flushes.clear, self._accumulator.end_flush)
 
     def _await_callbacks(self, deadline: Deadline) -> bool:
         """Waits for those of what had been answered before, and is no batch of a flush any more."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from operator import call
 from queue import Empty, SimpleQueue
@@ -67,6 +68,8 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
 
 # Locks take no more than some centuries; sockets, less.
 _LONGEST_SECONDS = 1e8
+# Who waits for memory looks so often whether called or not.
+_LOOK_SECONDS = 0.1
 
 
 @final
@@ -90,17 +93,25 @@ class Deadline:
 
 @final
 class MemoryLine:
-    """Threads that wait for memory: first come, first served."""
+    """Threads that wait for memory: first come, first served.
+
+    Who is first waits for `freed`, the others for their turn. A KeyboardInterrupt may come between any two
+    lines, and would be lost in what native code calls. So `freed` has no line of Python, what must be done
+    together is one step, what must be done in the end is tried again, and everyone looks once in a while,
+    whether called or not.
+
+    Attributes
+    ----------
+    freed : callable
+        There may be memory now; any thread, native code too.
+    """
+
+    freed: Callable[[], object]
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may close the producer
-        self._waiting: deque[threading.Event] = deque()
-
-    def freed(self) -> None:
-        """There may be memory now; any thread."""
-        with self._lock:
-            if self._waiting:
-                self._waiting[0].set()
+        self._waiting: deque[SimpleQueue[None]] = deque()
+        self._memory: SimpleQueue[None] = SimpleQueue()
+        self.freed = partial(self._memory.put, None)
 
     def wait(
         self,
@@ -113,32 +124,45 @@ class MemoryLine:
         """What `append()` gives once it is this thread's turn and there is memory; Refusal.MEMORY where there
         was none before the deadline. `goes_first`: before those who came earlier.
         """
-        mine = threading.Event()
+        mine: SimpleQueue[None] = SimpleQueue()
         join = self._waiting.appendleft if goes_first else self._waiting.append
         try:
-            # in one step for signals: a KeyboardInterrupt comes before both or behind both
-            begin: tuple[Callable[[], object], ...] = (partial(join, mine), accumulator.begin_waiting)
-            deque(map(call, begin), maxlen=0)
+            in_one_step(partial(join, mine), accumulator.begin_waiting)
             while True:
-                mine.clear()
-                if self._waiting[0] is mine:
-                    answer = append()
-                    if answer is not Refusal.MEMORY:
-                        return answer
-                if not mine.wait(deadline.left):
-                    return Refusal.MEMORY
+                is_first = self._waiting[0] is mine
+                answer = append() if is_first else Refusal.MEMORY
+                if answer is not Refusal.MEMORY or deadline.is_over:
+                    return answer
+                _await_call(self._memory if is_first else mine, deadline)
         finally:
-            if mine in self._waiting:
-                with self._lock:
-                    self._waiting.remove(mine)
-                accumulator.end_waiting()
-                self.freed()
+            try:
+                self._leave(mine, accumulator)
+            finally:
+                self._leave(mine, accumulator)
+
+    def _leave(self, mine: SimpleQueue[None], accumulator: RecordAccumulator) -> None:
+        if mine in self._waiting:
+            in_one_step(partial(self._waiting.remove, mine), accumulator.end_waiting)
+            self.wake_all()
 
     def wake_all(self) -> None:
         """Has everyone look again."""
-        with self._lock:
-            for event in list(self._waiting):
-                event.set()
+        for each in list(self._waiting):
+            each.put(None)
+        self.freed()
+
+
+def in_one_step(*functions: Callable[[], object]) -> None:
+    """Calls native functions, with no line of Python between them."""
+    deque(map(call, functions), maxlen=0)
+
+
+def _await_call(calls: SimpleQueue[None], deadline: Deadline) -> None:
+    left = deadline.left
+    with suppress(Empty):
+        calls.get(timeout=_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
+        while True:  # it is one look for all calls so far
+            calls.get_nowait()
 
 
 @final

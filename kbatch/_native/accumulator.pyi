@@ -1,9 +1,13 @@
 from collections.abc import Callable, Iterable
-from typing import final
+from typing import SupportsIndex, final
 
+from typing_extensions import Buffer
+
+from kbatch._native.batch_delivery import BatchDelivery
 from kbatch._native.cluster_view import ClusterView
+from kbatch._native.delivery import DeliveryCallback
 from kbatch._native.producer_batch import ProducerBatch
-from kbatch._native.record_appender import RecordAppender
+from kbatch._native.record_appender import RecordAppender, Refusal
 
 @final
 class RecordAccumulator(RecordAppender):
@@ -29,6 +33,17 @@ class RecordAccumulator(RecordAppender):
         memory_freed: Callable[[], object] | None = None,
     ) -> None: ...
     def publish(self, view: ClusterView) -> None: ...
+    def append_batch(
+        self,
+        topic: str,
+        partition: SupportsIndex,
+        data: Buffer,
+        now_ns: int,
+        on_delivery: DeliveryCallback | None = None,
+        *,
+        first_in_line: bool = False,
+        in_callback: bool = False,
+    ) -> BatchDelivery | Refusal: ...
     def ready(self, now_ns: int) -> tuple[set[int], int, set[str]]: ...
     def update_node_latency(self, node: int, now_ns: int, can_drain: bool) -> None: ...
     def drain(

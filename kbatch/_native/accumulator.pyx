@@ -17,14 +17,15 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 
 cimport cython
 from libc.math cimport log2
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
 from kbatch._native.batch_split cimport split_batch
-from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, BufferMemory
 from kbatch._native.c cimport KB_TRANSACTIONAL
 from kbatch._native.cluster_view cimport ClusterView, TopicView
 from kbatch._native.compression cimport codec_id_of, compress_records, level_of
 from kbatch._native.delivery cimport ABORTED
+from kbatch._native.encoded_batch cimport PendingBatch
 from kbatch._native.estimator cimport CompressionRatioEstimator
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.producer_batch cimport (
@@ -109,6 +110,33 @@ cdef class RecordAccumulator(RecordAppender):
         """What is known of the cluster from now on."""
         self._view = view
         self._topology_changed = True
+
+    def append_batch(self, str topic not None, partition, data, int64_t now_ns, on_delivery=None, *,
+                     bint first_in_line=False, bint in_callback=False):
+        """Takes a record batch that was encoded elsewhere (encoded_batch.pyx), as `append` takes a record.
+
+        Parameters
+        ----------
+        partition : int
+            0 or more.
+        data : bytes-like
+            One whole batch; a bytes object is kept, anything else copied.
+
+        Returns
+        -------
+        BatchDelivery or Refusal
+
+        Raises
+        ------
+        TypeError, ValueError, CorruptRecordError
+            What is wrong with which field of its header.
+        RecordTooLargeError, ProducerClosedError
+            As `append`.
+        """
+        cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
+        batch.check(self.attributes, INT32_MAX)
+        return batch.accept(self, self.info_of(topic), now_ns,
+                            IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else IN_TURN)
 
     def ready(self, int64_t now_ns):
         """What the sender should do.

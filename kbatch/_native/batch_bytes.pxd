@@ -35,6 +35,7 @@ cdef class BatchBytes(ListedBatch):
     cdef int64_t _largest_record_bytes
     # set when it is sealed
     cdef bytes _packed
+    cdef int64_t _body_at            # in `_packed`: behind its header, where it is a whole batch
     cdef uint32_t _body_crc
     cdef int64_t _body_bytes
     cdef kb_batch_header _header
@@ -50,6 +51,7 @@ cdef class BatchBytes(ListedBatch):
     cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes, Turn turn) noexcept
     cdef bint is_full(self) noexcept
     cdef bytes compressed(self)
+    cdef void adopt(self, bytes batch, const kb_batch_header *header, uint32_t body_crc) noexcept
     cdef void set_body(self, bytes packed, int codec) noexcept
     cdef kb_chunk *replaced(self, int64_t *discharged) noexcept
     cdef void write_header(self) noexcept

@@ -5,6 +5,9 @@ them. Sealing compresses them as one stream, and what they were written to goes 
 stay where they are. The header stands apart from the records, and their CRC is kept, so that stamping
 producer id, epoch and sequence, as often as need be, touches 61 bytes alone.
 
+A batch that was encoded elsewhere is kept as it came: its own header takes the place of the other in front of
+the body.
+
 The bytes have users: one for the batch's way through the queue and to the broker, its sealer, and every
 memoryview of them. The last to go returns the memory to the budget. So what the network still writes is never
 written over, even when the batch expired meanwhile (KAFKA-19012).
@@ -245,6 +248,29 @@ cdef class BatchBytes(ListedBatch):
         )
         kb_batch_header_put(self._header_bytes, &self._header)
 
+    # Encoded elsewhere.
+
+    cdef void adopt(self, bytes batch, const kb_batch_header *header, uint32_t body_crc) noexcept:
+        """Consists of a whole batch from now on, whose body stays where it is; of its header's fields those
+        are its own that a producer writes. How large its records are is not known: they count as large as
+        they are in the batch, and each as large as the others."""
+        self._packed = batch
+        self._body_at = KB_BATCH_HEADER_SIZE
+        self._body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
+        self._body_crc = body_crc
+        self._open.base_timestamp_ms = header.base_timestamp_ms
+        self._open.max_timestamp_ms = header.max_timestamp_ms
+        self._open.records_bytes = self._body_bytes
+        self._open.count = header.count
+        self._open.last_offset_delta = header.last_offset_delta
+        self._largest_record_bytes = (self._body_bytes + header.count - 1) // header.count
+        self._header = header[0]
+        self._header.base_offset = 0
+        self._header.leader_epoch = self._header.base_sequence = -1
+        self._header.producer_id = -1
+        self._header.producer_epoch = -1
+        self.write_header()
+
     # Users. Who asks for pieces is one of them.
 
     cdef list pieces(self):
@@ -252,7 +278,8 @@ cdef class BatchBytes(ListedBatch):
         cdef kb_chunk *chunk = self._chain.first
         cdef list pieces = [_piece(self, self._header_bytes, KB_BATCH_HEADER_SIZE)]
         if self._packed is not None:
-            pieces.append(_piece(self, <uint8_t *>PyBytes_AS_STRING(self._packed), self._body_bytes))
+            pieces.append(_piece(self, <uint8_t *>PyBytes_AS_STRING(self._packed) + self._body_at,
+                                 self._body_bytes))
         while chunk != NULL:
             pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk)))
             chunk = chunk.next

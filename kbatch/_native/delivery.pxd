@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.buffer_memory cimport BufferMemory
@@ -91,6 +92,7 @@ cdef class Completion:
                                      int32_t value_size)
 
 
+@cython.no_gc  # its subclass has to know it
 cdef class Delivery:
     cdef Completion _completion
     cdef int64_t _timestamp_ms
@@ -102,6 +104,8 @@ cdef class Delivery:
     @staticmethod
     cdef Delivery new(Completion completion, int32_t index, int64_t timestamp_ms, int32_t key_size,
                       int32_t value_size, bint observed)
+    cdef int _listen(self, tuple listener) except -1
+    cdef int _tell(self, tuple listener) except -1
     cdef Completion _leaf(self, int32_t *index)
     cdef Completion _wait(self, object timeout)
     cdef Completion _settled(self, object timeout, int32_t *index)

@@ -318,6 +318,7 @@ cdef class Completion:
             child._start = start
             start += child.record_count
             child.charged_bytes = self.charged_bytes * child.record_count // self.record_count
+            child._observed_count = child.record_count if self._observed_count else 0
             charged += child.charged_bytes
             while at < self._callback_count and self._callbacks[at].index < start:
                 callback = &self._callbacks[at]
@@ -341,7 +342,7 @@ cdef class Completion:
         finally:
             kb_lock_release(&self._lock)
         for listener in listeners or ():
-            (<Delivery>listener[0]).add_done_callback(listener[1])
+            (<Delivery>listener[0])._listen(listener)
         for flush in flushes or ():
             self.add_flush(<Flush>flush)
             (<Flush>flush).arrived()
@@ -405,12 +406,12 @@ cdef class Completion:
                 except Exception as error:
                     threw(function, error)
             while self._called_count < self._callback_count + len(listeners):
-                delivery, function = listeners[self._called_count - self._callback_count]
+                listener = listeners[self._called_count - self._callback_count]
                 self._called_count += 1
                 try:
-                    function(delivery)
+                    (<Delivery>listener[0])._listen(listener)
                 except Exception as error:
-                    threw(function, error)
+                    threw(listener[1], error)
         except BaseException:
             self._calling = False
             raise
@@ -497,14 +498,13 @@ cdef class Completion:
         return metadata
 
 
-@cython.final
 @cython.freelist(1024)
 @cython.no_gc  # the way back, from its Completion to a listener's delivery, ends when the batch is settled
 cdef class Delivery:
     """What `send` gives: the promise of a RecordMetadata, or of an error.
 
     It reads like a future. `result(timeout)` and `exception(timeout)` wait; a failure that was asked for so
-    is not raised again by the next flush.
+    is not raised again by the next flush. A batch that `send_batch` took has one: BatchDelivery.
     """
 
     def __init__(self):
@@ -566,11 +566,20 @@ cdef class Delivery:
     def add_done_callback(self, function):
         """Calls `function(delivery)` when the record was delivered or failed, behind the callbacks of its
         batch; now, where it is known already."""
+        self._listen((self, function))
+
+    cdef int _listen(self, tuple listener) except -1:
+        """Lets the listener, itself and a function first, wait for what is pending; or tells it."""
         cdef int32_t index
-        while not self._leaf(&index)._add_listener((self, function)):
+        while not self._leaf(&index)._add_listener(listener):
             if self._leaf(&index)._outcome != PENDING:
-                function(self)
-                return
+                self._tell(listener)
+                break
+        return 0
+
+    cdef int _tell(self, tuple listener) except -1:
+        listener[1](self)
+        return 0
 
     def __await__(self):
         if _awaiter is None:

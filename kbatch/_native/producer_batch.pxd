@@ -1,9 +1,9 @@
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from kbatch._native.batch_bytes cimport BatchBytes, Partition, Room
 from kbatch._native.batch_owner cimport BatchOwner
 from kbatch._native.buffer_memory cimport Turn
-from kbatch._native.c cimport kb_record
+from kbatch._native.c cimport kb_batch_header, kb_record
 from kbatch._native.delivery cimport Completion, Outcome
 
 # A batch object with its Completion; and the steps in which the state of records is charged.
@@ -51,6 +51,7 @@ cdef class ProducerBatch(BatchBytes):
     cdef readonly int32_t leader_epoch
     cdef readonly int32_t leader_changed_attempt
     cdef readonly bint is_split
+    cdef readonly bint is_encoded
     cdef public bint was_sent
     cdef public bint possibly_persisted
     cdef PartitionQueue _queue
@@ -65,6 +66,8 @@ cdef class ProducerBatch(BatchBytes):
     @staticmethod
     cdef ProducerBatch new(BatchOwner owner, PartitionQueue queue, int64_t now_ns)
     cdef bint open(self, int64_t record_bytes, Turn turn) noexcept
+    cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
+                           Turn turn) noexcept
     cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept
     cdef void close(self) noexcept
     cdef void discard(self) noexcept

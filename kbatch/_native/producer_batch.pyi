@@ -18,6 +18,7 @@ class ProducerBatch(BatchBytes):
     leader_epoch: int
     leader_changed_attempt: int
     is_split: bool
+    is_encoded: bool
     was_sent: bool
     possibly_persisted: bool
     @property

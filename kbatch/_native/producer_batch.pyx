@@ -4,7 +4,8 @@ Theory of operation. A batch is OPEN > SEALING > SEALED > IN_FLIGHT > DONE. Who 
 it is full or because the sender wants it, makes it SEALING; its one sealer, that thread or another that is
 handed the batch, makes it SEALED, with no lock held while it compresses. Drained it is IN_FLIGHT, until it is
 DONE or comes back to be tried again, SEALED as it is: a retry sends the same bytes. A batch can be DONE at
-any time, by failure or abort; one that is being sealed then is freed by its sealer.
+any time, by failure or abort; one that is being sealed then is freed by its sealer. One that was encoded
+elsewhere (encoded_batch.pyx) begins SEALED.
 
 A queue is in the order in which the records came, by 64-bit numbers, whatever comes back and when. Its gates
 are the core's: `muted` holds everything back, `fresh_blocked` what has no sequence yet, `retry_number` every
@@ -19,12 +20,19 @@ After org.apache.kafka.clients.producer.internals.ProducerBatch.
 """
 
 cimport cython
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t
+from cpython.bytes cimport PyBytes_GET_SIZE
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint32_t
 
 from kbatch._native.batch_bytes cimport HAD_ROOM, NO_MEMORY, BatchBytes, Partition, Room
 from kbatch._native.batch_owner cimport BatchOwner
 from kbatch._native.buffer_memory cimport Turn, kb_chunk
-from kbatch._native.c cimport KB_BATCH_HEADER_SIZE, KB_TRANSACTIONAL, kb_estimated_bytes, kb_record
+from kbatch._native.c cimport (
+    KB_BATCH_HEADER_SIZE,
+    KB_TRANSACTIONAL,
+    kb_batch_header,
+    kb_estimated_bytes,
+    kb_record,
+)
 from kbatch._native.delivery cimport (
     ABORTED,
     CALLBACK_BYTES,
@@ -111,6 +119,8 @@ cdef class ProducerBatch(BatchBytes):
         Of the leader that it goes to, -1 if unknown; and which attempt was the first to go there.
     is_split : bool
         It is part of one that was too large.
+    is_encoded : bool
+        It came encoded, or is part of one that did; its records share a delivery.
     was_sent, possibly_persisted : bool
         For the sender's core to set: it was handed to the network; some attempt may have been appended.
     """
@@ -136,6 +146,20 @@ cdef class ProducerBatch(BatchBytes):
             return False
         self.completion.charged_bytes = STATE_STEP_BYTES
         self._state_left_bytes = STATE_STEP_BYTES - BATCH_BYTES
+        return True
+
+    cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
+                           Turn turn) noexcept:
+        """Memory for a batch that is encoded already, which it then is, sealed; False without."""
+        cdef int64_t size = PyBytes_GET_SIZE(batch)
+        if not self._owner.memory.charge(size + STATE_STEP_BYTES, turn):
+            return False
+        self.adopt(batch, header, body_crc)
+        self._charged_bytes = size
+        self.completion.charged_bytes = STATE_STEP_BYTES
+        self.completion.record_count = header.count
+        self.is_encoded = True
+        self._state = SEALED
         return True
 
     cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept:
@@ -398,12 +422,12 @@ cdef class ProducerBatch(BatchBytes):
 
     @property
     def records_bytes(self):
-        """Of the records, uncompressed."""
+        """Of the records, uncompressed; of a batch that came encoded as they are in it."""
         return self._open.records_bytes
 
     @property
     def largest_record_bytes(self):
-        """Of the largest of the records, uncompressed."""
+        """Of the largest of the records, uncompressed; where the batch came encoded, of all on average."""
         return self._largest_record_bytes
 
     @property

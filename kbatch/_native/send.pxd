@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 from kbatch._native.buffer_memory cimport Turn
 from kbatch._native.c cimport kb_record
 from kbatch._native.cluster_view cimport TopicView
+from kbatch._native.encoded_batch cimport PendingBatch
 from kbatch._native.record_appender cimport RecordAppender
 from kbatch._native.record_fields cimport HeaderSpans
 
@@ -37,8 +38,10 @@ cdef class RecordSender:
     cdef object _partitioner
     cdef bint _hashes_keys
 
-    cdef object _send(self, PendingRecord record, bint may_wait)
-    cdef object _attempt(self, PendingRecord record, Turn turn)
+    cdef object _send(self, object pending, bint may_wait)
+    cdef object _attempt(self, object pending, Turn turn)
+    cdef object _attempt_record(self, PendingRecord record, Turn turn)
+    cdef object _attempt_batch(self, PendingBatch batch, Turn turn)
     cdef int _serialize(self, PendingRecord record) except -1
     cdef int _check_size(self, const kb_record *record) except -1
     cdef bint _choose_partition(self, PendingRecord record) except -1

@@ -4,7 +4,9 @@ from typing import Any, SupportsIndex, final
 from typing_extensions import Buffer
 
 from kbatch._native.accumulator import RecordAccumulator
+from kbatch._native.batch_delivery import BatchDelivery
 from kbatch._native.delivery import Delivery, DeliveryCallback
+from kbatch._native.encoded_batch import PendingBatch
 from kbatch._native.record import Header, Record
 from kbatch._native.record_appender import Refusal
 from kbatch.partitioner import Partitioner
@@ -65,8 +67,18 @@ class RecordSender:
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery | None: ...
     def send_many(self, topic: str, records: Iterable[Record | tuple[Any, ...]]) -> list[Delivery]: ...
-    def _append(self, record: PendingRecord, *, first_in_line: bool = False) -> Delivery | Refusal: ...
+    def send_batch(
+        self,
+        topic: str,
+        partition: SupportsIndex,
+        batch_bytes: Buffer,
+        *,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> BatchDelivery: ...
+    def _append(
+        self, record: PendingRecord | PendingBatch, *, first_in_line: bool = False
+    ) -> Delivery | Refusal: ...
     def _send_slowly(
-        self, record: PendingRecord, refusal: Refusal | None, may_wait: bool
+        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
     ) -> Delivery | None: ...
-    def _handle_refused(self, record: PendingRecord, error: BaseException) -> object: ...
+    def _handle_refused(self, record: PendingRecord | PendingBatch, error: BaseException) -> object: ...

@@ -6,6 +6,8 @@ serializers and partitioner. What cannot go that way is a PendingRecord, which t
 gets: it waits for metadata or memory and calls `_append`, which goes on where the record was refused. How
 long anybody waits, and whether a thread does or a coroutine, is the subclass's business alone.
 
+A batch that was encoded elsewhere goes the same way (PendingBatch), without being looked into.
+
 The partition is chosen with the metadata of that moment and kept, but for the sticky one, which is chosen
 when the record gets in. The time of a record that has none is that of the attempt which gets it in.
 
@@ -17,6 +19,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.time cimport PyTime_MonotonicRaw, PyTime_TimeRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
+from kbatch._native.batch_delivery cimport BatchDelivery
 from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, Turn, kb_record_bound
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
@@ -27,6 +30,7 @@ from kbatch._native.c cimport (
 )
 from kbatch._native.cluster_view cimport TopicView
 from kbatch._native.delivery cimport Delivery
+from kbatch._native.encoded_batch cimport PendingBatch
 from kbatch._native.record cimport Record
 from kbatch._native.record_appender cimport UNKNOWN_NS, RecordAppender, TopicInfo
 from kbatch._native.record_fields cimport as_bytes, as_integer, fill_record
@@ -206,36 +210,91 @@ cdef class RecordSender:
             raise PartialSendError(deliveries, len(deliveries), error) from error
         return deliveries
 
+    def send_batch(self, topic, partition, batch_bytes, *, on_delivery=None):
+        """Takes a record batch that was encoded elsewhere, by `kbatch.encode` or `encode_arrow`, on a Spark
+        executor for example: it is sent as it is, behind all records that the partition was sent before.
+
+        Its records are not decoded, nor checked; of its header the producer writes base offset, producer id,
+        epoch and sequence. It waits up to max.block.ms for metadata or memory, as `send` does.
+
+        Parameters
+        ----------
+        topic : str
+        partition : int
+            0 or more: the batch has no key to choose it by.
+        batch_bytes : bytes-like
+            One whole batch with magic 2, without producer id, not transactional unless the producer is. A
+            bytes object is kept as long as the batch is on its way, and charged to buffer.memory; anything
+            else is copied.
+        on_delivery : callable or None
+            Called once, as `on_delivery(metadata, error)`: with the place of the first record, behind which
+            the others stand, when the whole batch was delivered; or when it failed, or a part of it did.
+
+        Returns
+        -------
+        BatchDelivery
+            A Delivery with `record_count`, and with `offset_runs()`, which says where all records stand also
+            where the batch was too large for the topic and was sent in parts.
+
+        Raises
+        ------
+        TypeError, ValueError, CorruptRecordError
+            What is wrong with which argument, or with which field of the batch's header.
+        IllegalStateError
+            An interceptor with on_send would not see the records.
+        KafkaError
+            As `send`; RecordTooLargeError where the batch is larger than max.request.size or buffer.memory.
+        """
+        return self._send(PendingBatch.new(_name_of(topic), partition, batch_bytes, on_delivery), True)
+
     # For the subclass: what it calls, and what it defines.
 
-    def _append(self, PendingRecord record not None, *, bint first_in_line=False):
-        """Goes on with a record that was refused, or was not tried yet. Returns a Delivery, or the Refusal
-        that is to be waited for; `first_in_line` as for `RecordAccumulator.append`."""
+    def _append(self, object record not None, *, bint first_in_line=False):
+        """Goes on with a PendingRecord or PendingBatch that was refused, or was not tried yet. Returns a
+        Delivery, or the Refusal that is to be waited for; `first_in_line` as for `RecordAccumulator.append`.
+        """
         return self._attempt(record, FIRST_IN_LINE if first_in_line else IN_TURN)
 
     def _send_slowly(self, record, refusal, may_wait):
-        """Sends a record that could not go at once: because of `refusal`, or, where that is None, because
-        `sends_directly` is False. Returns a Delivery, or None where `may_wait` is False."""
+        """Sends a record, or batch, that could not go at once: because of `refusal`, or, where that is None,
+        because `sends_directly` is False. Returns a Delivery, or None where `may_wait` is False."""
         raise NotImplementedError
 
     def _handle_refused(self, record, error):
-        """`send` is about to raise `error`, a BaseException, for a PendingRecord."""
+        """`send` is about to raise `error`, a BaseException, for a PendingRecord or PendingBatch."""
 
-    cdef object _send(self, PendingRecord record, bint may_wait):
+    cdef object _send(self, object pending, bint may_wait):
         refusal = None
         try:
             if self.sends_directly:
-                refusal = self._attempt(record, IN_TURN)
-                if type(refusal) is Delivery:
+                refusal = self._attempt(pending, IN_TURN)
+                if type(refusal) is Delivery or type(refusal) is BatchDelivery:
                     return refusal
             self.slow_count += 1
-            return self._send_slowly(record, refusal, may_wait)
+            return self._send_slowly(pending, refusal, may_wait)
         except BaseException as error:
             self.refused_count += 1
-            self._handle_refused(record, error)
+            self._handle_refused(pending, error)
             raise
 
-    cdef object _attempt(self, PendingRecord record, Turn turn):
+    cdef object _attempt(self, object pending, Turn turn):
+        if PyThread_get_thread_ident() == self.callback_thread_ident:
+            turn = IN_CALLBACK
+        if type(pending) is PendingBatch:
+            return self._attempt_batch(<PendingBatch>pending, turn)
+        return self._attempt_record(<PendingRecord?>pending, turn)
+
+    cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
+        cdef TopicView view
+        if not batch.is_checked:
+            batch.check(self.accumulator.attributes, self._max_request_bytes)
+        view = self.accumulator._view.topic(batch.topic)
+        if view is None or view.partition_count <= batch._partition:
+            return NO_METADATA
+        return batch.accept(self.accumulator, self.accumulator.info_of(batch.topic), PyTime_MonotonicRaw(),
+                            turn)
+
+    cdef object _attempt_record(self, PendingRecord record, Turn turn):
         cdef TopicInfo info
         if not record.is_serialized:
             self._serialize(record)
@@ -243,8 +302,6 @@ cdef class RecordSender:
             return NO_METADATA
         if record.timestamp_ms is None:
             record._record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
-        if PyThread_get_thread_ident() == self.callback_thread_ident:
-            turn = IN_CALLBACK
         info = self.accumulator.info_of(record.topic)
         outcome = self.accumulator.accept(info, record._partition, &record._record, UNKNOWN_NS,
                                           record.on_delivery, turn)

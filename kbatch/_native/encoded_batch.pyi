@@ -1,0 +1,13 @@
+from typing import SupportsIndex, final
+
+from kbatch._native.delivery import DeliveryCallback
+
+@final
+class PendingBatch:
+    topic: str
+    partition: SupportsIndex
+    on_delivery: DeliveryCallback | None
+    @property
+    def is_checked(self) -> bool: ...
+    @property
+    def record_count(self) -> int: ...
