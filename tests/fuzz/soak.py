@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import broker_kills, campaign, hostile_requests
+from tests.fuzz import broker_kills, campaign, hostile_requests, producer_faults
 from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
 
@@ -44,7 +44,8 @@ class Campaign(NamedTuple):
 
 
 CODEC_SOURCES = ("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "tests/oracle/*.py")
-CLIENT_SOURCES = ("kbatch/core/*.py", "kbatch/testing/simulation/*.py", "tests/simulation/*.py")
+CLIENT_SOURCES = ("kbatch/core/*.py", "kbatch/network/*.py")
+SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
 BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
 CAMPAIGNS = {
     "hostile bytes": Campaign(
@@ -75,7 +76,21 @@ CAMPAIGNS = {
             block, worlds.BLOCK_SEEDS, "tests.simulation.campaign"
         ),
         replay=lambda block, verbose: worlds.run_block(block, verbose=verbose),
-        sources=(*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES),
+        sources=(*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES, *SIMULATION_SOURCES),
+    ),
+    "producer under faults": Campaign(
+        blocks=40,
+        run_block=lambda block: campaign.run_block_apart(
+            block, producer_faults.BLOCK_ROUNDS, "tests.fuzz.producer_faults"
+        ),
+        replay=lambda block, verbose: producer_faults.run_block(block, verbose=verbose),
+        sources=(
+            *CODEC_SOURCES,
+            *BROKER_SOURCES,
+            *CLIENT_SOURCES,
+            *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
+            "tests/fuzz/producer_faults.py",
+        ),
     ),
 }
 

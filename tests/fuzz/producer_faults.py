@@ -1,0 +1,202 @@
+"""The campaign against the producer: brokers die, stand still, start anew, connections are cut, under load.
+
+Theory of operation. A block is a broker, a proxy before it that cuts connections (cutting_proxy.py), and a
+producer whose configuration is drawn from the block's number, as are the faults. It sends numbered records
+from two threads, each to partitions of its own, as fast as it is let, while one fault follows the other.
+In the end what it was told of each record is held against what librdkafka reads from the log (ledger.py):
+acknowledged records are there once and in order, those that failed for certain are not there. Where
+delivery.timeout.ms is longer than all faults together, all are acknowledged.
+
+Every fourth block has a real Kafka, where there is one. What is under way when a fault comes is up to threads
+and the system: a block that failed may pass when it is replayed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from kbatch import DeliveryError, Producer
+from tests.fuzz import campaign
+from tests.fuzz.broker_process import BrokerProcess
+from tests.fuzz.campaign import Tally
+from tests.integration.cutting_proxy import CuttingProxy
+from tests.integration.ledger import Ledger
+from tests.oracle.java import JavaMissingError, jars
+from tests.oracle.kafka import RealKafka, create_topic, free_ports
+
+BLOCK_ROUNDS = 10
+PARTITIONS = 3
+TIMEOUT_SECONDS = 120.0
+# A producer goes on when so many records more are acknowledged.
+PROGRESS_RECORDS = 200
+# Quick to come back.
+EAGER: dict[str, Any] = {
+    "retry_backoff_ms": 20,
+    "retry_backoff_max_ms": 200,
+    "reconnect_backoff_ms": 10,
+    "reconnect_backoff_max_ms": 100,
+}
+
+
+class FaultyBroker:
+    """A broker of one's own, real or embedded, and what can be done to it."""
+
+    def __init__(self, broker: RealKafka | BrokerProcess) -> None:
+        self._broker = broker
+        self.bootstrap_servers = broker.bootstrap_servers
+
+    def kill(self) -> None:
+        """As kill -9; it is back when this returns."""
+        self._broker.kill()
+        self._broker.start()
+
+    def restart(self) -> None:
+        """With a proper end."""
+        self._broker.stop()
+        self._broker.start()
+
+    def pause(self, seconds: float) -> None:
+        """The process stands still; its connections stay open."""
+        process = self._broker._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(process.pid, signal.SIGCONT)
+
+
+@contextmanager
+def embedded(directory: Path, *, keeps_all_batches: bool = False) -> Iterator[FaultyBroker]:
+    process = BrokerProcess(directory, *free_ports(1), keeps_all_batches=keeps_all_batches)
+    process.start()
+    try:
+        yield FaultyBroker(process)
+    finally:
+        process.close()
+
+
+@contextmanager
+def real() -> Iterator[FaultyBroker]:
+    with RealKafka() as kafka:
+        yield FaultyBroker(kafka)
+
+
+def await_progress(ledgers: list[Ledger]) -> None:
+    """Returns when more records are acknowledged by each."""
+    wanted = [len(ledger.acknowledged) + PROGRESS_RECORDS for ledger in ledgers]
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while any(len(ledger.acknowledged) < count for ledger, count in zip(ledgers, wanted, strict=True)):
+        assert time.monotonic() < deadline, "nothing more is acknowledged"
+        time.sleep(0.01)
+
+
+# Blocks
+
+
+def _is_java_there() -> bool:
+    try:
+        jars()
+    except JavaMissingError:
+        return False
+    return True
+
+
+def _settings(rng: random.Random) -> dict[str, Any]:
+    """Of a producer; with a delivery.timeout.ms that faults exceed, or one that they do not."""
+    is_patient = rng.random() < 0.6
+    return EAGER | {
+        "compression_type": rng.choice(("none", "gzip", "snappy", "lz4", "zstd")),
+        "batch_size": rng.choice((300, 2000, 16_384)),
+        "linger_ms": rng.choice((0, 1, 20)),
+        "buffer_memory": rng.choice((60_000, 1 << 20, 32 << 20)),
+        "max_in_flight_requests_per_connection": rng.choice((1, 2, 5, 5)),
+        "request_timeout_ms": rng.choice((400, 2000)),
+        "delivery_timeout_ms": 600_000 if is_patient else 2500,
+        "max_block_ms": 600_000,
+    }
+
+
+def _fault(rng: random.Random) -> tuple[str, Callable[[FaultyBroker], None]]:
+    pause_seconds = rng.uniform(0.1, 3.0)
+    faults: list[tuple[str, Callable[[FaultyBroker], None]]] = [
+        ("killed", FaultyBroker.kill),
+        ("restarted", FaultyBroker.restart),
+        ("paused", lambda broker: broker.pause(pause_seconds)),
+    ]
+    return rng.choice(faults)
+
+
+def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+    """Judges a block; the AssertionError of one that fails says what was told and what was read."""
+    rng = random.Random(f"producer faults {block}")
+    outcomes: Counter[str] = Counter()
+    started = time.monotonic()
+    settings = _settings(rng)
+    with ExitStack() as stack:
+        if block % 4 == 3 and _is_java_there():
+            broker = stack.enter_context(real())
+        else:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            broker = stack.enter_context(embedded(directory, keeps_all_batches=block % 2 == 1))
+        spacing = rng.choice((10, 100, 1000))
+        proxy = stack.enter_context(
+            CuttingProxy(broker.bootstrap_servers, block, cuts=10**6, spacing=spacing)
+        )
+        topics = [f"load-{number}" for number in range(2)]
+        for topic in topics:
+            create_topic(broker.bootstrap_servers, topic, PARTITIONS)
+        producer = Producer(bootstrap_servers=proxy.bootstrap_servers, **settings)
+        ledgers = [Ledger(producer, topic, PARTITIONS) for topic in topics]
+        with sending(ledgers):
+            for number in range(rounds):
+                name, fault = _fault(rng)
+                await_progress(ledgers)
+                fault(broker)
+                outcomes[name] += 1
+                if verbose:
+                    print(number, name, dict(proxy.done), flush=True)
+            await_progress(ledgers)
+        _close(producer)
+        for ledger in ledgers:
+            tally = ledger.check(broker.bootstrap_servers)
+            if settings["delivery_timeout_ms"] > 100_000:
+                assert set(tally) == {"acknowledged"}, (block, settings, tally)
+        outcomes["cut"] = sum(proxy.done.values())
+    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+
+
+@contextmanager
+def sending(ledgers: list[Ledger]) -> Iterator[None]:
+    """Each ledger sends from a thread of its own."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=ledger.send_until, args=(stop,)) for ledger in ledgers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _close(producer: Producer) -> None:
+    try:
+        producer.close(timeout=TIMEOUT_SECONDS)
+    except DeliveryError as failed:
+        raise AssertionError("on_delivery is told of every failure") from failed
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,180 @@
+"""A TCP proxy before a Kafka broker, which cuts connections in the midst of what it passes on.
+
+Theory of operation. The proxy listens on as many ports as there are brokers, and reads whole requests and
+answers. Answers to Metadata requests are rewritten to name the proxy, so that clients stay with it. A plan,
+made from a seed, says at which Produce requests a connection is cut, counted over all connections, and how:
+
+    request     the broker never sees the request
+    half        it sees the first half of it
+    answer      it has done it, and its answer is not passed on
+    part        of its answer the first bytes come
+
+What the broker does meanwhile with other requests of the connection is its own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Self
+
+from kbatch.protocol import codec, messages
+
+HOST = "127.0.0.1"
+CUTS = ("request", "half", "answer", "part")
+PRODUCE, METADATA = messages.ProduceRequest.api_key, messages.MetadataRequest.api_key
+
+
+class CuttingProxy:
+    """Stands before `bootstrap_servers`, from entering the context to leaving it.
+
+    Parameters
+    ----------
+    bootstrap_servers : str
+    seed : object
+    cuts : int or None
+        How many connections are cut in all; None is no end.
+    spacing : int
+        Produce requests from one cut to the next, at most.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, seed: object, *, cuts: int | None = None, spacing: int = 10
+    ) -> None:
+        self._brokers = [int(server.rsplit(":", 1)[1]) for server in bootstrap_servers.split(",")]
+        self._ports: dict[int, int] = {}
+        rng = random.Random(f"cuts {seed}")
+        drawn = ((rng.randint(1, spacing), rng.choice(CUTS)) for _ in itertools.count())
+        self._plan: Iterator[tuple[int, str]] = itertools.islice(drawn, cuts)
+        self._next = next(self._plan, None)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy", daemon=True)
+        self.done: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self._brokers)
+
+    async def _listen(self) -> None:
+        for broker in self._brokers:
+
+            async def serve(
+                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, broker: int = broker
+            ) -> None:
+                await self._serve(broker, reader, writer)
+
+            server = await asyncio.start_server(serve, HOST, 0, limit=1 << 26)
+            self._ports[broker] = server.sockets[0].getsockname()[1]
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, broker: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
+        tasks = []
+        try:
+            broker_reader, broker_writer = await asyncio.open_connection(HOST, broker, limit=1 << 26)
+            writers.append(broker_writer)
+            connection = _Connection(self)
+            tasks = [
+                asyncio.ensure_future(connection.pass_requests(reader, broker_writer)),
+                asyncio.ensure_future(connection.pass_answers(broker_reader, writer)),
+            ]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for each in writers:
+                each.transport.abort()
+
+    def next_cut(self) -> str | None:
+        """How the connection of this Produce request is to be cut, if it is."""
+        if self._next is None:
+            return None
+        left, cut = self._next
+        self._next = (left - 1, cut) if left > 1 else next(self._plan, None)
+        if left > 1:
+            return None
+        self.done[cut] += 1
+        return cut
+
+    def naming_proxy(self, frame: bytes, version: int) -> bytes:
+        """A Metadata answer whose brokers are the proxy's ports."""
+        correlation_id, answer = codec.decode_response(messages.MetadataResponse, version, frame)
+        for broker in answer.brokers:
+            broker.port = self._ports[broker.port]
+        return b"".join(codec.encode_response(answer, version, correlation_id))[4:]
+
+
+class _Connection:
+    """What is under way on one."""
+
+    def __init__(self, proxy: CuttingProxy) -> None:
+        self._proxy = proxy
+        self._versions: dict[int, int] = {}  # of Metadata requests, by correlation id
+        self._cuts: dict[int, str] = {}
+
+    async def pass_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for frame in _frames(reader):
+            api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+            if api_key == METADATA:
+                self._versions[correlation_id] = version
+            cut = self._proxy.next_cut() if api_key == PRODUCE else None
+            if cut == "request":
+                return
+            size = struct.pack(">i", len(frame))
+            if cut == "half":
+                writer.write(size + frame[: len(frame) // 2])
+                await writer.drain()
+                return
+            if cut is not None:
+                self._cuts[correlation_id] = cut
+            writer.write(size + frame)
+            await writer.drain()
+
+    async def pass_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for frame in _frames(reader):
+            (correlation_id,) = struct.unpack_from(">i", frame)
+            cut = self._cuts.get(correlation_id)
+            if cut == "answer":
+                return
+            version = self._versions.pop(correlation_id, None)
+            if version is not None:
+                frame = self._proxy.naming_proxy(frame, version)
+            data = struct.pack(">i", len(frame)) + frame
+            writer.write(data[:7] if cut else data)
+            await writer.drain()
+            if cut:
+                await asyncio.sleep(0)
+                return
+
+
+async def _frames(reader: asyncio.StreamReader) -> Any:
+    try:
+        while True:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            yield await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, OSError):
+        return

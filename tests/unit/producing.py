@@ -1,0 +1,87 @@
+"""What the tests of the producer share: a broker, producers on it, and how to know that somebody waits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+from kbatch import DeliveryError, Producer, RecordMetadata
+from kbatch.testing import Broker
+
+TOPIC = "events"
+SECONDS = 30.0  # until a test that waits in vain fails
+SECONDS_MS = 30_000
+Told = tuple[RecordMetadata, BaseException | None]
+
+
+@contextlib.contextmanager
+def producing(broker: Broker, **keys: Any) -> Iterator[Producer]:
+    """A producer, which is closed without much waiting and without being asked for failures."""
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, **({"linger_ms": 0} | keys))
+    try:
+        yield producer
+    finally:
+        with contextlib.suppress(DeliveryError):
+            producer.close(timeout=0)
+
+
+def values(broker: Broker, partition: int | None = None, topic: str = TOPIC) -> list[bytes | None]:
+    return [record.value for record in broker.records(topic, partition)]
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Looks again and again until it is so."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.001)
+
+
+def within(function: Callable[[], Any]) -> Future[Any]:
+    """What comes of a function that another thread calls."""
+    future: Future[Any] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
+
+
+def requests_seen(broker: Broker, api: str = "Produce") -> SimpleQueue[Any]:
+    """Each request of the API from now on, as it comes."""
+    seen: SimpleQueue[Any] = SimpleQueue()
+    broker.intercept(api, seen.put)
+    return seen
+
+
+def metric(producer: Producer, name: str, group: str = "producer-metrics") -> float:
+    (value,) = (value for key, value in producer.metrics().items() if (key.name, key.group) == (name, group))
+    return value
+
+
+def waits_for_memory(producer: Producer, count: int = 1) -> Callable[[], bool]:
+    return lambda: metric(producer, "waiting-threads") == count
+
+
+class Tellings:
+    """An on_delivery that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self._came: SimpleQueue[Told] = SimpleQueue()
+
+    def __call__(self, metadata: RecordMetadata, error: BaseException | None) -> None:
+        self.told.append((metadata, error))
+        self._came.put((metadata, error))
+
+    def next(self) -> Told:
+        return self._came.get(timeout=SECONDS)

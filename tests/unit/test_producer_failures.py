@@ -1,0 +1,221 @@
+"""Producer: records that fail: who is told, what comes of the others, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kbatch
+from kbatch import (
+    DeliveryError,
+    KafkaError,
+    Producer,
+)
+from kbatch.errors import (
+    ClusterAuthorizationError,
+    NotEnoughReplicasError,
+    PrecedingRecordFailedError,
+    PurgedError,
+)
+from kbatch.testing import Broker
+from tests.unit.producing import (
+    SECONDS,
+    TOPIC,
+    Tellings,
+    metric,
+    producing,
+    requests_seen,
+    values,
+)
+
+TIME_MS = 1_700_000_000_000
+ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: 3}, auto_create_topics=False) as broker:
+        yield broker
+
+
+# Failures: who is told
+
+
+def fail_some(broker: Broker, producer: Producer, count: int, **arguments: Any) -> list[kbatch.Delivery]:
+    """Records that fail, each in a batch of its own, before anybody could ask."""
+    deliveries = []
+    for _ in range(count):
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        deliveries.append(producer.send(TOPIC, b"", **arguments))
+        assert deliveries[-1].wait(SECONDS)
+    return deliveries
+
+
+def test_failures_that_nobody_saw_are_raised_by_flush_once(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with producing(broker, **ONCE) as producer:
+        first, *_ = fail_some(broker, producer, 3)
+        with pytest.raises(DeliveryError, match="3 records failed, the first with NotEnoughReplicas") as told:
+            producer.flush(SECONDS)
+        assert told.value.first is first.exception(0)
+        assert (told.value.count, told.value.code, told.value.retriable) == (3, 19, True)
+        producer.flush(SECONDS)
+    logged = [record.getMessage() for record in caplog.records if record.name == "kbatch.producer"]
+    assert logged == ["3 batches to events failed with NotEnoughReplicasError, and nobody asked"]
+
+
+@pytest.mark.parametrize("observe", ["on_delivery", "result", "exception"])
+def test_failures_that_somebody_saw_are_not_raised_again(broker: Broker, observe: str) -> None:
+    with producing(broker, **ONCE) as producer:
+        told = Tellings()
+        (delivery,) = fail_some(broker, producer, 1, on_delivery=told if observe == "on_delivery" else None)
+        if observe == "result":
+            with pytest.raises(NotEnoughReplicasError):
+                delivery.result(SECONDS)
+        elif observe == "exception":
+            assert isinstance(delivery.exception(SECONDS), NotEnoughReplicasError)
+        else:
+            assert isinstance(told.next()[1], NotEnoughReplicasError)
+        producer.flush(SECONDS)
+        producer.close()
+
+
+def test_the_first_failure_is_the_first_that_nobody_saw(broker: Broker) -> None:
+    with producing(broker, **ONCE) as producer:
+        deliveries = fail_some(broker, producer, 30)
+        deliveries[0].exception(0)
+        with pytest.raises(DeliveryError) as told:
+            producer.flush(SECONDS)
+        assert told.value.count == 29
+        assert told.value.first is deliveries[1].exception(0)
+
+
+def test_close_raises_what_nobody_saw_and_is_closed(broker: Broker) -> None:
+    with producing(broker, **ONCE) as producer:
+        fail_some(broker, producer, 1)
+        with pytest.raises(DeliveryError, match="a record failed with NotEnoughReplicas"):
+            producer.close()
+        producer.close()
+        with pytest.raises(kbatch.IllegalStateError):
+            producer.send(TOPIC, b"")
+
+
+# Failures: what the engine does about them
+
+
+def test_retriable_errors_are_retried_in_order(broker: Broker) -> None:
+    with producing(broker, retry_backoff_ms=5, batch_size=50) as producer:
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=3)
+        deliveries = [producer.send(TOPIC, b"%d" % number, partition=0) for number in range(100)]
+        producer.flush(SECONDS)
+        assert [delivery.result(0).offset for delivery in deliveries] == list(range(100))
+        assert metric(producer, "record-retry-total") >= 3
+        assert metric(producer, "record-error-total") == 0
+    assert values(broker, 0) == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_record_is_there_once_when_connections_break(broker: Broker, when: str) -> None:
+    with producing(broker, retry_backoff_ms=5, reconnect_backoff_ms=5, batch_size=50) as producer:
+        producer.send(TOPIC, b"", partition=0).result(SECONDS)
+        broker.drop_connection("Produce", when=when, times=4)
+        deliveries = [producer.send(TOPIC, b"%d" % number, partition=0) for number in range(100)]
+        producer.flush(SECONDS)
+        assert all(delivery.exception(0) is None for delivery in deliveries)
+    assert values(broker, 0) == [b"", *(b"%d" % number for number in range(100))]
+
+
+def test_possibly_persisted_says_whether_the_record_may_be_there(broker: Broker) -> None:
+    with producing(broker, **ONCE) as producer:
+        producer.send(TOPIC, b"", partition=0).result(SECONDS)
+        broker.drop_connection("Produce", when="after")
+        lost = producer.send(TOPIC, b"lost", partition=0).exception(SECONDS)
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        refused = producer.send(TOPIC, b"refused", partition=0).exception(SECONDS)
+    assert isinstance(lost, KafkaError)
+    assert isinstance(refused, KafkaError)
+    assert (lost.possibly_persisted, refused.possibly_persisted) == (True, False)
+    assert values(broker) == [b"", b"lost"]
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+@pytest.mark.parametrize("policy", ["stop_partition", "stop"])
+def test_nothing_passes_a_failed_record_until_resume(broker: Broker, policy: str, in_flight: int) -> None:
+    keys = {"kbatch_on_delivery_failure": policy, "max_in_flight_requests_per_connection": in_flight}
+    with producing(broker, **(ONCE | keys)) as producer:
+        producer.send(TOPIC, b"before", partition=0).result(SECONDS)
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        failed = producer.send(TOPIC, b"failed", partition=0)
+        assert isinstance(failed.exception(SECONDS), NotEnoughReplicasError)
+        later = producer.send(TOPIC, b"later", partition=0).exception(SECONDS)
+        assert isinstance(later, PrecedingRecordFailedError)
+        assert not later.possibly_persisted
+        elsewhere = producer.send(TOPIC, b"elsewhere", partition=1).exception(SECONDS)
+        assert (elsewhere is None) == (policy == "stop_partition")
+        for _ in range(20):  # what is sent behind resume() is never taken for what was there before
+            producer.resume()
+            assert producer.send(TOPIC, b"again", partition=0).exception(SECONDS) is None
+            broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+            producer.send(TOPIC, b"failed", partition=0).exception(SECONDS)
+    assert values(broker, 0) == [b"before", *[b"again"] * 20]
+
+
+def test_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker) -> None:
+    with producing(broker, linger_ms=600_000) as producer:
+        for number in range(50):
+            purged = producer.send(TOPIC, b"purged", partition=0)
+            producer.purge()
+            kept = producer.send(TOPIC, b"kept-%d" % number, partition=0)
+            assert isinstance(purged.exception(SECONDS), PurgedError)
+            assert not kept.done()
+            producer.flush(SECONDS)
+            kept.result(0)
+    assert values(broker, 0) == [b"kept-%d" % number for number in range(50)]
+
+
+def test_purge_of_what_is_in_flight_leaves_it_open_whether_it_is_there(broker: Broker) -> None:
+    with producing(broker) as producer:
+        producer.send(TOPIC, b"", partition=0).result(SECONDS)
+        broker.hold_high_watermark(TOPIC, 0)
+        seen = requests_seen(broker)
+        delivery = producer.send(TOPIC, b"held", partition=0)
+        seen.get(timeout=SECONDS)
+        producer.purge(queued=True)
+        assert not delivery.done()
+        producer.purge(queued=False, in_flight=True)
+        error = delivery.exception(SECONDS)
+        assert isinstance(error, PurgedError)
+        assert error.possibly_persisted
+        broker.hold_high_watermark(TOPIC, 0, False)
+        assert producer.send(TOPIC, b"next", partition=0).result(SECONDS).offset == 2
+
+
+def test_fatal_error_ends_the_producer_and_recreate_begins_anew(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0}
+    old = Producer(keys, client_id="name")
+    keys["client.id"] = "changed behind its back"
+    broker.fail_next("Produce", "CLUSTER_AUTHORIZATION_FAILED")
+    old.send(TOPIC, b"")
+    with pytest.raises(DeliveryError) as told:
+        old.flush(SECONDS)
+    assert isinstance(told.value.first, ClusterAuthorizationError)
+    for call in (old.send, old.try_send, old.partitions_for):
+        with pytest.raises(ClusterAuthorizationError):
+            call(TOPIC)
+    with old.recreate() as new:
+        assert new.config.client_id == "name"
+        new.send(TOPIC, b"value").result(SECONDS)
+    assert "closed" in repr(old)
+    assert values(broker) == [b"value"]
+
+
+def test_recreate_logs_what_nobody_saw(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    old = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0, **ONCE)
+    fail_some(broker, old, 1)
+    old.recreate().close()
+    assert any("NotEnoughReplicas" in record.getMessage() for record in caplog.records)

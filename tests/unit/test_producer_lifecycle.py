@@ -1,0 +1,400 @@
+"""Producer: how it ends, by close() or without it, when it is interrupted, forked, dropped or left behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kbatch
+from kbatch import DeliveryError, IllegalStateError, KafkaTimeoutError, Producer, RecordMetadata
+from kbatch.errors import ConfigError, ProducerClosedError
+from kbatch.interceptors import Interceptor
+from kbatch.testing import Broker
+from tests.unit.producing import (
+    SECONDS,
+    SECONDS_MS,
+    TOPIC,
+    Tellings,
+    producing,
+    requests_seen,
+    until,
+    values,
+    within,
+)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
+        yield broker
+
+
+def own_threads() -> set[str]:
+    return {
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith(("kbatch-sender", "kbatch-delivery", "kbatch-closer"))
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    until(lambda: not own_threads())
+
+
+# close
+
+
+def test_close_sends_what_is_left(broker: Broker) -> None:
+    with producing(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1) as producer:
+        told = Tellings()
+        delivery = producer.send(TOPIC, b"value", on_delivery=told)
+        producer.close()
+        assert (delivery.done(), len(told.told)) == (True, 1)
+        assert values(broker) == [b"value"]
+        producer.close()
+        producer.close(timeout=0)
+        producer.flush()
+        producer.flush(timeout=0)
+        assert "closed" in repr(producer)
+        for call in (
+            lambda: producer.send(TOPIC, b""),
+            lambda: producer.try_send(TOPIC, b""),
+            lambda: producer.partitions_for(TOPIC),
+            producer.purge,
+            producer.resume,
+        ):
+            with pytest.raises(ProducerClosedError, match="is closed"):
+                call()
+        with pytest.raises(kbatch.PartialSendError):
+            producer.send_many(TOPIC, [(None, b"")])
+        assert producer.metrics()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_N03_close_gives_up_what_takes_longer(broker: Broker, timeout: float) -> None:
+    with producing(broker) as producer:
+        producer.send(TOPIC, b"").result(SECONDS)
+        broker.hold_high_watermark(TOPIC, 0)
+        seen = requests_seen(broker)
+        held = producer.send(TOPIC, b"")
+        seen.get(timeout=SECONDS)
+        told = Tellings()
+        queued = producer.send(TOPIC, b"", on_delivery=told)
+        with pytest.raises(DeliveryError):
+            producer.close(timeout)
+        for delivery in (held, queued):
+            assert isinstance(delivery.exception(0), ProducerClosedError)
+        assert held.exception(0).possibly_persisted
+        assert isinstance(told.next()[1], ProducerClosedError)
+
+
+def test_close_0_sends_nothing_more(broker: Broker) -> None:
+    keys: dict[str, Any] = {"linger_ms": 600_000, "delivery_timeout_ms": 2**31 - 1}
+    for _ in range(30):
+        with producing(broker, **keys) as producer:
+            delivery = producer.send(TOPIC, b"", on_delivery=(told := Tellings()))
+            producer.close(timeout=0)
+            assert isinstance(delivery.exception(0), ProducerClosedError)
+            assert not delivery.exception(0).possibly_persisted
+            assert isinstance(told.next()[1], ProducerClosedError)
+    assert values(broker) == []
+
+
+def test_N03_close_in_a_callback_waits_for_nothing(broker: Broker) -> None:
+    with producing(broker, max_in_flight_requests_per_connection=1) as producer:
+        closed = threading.Event()
+        later = Tellings()
+        may_close = threading.Event()
+
+        def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
+            assert may_close.wait(SECONDS)
+            producer.close(timeout=SECONDS)
+            closed.set()
+
+        producer.send(TOPIC, b"first", on_delivery=on_delivery).result(SECONDS)
+        broker.hold_high_watermark(TOPIC, 0)
+        producer.send(TOPIC, b"held", on_delivery=later)
+        producer.send(TOPIC, b"queued", on_delivery=later)
+        may_close.set()
+        assert closed.wait(SECONDS)
+        errors = [later.next()[1], later.next()[1]]
+        assert all(isinstance(error, ProducerClosedError) for error in errors)
+        producer.close()
+
+
+def test_close_in_a_callback_ends_a_close_that_waits(broker: Broker) -> None:
+    closed = Closed()
+    with producing(broker, interceptor_classes=[closed]) as producer:
+        entered, may_close = threading.Event(), threading.Event()
+
+        def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
+            entered.set()
+            assert may_close.wait(SECONDS)
+            producer.close()
+
+        producer.send(TOPIC, b"", on_delivery=on_delivery).result(SECONDS)
+        broker.hold_high_watermark(TOPIC, 0)
+        held = producer.send(TOPIC, b"", on_delivery=Tellings())
+        assert entered.wait(SECONDS)
+        closing = within(producer.close)
+        until(lambda: "closed" in repr(producer))
+        may_close.set()
+        assert closing.exception(SECONDS) is None
+        assert isinstance(held.exception(0), ProducerClosedError)
+    assert closed.count == 1
+
+
+class Closed(Interceptor):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def close(self) -> None:
+        self.count += 1
+
+
+def test_several_threads_may_close(broker: Broker) -> None:
+    closed = Closed()
+    with producing(broker, interceptor_classes=[closed]) as producer:
+        broker.hold_high_watermark(TOPIC, 0)
+        seen = requests_seen(broker)
+        delivery = producer.send(TOPIC, b"", on_delivery=Tellings())
+        seen.get(timeout=SECONDS)
+        closings = [within(producer.close) for _ in range(4)]
+        until(lambda: "closed" in repr(producer))
+        broker.hold_high_watermark(TOPIC, 0, False)
+        assert [closing.exception(SECONDS) for closing in closings] == [None] * 4
+        assert delivery.result(0).offset == 0
+    assert closed.count == 1
+
+
+def test_close_0_ends_a_close_and_a_flush_that_wait(broker: Broker) -> None:
+    with producing(broker) as producer:
+        broker.hold_high_watermark(TOPIC, 0)
+        delivery = producer.send(TOPIC, b"", on_delivery=Tellings())
+        waiting = [within(producer.flush), within(producer.close)]
+        until(lambda: "closed" in repr(producer))
+        producer.close(timeout=0)
+        for each in waiting:
+            each.exception(SECONDS)
+        assert isinstance(delivery.exception(0), ProducerClosedError)
+
+
+def test_close_waits_for_callbacks_no_longer_than_its_timeout(broker: Broker) -> None:
+    with producing(broker) as producer:
+        may_end, ended = threading.Event(), threading.Event()
+
+        def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
+            may_end.wait(SECONDS)
+            ended.set()
+
+        producer.send(TOPIC, b"", on_delivery=on_delivery).result(SECONDS)
+        producer.close(timeout=0.05)
+        with pytest.raises(KafkaTimeoutError, match="callbacks are still to run"):
+            producer.flush(0.05)
+        may_end.set()
+        producer.flush(SECONDS)
+        assert ended.is_set()
+
+
+def test_senders_that_race_with_close_lose_nothing(broker: Broker) -> None:
+    for _ in range(4):
+        with producing(broker) as producer:
+            producer.partitions_for(TOPIC)
+
+            def send_on(producer: Producer = producer) -> list[kbatch.Delivery]:
+                deliveries = []
+                try:
+                    while True:
+                        deliveries.append(producer.send(TOPIC, b""))
+                except ProducerClosedError:
+                    return deliveries
+
+            sending = [within(send_on) for _ in range(4)]
+            producer.send(TOPIC, b"").result(SECONDS)
+            producer.close()
+            for each in sending:
+                assert all(delivery.exception(0) is None for delivery in each.result(SECONDS))
+
+
+# with
+
+
+def test_block_sends_all_before_it_ends(broker: Broker) -> None:
+    keys: dict[str, Any] = {"linger_ms": 600_000, "delivery_timeout_ms": 2**31 - 1}
+    with Producer(bootstrap_servers=broker.bootstrap_servers, **keys) as producer:
+        producer.send(TOPIC, b"value")
+    assert values(broker) == [b"value"]
+
+
+def test_block_that_ends_badly_sends_what_was_accepted(broker: Broker) -> None:
+    keys: dict[str, Any] = {"retries": 0, "enable_idempotence": False, "linger_ms": 0}
+    with (
+        pytest.raises(ZeroDivisionError) as raised,
+        Producer(bootstrap_servers=broker.bootstrap_servers, **keys) as producer,
+    ):
+        producer.send(TOPIC, b"value").result(SECONDS)
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        producer.send(TOPIC, b"lost")
+        raise ZeroDivisionError
+    assert "besides, a record failed with NotEnoughReplicasError" in raised.value.__notes__[0]
+    assert values(broker) == [b"value"]
+
+
+def test_block_may_be_left_by_close(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(TOPIC, b"value")
+        producer.close()
+    assert values(broker) == [b"value"]
+
+
+def test_configuration_that_cannot_be_leaves_nothing_behind() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for keys in ({}, {"nonsense": 1}, {"transactional_id": "t"}, {"interceptor_classes": [5]}):
+            with pytest.raises(ConfigError):
+                Producer(**({"bootstrap_servers": "127.0.0.1:1"} if keys else {}), **keys)
+        gc.collect()
+
+
+# Dropped
+
+
+def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> Tellings:
+    told = Tellings()
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=600_000)
+    if is_broken:  # its thread has ended, and holds nothing of it any more
+        producer._engine.submit(lambda now_ns: 1 // 0)
+        producer._network.wake()
+        until(lambda: not producer._network.is_alive)
+    else:
+        producer.send(TOPIC, b"", on_delivery=told)
+    if in_cycle:
+        cycle: list[Any] = [producer]
+        cycle.append(cycle)
+    return told
+
+
+@pytest.mark.filterwarnings("always::ResourceWarning")
+@pytest.mark.parametrize("in_cycle", [False, True])
+def test_dropped_producer_says_so_and_ends(broker: Broker, in_cycle: bool) -> None:
+    with pytest.warns(
+        ResourceWarning, match=r"<Producer kbatch-producer-\d+, open> was dropped without close"
+    ):
+        told = drop(broker, in_cycle=in_cycle)
+        gc.collect()
+        assert isinstance(told.next()[1], ProducerClosedError)
+
+
+@pytest.mark.filterwarnings("always::ResourceWarning")
+def test_dropped_producer_that_had_failed_ends_in_silence(
+    broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.warns(ResourceWarning, match="was dropped"):
+        drop(broker, in_cycle=True, is_broken=True)
+        gc.collect()
+        until(lambda: not own_threads())
+    assert "Exception" not in capfd.readouterr().err
+
+
+@pytest.mark.filterwarnings("always::ResourceWarning")
+def test_producer_that_the_sender_collects_ends_too(broker: Broker) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+    told = Tellings()
+    producer.send(TOPIC, b"", on_delivery=told)
+    told.next()
+    cycle: list[Any] = [producer]
+    cycle.append(cycle)
+    network, engine = producer._network, producer._engine
+    gc.disable()
+    try:
+        with pytest.warns(ResourceWarning, match="was dropped"):
+            del producer, cycle
+            engine.submit(lambda now_ns: gc.collect())
+            network.wake()
+            until(lambda: not network.is_alive)
+    finally:
+        gc.enable()
+
+
+def test_defect_ends_the_producer_and_nobody_waits_for_ever(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with producing(broker, linger_ms=600_000) as producer:
+        delivery = producer.send(TOPIC, b"")
+        producer._engine.submit(lambda now_ns: 1 // 0)
+        producer._network.wake()
+        error = delivery.exception(SECONDS)
+        assert "a defect of kbatch ended the producer: ZeroDivisionError" in str(error)
+        producer.flush()
+        with pytest.raises(kbatch.KafkaError, match="a defect"):
+            producer.send(TOPIC, b"")
+        with producer.recreate() as another:
+            another.send(TOPIC, b"value")
+    assert values(broker) == [b"value"]
+
+
+# Threads that cannot be started any more
+
+
+def test_callbacks_run_where_there_are_no_new_threads(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with producing(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1) as producer:
+        producer.partitions_for(TOPIC)
+        told = Tellings()
+        producer.send(TOPIC, b"", on_delivery=told)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        producer.flush(SECONDS)
+        assert [error for _, error in told.told] == [None]
+        producer.close()
+
+
+def test_producers_come_and_go_without_a_trace(broker: Broker) -> None:
+    from pathlib import Path
+
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("there is no /proc")
+
+    def open_count() -> int:
+        gc.collect()
+        return len(list(descriptors.iterdir()))
+
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(TOPIC, b"").result(SECONDS)
+    del producer
+    before = open_count()
+    for _ in range(20):
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send(TOPIC, b"").result(SECONDS)
+        del producer
+    until(lambda: open_count() <= before)
+
+
+def test_closed_producer_is_collected(broker: Broker) -> None:
+    import weakref
+
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=SECONDS_MS)
+    producer.send(TOPIC, b"", on_delivery=lambda *_: None).result(SECONDS)
+    producer.close()
+    found = weakref.ref(producer)
+    network = weakref.ref(producer._network)
+    del producer
+    gc.collect()
+    assert found() is None
+    assert network() is None
+
+
+def test_illegal_states_are_one_family() -> None:
+    assert issubclass(ProducerClosedError, IllegalStateError)
+    assert issubclass(IllegalStateError, RuntimeError)

@@ -1,0 +1,376 @@
+"""Producer in programs of their own: interrupted, forked, ended without close()."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kbatch.testing import Broker
+from tests.unit.producing import (
+    SECONDS,
+    TOPIC,
+    values,
+)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
+        yield broker
+
+
+# Programs: interrupted, forked, ended without close
+
+PROGRAM = """
+import os, signal, sys, threading, time
+import kbatch
+from kbatch import Producer
+
+servers, topic = sys.argv[1:3]
+
+def say_when_blocked(*innermost):
+    main = threading.main_thread().ident
+    def watch():
+        while True:
+            names, frame = [], sys._current_frames()[main]
+            while frame:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+            if names[0] in innermost and "blocking" in names:
+                break
+            time.sleep(0.001)
+        print("blocked", flush=True)
+    threading.Thread(target=watch, daemon=True).start()
+"""
+
+
+def program(broker: Broker | str, text: str, *options: str) -> subprocess.Popen[str]:
+    servers = broker if isinstance(broker, str) else broker.bootstrap_servers
+    command = [sys.executable, *options, "-c", PROGRAM + text, servers, TOPIC]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str], *statuses: int) -> tuple[str, str]:
+    """Its stdout and stderr; the status is 0, or one of those given."""
+    try:
+        output, complaints = process.communicate(timeout=SECONDS * 2)
+    finally:
+        process.kill()
+    assert process.returncode in (statuses or (0,)), (process.returncode, output, complaints)
+    return output, complaints
+
+
+def interrupt_when_blocked(process: subprocess.Popen[str], number: int = signal.SIGINT) -> None:
+    assert next_line(process) == "blocked"
+    process.send_signal(number)
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """Of its stdout; nothing comes of a process that takes too long, which is ended."""
+    assert process.stdout is not None
+    watchdog = threading.Timer(SECONDS, process.kill)
+    watchdog.start()
+    try:
+        return process.stdout.readline().rstrip("\n")
+    finally:
+        watchdog.cancel()
+
+
+INTERRUPTED = """
+producer = Producer(bootstrap_servers=servers, linger_ms=0, buffer_memory=24_000, batch_size=1000,
+                    max_block_ms=600_000)
+first = producer.send(topic, b"first")
+def blocking():
+    {blocking}
+
+say_when_blocked("wait", "_await_call", "as_completed", "_wait_for_tstate_lock")
+try:
+    blocking()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+{after}
+print("done", flush=True)
+"""
+USABLE = """
+producer.flush(30)
+producer.send(topic, b"last").result(30)
+assert all(value == 0 for key, value in producer.metrics().items() if key.name == "waiting-threads")
+producer.close()
+"""
+CLOSABLE = "producer.close()"
+FILLED = "while True: producer.send(topic, bytes(1000))"
+
+
+@pytest.mark.parametrize(
+    ("blocking", "after", "last"),
+    [
+        (FILLED, USABLE, b"last"),
+        ("producer.send_many(topic, iter(lambda: (None, bytes(1000)), None))", USABLE, b"last"),
+        ("producer.send('unknown', b'')", USABLE, b"last"),
+        ("producer.partitions_for('unknown')", USABLE, b"last"),
+        ("producer.flush()", USABLE, b"last"),
+        ("first.result()", USABLE, b"last"),
+        ("first.exception(60)", USABLE, b"last"),
+        ("kbatch.wait([first])", USABLE, b"last"),
+        ("list(kbatch.as_completed([first]))", USABLE, b"last"),
+        ("producer.close()", CLOSABLE, b"first"),
+        ("producer.close(timeout=100)", CLOSABLE, b"first"),
+    ],
+)
+def test_ctrl_c_ends_the_wait_and_the_producer_goes_on(
+    broker: Broker, blocking: str, after: str, last: bytes
+) -> None:
+    broker.hold_high_watermark(TOPIC, 0)
+    text = INTERRUPTED.format(blocking=blocking, after=after)
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + text]
+    process = subprocess.Popen(
+        [*command, broker.bootstrap_servers, TOPIC],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    interrupt_when_blocked(process)
+    assert next_line(process) == "interrupted"
+    broker.hold_high_watermark(TOPIC, 0, False)
+    output, complaints = ended(process)
+    assert (output, complaints) == ("done\n", "")
+    assert values(broker)[-1] == last
+
+
+def test_ctrl_c_ends_a_program_whose_block_waits(broker: Broker) -> None:
+    broker.hold_high_watermark(TOPIC, 0)
+    text = """
+def blocking():
+    with producer:
+        producer.send(topic, b"value")
+
+kbatch.producer.EXIT_SECONDS = 0.2
+producer = Producer(bootstrap_servers=servers, linger_ms=0)
+producer.partitions_for(topic)
+say_when_blocked("wait")
+blocking()
+"""
+    process = program(broker, text)
+    interrupt_when_blocked(process)
+    _, complaints = ended(process, 1, -signal.SIGINT)
+    assert "KeyboardInterrupt" in complaints
+
+
+def test_signal_handler_may_close_a_producer_that_waits(broker: Broker) -> None:
+    broker.hold_high_watermark(TOPIC, 0)
+    text = f"""
+producer = Producer(bootstrap_servers=servers, linger_ms=0, buffer_memory=24_000, batch_size=1000)
+producer.partitions_for(topic)
+def blocking():
+    {FILLED}
+
+def handle(number, frame):
+    try:
+        producer.close(timeout=0.1)
+    except kbatch.DeliveryError:
+        print("closed", flush=True)
+
+signal.signal(signal.SIGTERM, handle)
+say_when_blocked("_await_call")
+try:
+    blocking()
+except kbatch.IllegalStateError as error:
+    print(type(error).__name__)
+"""
+    process = program(broker, text, "-X", "dev", "-W", "error")
+    interrupt_when_blocked(process, signal.SIGTERM)
+    output, complaints = ended(process)
+    assert output == "closed\nProducerClosedError\n"
+    assert "Traceback" not in complaints
+
+
+STORM = """
+import random
+
+class Interrupted(BaseException):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupted
+
+rng = random.Random(7)
+signal.signal(signal.SIGALRM, interrupt)
+producer = Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1,
+                    buffer_memory=24_000, batch_size=1000, max_block_ms=60_000)
+producer.partitions_for(topic)
+interrupted = 0
+while interrupted < 1000:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 2e-3))
+        for _ in range(rng.randrange(30)):
+            producer.send(topic, bytes(900), on_delivery=rng.choice((None, lambda *_: None)))
+        producer.flush()
+    except Interrupted:
+        interrupted += 1
+    except RuntimeError as error:
+        assert "unlocked lock" in str(error)  # what Event.wait makes of an interrupt at its very end
+    finally:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Interrupted:
+            interrupted += 1
+producer.flush(30)
+metrics = {key.name: value for key, value in producer.metrics().items() if key.group == "producer-metrics"}
+assert metrics["waiting-threads"] == 0, metrics
+assert metrics["buffer-available-bytes"] == 24_000, metrics
+delivery = producer.send(topic, b"lingers")  # neither a flush nor a sender that waits hurries it
+assert producer.try_send(topic, b"lingers") is not None
+assert not delivery.wait(0.05)
+producer.close()
+"""
+
+
+def test_storm_of_interrupts_leaves_nothing_behind(broker: Broker) -> None:
+    assert ended(program(broker, STORM)) == ("", "")
+
+
+# Forked
+
+FORKED = """
+producer = Producer(bootstrap_servers=servers, linger_ms=0)
+producer.send(topic, b"parent 1").result(30)
+stop = threading.Event()
+def go_on():
+    while not stop.is_set():
+        producer.send(topic, b"busy").wait(30)
+        producer.metrics()
+threads = [threading.Thread(target=go_on) for _ in range(2)]
+for thread in threads:
+    thread.start()
+children = []
+for _ in range(8):
+    child = os.fork()
+    if not child:
+        import traceback
+        code = 1
+        try:
+            calls = [lambda: producer.send(topic, b"child"), lambda: producer.try_send(topic, b"child"),
+                     lambda: producer.flush(), lambda: producer.partitions_for(topic), producer.purge,
+                     producer.resume, producer.metrics]
+            for call in calls:
+                try:
+                    call()
+                except kbatch.errors.ForkedProducerError:
+                    code = 0
+                else:
+                    raise AssertionError(call)
+            producer.close()
+            assert "forked" in repr(producer)
+            with producer.recreate() as own:
+                own.send(topic, b"child").result(30)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        {leave}
+    children.append(child)
+for child in children:
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+stop.set()
+for thread in threads:
+    thread.join()
+producer.send(topic, b"parent 2").result(30)
+producer.close()
+"""
+
+
+@pytest.mark.parametrize("leave", ["os._exit(code)", "sys.exit(code)"])
+def test_forked_child_has_a_producer_that_says_so(broker: Broker, leave: str) -> None:
+    assert ended(program(broker, FORKED.format(leave=leave), "-X", "dev", "-W", "error")) == ("", "")
+    found = [value for value in values(broker) if value != b"busy"]
+    assert found == [b"parent 1", *[b"child"] * 8, b"parent 2"]
+
+
+# The end of the interpreter
+
+
+def test_program_that_ends_without_close_sends_all_and_says_so(broker: Broker) -> None:
+    text = """
+producer = Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1)
+for number in range(100):
+    producer.send(topic, b"%d" % number, on_delivery=lambda metadata, error: print(metadata.offset))
+"""
+    output, complaints = ended(program(broker, text, "-X", "dev"))
+    assert values(broker) == [b"%d" % number for number in range(100)]
+    assert output.split() == [str(number) for number in range(100)]
+    assert complaints.count("is still open at exit") == 1
+
+
+def test_program_that_ends_without_a_broker_ends_in_time() -> None:
+    text = """
+kbatch.producer.EXIT_SECONDS = 0.2
+producer = Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=50)
+try:
+    producer.send(topic, b"")
+except kbatch.KafkaTimeoutError:
+    print("none there")
+"""
+    output, _ = ended(program("127.0.0.1:1", text))
+    assert output == "none there\n"
+
+
+def test_program_whose_broker_is_dead_ends_in_time_and_tells_of_the_loss(broker: Broker) -> None:
+    text = """
+kbatch.producer.EXIT_SECONDS = 0.2
+producer = Producer(bootstrap_servers=servers, linger_ms=0)
+producer.partitions_for(topic)
+print("ready", flush=True)
+sys.stdin.readline()
+producer.send(topic, b"lost")
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + text, broker.bootstrap_servers, TOPIC],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert next_line(process) == "ready"
+    broker.stop()
+    _, complaints = ended(process)
+    assert "at exit: a record failed with ProducerClosedError" in complaints
+
+
+def test_threads_of_a_program_may_go_on_behind_its_end(broker: Broker) -> None:
+    text = """
+producer = Producer(bootstrap_servers=servers, linger_ms=0)
+def go_on():
+    threading.main_thread().join()
+    producer.send(topic, b"late").result(30)
+    producer.close()
+
+threading.Thread(target=go_on).start()
+"""
+    assert ended(program(broker, text, "-X", "dev", "-W", "error")) == ("", "")
+    assert values(broker) == [b"late"]
+
+
+def test_program_that_closes_is_clean_under_dev_mode(broker: Broker) -> None:
+    text = """
+with Producer(bootstrap_servers=servers) as producer:
+    told = []
+    deliveries = producer.send_many(topic, [(b"%d" % n, bytes(n)) for n in range(1000)])
+    producer.send(topic, b"", on_delivery=lambda *both: told.append(both))
+    producer.flush()
+    assert len(told) == 1
+    try:
+        producer.send(topic, "text")
+    except TypeError:
+        pass
+    producer.metrics()
+assert all(delivery.exception() is None for delivery in deliveries)
+"""
+    assert ended(program(broker, text, "-X", "dev", "-W", "error")) == ("", "")
+    assert len(values(broker)) == 1001
