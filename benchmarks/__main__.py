@@ -24,6 +24,7 @@ from benchmarks import (
     producer,
     protocol,
     send,
+    send_table,
 )
 from benchmarks.harness import Question, measure, report
 from benchmarks.peers import Peers
@@ -34,6 +35,7 @@ QUESTIONS: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
     "encode_table": encode_table.QUESTIONS,
     "decode": [decode.question],
     "send": [send.question],
+    "send_table": send_table.QUESTIONS,
     "checksum": [checksum.question],
     "protocol": [protocol.question],
     "broker": [broker.question],

@@ -29,9 +29,9 @@ class Direct(RecordSender):
 class Drained:
     """An accumulator, and the thread that empties it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self._awake = threading.Event()
-        self.records = RecordAccumulator(wake=self._awake.set, buffer_memory=1 << 28)
+        self.records = RecordAccumulator(wake=self._awake.set, buffer_memory=1 << 28, **settings)
         self.records.publish(ClusterView({"t": [(NODE, 0)] * PARTITIONS}))
         threading.Thread(target=self._drain, daemon=True).start()
 

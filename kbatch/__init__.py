@@ -34,6 +34,7 @@ from kbatch.metrics import MetricName
 from kbatch.producer import Producer
 from kbatch.records import Delivery, OffsetAndMetadata, RecordMetadata, TopicPartition
 from kbatch.segments import SegmentWriter, read_segment
+from kbatch.tables import TableDelivery, TableReport
 from kbatch.waiting import as_completed, wait
 
 __version__ = "0.1.0"
@@ -59,6 +60,8 @@ __all__ = [
     "RecordBatchWriter",
     "RecordMetadata",
     "SegmentWriter",
+    "TableDelivery",
+    "TableReport",
     "TopicPartition",
     "as_completed",
     "crc32c",

@@ -106,7 +106,7 @@ def encode_arrow(
         batch_size=_as_int("batch_size", batch_size),
         threads=_thread_count(threads),
     )
-    encoder.encode(_reader_of_numpy(data) if isinstance(data, Mapping) else data)
+    encoder.encode(reader_of_numpy(data) if isinstance(data, Mapping) else data)
     total, *columns, chunks = encoder.finish()
     schema = _encoded_schema()
     batches = [
@@ -151,7 +151,7 @@ def _thread_count(threads: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _reader_of_numpy(columns: Mapping[str, Any]) -> pa.RecordBatchReader:
+def reader_of_numpy(columns: Mapping[str, Any]) -> pa.RecordBatchReader:
     """A dict of numpy columns as a stream of record batches; nothing but 'S' columns is copied."""
     import pyarrow as pa
 

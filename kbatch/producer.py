@@ -28,18 +28,17 @@ from functools import partial
 from operator import call, index
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.delivery import Acknowledgement, RecordMetadata
 from kbatch._native.encoded_batch import PendingBatch
 from kbatch._native.record_appender import Refusal
-from kbatch._native.send import PendingRecord, RecordSender
+from kbatch._native.send import PendingRecord
 from kbatch.config import ProducerConfig
+from kbatch.configured import accumulator_of, refuse_what_is_not_there
 from kbatch.core.engine import Engine
 from kbatch.errors import (
     BufferExhaustedError,
-    ConfigError,
     DeliveryError,
     ForkedProducerError,
     IllegalStateError,
@@ -51,14 +50,16 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import InterceptorChain
 from kbatch.metrics import MetricName, MetricsRegistry
-from kbatch.network import DeliveryThread, Network, Waker
+from kbatch.network import DeliveryThread, Network, Sealers, Waker
 from kbatch.partitioner import partitioner_for
 from kbatch.records import ProducerRecord
 from kbatch.serializers import serializer_for
+from kbatch.tables import TableProducer
 from kbatch.waiting import Change, Deadline, Marker, MemoryLine, in_one_step
 
 if TYPE_CHECKING:
-    from kbatch._native.delivery import Delivery, Flush
+    from kbatch._native.delivery import Delivery
+    from kbatch._native.flush import Flush
     from kbatch.core.cluster import PartitionMetadata
 
 logger = logging.getLogger(__name__)
@@ -72,8 +73,6 @@ LOOK_SECONDS = 0.1
 # What the protocol can say (STRING, INT32).
 MAX_TOPIC_BYTES = 32_767
 MAX_PARTITION = 2**31 - 1
-# Native code counts time in 64 bits.
-LONGEST_NS = 2**63 - 1
 
 _client_numbers = itertools.count(1)
 _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -81,7 +80,7 @@ _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 _open_networks: set[Network] = set()
 
 
-class Producer(RecordSender):
+class Producer(TableProducer):
     """Sends records to Kafka.
 
     Parameters
@@ -106,7 +105,7 @@ class Producer(RecordSender):
         self._is_forked = False
         self._given = None if settings is None else dict(settings), keywords
         self.config = config = ProducerConfig(settings, next(_client_numbers), **keywords)
-        _refuse_what_is_not_there(config)
+        refuse_what_is_not_there(config)
         random = Random()
         self._registry = MetricsRegistry(
             config.client_id,
@@ -119,7 +118,7 @@ class Producer(RecordSender):
         self._line = MemoryLine()
         self._changed = Change()
         waker = Waker()
-        accumulator = _accumulator(config, random, waker.wake, self._line.freed)
+        accumulator = accumulator_of(config, random, waker.wake, self._line.freed)
         is_javas = config.partitioner_class is None
         super().__init__(
             accumulator,
@@ -139,6 +138,8 @@ class Producer(RecordSender):
             on_change=partial(_note_change, weakref.ref(self), self._changed),
         )
         self._delivery = DeliveryThread(config, self._registry, partial(_note_thread, weakref.ref(self)))
+        self._deliver = self._delivery.deliver
+        self._sealers = Sealers(f"kbatch-table-sealer-{config.client_id}", config.compression_type)
         self._network = Network(
             self._engine,
             config=config,
@@ -153,7 +154,7 @@ class Producer(RecordSender):
         _open_networks.add(self._network)
         _open_producers.add(self)
 
-    # Sending; `send`, `try_send`, `send_many` and `send_batch` are RecordSender's
+    # Sending; `send_table` is TableProducer's, and the rest is RecordSender's
 
     def _send_slowly(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
@@ -170,7 +171,7 @@ class Producer(RecordSender):
                     return None
                 outcome = self._append(record)
             elif may_wait:
-                outcome = self._await_memory(record, deadline)
+                outcome = self._await_memory(partial(self._append, record, first_in_line=True), deadline)
             else:
                 return None
         return outcome
@@ -190,15 +191,11 @@ class Producer(RecordSender):
             )
         )
         record.topic, record.value, record.key = made.topic, made.value, made.key
-        record.headers, record.partition, record.timestamp_ms = (
-            made.headers,
-            made.partition,
-            made.timestamp_ms,
-        )
+        record.headers, record.partition = made.headers, made.partition
+        record.timestamp_ms = made.timestamp_ms
 
-    def _await_memory(self, record: PendingRecord | PendingBatch, deadline: Deadline) -> Delivery | Refusal:
+    def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         start_ns = time.monotonic_ns()
-        append = partial(self._append, record, first_in_line=True)
         try:
             # a callback waits before all others, who may need the memory that it gives back when it ends
             goes_first = self._delivery.in_callback()
@@ -459,6 +456,7 @@ class Producer(RecordSender):
                 self._engine.fail(error)
                 self._delivery.deliver(self._engine.poll_completed())
         self._delivery.close(deadline.left)
+        self._sealers.stop()
         if is_first:
             self._interceptors.close()
             _open_producers.discard(self)
@@ -508,33 +506,6 @@ class Producer(RecordSender):
             )
 
 
-def _accumulator(
-    config: ProducerConfig, random: Random, wake: Callable[[], object], memory_freed: Callable[[], object]
-) -> RecordAccumulator:
-    codec = config.compression_type
-    levels = {
-        "gzip": config.compression_gzip_level if config.compression_gzip_level != -1 else None,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    level = levels.get(codec) if config.compression_level is None else config.compression_level
-    return RecordAccumulator(
-        batch_size=config.batch_size,
-        buffer_memory=config.buffer_memory,
-        compression=codec,
-        compression_level=level,
-        linger_ns=config.linger_ms * 1_000_000,
-        retry_backoff_ns=min(config.retry_backoff_ms * 1_000_000, LONGEST_NS),
-        retry_backoff_max_ns=min(config.retry_backoff_max_ms * 1_000_000, LONGEST_NS),
-        delivery_timeout_ns=config.delivery_timeout_ms * 1_000_000,
-        adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
-        partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * 1_000_000,
-        seed=random.getrandbits(64),
-        wake=wake,
-        memory_freed=memory_freed,
-    )
-
-
 def _check_topic(topic: str) -> None:
     """Before it is asked for: a name that no request can have would end the sender."""
     if not isinstance(topic, str):
@@ -545,13 +516,6 @@ def _check_topic(topic: str) -> None:
         is_sendable = False
     if not is_sendable:
         raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
-
-
-def _refuse_what_is_not_there(config: ProducerConfig) -> None:
-    if config.transactional_id is not None:
-        raise ConfigError("transactional.id: transactions are not there yet; leave it out")
-    if config.security_protocol.startswith("SASL"):
-        raise ConfigError(f"security.protocol={config.security_protocol}: SASL is not there yet; use SSL")
 
 
 def _note_change(producer: weakref.ref[Producer], changed: Change) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from operator import call
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
 
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
@@ -18,6 +18,8 @@ from kbatch.errors import IllegalStateError, KafkaTimeoutError
 if TYPE_CHECKING:
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch._native.delivery import Delivery
+
+T = TypeVar("T")
 
 
 class Waited(NamedTuple):
@@ -116,11 +118,11 @@ class MemoryLine:
     def wait(
         self,
         accumulator: RecordAccumulator,
-        append: Callable[[], Delivery | Refusal],
+        append: Callable[[], T | Refusal],
         deadline: Deadline,
         *,
         goes_first: bool = False,
-    ) -> Delivery | Refusal:
+    ) -> T | Refusal:
         """What `append()` gives once it is this thread's turn and there is memory; Refusal.MEMORY where there
         was none before the deadline. `goes_first`: before those who came earlier.
         """

@@ -44,11 +44,12 @@ cdef class BatchBytes(ListedBatch):
     cdef void prepare(self, BatchOwner owner, Partition home) noexcept
     cdef bint take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Turn turn) noexcept
     cdef Room write(self, const kb_record *record, Turn turn) noexcept
-    cdef bint _grow(self, int64_t missing_bytes, Turn turn) noexcept
-    cdef int64_t _likely_bytes(self) noexcept
+    cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil
+    cdef int64_t _likely_bytes(self) noexcept nogil
     cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
-                           Turn turn) noexcept
-    cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes, Turn turn) noexcept
+                           Turn turn) noexcept nogil
+    cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes,
+                    Turn turn) noexcept nogil
     cdef bint is_full(self) noexcept
     cdef bytes compressed(self)
     cdef void adopt(self, bytes batch, const kb_batch_header *header, uint32_t body_crc) noexcept

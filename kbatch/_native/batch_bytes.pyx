@@ -132,31 +132,32 @@ cdef class BatchBytes(ListedBatch):
                 break
             if status == KB_CHAIN_FULL:
                 return NO_ROOM
-            if not self._grow(size - kb_chain_room(&self._chain), turn):
+            if not self.grow(size - kb_chain_room(&self._chain), turn):
                 return NO_MEMORY
         if size > self._largest_record_bytes:
             self._largest_record_bytes = size
         return HAD_ROOM
 
-    cdef bint _grow(self, int64_t missing_bytes, Turn turn) noexcept:
+    cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil:
         """More chunks: twice as much as before, but no more than the batch is likely to take."""
         cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self._chain.chunk_bytes))
         return self._take_likely(missing_bytes, wanted, 0, turn)
 
-    cdef int64_t _likely_bytes(self) noexcept:
+    cdef int64_t _likely_bytes(self) noexcept nogil:
         """Of records that are still to come, if they shrink as those of earlier batches did."""
         return <int64_t>(
             (self._owner.batch_size - KB_BATCH_HEADER_SIZE) / self._factor
         ) - self._open.records_bytes
 
     cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
-                           Turn turn) noexcept:
+                           Turn turn) noexcept nogil:
         """As much as is likely to be used; where that cannot be had no more than is needed now, so that a
         record always gets in when all other memory is free."""
         return (self._take(room_bytes, _chunk_bytes(wanted_bytes), besides_bytes, turn)
                 or self._take(room_bytes, KB_CHUNK_HEAD_BYTES + room_bytes, besides_bytes, turn))
 
-    cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes, Turn turn) noexcept:
+    cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes,
+                    Turn turn) noexcept nogil:
         """Chunks with room for so much; `besides_bytes` are charged along with them, to somebody else."""
         cdef int64_t margin_bytes = sealing_margin(self._owner.codec, room_bytes + chunk_bytes)
         cdef kb_chunk *chunks = self._owner.memory.take(room_bytes, chunk_bytes, margin_bytes + besides_bytes,

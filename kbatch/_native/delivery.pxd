@@ -2,7 +2,9 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.flush cimport Flush
 from kbatch._native.lock cimport kb_lock
+from kbatch._native.table_outcome cimport BatchRows
 
 cdef enum Outcome:
     PENDING
@@ -32,17 +34,6 @@ cdef class RecordMetadata:
     cdef readonly int32_t serialized_value_size
 
 
-cdef class Flush:
-    cdef kb_lock _lock
-    # under _lock
-    cdef int64_t _pending_count
-    cdef object _event
-    cdef list _listeners
-
-    cdef void expect(self, int64_t count) noexcept
-    cdef void arrived(self) noexcept
-
-
 cdef class Completion:
     cdef readonly str topic
     cdef readonly int32_t partition
@@ -56,6 +47,7 @@ cdef class Completion:
     cdef int32_t _told_count         # of those, the ones that tell the sender of the record
     cdef int32_t _callback_capacity
     cdef int32_t _start
+    cdef BatchRows rows              # of tables, among the batch's records
     # under _lock
     cdef kb_lock _lock
     cdef Outcome _outcome

@@ -20,12 +20,14 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
 from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.flush cimport Flush
 from kbatch._native.lock cimport (
     kb_lock_acquire,
     kb_lock_destroy,
     kb_lock_init,
     kb_lock_release,
 )
+from kbatch._native.table_outcome cimport observed_rows, part_of_rows, settle_rows
 
 import threading
 import time
@@ -125,79 +127,6 @@ cdef bint tells(object on_delivery) noexcept:
 
 
 @cython.final
-cdef class Flush:
-    """The batches that were unfinished when a flush began, and those that they are split into."""
-
-    def __cinit__(self):
-        kb_lock_init(&self._lock)
-
-    def __dealloc__(self):
-        kb_lock_destroy(&self._lock)
-
-    def __init__(self):
-        raise TypeError("a Flush comes from RecordAccumulator.begin_flush")
-
-    @property
-    def pending_count(self):
-        """Batches that are still to be answered, or whose callbacks are still to run."""
-        return self._pending_count
-
-    def done(self):
-        return self._pending_count == 0
-
-    def wait(self, timeout=None):
-        """Whether it is over, after up to `timeout` seconds (None: as long as it takes)."""
-        event = threading.Event()
-        kb_lock_acquire(&self._lock)
-        try:
-            if self._pending_count == 0:
-                return True
-            if self._event is None:
-                self._event = event
-            event = self._event
-        finally:
-            kb_lock_release(&self._lock)
-        return event.wait(timeout)
-
-    def add_done_callback(self, function):
-        """Calls `function(flush)` when it is over, on the thread that ends it, or now; it must not raise."""
-        listeners = [function]
-        kb_lock_acquire(&self._lock)
-        try:
-            if self._pending_count:
-                if self._listeners is None:
-                    self._listeners = listeners
-                else:
-                    self._listeners.append(function)
-                return
-        finally:
-            kb_lock_release(&self._lock)
-        function(self)
-
-    cdef void expect(self, int64_t count) noexcept:
-        kb_lock_acquire(&self._lock)
-        self._pending_count += count
-        kb_lock_release(&self._lock)
-
-    cdef void arrived(self) noexcept:
-        cdef list listeners = None
-        event = None
-        kb_lock_acquire(&self._lock)
-        try:
-            self._pending_count -= 1
-            if self._pending_count == 0:
-                event = self._event
-                listeners = self._listeners
-        finally:
-            kb_lock_release(&self._lock)
-        if event is not None:
-            event.set()
-        if listeners is not None:
-            for function in listeners:
-                function(self)
-
-
-@cython.final
 cdef class Completion:
     """What becomes of a batch: one for all of its deliveries."""
 
@@ -245,7 +174,7 @@ cdef class Completion:
         """Records that failed with nobody to see it: without callback, result() or exception()."""
         if self._outcome != FAILED and self._outcome != ABORTED:
             return 0
-        return self.record_count - self._told_count - self._observed_count
+        return self.record_count - self._told_count - self._observed_count - observed_rows(self.rows)
 
     # While records are appended, under the lock of the partition.
 
@@ -298,7 +227,15 @@ cdef class Completion:
         return True
 
     cdef int announce(self) except -1:
-        """Tells who waits that it is settled."""
+        """Tells who waits that it is settled; tables first, which may have somebody called for it."""
+        cdef list told
+        if self.rows is not None:
+            told = settle_rows(self.rows, self._outcome == SUCCEEDED, self._base_offset, self._error,
+                               self._record_errors)
+            if told:
+                self._listeners = (self._listeners or []) + told
+            if self._outcome == SUCCEEDED:
+                self.rows = None
         if self._event is not None:
             self._event.set()
         if self._has_callbacks():
@@ -316,6 +253,7 @@ cdef class Completion:
         cdef int64_t charged = 0
         for child in children:
             child._start = start
+            child.rows = part_of_rows(self.rows, start, child.record_count)
             start += child.record_count
             child.charged_bytes = self.charged_bytes * child.record_count // self.record_count
             child._observed_count = child.record_count if self._observed_count else 0
@@ -409,7 +347,10 @@ cdef class Completion:
                 listener = listeners[self._called_count - self._callback_count]
                 self._called_count += 1
                 try:
-                    (<Delivery>listener[0])._listen(listener)
+                    if isinstance(listener[0], Delivery):
+                        (<Delivery>listener[0])._listen(listener)
+                    else:  # what a table has to tell
+                        listener[1](listener[0])
                 except Exception as error:
                     threw(listener[1], error)
         except BaseException:

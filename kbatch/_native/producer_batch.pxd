@@ -68,8 +68,9 @@ cdef class ProducerBatch(BatchBytes):
     cdef bint open(self, int64_t record_bytes, Turn turn) noexcept
     cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
                            Turn turn) noexcept
+    cdef bint charge_state(self, int64_t size, Turn turn) noexcept nogil
     cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept
-    cdef void close(self) noexcept
+    cdef void close(self) noexcept nogil
     cdef void discard(self) noexcept
     cdef int _end_sealing(self, bytes packed) except -1
     cdef bint _finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
@@ -78,4 +79,4 @@ cdef class ProducerBatch(BatchBytes):
     cdef void notice_leader_epoch(self) noexcept
     cdef bint leader_changed_since_last_attempt(self) noexcept
     cdef int64_t backoff_left_ns(self, int64_t now_ns) noexcept
-    cdef int64_t estimated_bytes(self) noexcept
+    cdef int64_t estimated_bytes(self) noexcept nogil

@@ -162,6 +162,18 @@ cdef class ProducerBatch(BatchBytes):
         self._state = SEALED
         return True
 
+    cdef bint charge_state(self, int64_t size, Turn turn) noexcept nogil:
+        """Sees to it that `size` bytes of state are paid for, which the caller takes off when he uses them;
+        False without memory."""
+        cdef int64_t step_bytes = max(<int64_t>STATE_STEP_BYTES, size)
+        if self._state_left_bytes >= size:
+            return True
+        if not self._owner.memory.charge(step_bytes, turn):
+            return False
+        self.completion.charged_bytes += step_bytes
+        self._state_left_bytes += step_bytes
+        return True
+
     cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept:
         """Appends the record if the batch has room for it by Kafka's rule, and the memory can be had."""
         cdef int64_t state_bytes = DELIVERY_BYTES
@@ -170,11 +182,8 @@ cdef class ProducerBatch(BatchBytes):
             state_bytes += CALLBACK_BYTES
             if not self.completion.reserve_callback():
                 return NO_MEMORY
-        if self._state_left_bytes < state_bytes:
-            if not self._owner.memory.charge(STATE_STEP_BYTES, turn):
-                return NO_MEMORY
-            self.completion.charged_bytes += STATE_STEP_BYTES
-            self._state_left_bytes += STATE_STEP_BYTES
+        if not self.charge_state(state_bytes, turn):
+            return NO_MEMORY
         room = self.write(record, turn)
         if room != HAD_ROOM:
             return room
@@ -186,7 +195,7 @@ cdef class ProducerBatch(BatchBytes):
         self.completion.record_count = self._open.count
         return HAD_ROOM
 
-    cdef void close(self) noexcept:
+    cdef void close(self) noexcept nogil:
         """No record comes any more: the batch is for its sealer."""
         self._state = SEALING
         self._queue.previous_bytes = self._open.records_bytes
@@ -388,7 +397,7 @@ cdef class ProducerBatch(BatchBytes):
             return 0
         return max(<int64_t>0, self.backoff_ns - max(<int64_t>0, now_ns - self.last_attempt_ns))
 
-    cdef int64_t estimated_bytes(self) noexcept:
+    cdef int64_t estimated_bytes(self) noexcept nogil:
         if self._state == OPEN or self._state == SEALING:
             return kb_estimated_bytes(self._open.records_bytes, self._factor)
         return KB_BATCH_HEADER_SIZE + self._body_bytes

@@ -5,7 +5,8 @@ from typing import final
 from typing_extensions import Buffer
 
 from kbatch._native.batch_owner import BatchOwner
-from kbatch._native.delivery import Delivery, DeliveryCallback, Flush
+from kbatch._native.delivery import Delivery, DeliveryCallback
+from kbatch._native.flush import Flush
 from kbatch._native.record import Header
 
 class Refusal(Enum):

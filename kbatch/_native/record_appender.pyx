@@ -30,8 +30,9 @@ from kbatch._native.buffer_memory cimport (
 )
 from kbatch._native.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
 from kbatch._native.cluster_view cimport ClusterView, TopicView
-from kbatch._native.delivery cimport Delivery, Flush, tells
+from kbatch._native.delivery cimport Delivery, tells
 from kbatch._native.estimator cimport CompressionRatioEstimator
+from kbatch._native.flush cimport Flush
 from kbatch._native.lock cimport (
     kb_lock_acquire,
     kb_lock_destroy,

@@ -8,6 +8,9 @@ from kbatch._native.record_appender cimport RecordAppender
 from kbatch._native.record_fields cimport HeaderSpans
 
 
+cdef object too_large(const kb_record *record, int64_t max_request_bytes)
+
+
 cdef class PendingRecord:
     cdef public str topic
     cdef public object value

@@ -48,6 +48,14 @@ cdef enum:
     OVERHEAD_BEYOND_BODY = 21 - 3
 
 
+cdef object too_large(const kb_record *record, int64_t max_request_bytes):
+    """The error of a record beyond max.request.size."""
+    size = KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
+    return RecordTooLargeError(
+        f"the record takes up to {size} bytes, more than max.request.size, which is {max_request_bytes}: "
+        f"raise that, and the topic's max.message.bytes with it")
+
+
 @cython.final
 @cython.freelist(16)
 cdef class PendingRecord:
@@ -340,9 +348,7 @@ cdef class RecordSender:
             return 0
         size = KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
         if size > self._max_request_bytes:
-            raise RecordTooLargeError(
-                f"the record takes up to {size} bytes, more than max.request.size, which is "
-                f"{self._max_request_bytes}: raise that, and the topic's max.message.bytes with it")
+            raise too_large(record, self._max_request_bytes)
         return 0
 
     cdef bint _choose_partition(self, PendingRecord record) except -1:

@@ -20,10 +20,11 @@ cdef class StickyPartitioner:
     cdef int32_t _load_count         # 0: no table, all partitions alike
     cdef int32_t _load_capacity
 
-    cdef int32_t peek(self, TopicView view) noexcept
-    cdef bint has_left(self, int32_t partition) noexcept
-    cdef void count(self, TopicView view, int64_t appended_bytes, bint may_switch) noexcept
+    cdef int32_t peek(self, TopicView view) noexcept nogil
+    cdef bint has_left(self, int32_t partition) noexcept nogil
+    cdef int64_t room_bytes(self) noexcept nogil
+    cdef void count(self, TopicView view, int64_t appended_bytes, bint may_switch) noexcept nogil
     cdef void set_load(self, const int32_t *partitions, const int32_t *queue_lengths, int32_t count,
                        int32_t partition_count) noexcept
     cdef bint _reserve_load(self, int32_t count) noexcept
-    cdef int32_t _chosen(self, TopicView view, uint64_t random) noexcept
+    cdef int32_t _chosen(self, TopicView view, uint64_t random) noexcept nogil

@@ -76,7 +76,7 @@ cdef class StickyPartitioner:
         finally:
             free(numbers)
 
-    cdef int32_t peek(self, TopicView view) noexcept:
+    cdef int32_t peek(self, TopicView view) noexcept nogil:
         """The present partition, chosen now if there is none, or the topic no longer has it."""
         cdef int32_t partition = self._partition
         if 0 <= partition < view.partition_count:
@@ -90,11 +90,19 @@ cdef class StickyPartitioner:
         finally:
             kb_lock_release(&self._lock)
 
-    cdef bint has_left(self, int32_t partition) noexcept:
+    cdef bint has_left(self, int32_t partition) noexcept nogil:
         """Whether another partition is the present one by now."""
         return self._partition != partition
 
-    cdef void count(self, TopicView view, int64_t appended_bytes, bint may_switch) noexcept:
+    cdef int64_t room_bytes(self) noexcept nogil:
+        """How much the present partition gets at most before another is chosen."""
+        kb_lock_acquire(&self._lock)
+        try:
+            return 2 * self._batch_size - self._produced_bytes
+        finally:
+            kb_lock_release(&self._lock)
+
+    cdef void count(self, TopicView view, int64_t appended_bytes, bint may_switch) noexcept nogil:
         """So much went to the present partition, whose lock is held; `may_switch`: its last batch is full, or
         it has none."""
         kb_lock_acquire(&self._lock)
@@ -148,7 +156,7 @@ cdef class StickyPartitioner:
         self._load_capacity = count
         return True
 
-    cdef int32_t _chosen(self, TopicView view, uint64_t random) noexcept:
+    cdef int32_t _chosen(self, TopicView view, uint64_t random) noexcept nogil:
         cdef int32_t low = 0
         cdef int32_t high = self._load_count
         cdef int32_t middle

@@ -20,18 +20,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from kbatch._native.arrow cimport (
-    ArrowBatch,
-    ArrowStream,
-    BinaryColumn,
-    Column,
-    HeadersColumn,
-    IntColumn,
-    TimestampColumn,
-    child_index,
-    kb_column_spans,
-    kb_is_valid,
-)
+from kbatch._native.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.c cimport (
     KB_APPEND_FULL,
     KB_APPEND_MEMORY,
@@ -47,21 +36,17 @@ from kbatch._native.c cimport (
     kb_partition_for_key,
     kb_record,
     kb_record_body_size,
-    kb_record_header,
     kb_row_record,
     kb_rows,
-    kb_span,
     kb_updated_ratio,
     kb_varint_size,
 )
 from kbatch._native.compression cimport codec_id_of, compress_records, level_of
 from kbatch._native.memory cimport OwnedMemory, give_up, grown, reserve, trim
 from kbatch._native.record_batch cimport seal_batch
+from kbatch._native.table_columns cimport TableColumns
 
-import time
 from concurrent.futures import ThreadPoolExecutor
-
-from kbatch._native.arrow import header_faults
 
 # Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
 cdef int32_t MAX_PARTITIONS = 1000000
@@ -73,7 +58,6 @@ cdef size_t SMALLEST_CHUNK = 4096
 # meetings.
 cdef int64_t BLOCK_ROWS = 2048
 cdef int64_t SHARED_BLOCK_ROWS = 65536
-cdef int64_t BLOCK_HEADERS = 65536
 
 cdef void *_room_for_one(void *items, int64_t count, int64_t *capacity, size_t item_size) except NULL nogil:
     """An array with room for one item more than `count`."""
@@ -86,19 +70,12 @@ cdef void *_room_for_one(void *items, int64_t count, int64_t *capacity, size_t i
 @cython.final
 cdef class TableEncoder:
     cdef int _codec, _level
-    cdef int64_t _batch_size, _now_ms
+    cdef int64_t _batch_size
     cdef int32_t _partitions          # 0: every row names its own
     cdef int _threads
     cdef object _pool
     cdef size_t _expected_bytes       # of records, still to come from the present batch
-    # columns, and where they are in the table: -1 where it has none
-    cdef dict _names
-    cdef list _columns
-    cdef BinaryColumn _key, _value
-    cdef TimestampColumn _timestamp
-    cdef IntColumn _partition
-    cdef HeadersColumn _headers
-    cdef int64_t _key_at, _value_at, _timestamp_at, _partition_at, _headers_at
+    cdef TableColumns _columns
     # partitions by number, and those in use one behind another
     cdef int32_t *_slot_of
     cdef int32_t _slot_of_size
@@ -107,16 +84,10 @@ cdef class TableEncoder:
     cdef int32_t _sticky
     cdef int64_t _sticky_bytes
     # the present block
-    cdef int64_t _rows_before         # in batches before this one, for messages
-    cdef int64_t _block_rows, _header_capacity
-    cdef kb_rows _rows
-    cdef kb_span *_spans              # keys, then values
-    cdef int64_t *_numbers            # timestamps, header starts, header counts
     cdef int32_t *_destinations
     cdef int32_t *_order
     cdef int32_t *_starts
     cdef int64_t _starts_capacity
-    cdef kb_record_header *_header_spans
     # threads take the next slot under this lock
     cdef pymutex _lock
     cdef int32_t _next_slot
@@ -132,16 +103,11 @@ cdef class TableEncoder:
         self._batch_size = batch_size
         self._partitions = partitions or 0
         self._threads = threads
-        self._now_ms = <int64_t>(time.time() * 1000)
-        self._names = names
-        self._columns = []
+        self._columns = TableColumns(names, BLOCK_ROWS if threads == 1 else SHARED_BLOCK_ROWS)
         self._slot_of_size = self._partitions
         self._slot_of = <int32_t *>grown(NULL, self._partitions * sizeof(int32_t))
-        self._block_rows = BLOCK_ROWS if threads == 1 else SHARED_BLOCK_ROWS
-        self._spans = <kb_span *>grown(NULL, 2 * self._block_rows * sizeof(kb_span))
-        self._numbers = <int64_t *>grown(NULL, 3 * self._block_rows * sizeof(int64_t))
-        self._destinations = <int32_t *>grown(NULL, self._block_rows * sizeof(int32_t))
-        self._order = <int32_t *>grown(NULL, self._block_rows * sizeof(int32_t))
+        self._destinations = <int32_t *>grown(NULL, self._columns.block_rows * sizeof(int32_t))
+        self._order = <int32_t *>grown(NULL, self._columns.block_rows * sizeof(int32_t))
         memset(self._slot_of, 0xFF, self._slot_of_size * sizeof(int32_t))  # -1: not in use yet
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
@@ -156,87 +122,44 @@ cdef class TableEncoder:
             give_up(&self._slots[i].output)
         free(self._slots)
         free(self._slot_of)
-        free(self._spans)
-        free(self._numbers)
         free(self._destinations)
         free(self._order)
         free(self._starts)
-        free(self._header_spans)
 
     def encode(self, data):
         """All of `data`; then `finish` gives the batches."""
         cdef ArrowStream stream = ArrowStream(data)
         cdef ArrowBatch batch
-        self._find_columns(stream)
+        self._columns.find(stream)
+        if self._columns.partition_at < 0 and self._partitions == 0:
+            raise ValueError(
+                f"partitions=None needs a column {self._columns.partition.name!r} (int32) with the partition "
+                "of every row: add it, or give the topic's number of partitions"
+            )
         try:
             while (batch := stream.next_batch()) is not None:
                 self._encode_batch(stream, batch)
-                self._rows_before += batch.array.length
+                self._columns.rows_before += batch.array.length
             self._for_each_slot(False)
         finally:
             if self._pool is not None:
                 self._pool.shutdown()
 
-    def _find_columns(self, ArrowStream stream):
-        if (<bytes>stream.schema.format) != b"+s":
-            raise TypeError("data must be a table: a stream or array of structs, one field a column")
-        self._key = BinaryColumn(self._names["key"][0])
-        self._value = BinaryColumn(self._names["value"][0])
-        self._headers = HeadersColumn(self._names["headers"][0])
-        self._timestamp = TimestampColumn(self._names["timestamp"][0])
-        self._partition = IntColumn(self._names["partition"][0])
-        self._key_at = self._find(stream, "key", self._key)
-        self._value_at = self._find(stream, "value", self._value)
-        self._headers_at = self._find(stream, "headers", self._headers)
-        self._timestamp_at = self._find(stream, "timestamp", self._timestamp)
-        self._partition_at = self._find(stream, "partition", self._partition)
-        if self._partition_at < 0 and self._partitions == 0:
-            raise ValueError(
-                f"partitions=None needs a column {self._partition.name!r} (int32) with the partition of "
-                "every row: add it, or give the topic's number of partitions"
-            )
-
-    cdef int64_t _find(self, ArrowStream stream, str role, Column column) except -2:
-        name, required = self._names[role]
-        at = child_index(stream.schema, name)
-        if at < 0 and required:
-            columns = [stream.schema.children[i].name.decode() for i in range(stream.schema.n_children)]
-            raise ValueError(f"there is no column {name!r} (the {role}); the columns are "
-                             f"{', '.join(columns) or 'none'}")
-        if at >= 0:
-            self._columns.append((at, column))
-        return at
-
     cdef int _encode_batch(self, ArrowStream stream, ArrowBatch batch) except -1:
         cdef int64_t first = 0, count
-        cdef int64_t offset = batch.array.offset
-        if batch.array.n_buffers and batch.array.buffers[0] != NULL and batch.array.null_count != 0:
-            raise ValueError("data has rows that are null as a whole: filter them out")
-        for at, column in self._columns:
-            (<Column>column).bind(stream.schema.children[<int64_t>at], batch.array.children[<int64_t>at],
-                                  offset)
+        self._columns.bind(stream, batch)
         with nogil:
             while first < batch.array.length:
-                count = self._block_length(first, batch.array.length - first)
+                count = self._columns.block_length(first, batch.array.length - first)
                 self._encode_block(first, count, batch.array.length - first)
                 first += count
         return 0
 
-    cdef int64_t _block_length(self, int64_t first, int64_t left) noexcept nogil:
-        """Rows of the next block: fewer where they have very many headers."""
-        cdef int64_t count = min(left, self._block_rows)
-        cdef int64_t start
-        if self._headers_at >= 0:
-            start = self._headers.start(first)
-            while count > 1 and self._headers.start(first + count) - start > BLOCK_HEADERS:
-                count //= 2
-        return count
-
     cdef int _encode_block(self, int64_t first, int64_t count, int64_t left) except -1 nogil:
         cdef int64_t slot
-        self._fill_spans(first, count)
+        self._columns.fill(first, count)
         self._expected_bytes = self._mean_record_bytes() * left
-        if self._partitions == 1 and self._partition_at < 0:
+        if self._partitions == 1 and self._columns.partition_at < 0:
             self._take_all_rows(count)
         else:
             self._choose_partitions(first)
@@ -250,87 +173,33 @@ cdef class TableEncoder:
                 self._for_each_slot(True, first)
         return 0
 
-    cdef int _fill_spans(self, int64_t first, int64_t count) except -1 nogil:
-        cdef kb_span *keys = self._spans
-        cdef kb_span *values = self._spans + self._block_rows
-        cdef int64_t good
-        cdef int64_t i
-        self._rows.count = count
-        self._rows.keys = keys
-        self._rows.values = values
-        self._rows.now_ms = self._now_ms
-        self._rows.timestamps_ms = NULL
-        self._rows.headers = NULL
-        if self._key_at >= 0:
-            self._fill_column(self._key, first, count, keys)
-        else:
-            for i in range(count):
-                keys[i].data, keys[i].size = NULL, -1
-        self._fill_column(self._value, first, count, values)
-        if self._timestamp_at >= 0:
-            self._rows.timestamps_ms = self._numbers
-            good = self._timestamp.fill(first, count, self._now_ms, self._numbers)
-            if good < count:
-                self._refuse(self._timestamp.name, first + good, "is before 1970 or beyond 64 bits of "
-                             "milliseconds")
-        if self._headers_at >= 0:
-            self._fill_headers(first, count)
-        return 0
-
-    cdef int _fill_column(self, BinaryColumn column, int64_t first, int64_t count,
-                          kb_span *spans) except -1 nogil:
-        cdef int64_t good = kb_column_spans(&column.column, first, count, spans, 1)
-        if good < count:
-            self._refuse(column.name, first + good, "its dictionary index or offsets are impossible")
-        return 0
-
-    cdef int _fill_headers(self, int64_t first, int64_t count) except -1 nogil:
-        cdef int64_t items = self._headers.start(first + count) - self._headers.start(first)
-        cdef int64_t *starts = self._numbers + self._block_rows
-        cdef int64_t *counts = self._numbers + 2 * self._block_rows
-        cdef int64_t good
-        cdef int why = 0
-        if items > self._header_capacity or self._header_spans == NULL:
-            self._header_capacity = max(items, 64)
-            self._header_spans = <kb_record_header *>grown(
-                self._header_spans, self._header_capacity * sizeof(kb_record_header))
-        good = self._headers.fill(first, count, starts, counts, self._header_spans, &why)
-        if good < count:
-            with gil:
-                self._refuse(self._headers.name, first + good, f"has a header that {header_faults[why]}")
-        self._rows.header_starts = starts
-        self._rows.header_counts = counts
-        self._rows.headers = self._header_spans
-        return 0
-
     cdef int _take_all_rows(self, int64_t count) except -1 nogil:
         """For the only partition: nothing to hash, nothing to sort."""
         cdef int64_t i
         if self._slot_count == 0:
             self._open_slot(0)
             self._reserve_starts()
-            for i in range(self._block_rows):
+            for i in range(self._columns.block_rows):
                 self._order[i] = <int32_t>i
         self._starts[0] = 0
         self._starts[1] = <int32_t>count
         return 0
 
     cdef int _choose_partitions(self, int64_t first) except -1 nogil:
+        cdef kb_rows *rows = &self._columns.rows
+        cdef bint may_be_named = self._columns.partition_at >= 0
         cdef int64_t i
-        cdef int32_t partition
-        cdef bint named
-        for i in range(self._rows.count):
-            named = self._partition_at >= 0 and kb_is_valid(self._partition.validity,
-                                                            self._partition.offset + first + i)
-            if named:
-                partition = self._partition.values[self._partition.offset + first + i]
-                if partition < 0 or partition >= (self._partitions or MAX_PARTITIONS):
-                    self._refuse_partition(first + i, partition)
+        cdef int32_t partition = -1
+        for i in range(rows.count):
+            if may_be_named:
+                partition = self._columns.named_partition(first + i, self._partitions or MAX_PARTITIONS)
+            if may_be_named and partition >= 0:
+                pass
             elif self._partitions == 0:
-                self._refuse(self._partition.name, first + i, "is null, which partitions=None does not allow")
-            elif self._rows.keys[i].size >= 0:
-                partition = kb_partition_for_key(self._rows.keys[i].data, self._rows.keys[i].size,
-                                                 self._partitions)
+                self._columns.refuse(self._columns.partition.name, first + i,
+                                     "is null, which partitions=None does not allow")
+            elif rows.keys[i].size >= 0:
+                partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, self._partitions)
             else:
                 partition = self._sticky_partition(i)
             if partition >= self._slot_of_size or self._slot_of[partition] < 0:
@@ -345,7 +214,7 @@ cdef class TableEncoder:
         cdef kb_record record
         cdef int64_t body
         cdef int32_t partition = self._sticky
-        kb_row_record(&self._rows, row, &record)
+        kb_row_record(&self._columns.rows, row, &record)
         body = kb_record_body_size(&record, 0, 0)
         self._sticky_bytes += body + kb_varint_size(body)
         if self._sticky_bytes >= self._batch_size:
@@ -356,19 +225,12 @@ cdef class TableEncoder:
     cdef size_t _mean_record_bytes(self) noexcept nogil:
         """By a few rows of the block: what the first size of a chunk goes by."""
         cdef int64_t i, total = 0
-        cdef int64_t samples = min(self._rows.count, 16)
+        cdef int64_t samples = min(self._columns.rows.count, 16)
         cdef kb_record record
         for i in range(samples):
-            kb_row_record(&self._rows, i * self._rows.count // samples, &record)
+            kb_row_record(&self._columns.rows, i * self._columns.rows.count // samples, &record)
             total += kb_record_body_size(&record, 0, 0) + 5
         return total // samples
-
-    cdef int _refuse(self, str name, int64_t row, str why) except -1 with gil:
-        raise ValueError(f"column {name!r}, row {self._rows_before + row}: {why}")
-
-    cdef int _refuse_partition(self, int64_t row, int32_t partition) except -1 with gil:
-        last = (self._partitions or MAX_PARTITIONS) - 1
-        return self._refuse(self._partition.name, row, f"partition {partition} is out of range 0..{last}")
 
     cdef int _open_slot(self, int32_t partition) except -1 nogil:
         cdef int32_t size
@@ -427,15 +289,15 @@ cdef class TableEncoder:
         while next < end:
             if not slot.is_open:
                 self._open_batch(slot)
-            status = kb_append_rows(&slot.target, &self._rows, self._order, &next, end, &needed)
+            status = kb_append_rows(&slot.target, &self._columns.rows, self._order, &next, end, &needed)
             if status == KB_APPEND_FULL:
                 self._seal(slot)
             elif status == KB_APPEND_MEMORY:
                 reserve(&slot.target.memory, needed)
             elif status == KB_APPEND_TOO_LARGE:
                 with gil:
-                    self._refuse(self._value.name, first + self._order[next],
-                                 f"the record takes {needed} bytes; {KB_MAX_RECORD_BODY} is the most")
+                    self._columns.refuse(self._columns.value.name, first + self._order[next],
+                                         f"the record takes {needed} bytes; {KB_MAX_RECORD_BODY} is the most")
         return 0
 
     cdef int _open_batch(self, Slot *slot) except -1 nogil:

@@ -26,6 +26,7 @@ from kbatch.core.failures import Failures, errors_of
 from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
 from kbatch.core.outcome import Outcome, outcome_of
 from kbatch.errors import (
+    CorruptRecordError,
     ErrorCode,
     KafkaError,
     KafkaTimeoutError,
@@ -425,7 +426,12 @@ class Sender:
 
     def _split(self, entry: InFlight) -> None:
         batch = entry.batch
-        self._order.split(entry, self._accumulator.split(batch))
+        try:
+            parts = self._accumulator.split(batch)
+        except CorruptRecordError as error:  # it came encoded, and nobody has looked into it before
+            self._fail(entry, error)
+            return
+        self._order.split(entry, parts)
         logger.warning(
             "%s-%d: a batch of %d records in %d bytes is larger than the broker's max.message.bytes, and is "
             "sent in parts; a smaller batch.size avoids this",

@@ -21,7 +21,8 @@ from hypothesis.stateful import (
 
 from kbatch import KafkaError
 from kbatch._native.cluster_view import ClusterView
-from kbatch._native.delivery import Delivery, Flush, RecordMetadata
+from kbatch._native.delivery import Delivery, RecordMetadata
+from kbatch._native.flush import Flush
 from kbatch._native.producer_batch import ProducerBatch
 from kbatch._native.record_appender import Refusal
 from tests.oracle import plain, strategies

@@ -16,7 +16,8 @@ import pytest
 from kbatch import IllegalStateError, KafkaError, KafkaTimeoutError
 from kbatch._native import delivery as native
 from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.delivery import Completion, Delivery, Flush, RecordMetadata
+from kbatch._native.delivery import Completion, Delivery, RecordMetadata
+from kbatch._native.flush import Flush
 from kbatch._native.producer_batch import ProducerBatch
 from tests.unit.accumulating import accumulator, is_whole, one, put
 

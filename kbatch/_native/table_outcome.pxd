@@ -1,0 +1,77 @@
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+
+from kbatch._native.lock cimport kb_lock
+
+# What a row in a batch is charged with until it is answered.
+cdef enum:
+    ROW_BYTES = 4
+
+# Rows whose records stand one behind another in a batch.
+cdef struct Run:
+    int32_t index            # of the first in the batch
+    int32_t at               # of the first among the BatchRows
+
+
+cdef class TableOutcome:
+    cdef kb_lock _lock
+    # under _lock; enlarged by who accepts rows alone, who fills in the partitions
+    cdef int32_t *partitions
+    cdef int64_t *_offsets
+    cdef int16_t *_codes
+    cdef int64_t _row_count
+    cdef int64_t _capacity
+    cdef int64_t _done_count
+    cdef int64_t _failed_count
+    cdef bint _ended                 # no more rows are accepted
+    cdef list _listeners             # (argument, function), for when it is done; None from then on
+    cdef object _event               # set when it is done
+    cdef tuple _progress             # (argument, function), for every batch
+    cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by partition
+    cdef dict _refused               # error by row
+    cdef object _end_error           # of the rows that were not accepted
+    cdef public bint is_observed
+
+    cdef int reserve_rows(self, int64_t count) except -1 nogil
+    cdef bint _move(self, int64_t capacity) noexcept nogil
+    cdef int refuse(self, int64_t row, object error) except -1
+    cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1
+    cdef int reject_from(self, int64_t first, object error) except -1
+    cdef list end(self, object error)
+    cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
+                      object record_errors)
+    cdef int _put_failed(self, BatchRows rows, object error, object record_errors) except -1
+    cdef void _put_code(self, int64_t row, int16_t code) noexcept nogil
+    cdef bint _is_done(self) noexcept nogil
+    cdef list _take_listeners(self)
+
+
+cdef class BatchRows:
+    cdef TableOutcome table
+    cdef BatchRows next              # of another table, in the same batch
+    cdef int32_t partition
+    cdef int32_t count
+    cdef int32_t capacity
+    cdef int64_t _base
+    cdef uint32_t *_rows             # behind _base
+    cdef Run *_runs
+    cdef int32_t _run_count
+    cdef int32_t _run_capacity
+
+    @staticmethod
+    cdef BatchRows new(TableOutcome table, int32_t partition, int64_t base, int32_t capacity)
+    cdef bint can_hold(self, int64_t last_row) noexcept nogil
+    cdef bint grow(self) noexcept nogil
+    cdef bint begin_run(self, int32_t index) noexcept nogil
+    cdef void add(self, const int32_t *rows, int64_t count, int64_t origin) noexcept nogil
+    cdef int32_t _run_end(self, int32_t run) noexcept nogil
+    cdef void put_offsets(self, int64_t base_offset, int64_t *offsets) noexcept nogil
+    cdef void put_code(self, int16_t code, int16_t *codes) noexcept nogil
+    cdef int64_t first_row(self) noexcept nogil
+    cdef int64_t row_of(self, int32_t index) noexcept nogil
+    cdef int32_t index_of(self, int64_t row) noexcept nogil
+    cdef BatchRows part(self, int32_t index, int32_t count)
+
+
+cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error, object record_errors)
+cdef BatchRows part_of_rows(BatchRows rows, int32_t index, int32_t count)
+cdef int32_t observed_rows(BatchRows rows) noexcept

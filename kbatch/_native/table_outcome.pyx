@@ -1,0 +1,499 @@
+"""What becomes of the rows of a table, without a Python object a row.
+
+Theory of operation. A TableOutcome has for each row its partition, its offset and an error code: 14 bytes. A
+batch with rows of the table has a BatchRows, which says which rows these are, in four bytes each, as numbers
+behind a base, and at which places of the batch they stand: one run, unless records of others came between.
+When the batch is answered, its Completion calls `settle_rows`, which fills in the offsets, or the code, and
+counts. The BatchRows goes then; only that of a failed batch stays, for the error of a row to be found.
+
+The one who accepts rows enlarges the arrays; answers come on the sender's thread; anybody may look. What they
+share is under `_lock`, with which nobody runs Python code or asks for the GIL.
+
+Of a batch that is split each part takes over its own rows (`part_of_rows`).
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE
+from libc.stdint cimport UINT32_MAX, int16_t, int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from kbatch._native.lock cimport (
+    kb_lock_acquire,
+    kb_lock_destroy,
+    kb_lock_init,
+    kb_lock_release,
+)
+from kbatch._native.memory cimport OwnedMemory
+
+import threading
+from bisect import bisect_right, insort
+from operator import itemgetter
+
+cdef int64_t FIRST_ROWS = 4096
+# The code of an error that is no broker's: UNKNOWN_SERVER_ERROR.
+cdef int16_t NO_CODE = -1
+
+cdef enum:
+    PARTITIONS
+    OFFSETS
+    CODES
+
+cdef object _first_row = itemgetter(0)
+
+
+cdef int16_t _code_of(object error) except? -1:
+    code = getattr(error, "code", None)
+    return NO_CODE if code is None else <int16_t>int(code)
+
+
+@cython.final
+cdef class TableOutcome:
+    """The outcome of each row of a table, as far as it is known."""
+
+    def __cinit__(self):
+        kb_lock_init(&self._lock)
+
+    def __init__(self):
+        self._event = threading.Event()
+        self._listeners = []
+        self._failed_batches = {}
+        self._refused = {}
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self._lock)
+        free(self.partitions)
+        free(self._offsets)
+        free(self._codes)
+
+    # For who accepts rows.
+
+    cdef int reserve_rows(self, int64_t count) except -1 nogil:
+        """There are `count` rows more."""
+        cdef int64_t needed = self._row_count + count
+        cdef int64_t capacity = self._capacity
+        cdef int64_t i
+        cdef bint had_memory = True
+        if needed > capacity:
+            capacity = max(needed, capacity + capacity // 2, FIRST_ROWS)
+        kb_lock_acquire(&self._lock)
+        if capacity != self._capacity:
+            had_memory = self._move(capacity)
+        if had_memory:
+            for i in range(self._row_count, needed):
+                self.partitions[i] = -1
+                self._offsets[i] = -1
+                self._codes[i] = 0
+            self._row_count = needed
+        kb_lock_release(&self._lock)
+        if not had_memory:
+            with gil:
+                raise MemoryError(f"no memory for the outcome of {needed} rows")
+        return 0
+
+    cdef bint _move(self, int64_t capacity) noexcept nogil:
+        cdef void *partitions = realloc(self.partitions, capacity * sizeof(int32_t))
+        cdef void *offsets
+        cdef void *codes
+        if partitions != NULL:
+            self.partitions = <int32_t *>partitions
+        offsets = realloc(self._offsets, capacity * sizeof(int64_t))
+        if offsets != NULL:
+            self._offsets = <int64_t *>offsets
+        codes = realloc(self._codes, capacity * sizeof(int16_t))
+        if codes != NULL:
+            self._codes = <int16_t *>codes
+        if partitions == NULL or offsets == NULL or codes == NULL:
+            return False
+        self._capacity = capacity
+        return True
+
+    cdef int refuse(self, int64_t row, object error) except -1:
+        """The row failed by itself; others go on."""
+        cdef int16_t code = _code_of(error)
+        self._refused[row] = error
+        kb_lock_acquire(&self._lock)
+        self._codes[row] = code
+        self._done_count += 1
+        self._failed_count += 1
+        kb_lock_release(&self._lock)
+        return 0
+
+    cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1:
+        """Rows origin + rows[0], ... are not accepted, nor will any more be: `end` follows."""
+        cdef int16_t code = _code_of(error)
+        cdef int64_t i
+        kb_lock_acquire(&self._lock)
+        for i in range(count):
+            self._codes[origin + rows[i]] = code
+        self._done_count += count
+        self._failed_count += count
+        kb_lock_release(&self._lock)
+        return 0
+
+    cdef int reject_from(self, int64_t first, object error) except -1:
+        """`reject`, of all rows that there are from `first` on."""
+        cdef int16_t code = _code_of(error)
+        cdef int64_t row
+        kb_lock_acquire(&self._lock)
+        for row in range(first, self._row_count):
+            self._codes[row] = code
+        self._done_count += self._row_count - first
+        self._failed_count += self._row_count - first
+        kb_lock_release(&self._lock)
+        return 0
+
+    cdef list end(self, object error):
+        """No more rows are accepted; those that were rejected have failed with `error`. Returns whom to tell
+        that all is done, as (argument, function)."""
+        cdef bint is_done
+        self._end_error = error
+        kb_lock_acquire(&self._lock)
+        self._ended = True
+        is_done = self._is_done()
+        if self._capacity > self._row_count:
+            self._move(max(self._row_count, <int64_t>1))
+        kb_lock_release(&self._lock)
+        return self._take_listeners() if is_done else []
+
+    # For the Completions of batches.
+
+    cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
+                      object record_errors):
+        """The rows of a batch are answered. Returns whom to tell of it, or None."""
+        cdef list told = None if self._progress is None else [self._progress]
+        cdef bint is_done
+        if not succeeded:
+            self._put_failed(rows, error, record_errors)
+        kb_lock_acquire(&self._lock)
+        if succeeded and base_offset >= 0:
+            rows.put_offsets(base_offset, self._offsets)
+        if not succeeded:
+            self._failed_count += rows.count
+        self._done_count += rows.count
+        is_done = self._is_done()
+        kb_lock_release(&self._lock)
+        if is_done:
+            told = (told or []) + self._take_listeners()
+        return told
+
+    cdef int _put_failed(self, BatchRows rows, object error, object record_errors) except -1:
+        cdef int16_t code = _code_of(error)
+        cdef int64_t row
+        entry = (rows.first_row(), rows, error, record_errors)
+        insort(self._failed_batches.setdefault(rows.partition, []), entry, key=_first_row)
+        kb_lock_acquire(&self._lock)
+        rows.put_code(code, self._codes)
+        kb_lock_release(&self._lock)
+        for index, each in (record_errors or {}).items():
+            code = _code_of(each)
+            row = rows.row_of(<int32_t>index)
+            if row >= 0:
+                self._put_code(row, code)
+        return 0
+
+    cdef void _put_code(self, int64_t row, int16_t code) noexcept nogil:
+        kb_lock_acquire(&self._lock)
+        self._codes[row] = code
+        kb_lock_release(&self._lock)
+
+    cdef bint _is_done(self) noexcept nogil:
+        return self._ended and self._done_count == self._row_count
+
+    cdef list _take_listeners(self):
+        """It is done: whoever waits is woken, and those are returned that are to be called; once."""
+        cdef list listeners
+        cdef list none = []
+        self._event.set()
+        kb_lock_acquire(&self._lock)
+        listeners, self._listeners = self._listeners, None
+        kb_lock_release(&self._lock)
+        return none if listeners is None else listeners
+
+    # For whoever wants to know.
+
+    def listen(self, argument, function):
+        """Has `function(argument)` called when it is done, with the callbacks of the batch that is answered
+        last; False where it is done already."""
+        listener = (argument, function)
+        kb_lock_acquire(&self._lock)
+        if self._listeners is not None:
+            self._listeners.append(listener)
+        is_late = self._listeners is None
+        kb_lock_release(&self._lock)
+        return not is_late
+
+    def watch(self, argument, function):
+        """Has `function(argument)` called for every batch that is answered, with its callbacks."""
+        self._progress = (argument, function)
+
+    def wait(self, timeout=None):
+        """Whether it is done, after up to `timeout` seconds (None: as long as it takes)."""
+        return self._event.wait(timeout)
+
+    @property
+    def is_done(self):
+        """Whether the outcome of every row is known."""
+        return self._event.is_set()
+
+    @property
+    def row_count(self):
+        return self._row_count
+
+    @property
+    def done_count(self):
+        """Rows that were delivered or failed."""
+        return self._done_count
+
+    @property
+    def failed_count(self):
+        return self._failed_count
+
+    @property
+    def partitions(self):
+        """int32, a row each; -1 where none was chosen. As the other two it is that of the moment, and a copy,
+        until the outcome is known."""
+        return self._column(PARTITIONS)
+
+    @property
+    def offsets(self):
+        """int64, a row each; -1 where it failed, is on its way, or the broker did not say."""
+        return self._column(OFFSETS)
+
+    @property
+    def error_codes(self):
+        """int16, a row each; 0 where it was delivered, or is on its way."""
+        return self._column(CODES)
+
+    def _column(self, int which):
+        cdef OwnedMemory copy
+        cdef OutcomeColumn column
+        cdef int64_t count
+        cdef size_t width = sizeof(int32_t)
+        cdef const void *data
+        width = sizeof(int64_t) if which == OFFSETS else sizeof(int16_t) if which == CODES else width
+        if self._event.is_set():
+            column = OutcomeColumn.__new__(OutcomeColumn)
+            column.table = self
+            column.data = <void *>self.partitions
+            if which != PARTITIONS:
+                column.data = <void *>self._offsets if which == OFFSETS else <void *>self._codes
+            column.size = self._row_count * width
+            return column
+        count = self._row_count
+        copy = OwnedMemory.new(count, width)
+        kb_lock_acquire(&self._lock)
+        data = <const void *>self.partitions
+        if which != PARTITIONS:
+            data = <const void *>self._offsets if which == OFFSETS else <const void *>self._codes
+        if count:
+            memcpy(copy.data, data, count * width)
+        kb_lock_release(&self._lock)
+        return copy
+
+    def error_of(self, int64_t row):
+        """Why a row failed; None where it did not, as far as is known."""
+        cdef BatchRows rows
+        cdef int16_t code = 0
+        cdef int32_t partition = -1, index
+        kb_lock_acquire(&self._lock)
+        if 0 <= row < self._row_count:
+            code = self._codes[row]
+            partition = self.partitions[row]
+        kb_lock_release(&self._lock)
+        if code == 0:
+            return None
+        if row in self._refused:
+            return self._refused[row]
+        failed = self._failed_batches.get(partition, ())
+        at = bisect_right(failed, row, key=_first_row)
+        if at > 0:
+            _, rows, error, record_errors = failed[at - 1]
+            index = rows.index_of(row)
+            if index >= 0:
+                return error if record_errors is None else record_errors.get(index, error)
+        return self._end_error
+
+
+@cython.final
+cdef class OutcomeColumn:
+    """A column of an outcome that does not change any more, as a buffer."""
+
+    cdef TableOutcome table
+    cdef void *data
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("the outcome of rows is read-only")
+        view.buf = self.data
+        view.obj = self
+        view.len = self.size
+        view.readonly = 1
+        view.itemsize = 1
+        view.format = "B"
+        view.ndim = 1
+        view.shape = &self.size
+        view.strides = &view.itemsize
+        view.suboffsets = NULL
+        view.internal = NULL
+
+
+@cython.final
+cdef class BatchRows:
+    """Which rows of a table a batch has, in their order, and where."""
+
+    def __dealloc__(self):
+        free(self._rows)
+        free(self._runs)
+
+    @staticmethod
+    cdef BatchRows new(TableOutcome table, int32_t partition, int64_t base, int32_t capacity):
+        """For rows from `base` on; `capacity` of them, until it grows."""
+        cdef BatchRows rows = BatchRows.__new__(BatchRows)
+        rows.table = table
+        rows.partition = partition
+        rows._base = base
+        rows._rows = <uint32_t *>malloc(capacity * sizeof(uint32_t))
+        rows._runs = <Run *>malloc(sizeof(Run))
+        if rows._rows == NULL or rows._runs == NULL:
+            raise MemoryError(f"no memory for {capacity} rows of a batch")
+        rows.capacity = capacity
+        rows._run_capacity = 1
+        return rows
+
+    # While its batch is open, under the lock of the partition.
+
+    cdef bint can_hold(self, int64_t last_row) noexcept nogil:
+        return last_row - self._base <= <int64_t>UINT32_MAX
+
+    cdef bint grow(self) noexcept nogil:
+        """Room for twice as many; False without memory."""
+        cdef void *grown = realloc(self._rows, 2 * self.capacity * sizeof(uint32_t))
+        if grown == NULL:
+            return False
+        self._rows = <uint32_t *>grown
+        self.capacity *= 2
+        return True
+
+    cdef bint begin_run(self, int32_t index) noexcept nogil:
+        """The next row stands at `index`. False without memory."""
+        cdef Run *last = &self._runs[self._run_count - 1]
+        cdef void *grown
+        if self._run_count and last.index + self.count - last.at == index:
+            return True
+        if self._run_count == self._run_capacity:
+            grown = realloc(self._runs, 2 * self._run_capacity * sizeof(Run))
+            if grown == NULL:
+                return False
+            self._runs = <Run *>grown
+            self._run_capacity *= 2
+        self._runs[self._run_count].index = index
+        self._runs[self._run_count].at = self.count
+        self._run_count += 1
+        return True
+
+    cdef void add(self, const int32_t *rows, int64_t count, int64_t origin) noexcept nogil:
+        """Rows origin + rows[0], ...: no more than there is room for."""
+        cdef uint32_t shift = <uint32_t>(origin - self._base)
+        cdef uint32_t *to = self._rows + self.count
+        cdef int64_t i
+        for i in range(count):
+            to[i] = shift + <uint32_t>rows[i]
+        self.count += <int32_t>count
+
+    # When it is answered, or split.
+
+    cdef int32_t _run_end(self, int32_t run) noexcept nogil:
+        return self._runs[run + 1].at if run + 1 < self._run_count else self.count
+
+    cdef void put_offsets(self, int64_t base_offset, int64_t *offsets) noexcept nogil:
+        cdef int32_t run, i
+        cdef int64_t offset
+        for run in range(self._run_count):
+            offset = base_offset + self._runs[run].index - self._runs[run].at
+            for i in range(self._runs[run].at, self._run_end(run)):
+                offsets[self._base + self._rows[i]] = offset + i
+
+    cdef void put_code(self, int16_t code, int16_t *codes) noexcept nogil:
+        cdef int32_t i
+        for i in range(self.count):
+            codes[self._base + self._rows[i]] = code
+
+    cdef int64_t first_row(self) noexcept nogil:
+        return self._base + self._rows[0] if self.count else self._base
+
+    cdef int64_t row_of(self, int32_t index) noexcept nogil:
+        """The row at place `index` of the batch; -1 where that is somebody else's record."""
+        cdef int32_t run, at
+        for run in range(self._run_count):
+            at = self._runs[run].at + index - self._runs[run].index
+            if self._runs[run].at <= at < self._run_end(run):
+                return self._base + self._rows[at]
+        return -1
+
+    cdef int32_t index_of(self, int64_t row) noexcept nogil:
+        """Where a row stands in the batch; -1 where it does not."""
+        cdef int32_t low = 0, high = self.count, middle, run
+        while low < high:
+            middle = low + (high - low) // 2
+            if self._base + self._rows[middle] < row:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.count or self._base + self._rows[low] != row:
+            return -1
+        run = self._run_count - 1
+        while self._runs[run].at > low:
+            run -= 1
+        return self._runs[run].index + low - self._runs[run].at
+
+    cdef BatchRows part(self, int32_t index, int32_t count):
+        """The rows at places index .. index + count - 1, which are another batch's now."""
+        cdef BatchRows part = BatchRows.new(self.table, self.partition, self._base, max(count, 1))
+        cdef int32_t run, shift, first, end
+        for run in range(self._run_count):
+            shift = self._runs[run].index - self._runs[run].at
+            first = max(self._runs[run].at, index - shift)
+            end = min(self._run_end(run), index + count - shift)
+            if first >= end:
+                continue
+            if not part.begin_run(first + shift - index):
+                raise MemoryError("no memory for the rows of a batch that is split")
+            memcpy(part._rows + part.count, self._rows + first, (end - first) * sizeof(uint32_t))
+            part.count += end - first
+        return part
+
+
+# Of a batch, which may have rows of several tables.
+
+cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error,
+                      object record_errors):
+    """Tells the tables; returns whom to call with the batch's callbacks, as (argument, function)."""
+    cdef list told = []
+    while rows is not None:
+        told += rows.table.settled(rows, succeeded, base_offset, error, record_errors) or ()
+        rows = rows.next
+    return told
+
+
+cdef BatchRows part_of_rows(BatchRows rows, int32_t index, int32_t count):
+    """What a part has of them of a batch that is split: its records are those from `index` on."""
+    cdef BatchRows first = None, part
+    while rows is not None:
+        part = rows.part(index, count)
+        if part.count:
+            part.next = first
+            first = part
+        rows = rows.next
+    return first
+
+
+cdef int32_t observed_rows(BatchRows rows) noexcept:
+    """Rows of tables whose failures somebody looked at."""
+    cdef int32_t count = 0
+    while rows is not None:
+        if rows.table.is_observed:
+            count += rows.count
+        rows = rows.next
+    return count

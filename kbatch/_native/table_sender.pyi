@@ -1,0 +1,27 @@
+from collections.abc import Callable
+from typing import Any, final
+
+from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.record_appender import Refusal
+from kbatch._native.send import RecordSender
+from kbatch._native.table_outcome import TableOutcome
+
+@final
+class TableSender:
+    def __init__(
+        self,
+        sender: RecordSender,
+        topic: str,
+        data: Any,
+        names: dict[str, tuple[str, bool]],
+        *,
+        seal: Callable[[ProducerBatch], object] | None = None,
+    ) -> None: ...
+    @property
+    def outcome(self) -> TableOutcome: ...
+    @property
+    def has_begun(self) -> bool: ...
+    def accept(self, *, first_in_line: bool = False) -> bool | Refusal: ...
+    def end(self, error: Exception | None = None) -> list[tuple[Any, Callable[[Any], object]]]: ...
+    def told(self) -> None: ...
+    def give_up(self, error: Exception) -> None: ...

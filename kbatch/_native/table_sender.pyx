@@ -1,0 +1,539 @@
+"""TableSender: the rows of a table into the accumulator's batches, without a Python object a row.
+
+Theory of operation. Rows come in blocks. For a block, without the GIL: columns become spans (TableColumns),
+each row gets its partition, a counting sort lists the rows of each. Then, partition by partition, its lock is
+taken and rows are written to its open batch, the one that `send` uses as well, until that is full or memory
+is short. The GIL is needed once a batch: to open it, or to join one that others opened, and to seal it. What
+the batch has of the table is noted in its BatchRows.
+
+Rows without a key go where the topic's sticky state says, and that changes while they are written. They come
+first: to the present sticky partition, and before each of them what the block has for that partition from
+rows before it. So each partition gets its rows in their order, wherever the others went.
+
+Nothing here waits. Where memory is short `accept` says so, and is called again, to go on where it was.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.time cimport PyTime_MonotonicRaw
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from kbatch._native.arrow cimport ArrowBatch, ArrowStream
+from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, kb_chain, kb_chain_room
+from kbatch._native.c cimport (
+    KB_BATCH_HEADER_SIZE,
+    kb_group_rows,
+    kb_open_batch,
+    kb_partition_for_key,
+    kb_record,
+    kb_row_record,
+    kb_rows,
+)
+from kbatch._native.delivery cimport CALLBACK_BYTES
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
+from kbatch._native.memory cimport grown
+from kbatch._native.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
+from kbatch._native.record_appender cimport later
+from kbatch._native.send cimport RecordSender, too_large
+from kbatch._native.table_columns cimport TableColumns
+from kbatch._native.table_outcome cimport ROW_BYTES, BatchRows, TableOutcome
+
+from kbatch._native.record_appender import Refusal
+from kbatch.errors import ProducerClosedError, RecordTooLargeError
+
+cdef extern from "row_chain.h" nogil:
+    ctypedef struct kb_row_rule:
+        int64_t write_limit
+        int64_t record_limit
+        int64_t enough_bytes
+        double factor
+
+    ctypedef enum kb_rows_status:
+        KB_ROWS_FULL
+        KB_ROWS_ENOUGH
+        KB_ROWS_MEMORY
+        KB_ROWS_TOO_LARGE
+
+    int64_t kb_record_most(const kb_record *record) noexcept
+    kb_rows_status kb_chain_append_rows(kb_chain *chain, kb_open_batch *batch, const kb_rows *rows,
+                                        const int32_t *order, int64_t *next, int64_t end,
+                                        const kb_row_rule *rule, int64_t *largest, int64_t *needed) noexcept
+
+# The spans of a block stay in the second-level cache, unless so many partitions share it that each would get
+# hardly any rows.
+cdef int64_t BLOCK_ROWS = 2048
+cdef int64_t LARGEST_BLOCK_ROWS = 16384
+cdef int64_t ROWS_A_PARTITION = 32
+# What a batch that was just opened has paid for.
+cdef int32_t FEWEST_ROWS = 32
+
+cdef object NO_MEMORY = Refusal.MEMORY
+cdef object NO_METADATA = Refusal.METADATA
+
+
+cdef int64_t _first_not_before(const int32_t *order, int64_t next, int64_t end, int32_t row) noexcept nogil:
+    """The place in order[next:end], which rises, of the first that is not before `row`."""
+    cdef int64_t middle
+    while next < end:
+        middle = next + (end - next) // 2
+        if order[middle] < row:
+            next = middle + 1
+        else:
+            end = middle
+    return next
+
+
+@cython.final
+cdef class Lane:
+    """The way to a partition."""
+
+
+@cython.final
+cdef class TableSender:
+    """Sends one table.
+
+    Parameters
+    ----------
+    sender : RecordSender
+        Whose accumulator and whose settings; its topic is known.
+    topic : str
+    data : anything with __arrow_c_stream__ or __arrow_c_array__
+    names : dict
+        Column by role (key, value, headers, timestamp, partition), each (name, required).
+    seal : callable or None
+        What to do with a batch that is full; None is to seal it at once.
+    """
+
+    def __init__(self, RecordSender sender not None, str topic not None, data, dict names, *, seal=None):
+        cdef int64_t block_rows
+        self.outcome = TableOutcome()
+        self._sender = sender
+        self._accumulator = sender.accumulator
+        self._info = self._accumulator.info_of(topic)
+        self._view = self._accumulator._view.topic(topic)
+        self._seal = seal
+        self._likely_rows = FEWEST_ROWS
+        self._kept_lanes = []
+        block_rows = 0 if self._view is None else ROWS_A_PARTITION * self._view.partition_count
+        block_rows = min(max(block_rows, BLOCK_ROWS), LARGEST_BLOCK_ROWS)
+        self._columns = TableColumns(names, block_rows)
+        self._destinations = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
+        self._order = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
+        self._stream = ArrowStream(data)
+        self._columns.find(self._stream)
+        if sender._partitioner is not None and self._columns.partition_at < 0:
+            raise ValueError(f"partitioner.class places no rows of tables: there has to be a column "
+                             f"{self._columns.partition.name!r} (int32) with the partition of every row")
+
+    def __dealloc__(self):
+        free(self._lanes)
+        free(self._lane_of)
+        free(self._destinations)
+        free(self._order)
+        free(self._starts)
+
+    def accept(self, *, bint first_in_line=False):
+        """Goes on accepting rows.
+
+        Returns
+        -------
+        bool or Refusal
+            True: all of them were. A Refusal: what has to be waited for, for the next one. False: a row was
+            accepted of somebody who was `first_in_line`, and is not any more.
+
+        Raises
+        ------
+        ValueError
+            What is wrong with which row; it and those behind it are not accepted.
+        ProducerClosedError
+            The accumulator was closed.
+        """
+        cdef Step step
+        self._turn = FIRST_IN_LINE if first_in_line else IN_TURN
+        if PyThread_get_thread_ident() == self._sender.callback_thread_ident:
+            self._turn = IN_CALLBACK
+        while True:
+            if not self._has_block:
+                self._view = self._accumulator._view.topic(self._info.name)
+                if self._view is None or self._view.partition_count == 0:
+                    return NO_METADATA
+                if not self._next_block():
+                    return True
+            with nogil:
+                step = self._append_block()
+            if step == ROWS_TOO_LATE:
+                raise ProducerClosedError("the producer is closed, and takes no more records")
+            if step == ROWS_UNPAID:
+                return NO_MEMORY
+            if step == ROW_FIRST:
+                return False
+            self._has_block = False
+
+    def end(self, error=None):
+        """No more rows are accepted. Returns whom to tell that all is done by now, as (argument, function);
+        who does so calls `told` then."""
+        cdef list listeners = self.outcome.end(error)
+        if listeners:  # charged as other callbacks are, so that a flush waits for it
+            self._accumulator.memory.exchange(NULL, -CALLBACK_BYTES)
+            self._accumulator.memory.await_callbacks(CALLBACK_BYTES)
+        return listeners
+
+    def told(self):
+        """Those that `end` returned were called."""
+        self._accumulator.memory.callbacks_ran(CALLBACK_BYTES)
+
+    def give_up(self, error not None):
+        """The rows that are not accepted fail with `error`, those too that the data still have to give."""
+        cdef Lane lane
+        cdef ArrowBatch batch
+        cdef int64_t first
+        if self._has_block:
+            for lane in self._kept_lanes:
+                self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row, error)
+            self.outcome.reject(self._order + self._sticky_next, self._sticky_end - self._sticky_next,
+                                self._first_row, error)
+        self._has_block = False
+        first = self.outcome._row_count
+        if self._batch is not None:
+            self.outcome.reserve_rows(self._batch.array.length - self._next_row)
+            self._batch = None
+        try:
+            while (batch := self._stream.next_batch()) is not None:
+                self.outcome.reserve_rows(batch.array.length)
+        except Exception:  # what cannot be read has no rows
+            pass
+        self.outcome.reject_from(first, error)
+
+    # A block of rows.
+
+    cdef bint _next_block(self) except -1:
+        """False at the end of the data."""
+        cdef int64_t count, first
+        while self._batch is None or self._next_row == self._batch.array.length:
+            if self._batch is not None:
+                self._columns.rows_before += self._batch.array.length
+            self._batch = None
+            batch = self._stream.next_batch()
+            if batch is None:
+                return False
+            self._columns.bind(self._stream, batch)
+            self._batch = batch
+            self._next_row = 0
+        first = self._next_row
+        with nogil:
+            count = self._columns.block_length(first, self._batch.array.length - first)
+            self._columns.fill(first, count)
+            self._place_block(first)
+        self._next_row += count
+        self._has_block = True
+        return True
+
+    cdef int _place_block(self, int64_t first) except -1 nogil:
+        """Gives each row its partition, and groups them."""
+        cdef int64_t count = self._columns.rows.count
+        cdef int32_t *partitions
+        cdef int64_t i
+        if self._lane_of_size < self._view.partition_count:
+            self._lane_of = <int32_t *>grown(self._lane_of, self._view.partition_count * sizeof(int32_t))
+            memset(self._lane_of + self._lane_of_size, 0xFF,
+                   (self._view.partition_count - self._lane_of_size) * sizeof(int32_t))
+            self._lane_of_size = self._view.partition_count
+        self._choose_partitions(first)
+        self._first_row = self.outcome._row_count
+        self.outcome.reserve_rows(count)
+        partitions = self.outcome.partitions + self._first_row
+        for i in range(count):
+            if self._destinations[i]:
+                partitions[i] = (<Lane>self._lanes[self._destinations[i] - 1]).queue.partition
+        return self._group_rows()
+
+    cdef int _choose_partitions(self, int64_t first) except -1 nogil:
+        cdef kb_rows *rows = &self._columns.rows
+        cdef bint may_be_named = self._columns.partition_at >= 0
+        cdef int32_t partition_count = self._view.partition_count
+        cdef int32_t partition
+        cdef int64_t i
+        for i in range(rows.count):
+            partition = -1
+            if may_be_named:
+                partition = self._columns.named_partition(first + i, partition_count)
+                if partition < 0 and self._sender._partitioner is not None:
+                    self._columns.refuse(self._columns.partition.name, first + i,
+                                         "is null, which partitioner.class does not allow")
+            if partition < 0 and partition_count == 1:
+                partition = 0
+            elif partition < 0 and rows.keys[i].size >= 0 and self._sender._hashes_keys:
+                partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, partition_count)
+            self._destinations[i] = self._lane_to(partition) + 1 if partition >= 0 else 0
+        return 0
+
+    cdef int _group_rows(self) except -1 nogil:
+        cdef int32_t i
+        if self._starts_capacity < self._lane_count + 2:
+            self._starts_capacity = 2 * self._lane_count + 2
+            self._starts = <int32_t *>grown(self._starts, self._starts_capacity * sizeof(int32_t))
+        kb_group_rows(self._destinations, self._columns.rows.count, self._lane_count + 1, self._starts,
+                      self._order)
+        self._lane_at = 0
+        self._sticky_next = 0
+        self._sticky_end = self._starts[1]
+        for i in range(self._lane_count):
+            (<Lane>self._lanes[i]).next = self._starts[i + 1]
+            (<Lane>self._lanes[i]).end = self._starts[i + 2]
+        return 0
+
+    cdef int32_t _lane_to(self, int32_t partition) except -1 nogil:
+        if self._lane_of[partition] < 0:
+            with gil:
+                self._open_lane(partition)
+        return self._lane_of[partition]
+
+    cdef int _open_lane(self, int32_t partition) except -1:
+        cdef Lane lane = Lane.__new__(Lane)
+        lane.queue = self._accumulator.queue_of(self._info, partition)
+        if self._lane_count == self._lane_capacity:
+            self._lane_capacity = 2 * self._lane_count + 8
+            self._lanes = <void **>grown(self._lanes, self._lane_capacity * sizeof(void *))
+        self._kept_lanes.append(lane)
+        self._lanes[self._lane_count] = <void *>lane
+        self._lane_of[partition] = self._lane_count
+        self._lane_count += 1
+        return 0
+
+    # Its rows into batches. Lanes are borrowed from _kept_lanes where there is no GIL.
+
+    cdef Step _append_block(self) except? ROWS_TOO_LATE nogil:
+        """All rows of the block; or why the next one has to wait."""
+        cdef Step step = self._append_sticky()
+        cdef void *lane
+        while step == ROWS_IN and self._lane_at < self._lane_count:
+            lane = self._lanes[self._lane_at]
+            step = self._append_rows(<Lane>lane, &(<Lane>lane).next, (<Lane>lane).end, False)
+            if step == ROWS_IN:
+                self._lane_at += 1
+        return step
+
+    cdef Step _append_sticky(self) except? ROWS_TOO_LATE nogil:
+        """The rows that go to the sticky partition, and those of that partition that come before them."""
+        cdef Step step
+        cdef void *lane
+        cdef int64_t before, end
+        while self._sticky_next < self._sticky_end:
+            lane = self._lanes[self._lane_to(self._info.sticky.peek(self._view))]
+            before = _first_not_before(self._order, (<Lane>lane).next, (<Lane>lane).end,
+                                       self._order[self._sticky_next])
+            if before > (<Lane>lane).next:
+                step = self._append_rows(<Lane>lane, &(<Lane>lane).next, before, False)
+            else:
+                end = self._sticky_end
+                if before < (<Lane>lane).end:
+                    end = _first_not_before(self._order, self._sticky_next, end, self._order[before])
+                step = self._append_rows(<Lane>lane, &self._sticky_next, end, True)
+            if step != ROWS_IN and step != ROWS_MOVED:
+                return step
+        return ROWS_IN
+
+    cdef Step _append_rows(self, Lane lane, int64_t *next, int64_t end,
+                           bint sticky) except? ROWS_TOO_LATE nogil:
+        """Rows order[next[0]] .. order[end - 1], in as many batches as it takes; `sticky`: as long as the
+        lane's partition is the sticky one."""
+        cdef Step step
+        cdef int64_t first
+        cdef bint closed
+        while next[0] < end:
+            first = next[0]
+            closed = False
+            step = self._append_open(lane, next, first + 1 if self._turn == FIRST_IN_LINE else end, sticky,
+                                     &closed)
+            if step == ROWS_UNOPENED:
+                with gil:
+                    step = self._open(lane, next, sticky, &closed)
+            if closed:
+                with gil:
+                    self._hand_over(lane)
+            if step == ROW_TOO_LARGE:
+                with gil:
+                    self._refuse_row(next, None)
+            elif step != ROWS_IN:
+                return step
+            if self._turn == FIRST_IN_LINE and next[0] > first:
+                return ROW_FIRST
+        return ROWS_IN
+
+    cdef Step _append_open(self, Lane lane, int64_t *next, int64_t end, bint sticky,
+                           bint *closed) noexcept nogil:
+        """What goes into the batch that is open; `closed` where it takes no more."""
+        cdef Step step
+        cdef int64_t first = next[0]
+        cdef int64_t bytes_before
+        kb_lock_acquire(&lane.queue.lock)
+        if self._accumulator._closed:
+            step = ROWS_TOO_LATE
+        elif sticky and self._info.sticky.has_left(lane.queue.partition):
+            step = ROWS_MOVED
+        elif (lane.batch is None or lane.queue.last is not lane.batch or lane.batch._state != OPEN
+              or not lane.rows.can_hold(self._first_row + self._columns.rows.count)):
+            step = ROWS_UNOPENED
+        else:
+            bytes_before = lane.batch._open.records_bytes
+            step = self._write(lane, next, end, sticky, closed)
+            lane.queue.next_number += next[0] - first
+            lane.queue.appended_bytes += lane.batch._open.records_bytes - bytes_before
+        kb_lock_release(&lane.queue.lock)
+        return step
+
+    # With the lock of the partition held.
+
+    cdef Step _write(self, Lane lane, int64_t *next, int64_t end, bint sticky, bint *closed) noexcept nogil:
+        """Writes rows to the lane's batch."""
+        cdef kb_row_rule rule
+        cdef kb_rows_status status
+        cdef int64_t needed = 0, estimated_before, first, i
+        rule.write_limit = self._accumulator.batch_size
+        rule.record_limit = self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE
+        rule.factor = lane.batch._factor
+        rule.enough_bytes = INT64_MAX
+        while next[0] < end:
+            if not self._has_room_for_row(lane):
+                return ROWS_UNPAID
+            first = next[0]
+            estimated_before = lane.batch.estimated_bytes() if lane.batch._open.count else 0
+            if sticky:
+                rule.enough_bytes = estimated_before + self._info.sticky.room_bytes()
+            status = kb_chain_append_rows(
+                &lane.batch._chain, &lane.batch._open, &self._columns.rows, self._order, next,
+                min(end, first + lane.rows.capacity - lane.rows.count), &rule,
+                &lane.batch._largest_record_bytes, &needed)
+            closed[0] = status == KB_ROWS_FULL
+            if next[0] > first:
+                lane.rows.add(self._order + first, next[0] - first, self._first_row)
+                lane.batch.completion.record_count = lane.batch._open.count
+                self.has_begun = True
+                if sticky:
+                    for i in range(first, next[0]):
+                        self.outcome.partitions[self._first_row + self._order[i]] = lane.queue.partition
+                    self._info.sticky.count(self._view, lane.batch.estimated_bytes() - estimated_before,
+                                            closed[0])
+            if closed[0]:
+                lane.batch.close()
+                return ROWS_IN
+            if status == KB_ROWS_TOO_LARGE:
+                return ROW_TOO_LARGE
+            if status == KB_ROWS_ENOUGH:
+                return ROWS_MOVED
+            if status == KB_ROWS_MEMORY and not lane.batch.grow(needed - kb_chain_room(&lane.batch._chain),
+                                                                self._turn):
+                return ROWS_UNPAID
+        return ROWS_IN
+
+    cdef bint _has_room_for_row(self, Lane lane) noexcept nogil:
+        """For the next row's number among the lane's."""
+        cdef int64_t more_bytes = lane.rows.capacity * ROW_BYTES
+        if lane.rows.count == lane.rows.capacity:
+            if not lane.batch.charge_state(more_bytes, self._turn) or not lane.rows.grow():
+                return False
+            lane.batch._state_left_bytes -= more_bytes
+        return lane.rows.begin_run(lane.batch._open.count)
+
+    # Once a batch, with the GIL.
+
+    cdef Step _open(self, Lane lane, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE:
+        """Makes the partition's open batch the lane's. Where there is none it opens one, with a row in it."""
+        cdef int64_t now_ns = PyTime_MonotonicRaw()
+        cdef int64_t row = self._first_row + self._order[next[0]]
+        cdef int32_t capacity = FEWEST_ROWS
+        cdef ProducerBatch fresh = None
+        cdef BatchRows rows
+        cdef kb_record record
+        cdef Step step
+        PyErr_CheckSignals()
+        lane.batch = None  # here, since it may be the last that refers to it
+        lane.rows = None
+        kb_row_record(&self._columns.rows, self._order[next[0]], &record)
+        if kb_record_most(&record) > self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE:
+            return ROW_TOO_LARGE
+        while True:
+            rows = BatchRows.new(self.outcome, lane.queue.partition, row, capacity)
+            kb_lock_acquire(&lane.queue.lock)
+            try:
+                step = self._join(lane, fresh, rows, next, sticky, closed)
+            finally:
+                kb_lock_release(&lane.queue.lock)
+            if step == ROWS_IN and lane.batch is fresh:
+                self._accumulator.alarm(later(now_ns, self._accumulator.linger_ns))
+            elif fresh is not None:
+                fresh.discard()
+            if step != ROWS_UNOPENED:
+                return step
+            try:
+                fresh = self._accumulator._new_batch(lane.queue, &record, now_ns, self._turn)
+            except RecordTooLargeError as error:
+                self._refuse_row(next, error)
+                return ROWS_IN
+            if fresh is None:
+                return ROWS_UNPAID
+            if fresh.charge_state(self._likely_rows * ROW_BYTES, self._turn):
+                capacity = self._likely_rows
+
+    cdef Step _join(self, Lane lane, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
+                    bint *closed) noexcept:
+        """What `_open` does with the lock held; `fresh` becomes the open batch where there is none."""
+        cdef PartitionQueue queue = lane.queue
+        cdef ProducerBatch batch = queue.last
+        cdef Step step
+        if self._accumulator._closed:
+            return ROWS_TOO_LATE
+        if batch is not None and batch._state != OPEN:
+            batch = None
+        if sticky:
+            if batch is None:  # a switch may have waited for that
+                self._info.sticky.count(self._view, 0, True)
+            if self._info.sticky.has_left(queue.partition):
+                return ROWS_MOVED
+        if batch is None and fresh is None:
+            return ROWS_UNOPENED
+        if batch is None:
+            batch = fresh
+        if not batch.charge_state(rows.capacity * ROW_BYTES, self._turn):
+            return ROWS_UNPAID
+        batch._state_left_bytes -= rows.capacity * ROW_BYTES
+        rows.next = batch.completion.rows
+        batch.completion.rows = rows
+        lane.batch = batch
+        lane.rows = rows
+        if batch is not fresh:
+            return ROWS_IN
+        step = self._write(lane, next, next[0] + 1, sticky, closed)
+        if batch._open.count == 0:
+            lane.batch = None
+            return step
+        self._accumulator._enqueue(queue, fresh)
+        queue.next_number += 1
+        queue.appended_bytes += batch._open.records_bytes
+        return ROWS_IN
+
+    cdef int _refuse_row(self, int64_t *next, object error) except -1:
+        """The next row fails by itself."""
+        cdef int32_t row = self._order[next[0]]
+        cdef kb_record record
+        if error is None:
+            kb_row_record(&self._columns.rows, row, &record)
+            error = too_large(&record, self._sender._max_request_bytes)
+        self.outcome.refuse(self._first_row + row, error)
+        self.has_begun = True
+        next[0] += 1
+        return 0
+
+    cdef int _hand_over(self, Lane lane) except -1:
+        """A batch that is full, to whoever seals it."""
+        cdef ProducerBatch batch = lane.batch
+        self._likely_rows = max(FEWEST_ROWS, lane.rows.count + lane.rows.count // 8)
+        lane.batch = None
+        if self._seal is None:
+            self._accumulator._hand_to_sealer(batch)
+        else:
+            self._seal(batch)
+        return 0

@@ -1,0 +1,59 @@
+"""Sealers: threads that compress batches for one who fills them faster than he could compress them."""
+
+import os
+import threading
+from typing import TYPE_CHECKING, final
+
+from kbatch.network.workers import Workers
+
+if TYPE_CHECKING:
+    from kbatch._native.producer_batch import ProducerBatch
+
+# What takes less to compress than it takes to wake another thread.
+SMALL_BYTES = 32_768
+# So many batches a thread may wait; then whoever fills them lends a hand.
+BACKLOG = 2
+
+
+def spare_cpus() -> int:
+    """CPUs beside the one that the caller runs on."""
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) - 1
+
+
+@final
+class Sealers:
+    """Seals batches on up to `limit` threads, or on the caller's where those have enough to do.
+
+    `limit` None is as many as there are spare CPUs, if there is anything to compress.
+    """
+
+    def __init__(self, name: str, compression: str, limit: int | None = None) -> None:
+        if limit is None:
+            limit = 0 if compression == "none" else spare_cpus()
+        self._workers = Workers(name, limit)
+        self._lock = threading.Lock()
+        self._most = BACKLOG * limit
+        self._unfinished_count = 0
+
+    def seal(self, batch: "ProducerBatch") -> None:
+        """Seals a batch that is closed, soon or now; any thread."""
+        with self._lock:
+            goes = self._unfinished_count < self._most and batch.records_bytes >= SMALL_BYTES
+            if goes:
+                self._unfinished_count += 1
+                self._workers.submit(lambda: self._work(batch))
+        if not goes:
+            batch.seal()
+
+    def stop(self) -> None:
+        """The threads end behind what they were given; what comes later is sealed by the caller."""
+        with self._lock:
+            self._most = 0
+            self._workers.stop()
+
+    def _work(self, batch: "ProducerBatch") -> None:
+        try:
+            batch.seal()
+        finally:
+            with self._lock:
+                self._unfinished_count -= 1

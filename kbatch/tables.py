@@ -1,0 +1,317 @@
+"""send_table: a table's rows as records, from Arrow memory to offsets, without a Python object a row.
+
+This page turns arguments into what the native TableSender takes, waits where that is refused, and shows what
+it notes as a TableReport. numpy, and pyarrow for numpy columns, (the extra `kbatch[arrow]`) are imported when
+they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast, final
+
+from kbatch._native.record_appender import Refusal
+from kbatch._native.send import RecordSender
+from kbatch._native.table_outcome import TableOutcome
+from kbatch._native.table_sender import TableSender
+from kbatch.columns import reader_of_numpy
+from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
+from kbatch.waiting import Deadline
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kbatch.config import ProducerConfig
+    from kbatch.interceptors import InterceptorChain
+
+Listener = tuple[Any, Callable[[Any], object]]
+
+
+class TableProducer(RecordSender):
+    """`send_table`, for the producer, which waits and tells as it does for records."""
+
+    config: ProducerConfig
+    _interceptors: InterceptorChain
+    _deliver: Callable[[Iterable[Any]], object]
+    _sealers: Any
+
+    def send_table(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str = "key",
+        value: str = "value",
+        headers: str = "headers",
+        timestamp: str = "timestamp",
+        partition: str = "partition",
+        on_delivery: Callable[[TableReport], object] | None = None,
+        on_progress: Callable[[TableReport], object] | None = None,
+    ) -> TableDelivery:
+        """Takes a table's rows to be sent, in batches that `send` fills as well.
+
+        It returns when the last row is accepted, and waits up to max.block.ms each time that there is no
+        memory. Serializers and partitioner.class have no part in it.
+
+        Parameters
+        ----------
+        topic : str
+        data : table
+            As for `kbatch.encode_arrow`. A stream may be larger than memory: it is read batch by batch.
+        key, value, headers, timestamp, partition : str
+            Columns, as for `kbatch.encode_arrow`. Where a row names no partition, Java's murmur2 of the key
+            decides; without a key it goes where `send` would send it.
+        on_delivery : callable or None
+            Called as `on_delivery(report)`, once, when the outcome of every row is known.
+        on_progress : callable or None
+            Called as `on_progress(report)` for every batch that was delivered, or failed.
+
+        Returns
+        -------
+        TableDelivery
+            Its result is a TableReport. If accepting had to stop when some rows were accepted already, the
+            others are in the report, as failed.
+
+        Raises
+        ------
+        TypeError, ValueError, KafkaError
+            Nothing was accepted, for this reason.
+        """
+        self._check_usable()
+        for name, function in (("on_delivery", on_delivery), ("on_progress", on_progress)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
+        if self._interceptors:
+            data = self._interceptors.on_send_table(topic, data)
+        self._await_partition(topic, None, self._block_deadline())
+        names = {
+            "key": (key, key != "key"),
+            "value": (value, True),
+            "headers": (headers, headers != "headers"),
+            "timestamp": (timestamp, timestamp != "timestamp"),
+            "partition": (partition, partition != "partition"),
+        }
+        source = reader_of_numpy(data) if isinstance(data, Mapping) else data
+        table = TableSender(self, topic, source, names, seal=self._sealers.seal)
+        report = TableReport(table.outcome)
+        if on_progress is not None:
+            table.outcome.watch(report, on_progress)
+        if on_delivery is not None:
+            table.outcome.is_observed = True
+            table.outcome.listen(report, on_delivery)
+        self._accept_rows(topic, table)
+        return TableDelivery(topic, report)
+
+    def _accept_rows(self, topic: str, table: TableSender) -> None:
+        """All rows of the table; or those that can be, the others fail."""
+        try:
+            outcome = table.accept()
+            while outcome is not True:
+                if outcome is Refusal.METADATA:
+                    self._await_partition(topic, None, self._block_deadline())
+                    outcome = table.accept()
+                elif outcome is Refusal.MEMORY:
+                    first = partial(table.accept, first_in_line=True)
+                    outcome = self._await_memory(first, self._block_deadline())
+                else:
+                    outcome = table.accept()
+        except BaseException as stopped:
+            if not table.has_begun:
+                raise
+            error = _as_kafka_error(stopped)
+            table.give_up(error)
+            self._end_table(table, error)
+            if not isinstance(stopped, Exception):
+                raise
+        else:
+            self._end_table(table, None)
+
+    def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
+        listeners = table.end(error)
+        if listeners:
+            self._deliver([_Told(table, listeners)])
+
+    def _block_deadline(self) -> Deadline:
+        return Deadline(self.config.max_block_ms / 1000)
+
+    # What it needs of the producer
+
+    def _check_usable(self) -> None:
+        raise NotImplementedError
+
+    def _await_partition(self, topic: str, partition: Any, deadline: Deadline, may_wait: bool = True) -> bool:
+        raise NotImplementedError
+
+    def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
+        raise NotImplementedError
+
+
+def _as_kafka_error(error: BaseException) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    made = SerializationError(f"the table could not be read on, so that this row was not sent: {error}")
+    made.__cause__ = error
+    return made
+
+
+class _Told:
+    """Those to be told of a table that was done before all of its rows were accepted; among completions."""
+
+    has_callbacks = True
+    record_count = 0
+
+    def __init__(self, table: TableSender, listeners: list[Listener]) -> None:
+        self._table = table
+        self._listeners = listeners
+
+    def run_callbacks(self, threw: Callable[[Callable[..., object], Exception], object]) -> int:
+        count = 0
+        while self._listeners:
+            argument, function = self._listeners.pop(0)
+            count += 1
+            try:
+                function(argument)
+            except Exception as error:
+                threw(function, error)
+        self._table.told()
+        return count
+
+
+@final
+class TableDelivery:
+    """What `send_table` gives: the promise of a TableReport. It reads like a Delivery, but that `result` does
+    not raise because of rows that failed.
+    """
+
+    def __init__(self, topic: str, report: TableReport) -> None:
+        self.topic = topic
+        self._report = report
+        self._outcome = report._outcome
+
+    @property
+    def report(self) -> TableReport:
+        """What is known by now."""
+        return self._report
+
+    def done(self) -> bool:
+        """Whether every row was delivered or failed."""
+        return self._outcome.is_done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether every row was delivered or failed, after up to `timeout` seconds (None: as long as it
+        takes). It does not count as asking why rows failed.
+        """
+        return self._outcome.wait(Deadline(timeout).left)
+
+    def result(self, timeout: float | None = None) -> TableReport:
+        """The outcome of every row, after up to `timeout` seconds (None: as long as it takes).
+
+        Raises
+        ------
+        KafkaTimeoutError
+            It is not known yet; the delivery goes on.
+        """
+        if not self.wait(timeout):
+            left = self._outcome.row_count - self._outcome.done_count
+            raise KafkaTimeoutError(
+                f"it is not known after {timeout} s what became of {left} of {self._outcome.row_count} rows "
+                f"to {self.topic} (delivery.timeout.ms bounds it)"
+            )
+        self._outcome.is_observed = True
+        return self._report
+
+    def exception(self, timeout: float | None = None) -> DeliveryError | None:
+        """How many rows failed, and why the first of them did; None where all were delivered. Waits, and
+        raises, as `result` does.
+        """
+        errors = self.result(timeout).errors
+        return DeliveryError(len(errors), next(iter(errors.values()))) if errors else None
+
+    def add_done_callback(self, function: Callable[[TableDelivery], object]) -> None:
+        """Calls `function(delivery)` when every row was delivered or failed, behind on_delivery; now, where
+        that is known already.
+        """
+        if not self._outcome.listen(self, function):
+            function(self)
+
+    def __repr__(self) -> str:
+        done, rows = self._outcome.done_count, self._outcome.row_count
+        return f"<TableDelivery {self.topic}, {done} of {rows} rows done>"
+
+
+@final
+class TableReport:
+    """What became of the rows of a table, a value a row.
+
+    While rows are on their way it changes, and the arrays are copies of what is known at the moment.
+    """
+
+    def __init__(self, outcome: TableOutcome) -> None:
+        self._outcome = outcome
+
+    @property
+    def row_count(self) -> int:
+        """Rows; as long as they are being accepted, those that were read."""
+        return self._outcome.row_count
+
+    @property
+    def done_rows(self) -> int:
+        """Rows that were delivered or failed."""
+        return self._outcome.done_count
+
+    @property
+    def failed_rows(self) -> int:
+        return self._outcome.failed_count
+
+    @property
+    def partitions(self) -> np.ndarray:
+        """int32: where each row went; -1 where it was not accepted before one was chosen."""
+        return self._array(self._outcome.partitions, "int32")
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """int64; -1 where the row failed, is on its way, or the broker did not say."""
+        return self._array(self._outcome.offsets, "int64")
+
+    @property
+    def error_codes(self) -> np.ndarray:
+        """int16: Kafka's code where the row failed (-1 for an error that has none), else 0."""
+        return self._array(self._outcome.error_codes, "int16")
+
+    @property
+    def errors(self) -> Mapping[int, KafkaError]:
+        """Why rows failed, by row."""
+        return _Errors(self)
+
+    def _array(self, memory: Any, kind: str) -> np.ndarray:
+        import numpy as np
+
+        return np.frombuffer(memory, kind)
+
+    def __repr__(self) -> str:
+        return f"<TableReport {self.done_rows} of {self.row_count} rows done, {self.failed_rows} failed>"
+
+
+@final
+class _Errors(Mapping[int, KafkaError]):
+    """The errors of a report; found when they are asked for."""
+
+    def __init__(self, report: TableReport) -> None:
+        self._report = report
+
+    def __getitem__(self, row: int) -> KafkaError:
+        error = self._report._outcome.error_of(row)
+        if error is None:
+            raise KeyError(row)
+        return cast(KafkaError, error)
+
+    def __iter__(self) -> Iterator[int]:
+        for row in self._report.error_codes.nonzero()[0]:
+            yield int(row)
+
+    def __len__(self) -> int:
+        return self._report.failed_rows
+
+    def __repr__(self) -> str:
+        return f"<errors of {len(self)} rows>"

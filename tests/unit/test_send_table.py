@@ -1,0 +1,597 @@
+"""send_table: rows to a broker, and the report of what became of each."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import kbatch
+from kbatch import BufferExhaustedError, DeliveryError, IllegalStateError, KafkaError, KafkaTimeoutError
+from kbatch.errors import (
+    ErrorCode,
+    InvalidRecordError,
+    NotEnoughReplicasError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from kbatch.interceptors import Interceptor
+from kbatch.tables import TableDelivery, TableReport
+from kbatch.testing import Broker
+from tests.oracle import plain, tables
+from tests.unit.producing import (
+    SECONDS,
+    SECONDS_MS,
+    TOPIC,
+    metric,
+    producing,
+    until,
+    values,
+    waits_for_memory,
+    within,
+)
+
+PARTITIONS = 4
+# One request a batch, each answered before the next, so that faults hit the batches in order.
+ONE_BY_ONE: dict[str, Any] = {
+    "max_in_flight_requests_per_connection": 1,
+    "enable_idempotence": False,
+    "retries": 0,
+    "batch_size": 1000,
+}
+KINDS = (
+    pa.binary(),
+    pa.large_binary(),
+    pa.binary_view(),
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.binary(4),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.uint32(), pa.large_binary()),
+)
+ITEM = pa.struct([("key", pa.string()), ("value", pa.binary())])
+HEADERS = (pa.list_(ITEM), pa.large_list(ITEM), pa.map_(pa.string(), pa.binary()))
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: PARTITIONS, "one": 1}, auto_create_topics=False) as broker:
+        yield broker
+
+
+def numbered(count: int, size: int = 0) -> pa.Table:
+    return pa.table({"value": [b"%06d" % row + bytes(size) for row in range(count)]})
+
+
+def read(broker: Broker, topic: str = TOPIC) -> dict[tuple[int, int], Any]:
+    return {
+        (partition, record.offset): record
+        for partition in range(PARTITIONS if topic == TOPIC else 1)
+        for record in broker.records(topic, partition)
+    }
+
+
+def places(report: TableReport) -> list[tuple[int, int]]:
+    return list(zip(report.partitions.tolist(), report.offsets.tolist(), strict=True))
+
+
+def check(broker: Broker, report: TableReport, rows: list[plain.Row], topic: str = TOPIC) -> None:
+    """Every row stands where the report says, and in the order of the table."""
+    log = read(broker, topic)
+    found = [log[place] for place in places(report)]
+    assert [(record.key, record.value, record.headers, record.timestamp_ms) for record in found] == rows
+    assert not report.errors and report.done_rows == report.row_count == len(rows)
+    for partition in range(PARTITIONS):
+        assert (np.diff(report.offsets[report.partitions == partition]) > 0).all()
+
+
+# What a row becomes
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_keys_and_values_of_every_type(broker: Broker, kind: pa.DataType) -> None:
+    contents: list[Any] = [b"%04d" % row if row % 3 else None for row in range(50)]
+    rows: list[plain.Row] = [
+        (key, value, (), 1000) for key, value in zip(contents, reversed(contents), strict=True)
+    ]
+    with producing(broker) as producer:
+        report = producer.send_table(TOPIC, tables.table_of(rows, key=kind, value=kind)).result(SECONDS)
+        check(broker, report, rows)
+    for row, partition in zip(rows, report.partitions, strict=True):
+        if row[0] is not None:
+            assert plain.partition_for_key(row[0], PARTITIONS) == partition
+
+
+@pytest.mark.parametrize("kind", HEADERS, ids=str)
+def test_headers_and_timestamps(broker: Broker, kind: pa.DataType) -> None:
+    headers: tuple[Any, ...] = (("trace", b"1"), ("trace", None), ("größe", b""))
+    rows: list[plain.Row] = [(b"k%d" % row, b"v", headers[: row % 4], row * 10**9) for row in range(40)]
+    with producing(broker, compression_type="lz4") as producer:
+        data = tables.table_of(rows, headers=kind, timestamp=pa.timestamp("ms"))
+        check(broker, producer.send_table(TOPIC, data).result(SECONDS), rows)
+
+
+def test_what_a_column_leaves_out(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key, no headers, the time of the call; a null value is a tombstone."""
+    with producing(broker) as producer:
+        monkeypatch.setattr("time.time", lambda: 1234.5)
+        report = producer.send_table("one", pa.table({"value": pa.array([b"a", None])})).result(SECONDS)
+        check(broker, report, [(None, b"a", (), 1234500), (None, None, (), 1234500)], "one")
+
+
+def test_columns_of_other_names_and_those_that_must_be_there(broker: Broker) -> None:
+    data = pa.table({"id": ["a"], "payload": ["b"], "at": [5], "where": pa.array([3], pa.int32())})
+    names: Any = {"key": "id", "value": "payload", "timestamp": "at", "partition": "where"}
+    with producing(broker) as producer:
+        check(broker, producer.send_table(TOPIC, data, **names).result(SECONDS), [(b"a", b"b", (), 5)])
+        assert values(broker, 3) == [b"b"]
+        with pytest.raises(ValueError, match=r"there is no column 'value' \(the value\); the columns are id"):
+            producer.send_table(TOPIC, data)
+        with pytest.raises(ValueError, match=r"there is no column 'keys' \(the key\)"):
+            producer.send_table(TOPIC, data, key="keys", value="payload")
+
+
+def test_numpy_columns_and_polars(broker: Broker) -> None:
+    with producing(broker) as producer:
+        columns = {"key": np.array([b"a", b"b"]), "value": np.array([[1, 2], [3, 4]], np.uint8)}
+        report = producer.send_table(TOPIC, columns).result(SECONDS)
+        assert [read(broker)[place].value for place in places(report)] == [b"\1\2", b"\3\4"]
+        frame = pl.DataFrame({"key": ["x", None], "value": ["y", "z"]})
+        report = producer.send_table(TOPIC, frame).result(SECONDS)
+        assert [read(broker)[place].value for place in places(report)] == [b"y", b"z"]
+
+
+def test_no_rows(broker: Broker) -> None:
+    told: list[TableReport] = []
+    with producing(broker) as producer:
+        report = producer.send_table(TOPIC, numbered(0), on_delivery=told.append).result(SECONDS)
+        assert (report.row_count, report.partitions.tolist(), dict(report.errors)) == (0, [], {})
+        producer.flush(SECONDS)
+        assert told == [report]
+
+
+# Where it goes
+
+
+def test_a_named_partition_goes_before_the_key(broker: Broker) -> None:
+    named: list[Any] = [row % 3 if row % 2 else None for row in range(60)]
+    data = pa.table({"key": [b"k%d" % row for row in range(60)], "value": numbered(60)["value"]})
+    data = data.append_column("partition", pa.array(named, pa.int32()))
+    with producing(broker) as producer:
+        report = producer.send_table(TOPIC, data).result(SECONDS)
+    assert report.partitions.tolist() == [
+        plain.partition_for_key(b"k%d" % row, PARTITIONS) if name is None else name
+        for row, name in enumerate(named)
+    ]
+    assert report.partitions.dtype == np.int32
+    assert report.offsets.dtype == np.int64
+    assert report.error_codes.dtype == np.int16
+
+
+def test_rows_without_a_key_stick_to_a_partition_for_a_batch(broker: Broker) -> None:
+    with producing(broker, batch_size=1000, linger_ms=1000) as producer:
+        report = producer.send_table(TOPIC, numbered(3000)).result(SECONDS)
+        turns = np.count_nonzero(np.diff(report.partitions))
+        assert 5 < turns < 60 and set(report.partitions.tolist()) == set(range(PARTITIONS))
+        check(broker, report, [(None, b"%06d" % row, (), report_time(broker)) for row in range(3000)])
+
+
+def report_time(broker: Broker) -> Any:
+    """Of rows without one, which have all the same."""
+    (time_ms,) = {record.timestamp_ms for record in broker.records(TOPIC)}
+    return time_ms
+
+
+def test_partitioner_class_sees_no_tables(broker: Broker) -> None:
+    with producing(broker, partitioner_class="org.apache.kafka.clients.producer.RoundRobinPartitioner") as p:
+        with pytest.raises(ValueError, match=r"partitioner.class places no rows of tables: .*'partition'"):
+            p.send_table(TOPIC, numbered(1))
+        data = numbered(2).append_column("partition", pa.array([1, None], pa.int32()))
+        with pytest.raises(ValueError, match=r"'partition', row 1: is null, which partitioner.class does"):
+            p.send_table(TOPIC, data)
+        assert p.send_table(TOPIC, data.slice(0, 1)).result(SECONDS).partitions.tolist() == [1]
+
+
+def test_order_against_send_from_the_same_thread(broker: Broker) -> None:
+    """In the same open batches."""
+    with producing(broker, linger_ms=1000) as producer:
+        producer.send("one", b"first")
+        delivery = producer.send_table("one", numbered(3))
+        last = producer.send("one", b"last")
+        producer.flush(SECONDS)
+        assert values(broker, topic="one") == [b"first", b"000000", b"000001", b"000002", b"last"]
+        assert len(broker.batches("one")) == 1
+        assert delivery.result(0).offsets.tolist() == [1, 2, 3]
+        assert last.result(0).offset == 4
+
+
+# How much
+
+
+def test_a_table_larger_than_memory_waits_for_it(broker: Broker) -> None:
+    memory = 24_000
+    broker.hold_high_watermark("one", 0)
+    with producing(broker, buffer_memory=memory, batch_size=1000, max_block_ms=SECONDS_MS) as producer:
+        producer.partitions_for("one")
+        sending = within(lambda: producer.send_table("one", numbered(300, 500)))
+        until(waits_for_memory(producer))
+        assert not sending.done()
+        broker.hold_high_watermark("one", 0, False)
+        report = sending.result(SECONDS).result(SECONDS)
+        assert report.offsets.tolist() == list(range(300))
+        assert metric(producer, "buffer-available-bytes") == memory
+
+
+def test_a_reader_is_pulled_no_further_than_rows_are_accepted(broker: Broker) -> None:
+    pulled: list[int] = []
+    batch = numbered(10, 500).to_batches()[0]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(50):
+            pulled.append(number)
+            yield batch
+
+    broker.hold_high_watermark("one", 0)
+    with producing(broker, buffer_memory=24_000, batch_size=1000, max_block_ms=SECONDS_MS) as producer:
+        producer.partitions_for("one")
+        reader = pa.RecordBatchReader.from_batches(batch.schema, batches())
+        sending = within(lambda: producer.send_table("one", reader))
+        until(waits_for_memory(producer))
+        assert 2 <= len(pulled) <= 5
+        broker.hold_high_watermark("one", 0, False)
+        assert sending.result(SECONDS).result(SECONDS).row_count == 500
+        assert values(broker, topic="one") == batch["value"].to_pylist() * 50
+
+
+def test_if_accepting_stops_the_rest_has_failed_and_what_was_accepted_goes_on(broker: Broker) -> None:
+    broker.hold_high_watermark("one", 0)
+    with producing(broker, buffer_memory=24_000, batch_size=1000, max_block_ms=100) as producer:
+        producer.partitions_for("one")
+        delivery = producer.send_table("one", numbered(300, 500).to_reader(max_chunksize=50))
+        assert not delivery.done()
+        assert delivery.report.failed_rows > 200
+        broker.hold_high_watermark("one", 0, False)
+        report = delivery.result(SECONDS)
+        accepted = report.row_count - report.failed_rows
+        assert 0 < accepted < 100 and report.row_count == 300
+        assert values(broker, topic="one") == numbered(accepted, 500)["value"].to_pylist()
+        assert report.offsets.tolist() == [*range(accepted), *[-1] * (300 - accepted)]
+        assert list(report.errors) == list(range(accepted, 300))
+        assert {type(error) for error in report.errors.values()} == {BufferExhaustedError}
+        assert set(report.error_codes[accepted:].tolist()) == {-1}
+        assert accepted - 1 not in report.errors and 300 not in report.errors
+
+
+def test_memory_is_charged_by_the_batch_and_given_back(broker: Broker) -> None:
+    broker.hold_high_watermark("one", 0)
+    with producing(broker, buffer_memory=1 << 20, batch_size=100_000, linger_ms=0) as producer:
+        memory = producer.accumulator.memory
+        delivery = producer.send_table("one", numbered(2000))
+        charged = memory.total_bytes - memory.available_bytes
+        assert 2000 * (4 + 14) < charged < 2000 * (8 + 14) + 40_000
+        broker.hold_high_watermark("one", 0, False)
+        delivery.result(SECONDS)
+        until(lambda: memory.available_bytes == memory.total_bytes)
+
+
+# What fails
+
+
+def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
+    data = numbered(3).append_column("partition", pa.array([0, PARTITIONS, 1], pa.int32()))
+    with producing(broker, max_block_ms=100) as producer:
+        with pytest.raises(ValueError, match=r"column 'partition', row 1: partition 4 is out of range 0..3"):
+            producer.send_table(TOPIC, data)
+        with pytest.raises(TypeError, match="column 'value' must be binary"):
+            producer.send_table(TOPIC, pa.table({"value": [1]}))
+        with pytest.raises(TypeError, match=r"data must have __arrow_c_stream__"):
+            producer.send_table(TOPIC, [1])
+        with pytest.raises(TypeError, match=r"on_delivery must be callable as on_delivery\(report\)"):
+            producer.send_table(TOPIC, numbered(1), on_delivery=1)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="on_progress must be callable"):
+            producer.send_table(TOPIC, numbered(1), on_progress=1)  # type: ignore[arg-type]
+        with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError)):
+            producer.send_table("nowhere", numbered(1))
+        producer.flush(SECONDS)
+        assert values(broker) == []
+    with pytest.raises(ProducerClosedError):
+        producer.send_table(TOPIC, numbered(1))
+
+
+def test_a_call_that_raises_tells_nobody(broker: Broker) -> None:
+    told: list[Any] = []
+    data = pa.table({"value": ["v"], "timestamp": [-5]})
+    with producing(broker) as producer:
+        with pytest.raises(ValueError, match="column 'timestamp', row 0: is before 1970"):
+            producer.send_table(TOPIC, data, on_delivery=told.append)
+        producer.flush(SECONDS)
+        assert told == []
+
+
+def test_a_faulty_row_behind_accepted_ones_ends_the_table(broker: Broker) -> None:
+    good = pa.table({"value": ["a", "b"], "timestamp": [1, 2]})
+    bad = pa.table({"value": ["c", "d"], "timestamp": [3, -5]})
+    with producing(broker) as producer:
+        report = producer.send_table("one", pa.concat_tables([good, bad, good])).result(SECONDS)
+        assert values(broker, topic="one") == [b"a", b"b"]
+        assert report.offsets.tolist() == [0, 1, -1, -1, -1, -1]
+        assert report.partitions.tolist() == [0, 0, -1, -1, -1, -1]
+        error = report.errors[2]
+        assert isinstance(error, SerializationError) and isinstance(error.__cause__, ValueError)
+        assert "column 'timestamp', row 3: is before 1970" in str(error)
+        assert len(report.errors) == 4
+
+
+def test_a_stream_that_breaks_ends_the_table(broker: Broker) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield numbered(5).to_batches()[0]
+        raise RuntimeError("the source is gone")
+
+    with producing(broker) as producer:
+        delivery = producer.send_table(
+            "one", pa.RecordBatchReader.from_batches(numbered(0).schema, batches())
+        )
+        report = delivery.result(SECONDS)
+        assert report.offsets.tolist() == [0, 1, 2, 3, 4]
+        assert delivery.exception() is None
+
+
+def test_a_row_beyond_max_request_size_fails_alone(broker: Broker) -> None:
+    data = pa.table({"value": [b"a", bytes(5000), b"b", bytes(2000), b"c"]})
+    with producing(broker, max_request_size=4000, buffer_memory=1500, batch_size=100) as producer:
+        delivery = producer.send_table("one", data)
+        report = delivery.result(SECONDS)
+        assert values(broker, topic="one") == [b"a", b"b", b"c"]
+        assert report.offsets.tolist() == [0, -1, 1, -1, 2]
+        assert report.error_codes.tolist() == [0, 10, 0, 10, 0]
+        assert all(isinstance(error, RecordTooLargeError) for error in report.errors.values())
+        assert "takes up to 5086 bytes, more than max.request.size" in str(report.errors[1])
+        assert "more than buffer.memory" in str(report.errors[3])
+        failed = delivery.exception()
+        assert isinstance(failed, DeliveryError)
+        assert (failed.count, failed.first) == (2, report.errors[1])
+        producer.flush(SECONDS)  # nothing that was accepted has failed
+
+
+def test_batches_fail_and_others_do_not(broker: Broker) -> None:
+    with producing(broker, **ONE_BY_ONE, linger_ms=1000) as producer:
+        producer.partitions_for("one")
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        report = producer.send_table("one", numbered(300, 20)).result(SECONDS)
+        failed = np.flatnonzero(report.error_codes)
+        assert 0 < len(failed) < 100 and failed.tolist() == list(range(len(failed)))
+        assert set(report.error_codes[failed].tolist()) == {ErrorCode.NOT_ENOUGH_REPLICAS}
+        assert all(isinstance(report.errors[int(row)], NotEnoughReplicasError) for row in failed)
+        assert not report.errors[0].possibly_persisted
+        assert report.offsets[len(failed) :].tolist() == list(range(300 - len(failed)))
+        assert values(broker, topic="one") == numbered(300, 20)["value"].to_pylist()[len(failed) :]
+        producer.flush(SECONDS)  # result() was asked
+
+
+def test_rows_of_a_lost_answer_may_be_in_the_log(broker: Broker) -> None:
+    with producing(broker, **ONE_BY_ONE) as producer:
+        producer.partitions_for("one")
+        broker.drop_connection("Produce", when="after")
+        report = producer.send_table("one", numbered(2)).result(SECONDS)
+        assert report.errors[1].possibly_persisted
+        assert report.offsets.tolist() == [-1, -1]
+
+
+def test_what_is_too_large_for_the_broker_is_split_and_each_row_knows_where_it_went(broker: Broker) -> None:
+    broker.create_topic("small", 1, **{"max.message.bytes": 600})
+    with producing(broker, batch_size=4000, linger_ms=1000) as producer:
+        producer.send("small", b"other")
+        delivery = producer.send_table("small", numbered(100, 20))
+        producer.flush(SECONDS)
+        report = delivery.result(0)
+        assert report.offsets.tolist() == list(range(1, 101))
+        assert metric(producer, "batch-split-total") > 0
+        assert values(broker, topic="small")[1:] == numbered(100, 20)["value"].to_pylist()
+
+
+def test_a_row_that_the_broker_refuses_has_an_error_of_its_own(broker: Broker) -> None:
+    """KIP-467: a compacted topic takes no records without a key."""
+    broker.create_topic("compacted", 1, **{"cleanup.policy": "compact"})
+    data = pa.table({"key": ["a", None, "c"], "value": ["1", "2", "3"]})
+    with producing(broker, linger_ms=1000) as producer:
+        delivery = producer.send_table("compacted", data)
+        with pytest.raises(DeliveryError, match="3 records failed"):
+            producer.flush(SECONDS)
+        report = delivery.result(0)
+        assert isinstance(report.errors[1], InvalidRecordError)
+        assert report.error_codes.tolist() == [-1, ErrorCode.INVALID_RECORD, -1]
+        assert type(report.errors[0]) is KafkaError
+
+
+def test_rows_expire(broker: Broker) -> None:
+    broker.hold_high_watermark("one", 0)
+    keys = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 0}
+    with producing(broker, **keys) as producer:
+        report = producer.send_table("one", numbered(5)).result(SECONDS)
+        assert {type(error) for error in report.errors.values()} == {KafkaTimeoutError}
+        assert len(report.errors) == 5
+        assert report.errors[0].possibly_persisted
+
+
+def test_close_ends_the_table_that_waits(broker: Broker) -> None:
+    broker.hold_high_watermark("one", 0)
+    with producing(broker, buffer_memory=24_000, batch_size=1000, max_block_ms=SECONDS_MS) as producer:
+        producer.partitions_for("one")
+        sending = within(lambda: producer.send_table("one", numbered(300, 500)))
+        until(waits_for_memory(producer))
+        with pytest.raises(DeliveryError):
+            producer.close(timeout=0)
+        report = sending.result(SECONDS).result(SECONDS)
+        assert len(report.errors) == 300
+        assert {type(error) for error in report.errors.values()} == {ProducerClosedError}
+
+
+# Who is told
+
+
+def test_on_delivery_is_called_once_on_the_delivery_thread(broker: Broker) -> None:
+    told: list[tuple[TableReport, str]] = []
+
+    def on_delivery(report: TableReport) -> None:
+        told.append((report, threading.current_thread().name))
+
+    with producing(broker, batch_size=1000, client_id="me") as producer:
+        delivery = producer.send_table(TOPIC, numbered(3000), on_delivery=on_delivery)
+        producer.flush(SECONDS)
+        assert told == [(delivery.result(0), "kbatch-delivery-me")]
+
+
+def test_on_progress_is_called_for_every_batch(broker: Broker) -> None:
+    seen: list[tuple[int, int]] = []
+    with producing(broker, batch_size=1000) as producer:
+        producer.send_table(
+            TOPIC, numbered(3000), on_progress=lambda r: seen.append((r.done_rows, len(r.offsets)))
+        )
+        producer.flush(SECONDS)
+        assert len(seen) == len(broker.batches(TOPIC))
+        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+        assert seen[-1] == (3000, 3000)
+
+
+def test_a_report_can_be_looked_at_before_it_is_done(broker: Broker) -> None:
+    broker.hold_high_watermark("one", 0)
+    with producing(broker) as producer:
+        delivery = producer.send_table("one", numbered(3))
+        assert repr(delivery) == "<TableDelivery one, 0 of 3 rows done>"
+        report = delivery.report
+        assert report.offsets.tolist() == [-1] * 3 and report.error_codes.tolist() == [0] * 3
+        assert report.partitions.tolist() == [0] * 3 and not report.errors
+        with pytest.raises(KafkaTimeoutError, match="after 0 s what became of 3 of 3 rows to one"):
+            delivery.result(0)
+        before = report.offsets
+        broker.hold_high_watermark("one", 0, False)
+        deliveries: list[Any] = [delivery]
+        assert kbatch.wait(deliveries, SECONDS).done == deliveries
+        assert before.tolist() == [-1] * 3 and report.offsets.tolist() == [0, 1, 2]
+        assert not report.offsets.flags.writeable
+
+
+def test_failures_that_nobody_looks_at_are_raised_by_flush(broker: Broker) -> None:
+    with producing(broker, **ONE_BY_ONE) as producer:
+        producer.partitions_for("one")
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        delivery = producer.send_table("one", numbered(3))
+        assert delivery.wait(SECONDS)
+        with pytest.raises(DeliveryError, match=r"failed.* with NotEnoughReplicasError"):
+            producer.flush(SECONDS)
+        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+        producer.send_table("one", numbered(3), on_delivery=lambda report: None)
+        producer.flush(SECONDS)
+
+
+def test_done_callbacks_and_those_that_come_late(broker: Broker) -> None:
+    told: list[TableDelivery] = []
+    with producing(broker) as producer:
+        delivery = producer.send_table(TOPIC, numbered(10))
+        delivery.add_done_callback(told.append)
+        producer.flush(SECONDS)
+        delivery.add_done_callback(told.append)
+        assert told == [delivery, delivery]
+
+
+def test_a_callback_may_send_a_table(broker: Broker) -> None:
+    second: list[TableDelivery] = []
+    with producing(broker, buffer_memory=4000, batch_size=1000, max_block_ms=SECONDS_MS) as producer:
+        producer.send_table(
+            "one",
+            numbered(3),
+            on_delivery=lambda report: second.append(producer.send_table("one", numbered(2))),
+        )
+        until(lambda: second)
+        assert second[0].result(SECONDS).offsets.tolist() == [3, 4]
+
+
+def test_what_a_callback_raises_is_logged(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(report: TableReport) -> None:
+        raise RuntimeError("a callback's own")
+
+    with producing(broker) as producer:
+        producer.send_table(TOPIC, numbered(1), on_delivery=fail)
+        producer.send_table(TOPIC, numbered(0), on_delivery=fail)
+        producer.flush(SECONDS)
+    assert "a callback's own" in caplog.text
+
+
+class SeesTables(Interceptor):
+    def on_send_table(self, topic: str, table: Any) -> Any:
+        return table.slice(1)
+
+
+class SeesRecords(Interceptor):
+    def on_send(self, record: Any) -> Any:
+        return record
+
+
+def test_interceptors_see_the_table(broker: Broker) -> None:
+    with producing(broker, interceptor_classes=[SeesTables]) as producer:
+        assert producer.send_table("one", numbered(3)).result(SECONDS).row_count == 2
+        assert values(broker, topic="one") == [b"000001", b"000002"]
+    refused = pytest.raises(IllegalStateError, match="SeesRecords sees no tables")
+    with producing(broker, interceptor_classes=[SeesRecords]) as producer, refused:
+        producer.send_table("one", numbered(3))
+
+
+# From several threads, and at the end
+
+
+@pytest.mark.parametrize("batch_size", [16_384, 200_000])
+def test_batches_that_other_threads_seal_keep_their_order(broker: Broker, batch_size: int) -> None:
+    data = pa.table({"value": [b"%06d" % row * 20 for row in range(20_000)]})
+    with producing(broker, batch_size=batch_size, compression_type="lz4") as producer:
+        report = producer.send_table("one", data).result(SECONDS)
+        assert report.offsets.tolist() == list(range(20_000))
+        assert values(broker, topic="one") == data["value"].to_pylist()
+
+
+def test_tables_and_records_of_several_threads(broker: Broker) -> None:
+    """Every row of every table is where its report says; each table keeps its order."""
+    keyed = [b"k%d" % (row % 50) if row % 3 else None for row in range(4000)]
+
+    def send(number: int) -> tuple[pa.Table, TableReport]:
+        contents = [b"%d-%d" % (number, row) for row in range(4000)]
+        data = pa.table({"key": pa.array(keyed, pa.binary()), "value": contents})
+        return data, producer.send_table(TOPIC, data.to_reader(max_chunksize=700)).result(SECONDS)
+
+    keys = {"buffer_memory": 100_000, "batch_size": 2000, "max_block_ms": SECONDS_MS}
+    with producing(broker, **keys, compression_type="lz4") as producer:
+        running = [within(lambda number=number: send(number)) for number in range(3)]  # type: ignore[misc]
+        others = within(lambda: [producer.send(TOPIC, b"other").result(SECONDS) for _ in range(100)])
+        done = [each.result(SECONDS) for each in running]
+        assert len(others.result(SECONDS)) == 100
+        log = read(broker)
+        assert len(log) == 3 * 4000 + 100
+        for data, report in done:
+            assert [log[place].value for place in places(report)] == data["value"].to_pylist()
+            for partition in range(PARTITIONS):
+                assert (np.diff(report.offsets[report.partitions == partition]) > 0).all()
+        until(lambda: producer.accumulator.memory.available_bytes == keys["buffer_memory"])
+
+
+def test_a_report_keeps_neither_table_nor_producer(broker: Broker) -> None:
+    with producing(broker) as producer:
+        data = numbered(1000).to_batches()[0]
+        alive = weakref.ref(data)
+        report = producer.send_table(TOPIC, data).result(SECONDS)
+        del data
+        gc.collect()
+        assert alive() is None
+    dropped = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert dropped() is None
+    assert report.row_count == 1000
