@@ -164,11 +164,10 @@ def through_kafka(encoded: Encoded, target: Target, speeds: dict[str, list[float
 
 
 def hand_over(producer: kbatch.Producer, topic: str, partition: int, batch: bytes) -> None:
-    """Gives the producer the records of a batch; it chooses their partitions itself, and waits where brokers
-    are slower. What fails is raised when it is closed.
+    """Gives the producer a batch that Spark encoded, as it is; it waits where brokers are slower. What fails
+    is raised when it is closed.
     """
-    for records_of_batch in kbatch.decode(batch):
-        producer.send_many(topic, records_of_batch)
+    producer.send_batch(topic, partition, batch)
 
 
 def flights() -> pa.Table:

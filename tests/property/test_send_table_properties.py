@@ -4,6 +4,7 @@ of the record that the batch has for it.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,6 +101,20 @@ def test_the_batches_are_those_of_send(
     for batch in drained:
         batch.complete(0)
     assert is_whole(by_table)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_switch_is_forced_at_the_same_row_as_by_send(seed: int) -> None:
+    """Rows with a partition of their own fill the batches, so that the sticky ones never see a full one."""
+    source = random.Random(seed)
+    data: list[tuple[plain.Row, int | None]] = []
+    for _ in range(150):
+        data += [((None, bytes(source.randrange(3)), (), 1000), None) for _ in range(source.randrange(5))]
+        data += [((None, bytes(170), (), 1000), partition) for partition in (0, 1)]
+    by_table, by_record = (accumulator(2, batch_size=300, seed=seed, linger_ns=10**9) for _ in range(2))
+    send_table(direct(by_table), table_of((data, 1000)))
+    send_rows(direct(by_record), (data, 1000))
+    assert by_partition(all_drained(by_table)) == by_partition(all_drained(by_record))
 
 
 @deterministic
