@@ -32,7 +32,13 @@ from kbatch.errors import (
 )
 from kbatch.metrics import MetricName
 from kbatch.producer import Producer
-from kbatch.records import Delivery, OffsetAndMetadata, RecordMetadata, TopicPartition
+from kbatch.records import (
+    ConsumerGroupMetadata,
+    Delivery,
+    OffsetAndMetadata,
+    RecordMetadata,
+    TopicPartition,
+)
 from kbatch.segments import SegmentWriter, read_segment
 from kbatch.tables import TableDelivery, TableReport
 from kbatch.waiting import as_completed, wait
@@ -45,6 +51,7 @@ __all__ = [
     "BufferPool",
     "CompressionRatioEstimator",
     "ConfigError",
+    "ConsumerGroupMetadata",
     "CorruptRecordError",
     "Delivery",
     "DeliveryError",

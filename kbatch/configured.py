@@ -33,6 +33,7 @@ def accumulator_of(
         retry_backoff_ns=min(config.retry_backoff_ms * 1_000_000, LONGEST_NS),
         retry_backoff_max_ns=min(config.retry_backoff_max_ms * 1_000_000, LONGEST_NS),
         delivery_timeout_ns=config.delivery_timeout_ms * 1_000_000,
+        transactional=config.transactional_id is not None,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * 1_000_000,
         seed=random.getrandbits(64),
@@ -43,7 +44,5 @@ def accumulator_of(
 
 def refuse_what_is_not_there(config: ProducerConfig) -> None:
     """ConfigError for what the configuration knows and the producer cannot do yet."""
-    if config.transactional_id is not None:
-        raise ConfigError("transactional.id: transactions are not there yet; leave it out")
     if config.security_protocol.startswith("SASL"):
         raise ConfigError(f"security.protocol={config.security_protocol}: SASL is not there yet; use SSL")

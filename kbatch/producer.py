@@ -37,6 +37,7 @@ from kbatch._native.send import PendingRecord
 from kbatch.config import ProducerConfig
 from kbatch.configured import accumulator_of, refuse_what_is_not_there
 from kbatch.core.engine import Engine
+from kbatch.core.transaction_states import State
 from kbatch.errors import (
     BufferExhaustedError,
     DeliveryError,
@@ -47,6 +48,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     ProducerClosedError,
     PurgedError,
+    TransactionAbortedError,
 )
 from kbatch.interceptors import InterceptorChain
 from kbatch.metrics import MetricName, MetricsRegistry
@@ -55,6 +57,7 @@ from kbatch.partitioner import partitioner_for
 from kbatch.records import ProducerRecord
 from kbatch.serializers import serializer_for
 from kbatch.tables import TableProducer
+from kbatch.transactional import TransactionMethods
 from kbatch.waiting import Change, Deadline, Marker, MemoryLine, in_one_step
 
 if TYPE_CHECKING:
@@ -80,7 +83,7 @@ _open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 _open_networks: set[Network] = set()
 
 
-class Producer(TableProducer):
+class Producer(TransactionMethods, TableProducer):
     """Sends records to Kafka.
 
     Parameters
@@ -150,7 +153,7 @@ class Producer(TableProducer):
         )
         self._network.start()
         self._is_closed = self._is_released = False
-        self.sends_directly = not self._interceptors
+        self.sends_directly = not self._interceptors and self._engine.transactions is None
         _open_networks.add(self._network)
         _open_producers.add(self)
 
@@ -159,7 +162,7 @@ class Producer(TableProducer):
     def _send_slowly(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
     ) -> Delivery | None:
-        self._check_usable()
+        self._check_sendable()
         if refusal is None and self._interceptors:
             self._intercept(record)
             record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
@@ -268,6 +271,7 @@ class Producer(TableProducer):
         if self._is_forked:  # whose locks nobody may ever release
             return
         self._record("record-error", 1)
+        self._note_refused(error)
         if self._interceptors:
             asked = record.partition
             partition = asked if isinstance(asked, int) and 0 <= asked <= MAX_PARTITION else -1
@@ -381,7 +385,7 @@ class Producer(TableProducer):
         self._engine.mark(answered)
         self._network.wake()
         if not self._wait_for(answered.reached, deadline) and not self._network.is_alive:
-            self._delivery.deliver([answered])  # type: ignore[list-item]  # the sender has no more to tell
+            self._delivery.deliver([answered])  # the sender has no more to tell
             answered.reached.wait(deadline.left)
         return answered.reached.is_set() or not memory.callback_bytes
 
@@ -402,7 +406,11 @@ class Producer(TableProducer):
 
     def _raise_unobserved(self) -> None:
         """The failures since the last time that nobody was told of."""
-        unobserved = self._engine.failures.take()
+        unobserved = [
+            completion
+            for completion in self._engine.failures.take()
+            if not isinstance(completion.error, TransactionAbortedError)
+        ]
         if not unobserved:
             return
         kinds = Counter((each.topic, type(each.error).__name__) for each in unobserved)
@@ -443,6 +451,7 @@ class Producer(TableProducer):
             self._changed.notify()
             self._line.wake_all()
             if not deadline.is_over:
+                self._end_transaction(deadline)
                 self._flush(deadline)
         self._release(deadline)
         self._raise_unobserved()
@@ -490,6 +499,10 @@ class Producer(TableProducer):
         state = "forked" if self._is_forked else "closed" if self._is_closed else "open"
         return f"<{type(self).__name__} {self.config.client_id}, {state}>"
 
+    def _check_sendable(self) -> None:
+        self._check_usable()
+        self._check_transaction()
+
     def _check_usable(self) -> None:
         self._check_not_forked()
         if self._is_closed:
@@ -522,9 +535,14 @@ def _note_change(producer: weakref.ref[Producer], changed: Change) -> None:
     """The cluster is another than before, or the engine has failed."""
     changed.notify()
     found = producer()
-    if found is not None and found._engine.fatal_error is not None:
-        found.sends_directly = False
+    if found is None:
+        return
+    engine = found._engine
+    if engine.fatal_error is not None:
         found._line.wake_all()
+    elif engine.transactions is None or engine.transactions.state is State.IN_TRANSACTION:
+        return
+    found.sends_directly = False
 
 
 def _note_thread(producer: weakref.ref[Producer], ident: int) -> None:

@@ -78,7 +78,7 @@ class TableProducer(RecordSender):
         TypeError, ValueError, KafkaError
             Nothing was accepted, for this reason.
         """
-        self._check_usable()
+        self._check_sendable()
         for name, function in (("on_delivery", on_delivery), ("on_progress", on_progress)):
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
@@ -121,6 +121,7 @@ class TableProducer(RecordSender):
                 raise
             error = _as_kafka_error(stopped)
             table.give_up(error)
+            self._refuse(error)
             self._end_table(table, error)
             if not isinstance(stopped, Exception):
                 raise
@@ -137,7 +138,11 @@ class TableProducer(RecordSender):
 
     # What it needs of the producer
 
-    def _check_usable(self) -> None:
+    def _check_sendable(self) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, error: KafkaError) -> None:
+        """Rows were not accepted, though others were."""
         raise NotImplementedError
 
     def _await_partition(self, topic: str, partition: Any, deadline: Deadline, may_wait: bool = True) -> bool:

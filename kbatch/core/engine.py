@@ -9,7 +9,7 @@ User threads see the published cluster snapshot, and put commands into a queue t
 state is the owner's alone.
 
 The parts: Cluster knows topics, leaders and nodes; Connections has the connections to nodes and the requests
-on them; Sender moves batches; Idempotence numbers them.
+on them; Sender moves batches; Idempotence numbers them; Transactions begins and ends transactions.
 
 After org.apache.kafka.clients.producer.internals.Sender.runOnce.
 """
@@ -19,9 +19,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kbatch.core.asking import Asking
 from kbatch.core.backoff import ExponentialBackoff
 from kbatch.core.cluster import Cluster, ClusterSnapshot
 from kbatch.core.connections import Connections
@@ -29,6 +31,9 @@ from kbatch.core.failures import Failures
 from kbatch.core.idempotence import Idempotence, Identity, WithoutIdempotence
 from kbatch.core.measures import SenderMeasures
 from kbatch.core.sender import NEVER_NS, Sender
+from kbatch.core.transaction_requests import Call
+from kbatch.core.transactional_order import TransactionalOrder
+from kbatch.core.transactions import Transactions
 from kbatch.errors import ErrorCode, KafkaError, error_of
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import messages
@@ -43,8 +48,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
-# Where nobody can be asked, not even later, it is looked at again no sooner than this.
-SHORTEST_DELAY_NS = 1_000_000
 
 
 class Engine:
@@ -69,6 +72,8 @@ class Engine:
     ----------
     failures : Failures
         Batches that failed; for any thread.
+    transactions : Transactions | None
+        Where there is a transactional.id.
     """
 
     def __init__(
@@ -92,7 +97,9 @@ class Engine:
         self._connections = Connections(config, random, registry, now_ns)
         self._order: Idempotence | WithoutIdempotence
         max_in_flight = config.max_in_flight_requests_per_connection
-        if config.enable_idempotence:
+        if config.transactional_id is not None:
+            self._order = TransactionalOrder(max_in_flight=max_in_flight, first_counter=first_counter)
+        elif config.enable_idempotence:
             self._order = Idempotence(
                 max_in_flight=max_in_flight,
                 resends_gaps=config.kbatch_sequence_gap == "resend",
@@ -110,6 +117,18 @@ class Engine:
             self._completed,
             self.failures,
         )
+        self.transactions: Transactions | None = None
+        if isinstance(self._order, TransactionalOrder):
+            self.transactions = Transactions(
+                config,
+                accumulator,
+                self._cluster,
+                self._connections,
+                self._order,
+                self._sender,
+                random=random,
+                on_change=on_change,
+            )
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._registry = registry
         # counters are to be read once a window at least, for rates to be right
@@ -118,8 +137,8 @@ class Engine:
         registry.gauge("metadata-age", lambda now_ms: now_ms / 1000 - self.snapshot.updated_ns / 1e9)
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._is_failed = False
-        self._metadata = _Asking()
-        self._identity = _Asking()
+        self._metadata = Asking()
+        self._identity = Asking()
 
     # For any thread
 
@@ -150,6 +169,12 @@ class Engine:
     def submit(self, command: Callable[[int], None]) -> None:
         """Has `command(now_ns)` called by the next `run`; whoever submits wakes the owner."""
         self._commands.append(command)
+
+    def call(self, name: str, command: Callable[[Call, int], None]) -> Call:
+        """Has a method of `transactions` called, likewise; the Call says what came of it."""
+        call = Call(name)
+        self.submit(partial(command, call))
+        return call
 
     def want_topic(self, topic: str) -> None:
         """The topic's metadata is needed, or newer ones than there are."""
@@ -207,8 +232,11 @@ class Engine:
         self._adopt_cluster()
         self._ask_for_metadata(now_ns)
         if self._sender.fatal_error is None:
-            if self._order.needs_identity:
+            if self.transactions is not None:
+                self.transactions.run(now_ns)
+            elif self._order.needs_identity:
                 self._ask_for_identity(now_ns)
+        if self._sender.fatal_error is None:
             self._sender.run(now_ns)
         elif self._accumulator.incomplete_count:
             self._sender.abort(self._sender.fatal_error, queued=True, in_flight=True)
@@ -232,7 +260,9 @@ class Engine:
         deadlines = [self._connections.deadline_ns(now_ns)]
         if self._sender.fatal_error is None:
             deadlines.append(self._sender.deadline_ns(now_ns))
-            if self._order.needs_identity and not self._identity.is_asked:
+            if self.transactions is not None:
+                deadlines.append(self.transactions.deadline_ns(now_ns))
+            elif self._order.needs_identity and not self._identity.is_asked:
                 deadlines.append(self._identity.retry_ns)
         if not self._metadata.is_asked:
             delay_ns = self._cluster.update_delay_ns(now_ns)
@@ -248,6 +278,8 @@ class Engine:
     def _tell_of_fatal_error(self) -> None:
         if self._sender.fatal_error is not None and not self._is_failed:
             self._is_failed = True
+            if self.transactions is not None:
+                self.transactions.fail(self._sender.fatal_error)
             self._on_change()
 
     # Metadata
@@ -273,7 +305,7 @@ class Engine:
             self._adopt_cluster()
         if self._metadata.is_asked or not is_due:
             return
-        node_id = self._free_node(self._metadata, now_ns)
+        node_id = self._metadata.find_node(self._connections, self._backoff, now_ns)
         if node_id is not None:
             self._metadata.is_asked = True
             for topic in {batch.topic for batch in self._accumulator.incomplete_batches()}:
@@ -289,26 +321,13 @@ class Engine:
             self._cluster.handle_response(response.message, response.now_ns)
             self._adopt_cluster()
 
-    def _free_node(self, asking: _Asking, now_ns: int) -> int | None:
-        """A node that can be asked now; where there is none a connection is made, or waited for."""
-        node_id = self._connections.least_loaded(now_ns)
-        if node_id is None:
-            asking.retry_ns = now_ns + max(self._backoff.delay_ns(0), SHORTEST_DELAY_NS)
-            return None
-        if self._connections.is_ready(node_id, now_ns):
-            return node_id
-        self._connections.connect(node_id, now_ns)
-        delay_ns = self._connections.delay_ns(node_id, now_ns)
-        asking.retry_ns = NEVER_NS if delay_ns == NEVER_NS else now_ns + max(delay_ns, SHORTEST_DELAY_NS)
-        return None
-
     # The producer's identity
 
     def _ask_for_identity(self, now_ns: int) -> None:
         asking = self._identity
         if asking.is_asked or now_ns < asking.not_before_ns:
             return
-        node_id = self._free_node(asking, now_ns)
+        node_id = asking.find_node(self._connections, self._backoff, now_ns)
         if node_id is not None:
             asking.is_asked = True
             request = messages.InitProducerIdRequest(
@@ -333,17 +352,3 @@ class Engine:
             self._sender.abort(error, queued=True, in_flight=True)
         elif not error.retriable:
             self._sender.fail_for_good(error)
-
-
-class _Asking:
-    """A question to the cluster: whether it is out, when it may be asked again, and when it is worth looking
-    for somebody to ask (never: when something happens).
-    """
-
-    __slots__ = ("attempts", "is_asked", "not_before_ns", "retry_ns")
-
-    def __init__(self) -> None:
-        self.is_asked = False
-        self.attempts = 0
-        self.not_before_ns = 0
-        self.retry_ns = 0

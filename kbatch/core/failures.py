@@ -40,6 +40,11 @@ class Failures:
         return [each for each in found if each.unobserved_count]
 
 
+def leaves_open(answer: Any) -> bool:
+    """UNKNOWN_PRODUCER_ID without a log start offset says nothing about the sequence."""
+    return answer is None or answer.log_start_offset < 0
+
+
 def errors_of(error: KafkaError, answer: Any) -> tuple[KafkaError, dict[int, KafkaError] | None]:
     """What a refused batch fails with, and the records of it that are at fault themselves (KIP-467).
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_EPOCH = 32767
 MAX_SEQUENCE = 2**31 - 1
+ANY_VERSION = 2**15 - 1
 NOTHING = 2**62  # a record number that no batch has: no retry may be drained
 
 
@@ -114,6 +115,8 @@ class PartitionState:
         In the order of the records.
     is_known : bool
         The partition's brokers have state of the producer id.
+    is_doubtful : bool
+        A batch failed that may be in the log (TransactionalOrder).
     waits_for_identity : bool
         What is in flight is to be numbered anew when there is a new producer id.
     topic_id : bytes
@@ -132,6 +135,7 @@ class PartitionState:
         "hole_end",
         "identity",
         "in_flight",
+        "is_doubtful",
         "is_known",
         "is_stopped",
         "leader",
@@ -162,6 +166,7 @@ class PartitionState:
         self.next_counter = counter
         self.acked_counter = counter - 1
         self.hole_end = 0
+        self.is_doubtful = False
 
     @property
     def has_hole(self) -> bool:
@@ -227,6 +232,15 @@ class Idempotence:
         self.identity = identity
 
     # Draining
+
+    @property
+    def highest_produce_version(self) -> int:
+        """Of Produce requests, whatever brokers have."""
+        return ANY_VERSION
+
+    def holds_back(self, state: PartitionState) -> bool:
+        """Whether a new batch of the partition has to wait for something else than its partition."""
+        return self.needs_identity
 
     def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
         """muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`."""
@@ -302,6 +316,9 @@ class Idempotence:
         if _forget(entry):
             entry.state.hole_end = max(entry.state.hole_end, entry.end)
 
+    def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
+        """A batch has failed, which may mean something for others."""
+
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
         """Parts take a batch's place, and its numbers."""
         in_flight = entry.state.in_flight
@@ -322,11 +339,8 @@ class Idempotence:
         """Ends a gap once nothing can tell any more whether its batches are in the log; None while something
         can, or where there is none.
         """
-        if not state.is_broken or state.waits_for_identity:
+        if state.waits_for_identity or not self._can_settle(state):
             return None
-        for each in state.in_flight:
-            if each.is_out or (each.is_unsure and not each.is_held):
-                return None
         lost = [each for each in state.in_flight if each.is_unsure and not self._resends_gaps]
         for each in lost:
             self.fail(each)
@@ -336,6 +350,11 @@ class Idempotence:
             state.waits_for_identity = True
             return Settled(lost, [])
         return Settled(lost, self.renumber(state))
+
+    def _can_settle(self, state: PartitionState) -> bool:
+        if not state.is_broken:
+            return False
+        return not any(each.is_out or (each.is_unsure and not each.is_held) for each in state.in_flight)
 
     def renumber(self, state: PartitionState) -> list[InFlight]:
         """Gives what is in flight numbers from the start of the producer's identity; returns those that were
@@ -373,6 +392,13 @@ class WithoutIdempotence:
         self.identity = NOBODY
         self.needs_identity = False
 
+    @property
+    def highest_produce_version(self) -> int:
+        return ANY_VERSION
+
+    def holds_back(self, state: PartitionState) -> bool:
+        return False
+
     def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
         """A partition is muted from the sending of a batch to its answer."""
         return (self._keeps_order and bool(state.in_flight), False, -1)
@@ -394,6 +420,9 @@ class WithoutIdempotence:
 
     def fail(self, entry: InFlight) -> None:
         _forget(entry)
+
+    def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
+        """Nothing comes of it for others."""
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
         """The parts are drained as new batches are."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.core.actions import Seal
 from kbatch.core.cluster import Node
-from kbatch.core.failures import Failures, errors_of
+from kbatch.core.failures import Failures, errors_of, leaves_open
 from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
 from kbatch.core.outcome import Outcome, outcome_of
 from kbatch.errors import (
@@ -39,6 +39,8 @@ from kbatch.errors import (
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch._native.delivery import Completion
     from kbatch._native.producer_batch import ProducerBatch
@@ -125,6 +127,7 @@ class Sender:
         self._now_ns = 0  # of the last call
         self._delay_ns = NEVER_NS
         self._is_stopped = False
+        self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
         self.fatal_error: KafkaError | None = None
 
@@ -207,7 +210,8 @@ class Sender:
     def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> bool:
         """Whether a request went out."""
         try:
-            version = self._connections.version_of(node_id, messages.ProduceRequest)
+            highest = self._connections.version_of(node_id, messages.ProduceRequest)
+            version = min(highest, self._order.highest_produce_version)
         except UnsupportedVersionError as error:
             self.fail_for_good(error)
             return False
@@ -230,9 +234,11 @@ class Sender:
         topic_data = self._topic_data(topics, attempt)
         if len(attempt.names) < len(topics):
             version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
+        self.unanswered_count += 1
         attempt.request = self._connections.send(
             node_id,
             messages.ProduceRequest(
+                transactional_id=self._config.transactional_id,
                 acks=self._config.acks,
                 timeout_ms=self._config.request_timeout_ms,
                 topic_data=topic_data,
@@ -261,7 +267,7 @@ class Sender:
         """The batch with its sequence; None where it cannot be sent now, and has gone back."""
         state = self._state_of(batch.topic, batch.partition)
         is_new = batch.attempts == 0 and not batch.has_sequence
-        if (is_new and self._order.needs_identity) or batch.user_count > 1:
+        if (is_new and self._order.holds_back(state)) or batch.user_count > 1:
             self._accumulator.reenqueue(batch, now_ns, attempted=False)
             self._update_gate(state)
             self._delay_ns = min(self._delay_ns, HELD_BYTES_DELAY_NS)
@@ -303,6 +309,7 @@ class Sender:
     def handle_response(self, attempt: ProduceAttempt, response: Response) -> None:
         """The answer to a Produce request, or that there will be none."""
         now_ns = self._now_ns = response.now_ns
+        self.unanswered_count -= 1
         entries = attempt.entries
         states = [entry.state for entry in entries.values()]
         self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, response.message, now_ns)
@@ -375,7 +382,7 @@ class Sender:
             self._order.fail(entry)
         elif outcome is Outcome.FATAL:
             self.fail_for_good(error)
-        elif outcome is Outcome.RETRY or (code == ErrorCode.UNKNOWN_PRODUCER_ID and _is_unsure(answer)):
+        elif outcome is Outcome.RETRY or (code == ErrorCode.UNKNOWN_PRODUCER_ID and leaves_open(answer)):
             self._retry(entry, error, now_ns)
         elif self._order.is_passed(entry):
             self._end_passed(entry, error)
@@ -520,6 +527,7 @@ class Sender:
             self._measures.failed(batch, self._now_ns)
             self._done(batch)
             self._stop_after(batch, error)
+            self._order.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)
 
     def _done(self, batch: ProducerBatch) -> None:
         self._completed.append(batch.completion)
@@ -532,15 +540,26 @@ class Sender:
 
     def abort(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
         """Gives up, with `error`, what was never drained, what was, or both."""
+        self._abort_where(lambda batch: in_flight if batch.drained_ns >= 0 else queued, error)
+
+    def abort_unsent(self, error: KafkaError) -> None:
+        """Gives up, with `error`, what has no sequence yet, and so was never sent."""
+        self._abort_where(lambda batch: not batch.has_sequence, error)
+
+    def _abort_where(self, is_meant: Callable[[ProducerBatch], bool], error: KafkaError) -> None:
         states: dict[PartitionState, None] = {}
         for batch in self._accumulator.incomplete_batches():
-            was_drained = batch.drained_ns >= 0
-            if in_flight if was_drained else queued:
+            if is_meant(batch):
                 state = self._state_of(batch.topic, batch.partition)
                 states[state] = None
                 self._give_up(batch, state.find(batch), error)
         for state in states:
             self._settle(state, self._now_ns)
+
+    def update_gates(self, states: Iterable[PartitionState]) -> None:
+        """Something has changed that is not the partitions' own."""
+        for state in states:
+            self._update_gate(state)
 
     # kbatch.on.delivery.failure
 
@@ -578,8 +597,3 @@ class Sender:
         self.first_failure = None
         for state in self._states.values():
             state.is_stopped = False
-
-
-def _is_unsure(answer: _PartitionAnswer | None) -> bool:
-    """UNKNOWN_PRODUCER_ID without a log start offset says nothing about the sequence."""
-    return answer is None or answer.log_start_offset < 0

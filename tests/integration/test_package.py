@@ -33,6 +33,7 @@ LEVELS = {
     "kbatch.waiting": 5,
     "kbatch.configured": 6,
     "kbatch.tables": 6,
+    "kbatch.transactional": 6,
     "kbatch.producer": 7,
     "kbatch.testing": 7,
     "kbatch.spark": 8,

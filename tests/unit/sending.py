@@ -181,6 +181,7 @@ class Sending:
             retry_backoff_max_ns=config.retry_backoff_max_ms * MS,
             delivery_timeout_ns=config.delivery_timeout_ms * MS,
             partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * MS,
+            transactional=config.transactional_id is not None,
             seal_on_append=False,
             poison=True,
         )

@@ -1,0 +1,158 @@
+"""TransactionalOrder: the sequences of a transactional producer, and what may be drained in its transaction.
+
+Theory of operation. It is Idempotence, but for three things. Batches without a sequence are drained only in a
+transaction that is `is_open`, and from partitions that are part of it: under transaction version 1 those that
+the coordinator was told of (`poll_wanted`), under version 2 those that are drained from, since brokers
+tell the coordinator themselves. A new epoch comes from the coordinator only, never from a gap. And a gap ends
+otherwise: where all that failed is known not to be in the log, the batches behind it move up and are sent
+again under its numbers; where it is not known, or the broker says that something is missing which was
+acknowledged, they fail, and the partition waits for the next epoch. That serves transactions that will be
+aborted, as every failure sees to (`handle_failure`): their records end, and the next begins with numbers that
+the broker expects.
+
+After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kbatch.core.idempotence import ANY_VERSION, Idempotence, InFlight, PartitionState, Settled
+from kbatch.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbatch._native.producer_batch import ProducerBatch
+    from kbatch.core.transaction_requests import Place
+
+LAST_PRODUCE_VERSION_OF_V1 = 11
+
+
+class TransactionalOrder(Idempotence):
+    """The sequences of a transactional producer.
+
+    Attributes
+    ----------
+    transaction_version : int
+        1, or 2 where partitions need not be added before (KIP-890).
+    is_open : bool
+        New batches may be drained.
+    partitions : set of (topic, partition)
+        Those that are part of the transaction.
+    handle_failure : callable
+        `handle_failure(error, had_sequence)`: a batch failed.
+    """
+
+    def __init__(self, *, max_in_flight: int, first_counter: int = 0) -> None:
+        super().__init__(max_in_flight=max_in_flight, first_counter=first_counter)
+        self.transaction_version = 1
+        self.is_open = False
+        self.partitions: set[Place] = set()
+        self.handle_failure: Callable[[KafkaError, bool], None] = lambda error, had_sequence: None
+        self._wanted: list[Place] = []
+        self._asked: set[Place] = set()
+        self._blocked: dict[Place, PartitionState] = {}
+
+    @property
+    def highest_produce_version(self) -> int:
+        return LAST_PRODUCE_VERSION_OF_V1 if self.transaction_version < 2 else ANY_VERSION
+
+    # Which partitions are part of the transaction
+
+    @property
+    def has_wanted(self) -> bool:
+        return bool(self._wanted)
+
+    def poll_wanted(self) -> list[Place]:
+        """Those that have batches, and are to be added first."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self.is_open = True
+
+    def stop(self) -> None:
+        """Nothing new is drained, or added; batches that come back are."""
+        self.is_open = False
+        self._wanted.clear()
+        self._asked.clear()
+
+    def end(self) -> None:
+        """The transaction is over."""
+        self.stop()
+        self.partitions.clear()
+
+    def poll_blocked(self) -> list[PartitionState]:
+        """Those whose gates have to be looked at when something has changed."""
+        blocked, self._blocked = list(self._blocked.values()), {}
+        return blocked
+
+    # Draining
+
+    def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
+        """Open for a partition that is not added yet: that it is to be is found when it is drained."""
+        muted, is_blocked, retry_number = super().gate(state)
+        place = state.topic, state.partition
+        is_blocked = is_blocked or not self.is_open or (place in self._asked and not self._is_added(place))
+        if is_blocked:
+            self._blocked[place] = state
+        return muted, is_blocked, retry_number
+
+    def holds_back(self, state: PartitionState) -> bool:
+        place = state.topic, state.partition
+        if not self.is_open:
+            return True
+        if self._is_added(place):
+            return False
+        if place not in self._asked:
+            self._asked.add(place)
+            self._wanted.append(place)
+        return True
+
+    def _is_added(self, place: Place) -> bool:
+        return self.transaction_version >= 2 or place in self.partitions
+
+    def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
+        self.partitions.add((state.topic, state.partition))
+        return super().admit(state, batch)
+
+    # Failures and gaps
+
+    def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
+        self.handle_failure(error, had_sequence)
+
+    def fail(self, entry: InFlight) -> None:
+        if entry.is_unsure and entry in entry.state.in_flight:
+            entry.state.is_doubtful = True
+        super().fail(entry)
+
+    def settle(self, state: PartitionState) -> Settled | None:
+        if not self._can_settle(state):
+            return None
+        lost = [each for each in state.in_flight if each.is_unsure]
+        head = state.in_flight[0] if state.in_flight else None
+        if head is not None and not lost and head.is_held and head.counter == state.acked_counter + 1:
+            lost = [head]  # it was the next: what was acknowledged is missing
+        for each in lost:
+            self.fail(each)
+            if each.last_error is not None and each.last_error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                state.is_known = False
+                state.restart(state.identity, 0)
+        if not state.is_doubtful:
+            return Settled(lost, self._move_up(state))
+        lost += state.in_flight
+        for each in state.in_flight[:]:
+            self.fail(each)
+        return Settled(lost, [])
+
+    def _move_up(self, state: PartitionState) -> list[InFlight]:
+        """Numbers that failed are given to what is in flight behind them; those that were held go on."""
+        held = [each for each in state.in_flight if each.is_held]
+        state.next_counter = state.acked_counter + 1
+        state.hole_end = 0
+        for each in state.in_flight:
+            each.counter = state.next_counter
+            each.is_held = False
+            state.next_counter = each.end
+        return held

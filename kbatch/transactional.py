@@ -1,0 +1,255 @@
+"""TransactionMethods: what a producer with a transactional.id can do besides; a part of Producer.
+
+Theory of operation. Each method has the engine do something (`Call`) and waits for it. A call that times out
+goes on: the same method waits for it again, and the others refuse until it is known what came of it, since a
+commit of which nobody knows must be followed neither by an abort nor by another transaction.
+
+Whether `send` may go directly is this side's business: from begin_transaction() until the transaction is to
+be ended, or can only be aborted.
+
+After org.apache.kafka.clients.producer.KafkaProducer and its TransactionalRequestResult.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbatch.core.transaction_states import State
+from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError
+from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kbatch.waiting import Deadline
+
+if TYPE_CHECKING:
+    from kbatch.config import ProducerConfig
+    from kbatch.core.engine import Engine
+    from kbatch.core.transaction_requests import Call
+    from kbatch.core.transactions import Transactions
+    from kbatch.interceptors import InterceptorChain
+    from kbatch.waiting import Change
+
+logger = logging.getLogger(__name__)
+
+# Whoever waits looks so often whether the brokers accept us at all.
+LOOK_SECONDS = 0.5
+
+
+class TransactionMethods:
+    """Methods of a producer that has a transactional.id; they raise ConfigError without one.
+
+    Their `timeout` is seconds; None is max.block.ms. They raise
+
+    - KafkaTimeoutError: it is not known yet what came of the call; make the same call again;
+    - an error that is `abortable`: the transaction cannot be committed; call abort_transaction();
+    - an error that is `fatal`: the producer can only be closed, and made anew (recreate());
+    - IllegalStateError: a call that is not next, in a callback too; nothing has changed.
+    """
+
+    config: ProducerConfig
+    sends_directly: bool
+    _changed: Change
+    _delivery: Any
+    _engine: Engine
+    _interceptors: InterceptorChain
+    _network: Any
+    # what a timed out call came to is asked by making it again
+    _unfinished: Call | None = None
+    _is_in_transaction = False
+
+    if TYPE_CHECKING:
+
+        def _check_usable(self) -> None: ...
+        def _record(self, sensor: str, value: float) -> None: ...
+        def _await_callbacks(self, deadline: Deadline) -> bool: ...
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Begins the work of a transactional producer, once: waits for transactions that an earlier producer
+        of the same transactional.id has left, aborting what is open, and fences that producer.
+        """
+        self._run_call("init", self._transactions.initialize, timeout)
+
+    def begin_transaction(self) -> None:
+        """From now on records are part of a transaction."""
+        self._run_call("begin", self._transactions.begin, None)
+        self._is_in_transaction = True
+        self.sends_directly = not self._interceptors
+        if self._transactions.state is not State.IN_TRANSACTION:  # it has failed meanwhile
+            self.sends_directly = False
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Sends what is left, and commits: consumers with isolation.level=read_committed see all of the
+        transaction's records, and its offsets are committed. When it returns the callbacks have run.
+        """
+        self._end_by("commit", self._transactions.commit, timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Ends the transaction, or one that failed, as if it had not been: what was not sent fails with
+        TransactionAbortedError, what was sent no consumer with isolation.level=read_committed sees.
+        """
+        self._end_by("abort", self._transactions.abort, timeout)
+        self._engine.failures.take()  # of which nobody need be told any more
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction for a with block: committed at its end, aborted on an exception, which goes on.
+
+        Where the commit times out nothing is aborted, since it may have been done: make it again.
+        """
+        self.begin_transaction()
+        try:
+            yield
+            self.commit_transaction()
+        except BaseException as error:
+            self._abort_for(error)
+            raise
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_metadata: ConsumerGroupMetadata | str,
+    ) -> None:
+        """Makes the offsets of a consumer part of the transaction: they are committed with it.
+
+        Parameters
+        ----------
+        offsets : mapping of TopicPartition to OffsetAndMetadata
+            Of the next records to be read.
+        group_metadata : ConsumerGroupMetadata or str
+            Of the consumer, whose membership is then checked (KIP-447), or the group's id alone.
+        """
+        checked = _checked_offsets(offsets)
+        group = ConsumerGroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
+        if not isinstance(group, ConsumerGroupMetadata):
+            raise TypeError(
+                f"group_metadata must be a ConsumerGroupMetadata or a group id, not {type(group).__name__}"
+            )
+        if not group.group_id:
+            raise ValueError("group_metadata must have a group_id; it is empty")
+        self._run_call("send_offsets_to", partial(self._transactions.send_offsets, checked, group), None)
+
+    # Calls
+
+    @property
+    def _transactions(self) -> Transactions:
+        transactions = self._engine.transactions
+        if transactions is None:
+            raise IllegalStateError("transactions need a transactional.id, which this producer has not")
+        return transactions
+
+    def _end_by(self, verb: str, command: Callable[[Call, int], None], timeout: float | None) -> None:
+        if self._delivery.in_callback():
+            raise IllegalStateError(f"{verb}_transaction() in a callback would wait for that callback")
+        self.sends_directly = self._is_in_transaction = False
+        self._await_callbacks(self._run_call(verb, command, timeout))
+
+    def _run_call(self, verb: str, command: Callable[[Call, int], None], timeout: float | None) -> Deadline:
+        """Has a command done, or waits for the one that timed out."""
+        name = f"{verb}_transactions" if verb == "init" else f"{verb}_transaction"
+        call = self._unfinished
+        if call is not None and call.name != name:
+            raise IllegalStateError(
+                f"{name}(): it is not known yet what came of {call.name}(), which timed out: call it again"
+            )
+        if call is None or not call.is_done:
+            self._check_usable()
+        seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
+        deadline = Deadline(seconds)
+        start_ns = time.monotonic_ns()
+        call = call or self._engine.call(name, command)
+        if verb != "send_offsets_to":  # which commit waits for
+            self._unfinished = call
+        is_done = self._await_call(call, deadline)
+        sensor = "send-offsets" if verb == "send_offsets_to" else verb
+        self._record(f"txn-{sensor}-time", time.monotonic_ns() - start_ns)
+        if not is_done and self._engine.authentication_error is not None:
+            raise self._engine.authentication_error
+        if not is_done:
+            raise KafkaTimeoutError(
+                f"{name}() was not done in {seconds} s, and goes on: call it again to know what came of it"
+            )
+        self._unfinished = None
+        if call.error is not None:
+            raise call.error
+        return deadline
+
+    def _await_call(self, call: Call, deadline: Deadline) -> bool:
+        engine = self._engine
+        self._network.wake()
+        while not call.is_done and engine.fatal_error is None and not deadline.is_over:
+            if engine.authentication_error is not None:
+                break
+            step = Deadline(LOOK_SECONDS if deadline.left is None else min(deadline.left, LOOK_SECONDS))
+            self._changed.wait_until(lambda: call.is_done or engine.fatal_error is not None, step)
+        if not call.is_done and engine.fatal_error is not None:
+            call.finish(engine.fatal_error)
+        return call.is_done
+
+    def _abort_for(self, error: BaseException) -> None:
+        """After an exception in a with block."""
+        is_open = self._unfinished is None and self._transactions.has_ongoing
+        if not is_open or self._engine.fatal_error is not None:
+            return
+        try:
+            self.abort_transaction()
+        except KafkaError as failed:
+            error.add_note(f"besides, the transaction could not be aborted: {failed}")
+
+    # send()
+
+    def _check_transaction(self) -> None:
+        """send() needs an open transaction, if the producer is transactional."""
+        transactions = self._engine.transactions
+        if transactions is None:
+            return
+        state = transactions.state
+        if state is State.ABORTABLE_ERROR:
+            raise transactions.why_abortable()
+        if not self._is_in_transaction or state is not State.IN_TRANSACTION:
+            raise IllegalStateError(
+                "send() of a producer with a transactional.id needs an open transaction: begin_transaction() "
+                "comes first, and before it, once, init_transactions()"
+            )
+
+    def _note_refused(self, error: BaseException) -> None:
+        """send() raises: unless the record itself is at fault, the transaction lacks something."""
+        if isinstance(error, KafkaError) and not isinstance(error, IllegalStateError | SerializationError):
+            self._refuse(error)
+
+    def _refuse(self, error: KafkaError) -> None:
+        """Something was not accepted that belongs to the transaction, if there is one."""
+        if self._is_in_transaction:
+            self.sends_directly = False
+            self._engine.submit(partial(self._transactions.refuse, error))
+            self._network.wake()
+
+    # The end
+
+    def _end_transaction(self, deadline: Deadline) -> None:
+        """A commit that timed out is waited for, and what is open is aborted: the producer is closed."""
+        transactions = self._engine.transactions
+        if transactions is None:
+            return
+        self._is_in_transaction = False
+        limit_seconds = self.config.delivery_timeout_ms / 1000
+        left = deadline.left
+        deadline = Deadline(limit_seconds if left is None else min(left, limit_seconds))
+        if self._unfinished is not None and self._unfinished.name != "init_transactions":
+            self._await_call(self._unfinished, deadline)
+        is_going_on = transactions.state in (State.COMMITTING, State.ABORTING)
+        if not is_going_on and transactions.has_ongoing and self._engine.fatal_error is None:
+            logger.warning("%r is closed within a transaction, which is aborted", self)
+            self._await_call(self._engine.call("abort_transaction", transactions.abort), deadline)
+
+
+def _checked_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
+    checked = {}
+    for key, each in dict(offsets).items():
+        if not isinstance(each, OffsetAndMetadata):
+            raise TypeError(f"offsets[{key!r}] must be an OffsetAndMetadata, not {type(each).__name__}")
+        topic, partition = key
+        checked[topic, partition] = each
+    return checked

@@ -1,0 +1,599 @@
+"""Transactions: states, calls, and what is asked of coordinators, with scripted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbatch.core.transaction_states import ONGOING, TRANSITIONS, State
+from kbatch.errors import (
+    CommitFailedError,
+    ErrorCode,
+    IllegalStateError,
+    KafkaError,
+    ProducerClosedError,
+    ProducerFencedError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnsupportedVersionError,
+)
+from kbatch.protocol import messages
+from kbatch.records import ConsumerGroupMetadata
+from tests.unit.sending import BACKOFF_MS, OK, TOPIC
+from tests.unit.transacting import COORDINATOR, GROUP_COORDINATOR, STARTED, Transacting, added, failed, ok
+
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+BOTH = pytest.mark.parametrize("version", [1, 2])
+MEMBER = ConsumerGroupMetadata("g", 3, "m", "i")
+
+
+def test_T01_one_table_says_which_state_follows_which() -> None:
+    sources = {state: {each for each in State if state in TRANSITIONS[each]} for state in State}
+    assert sources == {
+        State.UNINITIALIZED: {State.ABORTABLE_ERROR},
+        State.INITIALIZING: {State.UNINITIALIZED, State.COMMITTING, State.ABORTING},
+        State.READY: {State.INITIALIZING, State.COMMITTING, State.ABORTING},
+        State.IN_TRANSACTION: {State.READY},
+        State.COMMITTING: {State.IN_TRANSACTION},
+        State.ABORTING: {State.IN_TRANSACTION, State.ABORTABLE_ERROR},
+        State.ABORTABLE_ERROR: {
+            State.IN_TRANSACTION,
+            State.COMMITTING,
+            State.ABORTABLE_ERROR,
+            State.INITIALIZING,
+        },
+        State.FATAL_ERROR: set(State),
+    }
+
+
+def test_T01_a_bad_call_is_an_error_only_and_a_bad_transition_ends_the_producer() -> None:
+    tx = Transacting().ready()
+    assert isinstance(failed(tx.commit()), IllegalStateError)
+    assert tx.transactions.state is State.READY
+    call = tx.begun("a").commit()
+    tx.transactions._enter(State.UNINITIALIZED)
+    assert tx.at is State.FATAL_ERROR
+    assert failed(call) is tx.engine.fatal_error
+    assert isinstance(tx.error("a"), IllegalStateError)
+
+
+@pytest.mark.parametrize("name", ["begin", "commit", "abort", "offsets"])
+def test_T02_nothing_goes_before_init(name: str) -> None:
+    tx = Transacting()
+    error = failed(getattr(tx, name)())
+    assert isinstance(error, IllegalStateError)
+    assert "init_transactions() first" in str(error)
+    assert tx.at is State.UNINITIALIZED
+
+
+def test_T02_init_is_called_once_and_begin_not_twice() -> None:
+    tx = Transacting().ready()
+    assert "once" in str(failed(tx.init()))
+    tx.begun()
+    assert "comes first" in str(failed(tx.begin()))
+    assert tx.at is State.IN_TRANSACTION
+
+
+def test_T02_after_an_error_calls_raise_its_cause() -> None:
+    tx = Transacting().begun("a")
+    tx.answer(a=ErrorCode.MESSAGE_TOO_LARGE)
+    for call in (tx.begin(), tx.commit(), tx.offsets()):
+        error = failed(call)
+        assert error.code == ErrorCode.MESSAGE_TOO_LARGE
+        assert error.abortable
+        assert "abort_transaction()" in error.__notes__[-1]
+
+
+def test_T03_what_counts_as_an_ongoing_transaction() -> None:
+    assert {State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR} == ONGOING
+
+
+def test_T04_nothing_goes_to_a_partition_before_it_is_added() -> None:
+    tx = Transacting(1, partitions=3).ready().script("AddPartitionsToTxn", "wait")
+    ok(tx.begin())
+    tx.put("a0", partition=0)
+    tx.put("a1", partition=1)
+    tx.run()
+    assert added(tx) == [(TOPIC, [0, 1])]
+    tx.send("a2", partition=2)
+    assert not tx.waiting
+    tx.answer_held()
+    assert sorted(tx.waiting) == ["a0", "a1", "a2"]
+    assert added(tx) == [(TOPIC, [2])]
+    assert tx.apis() == [*STARTED, "AddPartitionsToTxn", "AddPartitionsToTxn"]
+    assert tx.last("AddPartitionsToTxn").version == 3
+
+
+def test_T05_under_version_2_nothing_is_added_beforehand() -> None:
+    tx = Transacting(2).begun("a")
+    tx.offsets()
+    assert tx.transactions._order.partitions == {(TOPIC, 0)}
+    tx.answer(a=OK)
+    ok(tx.commit())
+    assert tx.apis() == [*STARTED, "FindCoordinator", "TxnOffsetCommit", "EndTxn"]
+    assert (tx.last("TxnOffsetCommit").version, tx.last("EndTxn").version) == (5, 5)
+
+
+@pytest.mark.parametrize(("version", "produced"), [(None, 11), (1, 11), (2, 13)])
+def test_T05_the_version_of_produce_is_that_of_transactions(version: int | None, produced: int) -> None:
+    tx = Transacting(version).begun("a")
+    (asked,) = tx.waiting_requests
+    assert asked.request.version == produced
+    message: Any = asked.request.message
+    assert message.transactional_id == "tx"
+
+
+def test_T06_the_epoch_of_the_answer_is_taken_and_sequences_begin_again() -> None:
+    tx = Transacting(2).delivered("a", "b")
+    assert [tx.stamp("a"), tx.stamp("b")] == [(4242, 0, 0), (4242, 0, 1)]
+    ok(tx.commit())
+    tx.delivered("c")
+    assert tx.stamp("c") == (4242, 1, 0)
+    tx.script("EndTxn", messages.EndTxnResponse(producer_id=77, producer_epoch=0))
+    ok(tx.abort())
+    tx.delivered("d")
+    assert tx.stamp("d") == (77, 0, 0)
+
+
+def test_T06_under_version_1_sequences_go_on() -> None:
+    tx = Transacting(1).delivered("a", "b")
+    ok(tx.commit())
+    tx.delivered("c")
+    ok(tx.abort())
+    tx.delivered("d")
+    assert [tx.stamp(name)[1:] for name in "abcd"] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_T07_the_version_changes_between_transactions_only() -> None:
+    tx = Transacting(1).delivered("a")
+    tx.version, tx.features_epoch = 2, 2
+    tx.drop(COORDINATOR)
+    since = len(tx.said)
+    call = tx.commit()
+    tx.advance(1000)
+    ok(call)
+    assert tx.last("EndTxn").version == 4
+    assert tx.apis(since)[-2:] == ["EndTxn", "InitProducerId"]
+    bump = tx.last("InitProducerId").message
+    assert (bump.producer_id, bump.producer_epoch) == (4242, 0)
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.stamp("b") == (4242, 1, 0)
+    assert tx.last("EndTxn").version == 5
+
+
+def test_T07_back_to_version_1_and_older_features_do_not_count() -> None:
+    tx = Transacting(2).delivered("a")
+    tx.version, tx.features_epoch = 1, 0
+    tx.drop(COORDINATOR)
+    call = tx.commit()
+    tx.advance(1000)
+    ok(call)
+    assert tx.transactions._order.transaction_version == 2
+    tx.delivered("b")
+    tx.features_epoch = 2
+    tx.drop(COORDINATOR)
+    call = tx.commit()
+    tx.advance(1000)
+    ok(call)
+    assert tx.last("EndTxn").version == 5
+    tx.delivered("c")
+    assert tx.apis()[-1] == "AddPartitionsToTxn"
+    assert tx.stamp("c") == (4242, 2, 0)
+
+
+def test_T08_a_transaction_that_is_being_completed_is_waited_for_20_ms() -> None:
+    tx = Transacting(1, partitions=2).ready().script("AddPartitionsToTxn", CONCURRENT, OK, CONCURRENT)
+    tx.begun("a")
+    tx.advance(19)
+    assert not tx.waiting
+    tx.advance(1)
+    assert tx.waiting == ["a"]
+    tx.send("b", partition=1)
+    tx.advance(BACKOFF_MS - 1)
+    assert tx.waiting == ["a"]
+    tx.advance(1)
+    assert tx.waiting == ["a", "b"]
+
+
+@pytest.mark.parametrize("api", ["InitProducerId", "AddOffsetsToTxn", "EndTxn"])
+def test_T08_others_try_again_too(api: str) -> None:
+    tx = Transacting(1).script(api, CONCURRENT, CONCURRENT)
+    first = tx.init()
+    tx.advance(1000)
+    ok(first)
+    tx.begun("a")
+    tx.offsets()
+    tx.answer(a=OK)
+    tx.advance(1000)
+    last = tx.commit()
+    tx.advance(1000)
+    ok(last)
+    assert tx.apis().count(api) == 3
+
+
+def test_T08_a_batch_is_tried_again_under_version_2() -> None:
+    tx = Transacting(2).begun("a")
+    tx.answer(a=CONCURRENT)
+    assert tx.at is State.IN_TRANSACTION
+    tx.back_off()
+    tx.answer(a=OK)
+    ok(tx.commit())
+
+
+def test_T09_what_was_sent_goes_on_after_an_error_and_nothing_new_does() -> None:
+    tx = Transacting(1, partitions=3).delivered("w")
+    tx.script("AddPartitionsToTxn", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    tx.send("a", partition=0)
+    tx.put("b", partition=1)
+    tx.run()
+    assert tx.at is State.ABORTABLE_ERROR
+    tx.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    tx.put("c", partition=0)
+    tx.run()
+    assert isinstance(tx.error("c"), TransactionAbortedError)
+    tx.back_off()
+    assert tx.waiting == ["a"]
+
+
+def test_T09_nothing_goes_after_a_fatal_error() -> None:
+    tx = Transacting(1, partitions=2).begun("a")
+    tx.script("AddPartitionsToTxn", ErrorCode.PRODUCER_FENCED)
+    tx.send("b", partition=1)
+    assert isinstance(tx.error("a"), ProducerFencedError)
+    assert isinstance(tx.error("b"), ProducerFencedError)
+    tx.answer(a=OK)
+    assert tx.is_whole
+
+
+def test_T10_one_request_at_a_time_in_order_and_the_end_behind_all_batches() -> None:
+    tx = Transacting(1, partitions=2, linger_ms=1000, batch_size=1000).ready()
+    tx.script("AddPartitionsToTxn", "wait")
+    ok(tx.begin())
+    tx.send("a")
+    tx.offsets()
+    call = tx.commit()  # from here on nothing lingers
+    assert tx.apis()[2:] == ["AddOffsetsToTxn", "FindCoordinator", "TxnOffsetCommit", "AddPartitionsToTxn"]
+    assert not tx.waiting
+    tx.answer_held()
+    assert tx.waiting == ["a"]
+    assert "EndTxn" not in tx.apis()
+    tx.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    tx.back_off()
+    assert "EndTxn" not in tx.apis()
+    tx.answer(a=OK)
+    ok(call)
+    assert tx.last("EndTxn").message.committed
+
+
+@pytest.mark.parametrize("what", ["drop", ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+@pytest.mark.parametrize("api", ["InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"])
+def test_T11_the_coordinator_is_found_again(api: str, what: Any) -> None:
+    tx = Transacting(1).script(api, what)
+    calls = [tx.init()]
+    tx.advance(1000)
+    tx.coordinators[1] = 1
+    calls.append(tx.begin())
+    tx.send("a")
+    calls.append(tx.offsets())
+    tx.advance(1000)
+    tx.answer(a=OK)
+    calls.append(tx.commit())
+    tx.advance(1000)
+    for call in calls:
+        ok(call)
+    at = tx.apis().index(api)
+    assert tx.apis()[at : at + 3] == [api, "FindCoordinator", api]
+    assert tx.apis().count(api) == 2
+
+
+def test_T11_while_it_loads_the_same_is_asked() -> None:
+    tx = Transacting().script("InitProducerId", *[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3)
+    call = tx.init()
+    tx.advance(3 * BACKOFF_MS)
+    ok(call)
+    assert tx.apis() == ["FindCoordinator", *["InitProducerId"] * 4]
+
+
+def test_T11_a_coordinator_that_is_down_is_looked_for_again() -> None:
+    tx = Transacting().delivered("a")
+    tx.cut_off(COORDINATOR)
+    call = tx.commit()
+    tx.advance(3000)
+    assert not call.is_done
+    assert tx.apis()[2:] and set(tx.apis()[2:]) == {"FindCoordinator"}
+    tx.coordinators[1] = 1
+    tx.advance(3000)
+    ok(call)
+
+
+@BOTH
+def test_T11_the_group_has_a_coordinator_of_its_own(version: int) -> None:
+    codes = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    tx = Transacting(version).begun().script("TxnOffsetCommit", *codes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    since = len(tx.said)
+    call = tx.offsets()
+    tx.advance(1000)
+    ok(call)
+    expected = ["FindCoordinator", "TxnOffsetCommit"] * 4 + ["TxnOffsetCommit"]
+    assert tx.apis(since)[-9:] == expected
+    found = [s.message.key_type for s in tx.said[since:] if s.api == "FindCoordinator"]
+    assert found == [0, 0, 0, 0]
+    assert tx.last("TxnOffsetCommit").node_id == GROUP_COORDINATOR
+
+
+def test_T15_an_abort_fails_what_was_not_sent_and_asks_for_nothing_that_was_not_begun() -> None:
+    tx = Transacting(2, linger_ms=1000, batch_size=1000).begun()
+    tx.send("a")
+    ok(tx.abort())
+    assert isinstance(tx.error("a"), TransactionAbortedError)
+    assert not tx.error("a").possibly_persisted
+    assert tx.apis() == STARTED
+    assert tx.is_whole
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE])
+def test_T15_T19_a_partition_that_was_refused_needs_no_end(code: int) -> None:
+    tx = Transacting(1).ready().script("AddPartitionsToTxn", code)
+    tx.begun("a")
+    error = failed(tx.commit())
+    assert error.code == code
+    assert error.abortable
+    assert "t-0" in str(error)
+    assert isinstance(tx.error("a"), TransactionAbortedError)
+    ok(tx.abort())
+    assert "EndTxn" not in tx.apis()
+    tx.delivered("b")
+    ok(tx.commit())
+
+
+def test_T15_what_was_sent_is_waited_for() -> None:
+    tx = Transacting(2).delivered("w")
+    tx.send("a", "b")
+    call = tx.abort()
+    tx.answer(a=OK)
+    assert not call.is_done
+    tx.answer(b=OK)
+    ok(call)
+    assert (tx.offset("a"), tx.offset("b")) == (1, 2)
+    assert tx.apis()[2:] == ["EndTxn"]
+    assert not tx.last("EndTxn").message.committed
+
+
+def test_T16_an_abort_goes_behind_what_is_tried_again() -> None:
+    tx = Transacting(1).ready().script("AddPartitionsToTxn", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    tx.begun("a")
+    call = tx.abort()
+    assert not call.is_done
+    tx.back_off()
+    ok(call)
+    assert tx.apis()[2:] == ["AddPartitionsToTxn", "AddPartitionsToTxn", "EndTxn"]
+
+
+def test_T16_a_batch_is_sent_again_before_the_abort() -> None:
+    tx = Transacting(2).begun("a")
+    call = tx.abort()
+    tx.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not call.is_done
+    tx.back_off()
+    tx.answer(a=OK)
+    ok(call)
+    assert tx.offset("a") == 0
+
+
+def test_T16_errors_while_aborting_keep_aborting_unless_they_are_fatal() -> None:
+    for code, is_fatal in ((ErrorCode.GROUP_AUTHORIZATION_FAILED, False), (ErrorCode.PRODUCER_FENCED, True)):
+        tx = Transacting(1).begun().script("AddOffsetsToTxn", "wait")
+        offsets = tx.offsets()
+        abort = tx.abort()
+        assert not abort.is_done
+        tx.answer_held(code)
+        assert failed(offsets).code == code
+        if is_fatal:
+            assert isinstance(failed(abort), ProducerFencedError)
+        else:
+            ok(abort)
+
+
+def test_T17_an_abort_after_a_failed_batch_brings_a_new_epoch() -> None:
+    tx = Transacting(1).delivered("a")
+    tx.send("b")
+    tx.answer(b=ErrorCode.MESSAGE_TOO_LARGE)
+    since = len(tx.said)
+    ok(tx.abort())
+    assert tx.apis(since) == ["EndTxn", "InitProducerId"]
+    request = tx.last("InitProducerId").message
+    assert (request.producer_id, request.producer_epoch) == (4242, 0)
+    tx.delivered("c")
+    assert tx.stamp("c") == (4242, 1, 0)
+
+
+OLD = {messages.InitProducerIdRequest.api_key: (0, 2)}
+
+
+def test_T17_without_new_epochs_an_abort_keeps_the_sequences() -> None:
+    tx = Transacting(None, versions=OLD).delivered("a")
+    tx.send("b")
+    tx.answer(b=ErrorCode.MESSAGE_TOO_LARGE)
+    ok(tx.abort())
+    assert tx.apis()[-1] == "EndTxn"
+    tx._bytes.clear()  # the sequence of the refused batch is given again
+    tx.delivered("c")
+    assert tx.stamp("c") == (4242, 0, 1)
+
+
+def test_T17_without_new_epochs_what_may_be_in_the_log_is_fatal() -> None:
+    tx = Transacting(None, versions=OLD, delivery_timeout_ms=31_000).begun("a")
+    tx.advance(32_000)
+    assert tx.at is State.FATAL_ERROR
+    assert tx.error("a").possibly_persisted
+
+
+def test_T18_a_stale_epoch_is_abortable_in_produce_and_fenced_elsewhere() -> None:
+    tx = Transacting(2).begun("a")
+    tx.answer(a=ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert tx.at is State.ABORTABLE_ERROR
+    tx.script("EndTxn", ErrorCode.INVALID_PRODUCER_EPOCH)
+    error = failed(tx.abort())
+    assert isinstance(error, ProducerFencedError)
+    assert error.fatal
+    assert "transactional.id=tx" in str(error)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
+def test_T18_some_answers_to_produce_are_fatal(code: int) -> None:
+    tx = Transacting(2).begun("a")
+    tx.answer(a=code)
+    assert tx.at is State.FATAL_ERROR
+    assert failed(tx.commit()).code == code
+
+
+def test_T19_the_topics_are_named_and_what_was_not_tried_hides_nothing() -> None:
+    tx = Transacting(1, partitions=2).ready()
+    kind = messages.AddPartitionsToTxnResponse
+    codes = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    parts = [
+        kind.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        for index, code in enumerate(codes)
+    ]
+    topic = kind.AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=parts)
+    tx.script("AddPartitionsToTxn", kind(results_by_topic_v3_and_below=[topic]))
+    ok(tx.begin())
+    tx.put("a", partition=0)
+    tx.put("b", partition=1)
+    tx.run()
+    error = failed(tx.commit())
+    assert isinstance(error, TopicAuthorizationError)
+    assert "t-1" in str(error)
+    assert "t-0" not in str(error)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, KafkaError),
+        (ErrorCode.FENCED_INSTANCE_ID, KafkaError),
+        (ErrorCode.UNKNOWN_MEMBER_ID, CommitFailedError),
+        (ErrorCode.ILLEGAL_GENERATION, CommitFailedError),
+    ],
+)
+def test_T20_a_consumer_that_lost_its_group_can_only_abort(version: int, code: int, kind: Any) -> None:
+    tx = Transacting(version).delivered("a").script("TxnOffsetCommit", code)
+    error = failed(tx.offsets(MEMBER))
+    assert isinstance(error, kind)
+    assert error.abortable
+    assert type(failed(tx.commit())) is type(error)
+    ok(tx.abort())
+    ok(tx.begin())
+    ok(tx.offsets(MEMBER))
+    ok(tx.commit())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT],
+)
+def test_T20_what_ends_the_producer(code: int) -> None:
+    tx = Transacting().begun().script("TxnOffsetCommit", code)
+    error = failed(tx.offsets())
+    assert error.code == code
+    assert error.fatal
+    assert tx.at is State.FATAL_ERROR
+
+
+@pytest.mark.parametrize(
+    "api", ["FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"]
+)
+def test_T21_transaction_abortable_is(api: str) -> None:
+    tx = Transacting(1).script(api, ErrorCode.TRANSACTION_ABORTABLE)
+    call = tx.init()
+    if api in STARTED:
+        assert isinstance(failed(call), TransactionAbortableError)
+    else:
+        tx.begun("a")
+        if tx.waiting:
+            tx.answer(a=OK)
+        tx.offsets()
+    assert tx.at is State.ABORTABLE_ERROR
+    ok(tx.abort())
+    tx.delivered("b")
+    ok(tx.commit())
+
+
+def test_T21_at_the_end_it_is_abortable_for_a_commit_and_fatal_for_an_abort() -> None:
+    tx = Transacting().delivered("a").script("EndTxn", *[ErrorCode.TRANSACTION_ABORTABLE] * 2)
+    assert isinstance(failed(tx.commit()), TransactionAbortableError)
+    assert tx.transactions.state is State.ABORTABLE_ERROR
+    error = failed(tx.abort())
+    assert error.fatal
+    assert tx.at is State.FATAL_ERROR
+
+
+def test_T22_the_membership_goes_with_the_offsets() -> None:
+    tx = Transacting().begun()
+    ok(tx.offsets(MEMBER))
+    message = tx.last("TxnOffsetCommit").message
+    assert (message.generation_id, message.member_id, message.group_instance_id) == (3, "m", "i")
+    (topic,) = message.topics
+    parts = [(p.partition_index, p.committed_offset, p.committed_leader_epoch) for p in topic.partitions]
+    assert (topic.name, parts) == ("source", [(0, 5, 1), (1, 6, -1)])
+
+
+def test_T22_a_broker_that_cannot_check_it_is_too_old() -> None:
+    tx = Transacting(None, versions={messages.TxnOffsetCommitRequest.api_key: (0, 2)}).begun()
+    assert isinstance(failed(tx.offsets(MEMBER)), UnsupportedVersionError)
+    assert tx.at is State.FATAL_ERROR
+    tx = Transacting(None, versions={messages.TxnOffsetCommitRequest.api_key: (0, 2)}).begun()
+    ok(tx.offsets())
+
+
+def test_T23_another_partition_ends_with_the_old_epoch_before_the_new_one() -> None:
+    tx = Transacting(1, partitions=2).begun("a")
+    tx.send("b", partition=1)
+    tx.answer(a=ErrorCode.MESSAGE_TOO_LARGE)
+    call = tx.abort()
+    tx.answer(b=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    tx.back_off()
+    assert tx.stamp("b") == (4242, 0, 0)
+    tx.answer(b=OK)
+    ok(call)
+    assert tx.apis()[-2:] == ["EndTxn", "InitProducerId"]
+
+
+def test_T24_the_end_of_the_engine_is_that_of_all_calls() -> None:
+    tx = Transacting().script("EndTxn", "wait").delivered("a")
+    call = tx.commit()
+    tx.engine.fail(ProducerClosedError("closed"))
+    assert isinstance(failed(call), ProducerClosedError)
+
+
+def test_T25_a_fatal_error_stays_what_it_is() -> None:
+    tx = Transacting(2).begun("a")
+    tx.script("TxnOffsetCommit", ErrorCode.PRODUCER_FENCED)
+    tx.offsets()
+    tx.answer(a=ErrorCode.MESSAGE_TOO_LARGE)
+    assert tx.at is State.FATAL_ERROR
+    assert isinstance(failed(tx.abort()), ProducerFencedError)
+    assert tx.is_whole
+
+
+def test_T26_a_refused_record_makes_the_transaction_abortable() -> None:
+    tx = Transacting().delivered("a")
+    error = KafkaError("not in the transaction")
+    tx.engine.submit(lambda now_ns: tx.transactions.refuse(error, now_ns))
+    call = tx.commit()
+    assert "not in the transaction" in str(failed(call))
+    ok(tx.abort())
+
+
+@BOTH
+def test_T28_an_empty_transaction_asks_for_nothing(version: int) -> None:
+    tx = Transacting(version)
+    for end in (tx.commit, tx.abort):
+        tx.begun()
+        ok(tx.offsets(offsets={}))
+        ok(end())
+    assert tx.apis() == STARTED

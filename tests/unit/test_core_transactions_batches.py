@@ -1,0 +1,286 @@
+"""Transactions: what becomes of batches, sequences and epochs when something fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbatch.core.idempotence import Identity
+from kbatch.core.transaction_requests import ACTIONS, Action, Kind, action_of, verdict_of
+from kbatch.core.transaction_states import State
+from kbatch.errors import (
+    ROWS,
+    ErrorCode,
+    KafkaError,
+    KafkaTimeoutError,
+    OutOfOrderSequenceError,
+    PurgedError,
+    RecordTooLargeError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+)
+from kbatch.protocol import messages
+from tests.unit.sending import OK, OUT_OF_ORDER, TOPIC, Reply
+from tests.unit.transacting import STARTED, Transacting, failed, ok
+
+TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
+UNKNOWN_PRODUCER = ErrorCode.UNKNOWN_PRODUCER_ID
+BOTH = pytest.mark.parametrize("version", [1, 2])
+SHORT = {"delivery_timeout_ms": 31_000, "request_timeout_ms": 30_000}
+
+
+@BOTH
+def test_T13_a_failed_batch_fails_the_commit_and_an_abort_leads_on(version: int) -> None:
+    tx = Transacting(version).delivered("w")
+    tx.send("a")
+    tx.answer(a=TOO_LARGE)
+    assert isinstance(tx.error("a"), RecordTooLargeError)
+    error = failed(tx.commit())
+    assert isinstance(error, RecordTooLargeError)
+    assert error.abortable
+    ok(tx.abort())
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.stamp("b") == (4242, 1, 0)
+
+
+@BOTH
+def test_T13_batches_that_expire_while_committing_keep_the_commit_from_being_sent(version: int) -> None:
+    tx = Transacting(version, partitions=2, **SHORT).delivered("w")
+    tx.leaders[0] = tx.leaders[1] = -1
+    tx.send("a", partition=0)
+    tx.send("b", partition=1)
+    call = tx.commit()
+    for name in tx.waiting:
+        tx.answer(**{name: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+    tx.advance(32_000)
+    error = failed(call)
+    assert isinstance(error, TransactionAbortableError)
+    assert isinstance(error.__cause__, KafkaTimeoutError)
+    assert tx.at is State.ABORTABLE_ERROR
+    assert "EndTxn" not in tx.apis()
+    assert {type(tx.error("a")), type(tx.error("b"))} <= {KafkaTimeoutError, TransactionAbortedError}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_T14_what_says_nothing_of_the_record_is_a_matter_of_the_transaction(code: int) -> None:
+    tx = Transacting(2, retries=1).begun("a")
+    for _ in range(2):
+        if tx.waiting:
+            tx.answer(a=code)
+            tx.back_off()
+    assert tx.error("a").code == code
+    error = failed(tx.commit())
+    assert isinstance(error, TransactionAbortableError)
+    assert isinstance(error.__cause__, KafkaError)
+    assert error.__cause__.code == code
+
+
+def test_T27_after_a_new_epoch_every_partition_begins_at_0() -> None:
+    tx = Transacting(1, partitions=2).delivered("a0")
+    tx.send("a1", partition=1)
+    tx.answer(a1=OK)
+    tx.send("b")
+    tx.answer(b=TOO_LARGE)
+    ok(tx.abort())
+    tx.delivered("c0", partition=0)
+    tx.send("c1", partition=1)
+    assert [tx.stamp("c0"), tx.stamp("c1")] == [(4242, 1, 0), (4242, 1, 0)]
+
+
+def test_I07_what_follows_a_refused_batch_moves_up() -> None:
+    tx = Transacting(1).delivered("w")
+    tx.send("a", "b", "c")
+    assert tx.sequence("c") == 3
+    tx._bytes.clear()  # the sequence of the refused batch is given again
+    tx.answer(a=TOO_LARGE, b=OUT_OF_ORDER, c=OUT_OF_ORDER)
+    tx._bytes.clear()
+    tx.back_off()
+    tx.answer(b=OK)
+    tx.answer(c=OK)
+    assert [tx.sequence("b"), tx.sequence("c")] == [1, 2]
+    assert tx.at is State.ABORTABLE_ERROR
+    ok(tx.abort())
+    tx.delivered("d")
+    assert tx.stamp("d") == (4242, 1, 0)
+
+
+@BOTH
+def test_I08_what_is_missing_fails_the_transaction_and_asks_for_no_epoch_within_it(version: int) -> None:
+    tx = Transacting(version).delivered("w")
+    tx.send("a")
+    tx.answer(a=OUT_OF_ORDER)
+    assert isinstance(tx.error("a"), OutOfOrderSequenceError)
+    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.apis().count("InitProducerId") == 1
+    assert failed(tx.commit()).code == OUT_OF_ORDER
+    ok(tx.abort())
+    tx.delivered("b")
+    assert tx.stamp("b") == (4242, 1, 0)
+
+
+@BOTH
+def test_I20_what_expired_after_it_was_sent_is_settled_by_a_new_epoch(version: int) -> None:
+    tx = Transacting(version, **SHORT).delivered("w")
+    tx.send("a", "b")
+    tx.advance(32_000)
+    assert tx.error("a").possibly_persisted
+    assert tx.at is State.ABORTABLE_ERROR
+    call = tx.abort()
+    tx.advance(1000)
+    assert not call.is_done  # until nobody can answer any more
+    tx.advance(30_000)
+    ok(call)
+    tx.delivered("c")
+    assert tx.stamp("c") == (4242, 1, 0)
+    assert tx.is_whole
+
+
+@BOTH
+def test_I22_a_forgotten_producer_can_abort_and_go_on(version: int) -> None:
+    tx = Transacting(version).delivered("w")
+    tx.send("a")
+    tx.answer(a=Reply(UNKNOWN_PRODUCER, log_start=5))
+    assert tx.error("a").code == UNKNOWN_PRODUCER
+    assert failed(tx.commit()).code == UNKNOWN_PRODUCER
+    ok(tx.abort())
+    tx.delivered("b")
+    assert tx.stamp("b") == (4242, 1, 0)
+
+
+def test_the_end_waits_for_the_answer_of_a_batch_that_was_given_up() -> None:
+    tx = Transacting(2).delivered("w")
+    tx.send("a")
+    tx.engine.purge(PurgedError("purged"), queued=True, in_flight=True)
+    call = tx.abort()
+    assert tx.error("a").possibly_persisted
+    assert "EndTxn" not in tx.apis()
+    tx.drop()
+    tx.advance(1000)
+    ok(call)
+
+
+def test_a_purge_in_a_transaction_makes_it_abortable() -> None:
+    tx = Transacting(2, linger_ms=1000, batch_size=1000).begun()
+    tx.send("a")
+    tx.engine.purge(PurgedError("purged"), queued=True, in_flight=False)
+    error = failed(tx.commit())
+    assert isinstance(error, PurgedError)
+    assert error.abortable
+    ok(tx.abort())
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+)
+def test_init_may_be_called_again_when_it_was_not_allowed(code: int) -> None:
+    tx = Transacting().script("InitProducerId", code)
+    assert failed(tx.init()).code == code
+    assert tx.at is State.UNINITIALIZED
+    ok(tx.init())
+    tx.delivered("a")
+    ok(tx.commit())
+
+
+def test_an_aborted_init_asks_again_for_a_producer_id() -> None:
+    tx = Transacting().script("InitProducerId", ErrorCode.TRANSACTION_ABORTABLE)
+    failed(tx.init())
+    ok(tx.abort())
+    assert tx.at is State.READY
+    assert tx.transactions._order.identity == Identity(4242, 0)
+    tx.delivered("a")
+    ok(tx.commit())
+
+
+def test_a_new_epoch_that_was_abortable_is_asked_for_again() -> None:
+    tx = Transacting(1).begun("a")
+    tx.answer(a=TOO_LARGE)
+    tx.script("InitProducerId", ErrorCode.TRANSACTION_ABORTABLE)
+    assert isinstance(failed(tx.abort()), TransactionAbortableError)
+    ok(tx.abort())
+    assert tx.apis()[-3:] == ["EndTxn", "InitProducerId", "InitProducerId"]
+    tx.delivered("b")
+    assert tx.stamp("b") == (4242, 1, 0)
+
+
+def test_what_may_have_been_added_is_asked_for_until_it_is_known() -> None:
+    """Else the coordinator would have a transaction of which nobody knows."""
+    tx = Transacting(1, partitions=2).delivered("w")
+    tx.script("AddPartitionsToTxn", "drop")
+    tx.put("a", partition=1)
+    tx.put("b", partition=0)
+    tx.run()
+    tx.answer(b=TOO_LARGE)
+    assert tx.at is State.ABORTABLE_ERROR
+    tx.advance(1000)
+    assert tx.apis().count("AddPartitionsToTxn") == 3
+    assert (TOPIC, 1) in tx.transactions._order.partitions
+    ok(tx.abort())
+
+
+def test_a_lost_answer_to_the_commit_is_asked_for_again() -> None:
+    tx = Transacting(2).delivered("a").script("EndTxn", "drop", "drop")
+    call = tx.commit()
+    tx.advance(3000)
+    ok(call)
+    assert [s.message.committed for s in tx.said if s.api == "EndTxn"] == [True] * 3
+
+
+def test_a_group_coordinator_of_no_node_is_asked_for_again() -> None:
+    tx = Transacting().begun()
+    tx.coordinators[0] = 99
+    call = tx.offsets()
+    tx.advance(500)
+    assert not call.is_done
+    tx.coordinators[0] = 1
+    tx.advance(2000)
+    ok(call)
+
+
+def test_offsets_that_were_refused_alone_are_sent_again() -> None:
+    tx = Transacting().begun()
+    kind = messages.TxnOffsetCommitResponse
+    part = kind.TxnOffsetCommitResponsePartition
+    half = [
+        part(partition_index=0, error_code=OK),
+        part(partition_index=1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT),
+    ]
+    tx.script(
+        "TxnOffsetCommit", kind(topics=[kind.TxnOffsetCommitResponseTopic(name="source", partitions=half)])
+    )
+    call = tx.offsets()
+    assert not call.is_done
+    tx.back_off()
+    ok(call)
+    (topic,) = tx.last("TxnOffsetCommit").message.topics
+    assert [each.partition_index for each in topic.partitions] == [1]
+
+
+def test_the_table_has_an_action_for_every_request_and_code() -> None:
+    for kind in Kind:
+        assert set(ACTIONS[kind]) == {*ROWS, ErrorCode.NONE}
+        for code, row in ROWS.items():
+            action = ACTIONS[kind][code]
+            if row.retriable:
+                assert action in (Action.RETRY, Action.FIND), (kind, code)
+            else:
+                assert action not in (Action.RETRY, Action.FIND, Action.DONE), (kind, code)
+        assert action_of(kind, 30_000) is ACTIONS[kind][ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+def test_of_several_codes_the_worst_decides() -> None:
+    kind = Kind.ADD_PARTITIONS
+    fenced, concurrent = ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS
+    unauthorized = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert verdict_of(kind, [("a", OK), ("b", concurrent)]).action is Action.RETRY
+    assert verdict_of(kind, [("a", unauthorized), ("b", concurrent)]).subjects == ["a"]
+    assert verdict_of(kind, [("a", unauthorized), ("b", fenced)]).action is Action.FENCED
+    assert verdict_of(kind, [("a", ErrorCode.OPERATION_NOT_ATTEMPTED)]).action is Action.ABORT
+    assert verdict_of(kind, []).action is Action.DONE
+
+
+def test_nothing_goes_on_when_a_transaction_was_not_begun() -> None:
+    tx = Transacting(2).ready()
+    tx.send("a")
+    assert not tx.waiting
+    assert tx.engine.deadline_ns(tx.now_ns) > tx.now_ns
+    assert tx.apis() == STARTED

@@ -1,0 +1,517 @@
+"""Transactions of a producer, on the embedded broker with both transaction versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kbatch import Delivery, OffsetAndMetadata, Producer, TopicPartition
+from kbatch.errors import (
+    DeliveryError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    SerializationError,
+    TransactionAbortedError,
+)
+from kbatch.interceptors import Interceptor
+from kbatch.protocol import messages
+from kbatch.records import ConsumerGroupMetadata
+from kbatch.testing import Broker
+from tests.unit.producing import TOPIC, producing, requests_seen, until, values, within
+
+ID = "orders"
+SOURCE = TopicPartition("source", 0)
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    topics = {TOPIC: 2, "source": 1}
+    with Broker(topics=topics, nodes=2, transaction_version=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def producer(broker: Broker) -> Iterator[Producer]:
+    with transactional(broker) as made:
+        yield made
+
+
+def transactional(broker: Broker, **keys: Any) -> Any:
+    return producing(broker, **({"transactional_id": ID, "retry_backoff_ms": 1} | keys))
+
+
+def sent(producer: Producer, *names: str, **rest: Any) -> list[Delivery]:
+    return [producer.send(TOPIC, name.encode(), **rest) for name in names]
+
+
+def committed(broker: Broker) -> list[bytes | None]:
+    return sorted(values(broker))  # type: ignore[type-var]
+
+
+def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a", "b", partition=0)
+    sent(producer, "c", partition=1)
+    producer.commit_transaction()
+    producer.begin_transaction()
+    (aborted,) = sent(producer, "d", partition=0)
+    producer.flush()
+    producer.abort_transaction()
+    assert aborted.exception(0) is None
+    with producer.transaction():
+        sent(producer, "e", partition=1)
+    assert committed(broker) == [b"a", b"b", b"c", b"e"]
+    assert len(broker.records(TOPIC, committed=False)) == 5
+    assert all(batch.is_transactional for batch in broker.batches(TOPIC))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_0103_with_each_codec(broker: Broker, codec: str) -> None:
+    with transactional(broker, compression_type=codec) as producer:
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            sent(producer, *(f"{number} {codec} {index}" for index in range(50)))
+            (producer.commit_transaction if number % 2 else producer.abort_transaction)()
+    assert len(committed(broker)) == 100
+
+
+def test_0103_empty_transactions_ask_the_coordinator_for_nothing(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        end()
+    assert not broker.requests("EndTxn")
+
+
+def test_0103_calls_in_the_wrong_order_are_refused_and_change_nothing(
+    broker: Broker, producer: Producer
+) -> None:
+    for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
+        with pytest.raises(IllegalStateError, match=r"init_transactions\(\) first"):
+            call()
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match="once"):
+        producer.init_transactions()
+    with pytest.raises(IllegalStateError, match="begin_transaction"):
+        producer.commit_transaction()
+    with pytest.raises(IllegalStateError, match="begin_transaction"):
+        producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, "g")
+    producer.begin_transaction()
+    with pytest.raises(IllegalStateError, match="comes first"):
+        producer.begin_transaction()
+    sent(producer, "a")
+    producer.commit_transaction()
+    assert committed(broker) == [b"a"]
+
+
+def test_T02_nothing_is_sent_outside_of_a_transaction(broker: Broker, producer: Producer) -> None:
+    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
+        producer.send(TOPIC, b"early")
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
+        producer.send(TOPIC, b"between")
+    with producer.transaction():
+        producer.send(TOPIC, b"within")
+    with pytest.raises(IllegalStateError):
+        producer.try_send(TOPIC, b"late")
+    assert committed(broker) == [b"within"]
+
+
+def test_transactions_need_an_id(broker: Broker) -> None:
+    with producing(broker) as producer:
+        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
+            with pytest.raises(IllegalStateError, match=r"transactional\.id"):
+                call()
+
+
+def test_0103_a_second_producer_fences_the_first(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    producer.flush()
+    with transactional(broker) as second:
+        second.init_transactions()
+        with second.transaction():
+            sent(second, "b")
+        with pytest.raises(ProducerFencedError, match=r"transactional\.id=orders") as raised:
+            producer.commit_transaction()
+        assert raised.value.fatal
+        for call in (producer.abort_transaction, producer.begin_transaction):
+            with pytest.raises(ProducerFencedError):
+                call()
+        with pytest.raises(ProducerFencedError):
+            producer.send(TOPIC, b"c")
+        with second.transaction():
+            sent(second, "d")
+    assert committed(broker) == [b"b", b"d"]
+
+
+def test_a_fenced_producer_made_anew_takes_over(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    with transactional(broker) as second:
+        second.init_transactions()
+        producer.begin_transaction()
+        sent(producer, "a")
+        with pytest.raises(KafkaError):
+            producer.commit_transaction()
+            producer.abort_transaction()
+        with producer.recreate() as third:
+            third.init_transactions()
+            with third.transaction():
+                sent(third, "b")
+    assert committed(broker) == [b"b"]
+
+
+def test_offsets_are_committed_with_the_transaction_only(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(5, "five")}, ConsumerGroupMetadata("g"))
+    producer.abort_transaction()
+    assert offset_of(broker, "g") is None
+    with producer.transaction():
+        producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(7)}, "g")
+        sent(producer, "a")
+    assert offset_of(broker, "g") == 7
+
+
+def offset_of(broker: Broker, group: str) -> int | None:
+    found = broker._call(lambda core: core.state.coordinators.offsets.fetch(group, [SOURCE]))
+    offset = next(iter(found.values()))
+    return None if offset is None or offset.offset < 0 else int(offset.offset)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "group", "error"),
+    [
+        ({SOURCE: 5}, "g", TypeError),
+        ({SOURCE: OffsetAndMetadata(5)}, None, TypeError),
+        ({SOURCE: OffsetAndMetadata(5)}, "", ValueError),
+    ],
+)
+def test_T22_offsets_are_checked(
+    producer: Producer, offsets: Any, group: Any, error: type[Exception]
+) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    with pytest.raises(error):
+        producer.send_offsets_to_transaction(offsets, group)
+    producer.commit_transaction()
+
+
+def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, producer: Producer) -> None:
+    broker.delay("InitProducerId", 0.3)
+    with pytest.raises(KafkaTimeoutError, match="call it again"):
+        producer.init_transactions(timeout=0.01)
+    with pytest.raises(IllegalStateError, match=r"came of init_transactions\(\)"):
+        producer.begin_transaction()
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    broker.delay("EndTxn", 0.3)
+    with pytest.raises(KafkaTimeoutError, match=r"commit_transaction\(\)"):
+        producer.commit_transaction(timeout=0.01)
+    for call in (producer.abort_transaction, producer.begin_transaction):
+        with pytest.raises(IllegalStateError, match=r"came of commit_transaction\(\)"):
+            call()
+    with pytest.raises(IllegalStateError):
+        producer.send(TOPIC, b"b")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    sent(producer, "b")
+    producer.flush()
+    with pytest.raises(KafkaTimeoutError):
+        producer.abort_transaction(timeout=0.01)
+    with pytest.raises(IllegalStateError, match=r"came of abort_transaction\(\)"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert committed(broker) == [b"a"]
+    assert len(broker.requests("InitProducerId")) == 1
+
+
+def test_T12_a_failure_that_came_after_the_time_out_is_told_to_who_asks_again(
+    broker: Broker, producer: Producer
+) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    producer.flush()
+    seen = requests_seen(broker, "EndTxn")
+    broker.delay("EndTxn", 0.2)
+    broker.fail_next("EndTxn", "PRODUCER_FENCED")
+    with pytest.raises(KafkaTimeoutError):
+        producer.commit_transaction(timeout=0.01)
+    seen.get(timeout=30)
+    with pytest.raises(ProducerFencedError):
+        producer.commit_transaction()
+
+
+def test_T26_a_record_that_send_refused_is_missing_in_the_transaction(
+    broker: Broker, producer: Producer
+) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    with pytest.raises(RecordTooLargeError):
+        producer.send(TOPIC, bytes(2_000_000))
+    with pytest.raises(RecordTooLargeError) as raised:
+        producer.commit_transaction()
+    assert raised.value.abortable
+    assert "abort_transaction()" in raised.value.__notes__[-1]
+    with pytest.raises(RecordTooLargeError):
+        producer.send(TOPIC, b"b")
+    producer.abort_transaction()
+    with producer.transaction():
+        sent(producer, "c")
+    assert committed(broker) == [b"c"]
+
+
+def test_T26_a_value_that_cannot_be_sent_is_the_callers_matter(broker: Broker) -> None:
+    with transactional(broker, value_serializer="utf8") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(TOPIC, "a")
+            for value in (5, "\ud800"):
+                with pytest.raises((TypeError, SerializationError, ValueError)):
+                    producer.send(TOPIC, value)
+    assert committed(broker) == [b"a"]
+
+
+def test_an_exception_in_a_with_block_aborts_and_goes_on(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    with pytest.raises(ZeroDivisionError), producer.transaction():
+        (delivery,) = sent(producer, "a")
+        raise ZeroDivisionError
+    assert delivery.done()
+    with producer.transaction():
+        sent(producer, "b")
+    assert committed(broker) == [b"b"]
+    producer.flush()  # nobody is told of aborted records any more
+
+
+def test_a_commit_that_fails_in_a_with_block_is_aborted(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    broker.fail_next("Produce", "INVALID_RECORD")
+    with pytest.raises(KafkaError) as raised, producer.transaction():
+        sent(producer, "a")
+    assert raised.value.abortable
+    with producer.transaction():
+        sent(producer, "b")
+    assert committed(broker) == [b"b"]
+
+
+def test_callbacks_have_run_when_a_commit_returns_and_cannot_commit(
+    broker: Broker, producer: Producer
+) -> None:
+    told: list[Any] = []
+    refused: list[Any] = []
+
+    def on_delivery(metadata: Any, error: Any) -> None:
+        told.append((metadata.partition, error))
+        try:
+            producer.commit_transaction()
+        except IllegalStateError as failed:
+            refused.append(failed)
+
+    producer.init_transactions()
+    with producer.transaction():
+        sent(producer, "a", "b", "c", partition=1, on_delivery=on_delivery)
+    assert told == [(1, None)] * 3
+    assert len(refused) == 3
+
+
+@pytest.mark.parametrize("has_sent", [False, True])
+def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
+    keys = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": ID, "linger_ms": 60_000}
+    producer = Producer(**keys)
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    if has_sent:
+        producer.flush()
+    producer.close()
+    ends = [request.message.committed for request in broker.requests("EndTxn")]
+    assert ends == [False] * has_sent
+    assert committed(broker) == []
+
+
+def test_T24_close_waits_for_a_commit_that_is_under_way(broker: Broker) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    broker.delay("EndTxn", 0.2)
+    with pytest.raises(KafkaTimeoutError):
+        producer.commit_transaction(timeout=0)
+    producer.close()
+    until(lambda: committed(broker) == [b"a"])
+
+
+@pytest.mark.parametrize("api", ["FindCoordinator", "InitProducerId"])
+def test_T24_close_does_not_hang(broker: Broker, api: str) -> None:
+    broker.delay(api, 600)
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
+    with pytest.raises(KafkaTimeoutError):
+        producer.init_transactions(timeout=0.05)
+    waiting = within(producer.init_transactions)
+    producer.close(timeout=0.1)
+    with pytest.raises(KafkaError, match="closed"):
+        waiting.result(30)
+
+
+def test_N04_after_a_timed_out_init_the_same_is_repeated_or_the_producer_closed(broker: Broker) -> None:
+    broker.delay("FindCoordinator", 0.2)
+    with transactional(broker) as producer:
+        with pytest.raises(KafkaTimeoutError):
+            producer.init_transactions(timeout=0)
+        with pytest.raises(IllegalStateError):
+            producer.begin_transaction()
+        producer.init_transactions()
+        with producer.transaction():
+            sent(producer, "a")
+
+
+def test_a_coordinator_that_moves_is_followed(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    for number in range(4):
+        with producer.transaction():
+            sent(producer, str(number))
+            broker.move_leader("__transaction_state", partition_of_transactions(broker), number % 2)
+    assert committed(broker) == [b"0", b"1", b"2", b"3"]
+
+
+def partition_of_transactions(broker: Broker) -> int:
+    return broker._call(lambda core: core.state.coordinators.partition_of_transaction(ID).index)
+
+
+def test_a_transaction_that_takes_too_long_is_fenced(broker: Broker) -> None:
+    with transactional(broker, transaction_timeout_ms=100) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        sent(producer, "a")
+        producer.flush()
+        until(lambda: any(batch.is_control for batch in broker.batches(TOPIC)))
+        with pytest.raises(KafkaError) as raised:
+            producer.commit_transaction()
+        assert raised.value.fatal
+    assert committed(broker) == []
+
+
+def test_what_failed_in_a_transaction_is_told_by_the_commit_and_not_by_close(broker: Broker) -> None:
+    broker.fail_next("Produce", "INVALID_RECORD")
+    with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        (delivery,) = sent(producer, "a")
+        with pytest.raises(KafkaError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    assert delivery.done()
+
+
+def test_undelivered_records_of_an_abort_say_so(broker: Broker) -> None:
+    with transactional(broker, linger_ms=60_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        (delivery,) = sent(producer, "a")
+        producer.abort_transaction()
+        assert isinstance(delivery.exception(0), TransactionAbortedError)
+
+
+def test_a_commit_does_not_linger(broker: Broker) -> None:
+    with transactional(broker, linger_ms=600_000, delivery_timeout_ms=1_000_000) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            sent(producer, "a")
+    assert committed(broker) == [b"a"]
+
+
+def test_times_are_measured(producer: Producer) -> None:
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, "g")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    producer.abort_transaction()
+    found = {name.name: value for name, value in producer.metrics().items()}
+    for what in ("init", "begin", "send-offsets", "commit", "abort"):
+        assert found[f"txn-{what}-time-ns-total"] > 0
+
+
+def test_interceptors_see_transactions_too(broker: Broker) -> None:
+    with transactional(broker, interceptor_classes=[Upper]) as producer:
+        producer.init_transactions()
+        with pytest.raises(IllegalStateError):
+            producer.send(TOPIC, b"a")
+        with producer.transaction():
+            producer.send(TOPIC, b"b")
+    assert committed(broker) == [b"B"]
+
+
+class Upper(Interceptor):
+    def on_send(self, record: Any) -> Any:
+        return record._replace(value=record.value.upper())
+
+
+def test_tables_are_part_of_a_transaction(broker: Broker, producer: Producer) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"value": [b"1", b"2", b"3"]})
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
+        producer.send_table(TOPIC, table)
+    with producer.transaction():
+        producer.send_table(TOPIC, table)
+    producer.begin_transaction()
+    producer.send_table(TOPIC, pa.table({"value": [b"4"]}))
+    producer.abort_transaction()
+    assert committed(broker) == [b"1", b"2", b"3"]
+
+
+def test_T26_rows_that_were_not_accepted_are_missing(broker: Broker, producer: Producer) -> None:
+    pa = pytest.importorskip("pyarrow")
+    schema = pa.schema([("value", pa.binary())])
+
+    def batches() -> Iterator[Any]:
+        yield pa.record_batch([[b"1"]], schema=schema)
+        raise OSError("the rest cannot be read")
+
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_table(TOPIC, pa.RecordBatchReader.from_batches(schema, batches()))
+    with pytest.raises(SerializationError, match="the rest cannot be read"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert committed(broker) == []
+
+
+def test_versions_are_those_of_the_feature(broker: Broker, producer: Producer) -> None:
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, "g")
+        sent(producer, "a")
+    used = {request.api: request.version for request in broker.requests()}
+    if "AddPartitionsToTxn" in used:
+        assert (used["Produce"], used["TxnOffsetCommit"], used["EndTxn"]) == (11, 4, 4)
+        assert "AddOffsetsToTxn" in used
+    else:
+        assert (used["Produce"], used["TxnOffsetCommit"], used["EndTxn"]) == (13, 5, 5)
+    (produce,) = broker.requests("Produce")
+    assert isinstance(produce.message, messages.ProduceRequest)
+    assert produce.message.transactional_id == ID
+
+
+def test_delivery_errors_of_other_causes_are_told_still(broker: Broker) -> None:
+    broker.fail_next("Produce", "INVALID_RECORD")
+    with transactional(broker) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        sent(producer, "a")
+        with pytest.raises(DeliveryError):
+            producer.flush()
