@@ -24,13 +24,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kbatch.core.asking import Asking
-from kbatch.core.backoff import ExponentialBackoff
+from kbatch.core.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.cluster import Cluster, ClusterSnapshot
 from kbatch.core.connections import Connections
 from kbatch.core.failures import Failures
 from kbatch.core.idempotence import Idempotence, Identity, WithoutIdempotence
 from kbatch.core.measures import SenderMeasures
-from kbatch.core.sender import NEVER_NS, Sender
+from kbatch.core.sender import Sender
 from kbatch.core.transaction_requests import Call
 from kbatch.core.transactional_order import TransactionalOrder
 from kbatch.core.transactions import Transactions

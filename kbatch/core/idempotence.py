@@ -233,6 +233,8 @@ class Idempotence:
 
     # Draining
 
+    is_idempotent = True
+
     @property
     def highest_produce_version(self) -> int:
         """Of Produce requests, whatever brokers have."""
@@ -386,6 +388,8 @@ class WithoutIdempotence:
     max_in_flight : int
         max.in.flight.requests.per.connection.
     """
+
+    is_idempotent = False
 
     def __init__(self, *, max_in_flight: int) -> None:
         self._keeps_order = max_in_flight == 1

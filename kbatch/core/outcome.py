@@ -40,6 +40,8 @@ _SPECIAL = {
 OUTCOMES: dict[ErrorCode, Outcome] = {
     code: RETRY if row.retriable else FAIL for code, row in ROWS.items()
 } | _SPECIAL
+# The topic was deleted, or is known by an id that is gone: what may have been appended is not there any more.
+GONE_WITH_THE_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def outcome_of(code: int, *, is_idempotent: bool) -> Outcome:

@@ -21,10 +21,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbatch.core.actions import Seal
+from kbatch.core.backoff import NEVER_NS
 from kbatch.core.cluster import Node
 from kbatch.core.failures import Failures, errors_of, leaves_open
 from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
-from kbatch.core.outcome import Outcome, outcome_of
+from kbatch.core.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of
 from kbatch.errors import (
     CorruptRecordError,
     ErrorCode,
@@ -51,12 +52,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NEVER_NS = 2**63 - 1
 FIRST_VERSION_BY_TOPIC_ID = 13
 # A batch whose bytes a closing connection still holds is looked at again so soon.
 HELD_BYTES_DELAY_NS = 1_000_000
-# The topic was deleted, or is known by an id that is gone: what may have been appended is not there any more.
-GONE_WITH_THE_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 # Batches this small are compressed on the sender's thread, larger ones where the shell has threads for it.
 SEALED_INLINE_BYTES = 16_384
 
@@ -375,7 +373,7 @@ class Sender:
         entry.is_out = False
         entry.attempt = None
         entry.last_error = error
-        outcome = outcome_of(code, is_idempotent=isinstance(self._order, Idempotence))
+        outcome = outcome_of(code, is_idempotent=self._order.is_idempotent)
         if outcome is Outcome.COMPLETE:
             self._succeed(entry, -1, -1)
         elif batch.is_done:
@@ -392,7 +390,7 @@ class Sender:
         elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._may_be_a_duplicate(entry):
             self._split(entry)
         else:
-            self._fail(entry, *errors_of(error, answer))
+            self._give_up(entry.batch, entry, *errors_of(error, answer))
 
     def _note_unsure(self, entry: InFlight) -> None:
         """The attempt may have got the batch into the log."""
@@ -400,7 +398,7 @@ class Sender:
 
     def _may_be_a_duplicate(self, entry: InFlight) -> bool:
         """Brokers look at sizes before duplicates: what may be in the log must not come in other pieces."""
-        return entry.is_unsure and isinstance(self._order, Idempotence)
+        return entry.is_unsure and self._order.is_idempotent
 
     def _succeed(self, entry: InFlight, base_offset: int, log_append_time_ms: int) -> None:
         entry.is_out = False
@@ -420,12 +418,12 @@ class Sender:
             if entry.batch.complete(-1):
                 self._done(entry.batch)
         else:
-            self._fail(entry, error or OutOfOrderSequenceError())
+            self._give_up(entry.batch, entry, error or OutOfOrderSequenceError())
 
     def _retry(self, entry: InFlight, error: KafkaError, now_ns: int) -> None:
         batch = entry.batch
         if batch.attempts >= self._retries:
-            self._fail(entry, error)
+            self._give_up(entry.batch, entry, error)
             return
         self._order.come_back(entry)
         self._accumulator.reenqueue(batch, now_ns)
@@ -436,7 +434,7 @@ class Sender:
         try:
             parts = self._accumulator.split(batch)
         except CorruptRecordError as error:  # it came encoded, and nobody has looked into it before
-            self._fail(entry, error)
+            self._give_up(entry.batch, entry, error)
             return
         self._order.split(entry, parts)
         logger.warning(
@@ -453,7 +451,7 @@ class Sender:
         settled = self._order.settle(state)
         if settled is not None:
             for entry in settled.lost:
-                self._fail(entry, entry.last_error or OutOfOrderSequenceError())
+                self._give_up(entry.batch, entry, entry.last_error or OutOfOrderSequenceError())
             for entry in settled.renumbered:
                 self._accumulator.reenqueue(entry.batch, now_ns)
         self._update_gate(state)
@@ -499,11 +497,6 @@ class Sender:
             f"(delivery.timeout.ms={self._config.delivery_timeout_ms}); {tried}{last}"
         )
 
-    def _fail(
-        self, entry: InFlight, error: KafkaError, record_errors: dict[int, KafkaError] | None = None
-    ) -> None:
-        self._give_up(entry.batch, entry, error, record_errors)
-
     def _give_up(
         self,
         batch: ProducerBatch,
@@ -540,19 +533,27 @@ class Sender:
 
     def abort(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
         """Gives up, with `error`, what was never drained, what was, or both."""
-        self._abort_where(lambda batch: in_flight if batch.drained_ns >= 0 else queued, error)
+        self._give_up_where(
+            lambda batch, state, entry: in_flight if batch.drained_ns >= 0 else queued, lambda batch: error
+        )
 
     def abort_unsent(self, error: KafkaError) -> None:
         """Gives up, with `error`, what has no sequence yet, and so was never sent."""
-        self._abort_where(lambda batch: not batch.has_sequence, error)
+        self._give_up_where(lambda batch, state, entry: not batch.has_sequence, lambda batch: error)
 
-    def _abort_where(self, is_meant: Callable[[ProducerBatch], bool], error: KafkaError) -> None:
-        states: dict[PartitionState, None] = {}
+    def _give_up_where(
+        self,
+        is_meant: Callable[[ProducerBatch, PartitionState, InFlight | None], bool],
+        error_of_batch: Callable[[ProducerBatch], KafkaError],
+    ) -> None:
+        """Gives up what is meant of all that is not done; each partition is settled once."""
+        states: dict[PartitionState, None] = {}  # in order
         for batch in self._accumulator.incomplete_batches():
-            if is_meant(batch):
-                state = self._state_of(batch.topic, batch.partition)
+            state = self._state_of(batch.topic, batch.partition)
+            entry = state.find(batch)
+            if is_meant(batch, state, entry):
                 states[state] = None
-                self._give_up(batch, state.find(batch), error)
+                self._give_up(batch, entry, error_of_batch(batch))
         for state in states:
             self._settle(state, self._now_ns)
 
@@ -575,20 +576,16 @@ class Sender:
 
     def _enforce_stop(self) -> None:
         """Fails what would pass a failed record: all that is queued, sent before or not."""
-        states: dict[PartitionState, None] = {}
-        for batch in self._accumulator.incomplete_batches():
-            state = self._state_of(batch.topic, batch.partition)
-            entry = state.find(batch)
-            if (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_out):
-                error = PrecedingRecordFailedError(
-                    f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}), and "
-                    f"kbatch.on.delivery.failure={self._config.kbatch_on_delivery_failure} lets nothing pass "
-                    f"it before resume()"
-                )
-                states[state] = None
-                self._give_up(batch, entry, error)
-        for state in states:
-            self._settle(state, self._now_ns)
+        policy = self._config.kbatch_on_delivery_failure
+        self._give_up_where(
+            lambda batch, state, entry: (
+                (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_out)
+            ),
+            lambda batch: PrecedingRecordFailedError(
+                f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}), and "
+                f"kbatch.on.delivery.failure={policy} lets nothing pass it before resume()"
+            ),
+        )
 
     def resume(self) -> None:
         """Records are sent again after a failed one stopped them; those accepted before still fail."""

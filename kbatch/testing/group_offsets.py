@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
@@ -11,7 +11,7 @@ from kbatch.testing.group_state import check_group_id
 from kbatch.testing.offsets import NO_TOPIC_ID, CommittedOffset, FetchedOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from kbatch.testing.state import BrokerState, Context
     from kbatch.testing.transaction_metadata import TopicPartition
@@ -140,22 +140,9 @@ def txn_offset_commit(
         )
 
     codes = _codes(state, wanted, context, authorize, commit)
-    answer = messages.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
-    return messages.TxnOffsetCommitResponse(
-        topics=[
-            messages.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    answer(
-                        partition_index=partition.partition_index,
-                        error_code=codes[topic.name, partition.partition_index],
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    kind = messages.TxnOffsetCommitResponse
+    kinds = kind.TxnOffsetCommitResponseTopic, kind.TxnOffsetCommitResponsePartition
+    return kind(topics=_answered(*kinds, request.topics, codes))
 
 
 def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, context: Context) -> None:
@@ -324,22 +311,31 @@ def offset_delete(
     codes = dict.fromkeys(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     present = [each for each in wanted if state.cluster.has_partition(*each)]
     codes |= state.coordinators.offsets.delete(request.group_id, present)
-    answer = messages.OffsetDeleteResponse.OffsetDeleteResponsePartition
-    return messages.OffsetDeleteResponse(
-        topics=[
-            messages.OffsetDeleteResponse.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    answer(
-                        partition_index=partition.partition_index,
-                        error_code=codes[topic.name, partition.partition_index],
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    kind = messages.OffsetDeleteResponse
+    kinds = kind.OffsetDeleteResponseTopic, kind.OffsetDeleteResponsePartition
+    return kind(topics=_answered(*kinds, request.topics, codes))
+
+
+def _answered(
+    topic_kind: Callable[..., Any],
+    partition_kind: Callable[..., Any],
+    topics: Iterable[Any],
+    codes: Mapping[tuple[str, int], int],
+) -> list[Any]:
+    """The topics of a request with the code of each of their partitions, as an answer has them."""
+    return [
+        topic_kind(
+            name=topic.name,
+            partitions=[
+                partition_kind(
+                    partition_index=partition.partition_index,
+                    error_code=codes[topic.name, partition.partition_index],
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
 
 
 HANDLERS = {
