@@ -46,6 +46,7 @@ class SentBatch:
     """A batch of a request: the numbers of its first and last record, and its bytes."""
 
     topic: str
+    topic_id: bytes
     partition: int
     key: Key
     numbers: tuple[int, ...]
@@ -107,6 +108,7 @@ class Wire:
         self._last_key: dict[int, Key] = {}  # by record
         self._bytes: dict[tuple[str, int, Key], bytes] = {}
         self.ambiguous: set[int] = set()  # records some attempt of which may have been appended
+        self._ambiguous_in: dict[int, bytes] = {}  # the id of the topic such a record was for
         self.sent: set[int] = set()  # records that were handed over
         self._refused_ns: dict[int, int] = {}  # by first record: when it got an error that is retried
         self._asked_ns: dict[type, deque[int]] = {}
@@ -185,19 +187,19 @@ class Wire:
         for topic in message.topic_data:
             name = topic.name or self._world.cluster.name_of(bytes(topic.topic_id))
             for each in topic.partition_data:
-                sent.batches.append(self._batch(name, each.index, each.records))
+                sent.batches.append(self._batch(name, bytes(topic.topic_id), each.index, each.records))
         places = [batch.place for batch in sent.batches]
         if len(places) != len(set(places)):
             raise Violation(f"one request has two batches of a partition: {places}")
 
-    def _batch(self, topic: str, partition: int, data: Any) -> SentBatch:
+    def _batch(self, topic: str, topic_id: bytes, partition: int, data: Any) -> SentBatch:
         try:
             (read,) = decode(data, partial="raise")
             numbers = tuple(record_number(record) for record in read)
         except (KafkaError, ValueError) as error:
             raise Violation(f"a batch of {topic}-{partition} that cannot be read: {error}") from error
         key = (read.producer_id, read.producer_epoch, read.base_sequence)
-        batch = SentBatch(topic, partition, key, numbers, bytes(data))
+        batch = SentBatch(topic, topic_id, partition, key, numbers, bytes(data))
         for number in numbers:
             self._world.application.check_place(number, topic, partition)
         if self._is_idempotent:
@@ -223,7 +225,8 @@ class Wire:
             raise Violation(f"a batch of {batch.topic}-{batch.partition} has no sequence: {batch.key}")
         first = batch.numbers[0]
         before = self._last_key.get(first)
-        if before is not None and before != batch.key and first in self.ambiguous and not self._may_resend:
+        is_kept = self._ambiguous_in.get(first) == batch.topic_id and not self._may_resend
+        if is_kept and before is not None and before != batch.key:
             raise Violation(f"record {first} may be in the log as {before}, and is sent again as {batch.key}")
         place = (batch.topic, batch.partition, batch.key)
         known = self._bytes.setdefault(place, batch.data)
@@ -285,7 +288,7 @@ class Wire:
             if code and row_of(code).retriable:
                 self._refused_ns[batch.numbers[0]] = self._world.schedule.now_ns
             if code and row_of(code).possibly_persisted and code not in GONE:
-                self.ambiguous.update(batch.numbers)
+                self._note_ambiguous(batch)
             elif code == ErrorCode.MESSAGE_TOO_LARGE and self.ambiguous.isdisjoint(batch.numbers):
                 # it may be split, and its first part has its sequence
                 self._bytes.pop((batch.topic, batch.partition, batch.key), None)
@@ -301,7 +304,11 @@ class Wire:
         for batch in request.batches:
             self._in_flight[batch.place] -= 1
             if ambiguous:
-                self.ambiguous.update(batch.numbers)
+                self._note_ambiguous(batch)
+
+    def _note_ambiguous(self, batch: SentBatch) -> None:
+        self.ambiguous.update(batch.numbers)
+        self._ambiguous_in.update(dict.fromkeys(batch.numbers, batch.topic_id))
 
     def is_quiet(self, place: tuple[str, int]) -> bool:
         """Whether nothing of the partition is under way, or may be sent again."""
