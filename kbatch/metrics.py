@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, final
 
+from kbatch._native.sensor import Reading, Sensor
+
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
 NODE = "producer-node-metrics"
@@ -221,23 +223,9 @@ class MetricName(NamedTuple):
     tags: tuple[tuple[str, str], ...]
 
 
-# Sensors
-
-
-class Reading(NamedTuple):
-    """What a sensor knows at a moment: of its windows, which reach `elapsed_ms` back, and of all time."""
-
-    occurrences: int
-    total: float
-    maximum: float
-    elapsed_ms: int
-    occurrences_ever: int
-    total_ever: float
-
+# What sensors measure
 
 _NS_PER_MS = 1e6
-# Values that a sensor lists before it adds them up.
-_PENDING = 512
 MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
     AVG: lambda reading: reading.total / reading.occurrences if reading.occurrences else math.nan,
     MAX: lambda reading: reading.maximum if reading.occurrences else math.nan,
@@ -247,119 +235,6 @@ MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
     OCCURRENCE_TOTAL: lambda reading: float(reading.occurrences_ever),
     RATIO: lambda reading: reading.total / (reading.elapsed_ms * _NS_PER_MS),
 }
-
-
-class _Window:
-    __slots__ = ("last_ms", "maximum", "occurrences", "start_ms", "total")
-
-    def __init__(self, now_ms: int) -> None:
-        self.restart(now_ms)
-
-    def restart(self, now_ms: int) -> None:
-        self.start_ms = self.last_ms = now_ms
-        self.occurrences = 0
-        self.total = 0.0
-        self.maximum = -math.inf
-
-
-@final
-class Sensor:
-    """Takes values and keeps their windows (Kafka's SampledStat; the span of a rate is that of its Rate).
-
-    A value is only put on a list, which costs neither a lock nor a sum; whoever finds the list long or the
-    window over, or reads, moves it into the window. One window more than asked for is kept: the oldest may
-    lie partly in the time looked at, and counts whole then.
-    """
-
-    __slots__ = (
-        "_current",
-        "_end_ms",
-        "_last_ms",
-        "_lock",
-        "_num_samples",
-        "_occurrences_ever",
-        "_pending",
-        "_recording",
-        "_total_ever",
-        "_window_ms",
-        "_windows",
-    )
-
-    def __init__(self, *, window_ms: int, num_samples: int, recording: bool = True) -> None:
-        self._lock = threading.Lock()
-        self._window_ms = window_ms
-        self._num_samples = num_samples
-        self._recording = recording
-        self._windows: list[_Window] = []
-        self._current = 0
-        self._end_ms: float = -math.inf
-        self._pending: list[float] = []
-        self._last_ms = 0
-        self._occurrences_ever = 0
-        self._total_ever = 0.0
-
-    def record(self, value: float, now_ms: int) -> None:
-        """One occurrence of `value`."""
-        if not self._recording:
-            return
-        if now_ms >= self._end_ms or len(self._pending) >= _PENDING:
-            with self._lock:
-                self._settle()
-                if now_ms >= self._end_ms:
-                    self._open(now_ms)
-        self._pending.append(value)
-        self._last_ms = now_ms
-
-    def read(self, now_ms: int) -> Reading:
-        """What the metrics of this sensor are computed from. Windows that ended too long ago are emptied."""
-        with self._lock:
-            self._settle()
-            if not self._windows:
-                self._open(now_ms)
-            for window in self._windows:
-                if now_ms - window.last_ms >= self._num_samples * self._window_ms:
-                    window.restart(now_ms)
-            self._end_ms = self._windows[self._current].start_ms + self._window_ms
-            return Reading(
-                sum(window.occurrences for window in self._windows),
-                sum(window.total for window in self._windows),
-                max(window.maximum for window in self._windows),
-                self._elapsed_ms(now_ms),
-                self._occurrences_ever,
-                self._total_ever,
-            )
-
-    def _settle(self) -> None:
-        """Moves the list into the window. Others may append to it meanwhile: only what was seen goes."""
-        values = self._pending[:]
-        if not values:
-            return
-        del self._pending[: len(values)]
-        total = sum(values)
-        window = self._windows[self._current]
-        window.last_ms = self._last_ms
-        window.occurrences += len(values)
-        window.total += total
-        window.maximum = max(window.maximum, max(values))
-        self._occurrences_ever += len(values)
-        self._total_ever += total
-
-    def _open(self, now_ms: int) -> None:
-        if len(self._windows) <= self._num_samples:
-            self._windows.append(_Window(now_ms))
-            self._current = len(self._windows) - 1
-        else:
-            self._current = (self._current + 1) % len(self._windows)
-            self._windows[self._current].restart(now_ms)
-        self._end_ms = now_ms + self._window_ms
-
-    def _elapsed_ms(self, now_ms: int) -> int:
-        """Time since the oldest window began. Windows that never were count too, or the first seconds would
-        show rates that are far too high.
-        """
-        elapsed_ms = now_ms - min(window.start_ms for window in self._windows)
-        missing = self._num_samples - 1 - elapsed_ms // self._window_ms
-        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
 
 
 # The registry

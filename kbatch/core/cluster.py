@@ -20,7 +20,7 @@ KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -218,17 +218,19 @@ class Cluster:
     def _due_ns(self) -> int:
         return min(self._requested_ns, self._expires_ns, self._ask_ns)
 
-    def must_rebootstrap(self, now_ns: int, *, is_hopeful: bool) -> bool:
+    def must_rebootstrap(self, now_ns: int, *, is_hopeful: Callable[[], bool]) -> bool:
         """Whether what is known of the cluster is of no use: a broker said so (REBOOTSTRAP_REQUIRED), or none
         has answered for metadata.recovery.rebootstrap.trigger.ms although it was tried, and there is nobody
-        left to ask (`is_hopeful`).
+        left to ask: `is_hopeful()` is not.
         """
         if not self._rebootstraps:
             return False
-        if self._is_outdated or is_hopeful:
-            return self._is_outdated
+        if self._is_outdated:
+            return True
+        if now_ns - self._trying_since_ns() <= self._trigger_ns or is_hopeful():
+            return False
         # the bootstrap servers find their way back by themselves, since their names are resolved again
-        return bool(self._snapshot.nodes) and now_ns - self._trying_since_ns() > self._trigger_ns
+        return bool(self._snapshot.nodes)
 
     def _trying_since_ns(self) -> int:
         return max(min(self._due_ns(), self._asked_since_ns), self._progress_ns)

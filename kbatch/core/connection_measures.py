@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kbatch.core.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
-    from kbatch.metrics import MetricsRegistry, Sensor
+    from kbatch._native.sensor import Sensor
+    from kbatch.metrics import MetricsRegistry
 
 _NODE_SENSORS = ("request", "outgoing-byte", "incoming-byte", "response", "request-latency")
 

@@ -158,9 +158,10 @@ class Connections:
             state.state is State.DISCONNECTED and now_ns < state.not_before_ns for state in self._candidates
         )
 
-    @property
     def is_hopeful(self) -> bool:
-        """Whether there is a connection to any node, or one is being made."""
+        """Whether there is a connection to any node, or one is being made, which may help, and has a time-out
+        of its own.
+        """
         return any(state.is_connected or state.is_preparing for state in self._nodes.values())
 
     # What a node can do

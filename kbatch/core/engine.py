@@ -251,6 +251,8 @@ class Engine:
 
     def poll_completed(self) -> list[Completion]:
         """Batches that were completed or failed, for their callbacks."""
+        if not self._completed:
+            return []
         completed = self._completed[:]
         self._completed.clear()
         return completed
@@ -297,12 +299,11 @@ class Engine:
     def _ask_for_metadata(self, now_ns: int) -> None:
         is_due = self._cluster.update_delay_ns(now_ns) == 0
         is_cut_off = is_due and self._rebootstraps and self._connections.is_cut_off(now_ns)
-        # a connection that is being made may help, and has a time-out of its own
-        is_hopeful = self._connections.is_hopeful
-        if is_cut_off or self._cluster.must_rebootstrap(now_ns, is_hopeful=is_hopeful):
+        if is_cut_off or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful):
             self._connections.rebootstrap(now_ns)  # by which a question that is out has failed
             self._cluster.rebootstrap(now_ns)
             self._adopt_cluster()
+            is_due = True
         if self._metadata.is_asked or not is_due:
             return
         node_id = self._metadata.find_node(self._connections, self._backoff, now_ns)

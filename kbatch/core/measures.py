@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch._native.producer_batch import ProducerBatch
+    from kbatch._native.sensor import Sensor
     from kbatch.core.idempotence import InFlight
-    from kbatch.metrics import MetricsRegistry, Sensor
+    from kbatch.metrics import MetricsRegistry
 
 _TOPIC_SENSORS = ("record-send", "byte", "compression-rate", "record-retry", "record-error")
 
@@ -28,6 +29,7 @@ class SenderMeasures:
         self._error = registry.sensor("record-error")
         self._latency = registry.sensor("request-latency")
         self._throttle = registry.sensor("produce-throttle-time")
+        self._sent: list[tuple[Collection[InFlight], int]] = []
         self._topics: dict[str, tuple[Sensor, ...]] = {}
         self._nodes: dict[int, Sensor] = {}
         memory = accumulator.memory
@@ -36,8 +38,17 @@ class SenderMeasures:
         registry.gauge("buffer-available-bytes", lambda now_ms: memory.available_bytes)
         registry.gauge("waiting-threads", lambda now_ms: memory.waiting_count)
 
-    def sent(self, entries: Iterable[InFlight], now_ns: int) -> None:
-        """A request with these batches goes out."""
+    def sent(self, entries: Collection[InFlight], now_ns: int) -> None:
+        """A request with these batches goes out; `record_sent` records it, when it has been written."""
+        self._sent.append((entries, now_ns))
+
+    def record_sent(self) -> None:
+        """Records what was sent; in the next round, or before an answer empties the request."""
+        for entries, now_ns in self._sent:
+            self._record_sent(entries, now_ns)
+        self._sent.clear()
+
+    def _record_sent(self, entries: Collection[InFlight], now_ns: int) -> None:
         now_ms = now_ns // 1_000_000
         records = 0
         for entry in entries:

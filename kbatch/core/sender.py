@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_BY_TOPIC_ID = 13
+NO_TOPIC_ID = bytes(16)
 # A batch whose bytes a closing connection still holds is looked at again so soon.
 HELD_BYTES_DELAY_NS = 1_000_000
 # Batches this small are compressed on the sender's thread, larger ones where the shell has threads for it.
@@ -134,6 +135,7 @@ class Sender:
     def run(self, now_ns: int) -> None:
         """Whatever can be done now."""
         self._now_ns = now_ns
+        self._measures.record_sent()
         self._expire(now_ns)
         if self._is_stopped or self.first_failure is not None:
             self._enforce_stop()
@@ -255,8 +257,8 @@ class Sender:
         for name, partition_data in topics.items():
             self._cluster.want(name, attempt.sent_ns)
             metadata = known.get(name)
-            topic_id = metadata.topic_id if metadata is not None else bytes(16)
-            if any(topic_id):
+            topic_id = metadata.topic_id if metadata is not None else NO_TOPIC_ID
+            if topic_id != NO_TOPIC_ID:
                 attempt.names[topic_id] = name
             data.append(_TopicProduceData(name=name, topic_id=topic_id, partition_data=partition_data))
         return data
@@ -308,6 +310,7 @@ class Sender:
         """The answer to a Produce request, or that there will be none."""
         now_ns = self._now_ns = response.now_ns
         self.unanswered_count -= 1
+        self._measures.record_sent()
         entries = attempt.entries
         states = [entry.state for entry in entries.values()]
         self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, response.message, now_ns)

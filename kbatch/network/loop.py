@@ -191,6 +191,7 @@ class Network:
         while self._inbox:
             self._inbox.popleft()()
         self._io_ns = time.monotonic_ns() - woken_ns
+        self._deliver_completed()  # at once: their thread wakes up while the engine runs
         is_busy = True
         for _ in range(_RUNS):
             is_busy = self._run_engine()
@@ -215,9 +216,12 @@ class Network:
             for action in actions:
                 self._perform[type(action)](action)
             self._io_ns += time.monotonic_ns() - start_ns
-        if completed := engine.poll_completed():
-            self._deliver(completed)
+        self._deliver_completed()
         return bool(actions)
+
+    def _deliver_completed(self) -> None:
+        if completed := self._engine.poll_completed():
+            self._deliver(completed)
 
     def _fail(self, error: BaseException) -> None:
         """Nobody shall wait for what will not come."""
@@ -228,7 +232,7 @@ class Network:
             error.__cause__ = cause
         try:
             self._engine.fail(error)
-            self._deliver(self._engine.poll_completed())
+            self._deliver_completed()
         except BaseException:
             logger.critical("records are left without an answer", exc_info=True)
 

@@ -20,6 +20,8 @@ M = TypeVar("M", bound=Message)
 # Both versions of the request header start alike.
 _header_start = struct.Struct(">hhi").unpack_from
 _API_VERSIONS = messages.ApiVersionsRequest.api_key
+# Frames this small are quicker copied than handed to a socket in pieces.
+JOINED_BYTES = 8_192
 
 
 class Request(NamedTuple):
@@ -120,7 +122,7 @@ def _encode_frame(header: Message, header_version: int, message: Message, versio
     if size > MAX_LENGTH:
         raise ProtocolError(f"{type(message).__name__} v{version}: a frame of {size} bytes")
     out[0] = int32(size) + out[0]
-    return out if has_records else [b"".join(out)]
+    return out if has_records and size > JOINED_BYTES else [b"".join(out)]
 
 
 def _request_header_version(kind: type[Message], version: int) -> int:

@@ -451,13 +451,13 @@ def test_N12_without_metadata_for_the_trigger_time_the_client_starts_over() -> N
     known = knowing(topic("t", [(1, 5)]), metadata_recovery_rebootstrap_trigger_ms=10_000)
     start_ns = 20 * SECOND
     known.request_update(start_ns)
-    assert not known.must_rebootstrap(start_ns, is_hopeful=False)
+    assert not known.must_rebootstrap(start_ns, is_hopeful=lambda: False)
     failing(known, start_ns, start_ns + 9 * SECOND)
-    assert not known.must_rebootstrap(start_ns + 10 * SECOND, is_hopeful=False)
-    assert known.must_rebootstrap(start_ns + 10 * SECOND + 1, is_hopeful=False)
+    assert not known.must_rebootstrap(start_ns + 10 * SECOND, is_hopeful=lambda: False)
+    assert known.must_rebootstrap(start_ns + 10 * SECOND + 1, is_hopeful=lambda: False)
     known.rebootstrap(start_ns + 11 * SECOND)
     # the bootstrap servers have their own way
-    assert not known.must_rebootstrap(start_ns + 30 * SECOND, is_hopeful=False)
+    assert not known.must_rebootstrap(start_ns + 30 * SECOND, is_hopeful=lambda: False)
     assert known.snapshot.nodes == {}
     assert leaders(known) == [(-1, 5)]
     assert update(known, start_ns + 11 * SECOND, topic("t", [(2, 5)])) == ["t"]
@@ -466,21 +466,21 @@ def test_N12_without_metadata_for_the_trigger_time_the_client_starts_over() -> N
 
 def test_N12_time_with_fresh_metadata_does_not_count_and_an_answer_starts_it_anew() -> None:
     known = knowing(metadata_recovery_rebootstrap_trigger_ms=10_000)
-    assert not known.must_rebootstrap(299 * SECOND, is_hopeful=False)
+    assert not known.must_rebootstrap(299 * SECOND, is_hopeful=lambda: False)
     now_ns = failing(known, 300 * SECOND, 306 * SECOND)
     now_ns += known.update_delay_ns(now_ns)
     update(known, now_ns)
     known.request_update(now_ns + SECOND)
-    assert not known.must_rebootstrap(now_ns + 10 * SECOND, is_hopeful=False)
-    assert known.must_rebootstrap(now_ns + 12 * SECOND, is_hopeful=False)
+    assert not known.must_rebootstrap(now_ns + 10 * SECOND, is_hopeful=lambda: False)
+    assert known.must_rebootstrap(now_ns + 12 * SECOND, is_hopeful=lambda: False)
 
 
 def test_N12_a_request_that_hangs_counts_too() -> None:
     known = knowing(metadata_recovery_rebootstrap_trigger_ms=10_000)
     known.request_update(SECOND)
     known.make_request()
-    assert not known.must_rebootstrap(11 * SECOND, is_hopeful=False)
-    assert known.must_rebootstrap(12 * SECOND, is_hopeful=False)
+    assert not known.must_rebootstrap(11 * SECOND, is_hopeful=lambda: False)
+    assert known.must_rebootstrap(12 * SECOND, is_hopeful=lambda: False)
 
 
 def test_N12_a_broker_may_say_so_itself() -> None:
@@ -488,10 +488,10 @@ def test_N12_a_broker_may_say_so_itself() -> None:
     known.request_update(SECOND)
     known.make_request()
     known.handle_response(answer(error=129), SECOND)
-    assert known.must_rebootstrap(SECOND, is_hopeful=False)
+    assert known.must_rebootstrap(SECOND, is_hopeful=lambda: False)
     assert leaders(known) == [(1, 0)]
     known.rebootstrap(SECOND)
-    assert not known.must_rebootstrap(SECOND, is_hopeful=False)
+    assert not known.must_rebootstrap(SECOND, is_hopeful=lambda: False)
     assert known.update_delay_ns(SECOND) == 0
 
 
@@ -500,6 +500,6 @@ def test_N12_with_strategy_none_the_client_never_starts_over() -> None:
     known.request_update(SECOND)
     known.make_request()
     known.handle_response(answer(error=129), SECOND)
-    assert not known.must_rebootstrap(SECOND, is_hopeful=False)
-    assert not known.must_rebootstrap(100 * SECOND, is_hopeful=False)
+    assert not known.must_rebootstrap(SECOND, is_hopeful=lambda: False)
+    assert not known.must_rebootstrap(100 * SECOND, is_hopeful=lambda: False)
     assert isinstance(known.last_error, KafkaError)

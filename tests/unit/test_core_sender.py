@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kbatch import errors
+from kbatch.core.actions import Resolve
 from kbatch.errors import ErrorCode
 from tests.unit.sending import BACKOFF_MS, MS, NEVER, OK, OUT_OF_ORDER, TOPIC, Reply, Sending
 
@@ -503,3 +504,15 @@ def test_D18_a_topic_with_records_under_way_is_not_idle() -> None:
     s.send("b0")
     s.advance(8000)
     assert TOPIC in s.engine.snapshot.topics
+
+
+def test_the_bootstrap_servers_are_asked_in_the_round_that_finds_nobody_else() -> None:
+    s = Sending(request_timeout_ms=1000, metadata_recovery_rebootstrap_trigger_ms=900).warmed()
+    s.nodes.remove(2)
+    s.refresh()
+    s.advance(1000)
+    s.metadata_waits = True
+    s.refresh()
+    s.now_ns += 1000 * MS
+    s.engine.run(s.now_ns)  # the question has timed out
+    assert [action.host for action in s.engine.poll_actions() if isinstance(action, Resolve)] == ["boot"]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kbatch._native.sensor import Sensor
 from kbatch.metrics import (
     LEVELS,
     MEASURES,
@@ -21,7 +22,6 @@ from kbatch.metrics import (
     Kind,
     MetricName,
     MetricsRegistry,
-    Sensor,
 )
 from tests.oracle.java_config import ProducerFacts, producer_facts
 

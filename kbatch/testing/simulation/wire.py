@@ -51,6 +51,7 @@ class SentBatch:
     key: Key
     numbers: tuple[int, ...]
     data: bytes
+    is_new: bool
 
     @property
     def place(self) -> tuple[str, int]:
@@ -199,7 +200,7 @@ class Wire:
         except (KafkaError, ValueError) as error:
             raise Violation(f"a batch of {topic}-{partition} that cannot be read: {error}") from error
         key = (read.producer_id, read.producer_epoch, read.base_sequence)
-        batch = SentBatch(topic, topic_id, partition, key, numbers, bytes(data))
+        batch = SentBatch(topic, topic_id, partition, key, numbers, bytes(data), numbers[0] not in self.sent)
         for number in numbers:
             self._world.application.check_place(number, topic, partition)
         if self._is_idempotent:
@@ -247,7 +248,7 @@ class Wire:
             del unsettled[first]
         unsettled[batch.numbers[0]] = batch
         limit = min(self._max_in_flight, REMEMBERED_BATCHES)
-        if len(unsettled) > limit:
+        if batch.is_new and len(unsettled) > limit:  # one that is split becomes more, in the same numbers
             raise Violation(f"{where} has {len(unsettled)} batches that are not settled; {limit} are allowed")
 
     # Answers

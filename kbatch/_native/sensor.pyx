@@ -1,0 +1,132 @@
+"""Sensor: the windows of a measured value, and two sums that never end.
+
+One that is told of every request, some twenty a request: so recording is a few additions, with neither a lock
+nor an object. All state is plain C, and the GIL is what keeps threads apart.
+"""
+
+cimport cython
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from typing import NamedTuple
+
+
+class Reading(NamedTuple):
+    """What a sensor knows at a moment: of its windows, which reach `elapsed_ms` back, and of all time."""
+
+    occurrences: int
+    total: float
+    maximum: float
+    elapsed_ms: int
+    occurrences_ever: int
+    total_ever: float
+
+
+cdef struct Window:
+    int64_t start_ms
+    int64_t last_ms
+    int64_t occurrences
+    double total
+    double maximum
+
+
+cdef inline void restart(Window *window, int64_t now_ms) noexcept:
+    window.start_ms = window.last_ms = now_ms
+    window.occurrences = 0
+    window.total = 0.0
+    window.maximum = -INFINITY
+
+
+@cython.final
+cdef class Sensor:
+    """Takes values and keeps their windows (Kafka's SampledStat; the span of a rate is that of its Rate).
+
+    One window more than asked for is kept: the oldest may lie partly in the time looked at, and counts whole
+    then.
+
+    Parameters
+    ----------
+    window_ms : int
+        What a window spans; 1 or more.
+    num_samples : int
+        Windows; 1 or more.
+    recording : bool
+        False: nothing is taken.
+    """
+
+    cdef Window *_windows
+    cdef int64_t _window_ms, _end_ms, _occurrences_ever
+    cdef int _num_samples, _count, _current
+    cdef bint _recording
+    cdef double _total_ever
+
+    def __cinit__(self, *, int64_t window_ms, int num_samples, bint recording=True):
+        if window_ms < 1 or num_samples < 1:
+            raise ValueError(f"num_samples={num_samples} windows of window_ms={window_ms}: both are 1 or more")
+        self._windows = <Window *>malloc((num_samples + 1) * sizeof(Window))
+        if self._windows == NULL:
+            raise MemoryError
+        self._window_ms = window_ms
+        self._num_samples = num_samples
+        self._recording = recording
+
+    def __dealloc__(self):
+        free(self._windows)
+
+    def record(self, double value, int64_t now_ms):
+        """One occurrence of `value`, at a time of any monotonic clock."""
+        if not self._recording:
+            return
+        if self._count == 0 or now_ms >= self._end_ms:
+            self._open(now_ms)
+        cdef Window *window = &self._windows[self._current]
+        window.last_ms = now_ms
+        window.occurrences += 1
+        window.total += value
+        if value > window.maximum:
+            window.maximum = value
+        self._occurrences_ever += 1
+        self._total_ever += value
+
+    def read(self, int64_t now_ms):
+        """What the metrics of this sensor are computed from. Windows that ended too long ago are emptied."""
+        cdef int64_t occurrences = 0
+        cdef double total = 0.0, maximum = -INFINITY
+        cdef Window *window
+        cdef int i
+        if self._count == 0:
+            self._open(now_ms)
+        for i in range(self._count):
+            window = &self._windows[i]
+            if now_ms - window.last_ms >= self._num_samples * self._window_ms:
+                restart(window, now_ms)
+            occurrences += window.occurrences
+            total += window.total
+            maximum = max(maximum, window.maximum)
+        self._end_ms = self._windows[self._current].start_ms + self._window_ms
+        return Reading(
+            occurrences, total, maximum, self._elapsed_ms(now_ms), self._occurrences_ever, self._total_ever
+        )
+
+    cdef void _open(self, int64_t now_ms) noexcept:
+        """The next window, in place of the oldest where there are as many as are kept."""
+        if self._count <= self._num_samples:
+            self._current = self._count
+            self._count += 1
+        else:
+            self._current = (self._current + 1) % self._count
+        restart(&self._windows[self._current], now_ms)
+        self._end_ms = now_ms + self._window_ms
+
+    cdef int64_t _elapsed_ms(self, int64_t now_ms) noexcept:
+        """Time since the oldest window began. Windows that never were count too, or the first seconds would
+        show rates that are far too high.
+        """
+        cdef int64_t start_ms = now_ms, missing
+        cdef int i
+        for i in range(self._count):
+            start_ms = min(start_ms, self._windows[i].start_ms)
+        cdef int64_t elapsed_ms = now_ms - start_ms
+        missing = self._num_samples - 1 - elapsed_ms // self._window_ms
+        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
