@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import (
     broker,
     checksum,
+    column_json,
     decode,
     encode_objects,
     encode_table,
@@ -36,6 +37,7 @@ QUESTIONS: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
     "decode": [decode.question],
     "send": [send.question],
     "send_table": send_table.QUESTIONS,
+    "column_json": [column_json.question],
     "checksum": [checksum.question],
     "protocol": [protocol.question],
     "broker": [broker.question],

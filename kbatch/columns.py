@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch._native.compression import codec_names
 from kbatch._native.table_decoder import TableDecoder
 from kbatch._native.table_encoder import TableEncoder
+from kbatch.column_serializers.roles import Part, reading, record_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,11 +28,11 @@ _NUMPY_ROWS = 65536
 def encode_arrow(
     data: Any,
     *,
-    key: str = "key",
-    value: str = "value",
-    headers: str = "headers",
-    timestamp: str = "timestamp",
-    partition: str = "partition",
+    key: Part = "key",
+    value: Part = "value",
+    headers: str | None = "headers",
+    timestamp: str | None = "timestamp",
+    partition: str | None = "partition",
     partitions: int | None = None,
     compression: str = "none",
     compression_level: int | None = None,
@@ -46,16 +47,17 @@ def encode_arrow(
         Anything with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, duckdb; a
         RecordBatchReader may be larger than memory), or a dict of column name to numpy array: 1-D 'S'
         (trailing NULs are not part of the value) or 'V', 2-D uint8 (a row a value), a pair (data, offsets) of
-        uint8 and int32 or int64, and for the other columns int32, int64 or datetime64.
-    key, value : str
+        uint8 and int32 or int64, and for the other columns numbers, bool or datetime64.
+    key, value : str or column serializer
         Columns of binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a
-        dictionary of those, or null. A null key is no key, a null value a tombstone.
-    headers : str
+        dictionary of those, or null. A null key is no key, a null value a tombstone. Or what makes such a
+        column of others, see `kbatch.column_serializers`. A key of None is no key.
+    headers : str or None
         Column of list<struct<key: string, value: binary>> or map<string, binary>, also large ones.
-    timestamp : str
+    timestamp : str or None
         Column of timestamps of any unit (rounded down to milliseconds), or of int64 milliseconds; null is the
         time of the call.
-    partition : str
+    partition : str or None
         Column of int32; where it is null or missing, Java's murmur2 of the key over `partitions` decides.
         Rows without a key go to one partition until `batch_size` bytes of records went there, then to the
         next, from 0 in each call.
@@ -88,16 +90,19 @@ def encode_arrow(
         GiB.
     TypeError
         A column of a type that is not listed here, or `data` is no table.
+    SerializationError
+        A row that a column serializer refused.
     """
     import pyarrow as pa
 
-    names = {
-        "key": (key, key != "key"),
-        "value": (value, True),
-        "headers": (headers, headers != "headers"),
-        "timestamp": (timestamp, timestamp != "timestamp"),
-        "partition": (partition, partition != "partition"),
-    }
+    source, names = record_columns(
+        reader_of_numpy(data) if isinstance(data, Mapping) else data,
+        key=key,
+        value=value,
+        headers=headers,
+        timestamp=timestamp,
+        partition=partition,
+    )
     encoder = TableEncoder(
         names=names,
         partitions=None if partitions is None else _as_int("partitions", partitions),
@@ -106,7 +111,8 @@ def encode_arrow(
         batch_size=_as_int("batch_size", batch_size),
         threads=_thread_count(threads),
     )
-    encoder.encode(reader_of_numpy(data) if isinstance(data, Mapping) else data)
+    with reading(source):
+        encoder.encode(source)
     total, *columns, chunks = encoder.finish()
     schema = _encoded_schema()
     batches = [
@@ -196,10 +202,10 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
         return len(column), lambda first, last: pa.array(column[first:last], pa.binary())
     if (column.ndim == 2 and column.dtype == np.uint8) or (column.ndim == 1 and column.dtype.kind == "V"):
         return len(column), _fixed_slicer(np.ascontiguousarray(column))
-    if column.ndim == 1 and column.dtype.kind in "iM":
+    if column.ndim == 1 and column.dtype.kind in "biufM":
         return len(column), lambda first, last: pa.array(column[first:last])
     raise TypeError(
-        f"column {name!r} must be a 1-D array of 'S', 'V', int or datetime64, or a 2-D array of uint8; "
+        f"column {name!r} must be a 1-D array of 'S', 'V', numbers, bool or datetime64, or 2-D of uint8; "
         f"it is {column.ndim}-D of {column.dtype}"
     )
 

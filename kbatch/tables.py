@@ -8,6 +8,7 @@ they are needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
@@ -15,6 +16,7 @@ from kbatch._native.record_appender import Refusal
 from kbatch._native.send import RecordSender
 from kbatch._native.table_outcome import TableOutcome
 from kbatch._native.table_sender import TableSender
+from kbatch.column_serializers.roles import Part, reading, record_columns
 from kbatch.columns import reader_of_numpy
 from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
 from kbatch.waiting import Deadline
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from kbatch.interceptors import InterceptorChain
 
 Listener = tuple[Any, Callable[[Any], object]]
+Reading = Callable[[], AbstractContextManager[None]]
 
 
 class TableProducer(RecordSender):
@@ -41,25 +44,27 @@ class TableProducer(RecordSender):
         topic: str,
         data: Any,
         *,
-        key: str = "key",
-        value: str = "value",
-        headers: str = "headers",
-        timestamp: str = "timestamp",
-        partition: str = "partition",
+        key: Part = "key",
+        value: Part = "value",
+        headers: str | None = "headers",
+        timestamp: str | None = "timestamp",
+        partition: str | None = "partition",
         on_delivery: Callable[[TableReport], object] | None = None,
         on_progress: Callable[[TableReport], object] | None = None,
     ) -> TableDelivery:
         """Takes a table's rows to be sent, in batches that `send` fills as well.
 
         It returns when the last row is accepted, and waits up to max.block.ms each time that there is no
-        memory. Serializers and partitioner.class have no part in it.
+        memory. key.serializer, value.serializer and partitioner.class have no part in it.
 
         Parameters
         ----------
         topic : str
         data : table
             As for `kbatch.encode_arrow`. A stream may be larger than memory: it is read batch by batch.
-        key, value, headers, timestamp, partition : str
+        key, value : str or column serializer
+            As for `kbatch.encode_arrow`; `kbatch.column_serializers` has those for JSON, Avro and Protobuf.
+        headers, timestamp, partition : str or None
             Columns, as for `kbatch.encode_arrow`. Where a row names no partition, Java's murmur2 of the key
             decides; without a key it goes where `send` would send it.
         on_delivery : callable or None
@@ -85,14 +90,14 @@ class TableProducer(RecordSender):
         if self._interceptors:
             data = self._interceptors.on_send_table(topic, data)
         self._await_partition(topic, None, self._block_deadline())
-        names = {
-            "key": (key, key != "key"),
-            "value": (value, True),
-            "headers": (headers, headers != "headers"),
-            "timestamp": (timestamp, timestamp != "timestamp"),
-            "partition": (partition, partition != "partition"),
-        }
-        source = reader_of_numpy(data) if isinstance(data, Mapping) else data
+        source, names = record_columns(
+            reader_of_numpy(data) if isinstance(data, Mapping) else data,
+            key=key,
+            value=value,
+            headers=headers,
+            timestamp=timestamp,
+            partition=partition,
+        )
         table = TableSender(self, topic, source, names, seal=self._sealers.seal)
         report = TableReport(table.outcome)
         if on_progress is not None:
@@ -100,22 +105,23 @@ class TableProducer(RecordSender):
         if on_delivery is not None:
             table.outcome.is_observed = True
             table.outcome.listen(report, on_delivery)
-        self._accept_rows(topic, table)
+        self._accept_rows(topic, table, partial(reading, source))
         return TableDelivery(topic, report)
 
-    def _accept_rows(self, topic: str, table: TableSender) -> None:
+    def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
         """All rows of the table; or those that can be, the others fail."""
         try:
-            outcome = table.accept()
-            while outcome is not True:
-                if outcome is Refusal.METADATA:
-                    self._await_partition(topic, None, self._block_deadline())
-                    outcome = table.accept()
-                elif outcome is Refusal.MEMORY:
-                    first = partial(table.accept, first_in_line=True)
-                    outcome = self._await_memory(first, self._block_deadline())
-                else:
-                    outcome = table.accept()
+            with reading():
+                outcome = table.accept()
+                while outcome is not True:
+                    if outcome is Refusal.METADATA:
+                        self._await_partition(topic, None, self._block_deadline())
+                        outcome = table.accept()
+                    elif outcome is Refusal.MEMORY:
+                        first = partial(table.accept, first_in_line=True)
+                        outcome = self._await_memory(first, self._block_deadline())
+                    else:
+                        outcome = table.accept()
         except BaseException as stopped:
             if not table.has_begun:
                 raise

@@ -7,7 +7,11 @@ import click
 
 from kbatch.errors import KafkaError
 
-COMMANDS = {"broker": "kbatch.commands.broker", "dump": "kbatch.commands.dump"}
+COMMANDS = {
+    "broker": "kbatch.commands.broker",
+    "dump": "kbatch.commands.dump",
+    "produce": "kbatch.commands.produce",
+}
 
 
 class _Commands(click.Group):
@@ -32,4 +36,4 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kbatch")
 def kbatch() -> None:
-    """Kafka record batches without a broker."""
+    """Send to Kafka, look into its log segments, and run a broker to test against."""

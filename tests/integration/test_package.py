@@ -22,6 +22,7 @@ LEVELS = {
     "kbatch.config": 3,
     "kbatch.metrics": 3,
     "kbatch.records": 3,
+    "kbatch.column_serializers": 3,
     "kbatch.columns": 4,
     "kbatch.interceptors": 4,
     "kbatch.partitioner": 4,

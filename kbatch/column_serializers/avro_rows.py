@@ -1,0 +1,177 @@
+"""Avro values of rows, by fastavro (the extra `kbatch[avro]`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from kbatch.column_serializers.base import (
+    ColumnSerializer,
+    RowError,
+    binary_column,
+    check_fields,
+    confluent_header,
+    find_column,
+    first_beyond,
+    python_values,
+    rows_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# The integers that fastavro writes without looking at their size, and readers then take for others.
+_BITS = {"int": 32, "long": 64}
+
+
+class Avro(ColumnSerializer):
+    """An Avro value a row, as Confluent's deserializers read it: 0, the schema's id in four bytes, the value.
+
+    A schema of a record takes the columns that its fields name, wherever else they have a part; fields
+    without such a column must have a default. Any other schema takes one column, whose nulls stay null.
+    Logical types take what Arrow has for them: timestamps, dates, times, decimals.
+
+    Parameters
+    ----------
+    schema : str, Mapping or sequence
+        The schema as JSON, or as what JSON becomes in Python.
+    schema_id : int or None
+        Its id in the schema registry, 0 to 2147483647; None is the Avro value alone.
+    columns : str, sequence of str, or None
+        As for ColumnSerializer, where the schema's fields do not say it. With one name, as a str, a column
+        of structs.
+
+    Raises
+    ------
+    ImportError
+        fastavro is not there.
+    ValueError
+        The schema is none.
+    """
+
+    def __init__(
+        self,
+        schema: str | Mapping[str, Any] | Sequence[Any],
+        *,
+        schema_id: int | None,
+        columns: str | Iterable[str] | None = None,
+    ) -> None:
+        super().__init__(columns)
+        try:
+            import fastavro
+        except ImportError as error:
+            raise ImportError("Avro needs fastavro: pip install 'kbatch[avro]'") from error
+        self._header = confluent_header(schema_id)
+        try:
+            parsed: Any = fastavro.parse_schema(_as_python(schema))
+        except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError) as error:
+            raise ValueError(f"this is no Avro schema: {type(error).__name__}: {error}") from error
+        self._schema: Any = parsed
+        is_record = isinstance(parsed, dict) and parsed.get("type") == "record"
+        self._fields = {field["name"]: field for field in parsed["fields"]} if is_record else None
+
+    @property
+    def takes_one(self) -> bool:
+        return super().takes_one or self._fields is None
+
+    def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
+        names = super().choose(schema, free)
+        if self._fields is None:
+            if len(names) != 1:
+                raise ValueError(
+                    f"an Avro schema that is no record takes one column: name it (columns=..); there are "
+                    f"{', '.join(names) or 'none'}"
+                )
+            return names
+        if super().takes_one:
+            return names
+        if self.columns is None:
+            check_fields(self, names, self._fields, f"the Avro schema {self._schema['name']}")
+            names = [name for name in self._fields if name in schema.names]
+        check_fields(self, names, self._fields, f"the Avro schema {self._schema['name']}")
+        for name, field in self._fields.items():
+            if name not in names and "default" not in field:
+                find_column(schema, name, f"Avro field, which has no default, of {self._schema['name']}")
+                raise ValueError(f"the Avro field {name!r} has no default: it has to be among columns=[..]")
+        return names
+
+    def __call__(self, columns: pa.RecordBatch) -> pa.Array:
+        from fastavro import schemaless_writer
+        from fastavro.validation import validate
+
+        rows = python_values(columns.column(0)) if self.takes_one else rows_of(columns)
+        self._check_integers(columns)
+        is_checked = self._hides_ints(columns)
+        output = BytesIO()
+        ends, is_null = [], []
+        for number, row in enumerate(rows):
+            is_null.append(row is None)
+            if row is not None:
+                output.write(self._header)
+                try:
+                    if is_checked:
+                        validate(row, self._schema)
+                    schemaless_writer(output, self._schema, row)
+                except Exception as error:
+                    raise self._refused(number, row, error) from error
+            ends.append(output.tell())
+        return binary_column(output.getvalue(), ends, is_null)
+
+    def _check_integers(self, columns: pa.RecordBatch) -> None:
+        """RowError for integers that are too large for their field."""
+        import pyarrow as pa
+
+        fields = None if self.takes_one else self._fields
+        for name, array in zip(columns.schema.names, columns.columns, strict=True):
+            kind = self._schema if fields is None else fields[name]["type"]
+            bits = [_BITS[each] for each in _branches(kind) if each in _BITS]
+            if not bits or not pa.types.is_integer(array.type):
+                continue
+            row = first_beyond(array, max(bits))
+            if row is not None:
+                raise RowError(row, f"{array[row]} is too large for the Avro type {json.dumps(kind)}", name)
+
+    def _hides_ints(self, columns: pa.RecordBatch) -> bool:
+        """Whether there may be integers too large for their field within others, to be looked for by row."""
+        import pyarrow as pa
+
+        is_nested = any(pa.types.is_nested(kind) and "int64" in str(kind) for kind in columns.schema.types)
+        return is_nested and '"int"' in json.dumps(self._schema, default=str)
+
+    def _refused(self, number: int, row: Any, error: Exception) -> RowError:
+        """What fastavro says when it looks more closely."""
+        from fastavro.validation import ValidationError, validate
+
+        try:
+            validate(row, self._schema, raise_errors=True)
+        except ValidationError as invalid:
+            (first, *_) = invalid.errors
+            text = f"Avro does not take {first.datum!r} for {json.dumps(first.schema, default=str)}"
+            column = first.field.removeprefix(f"{self._record_name()}.") if first.field else None
+            return RowError(number, text, column)
+        except Exception:
+            pass
+        return RowError(number, f"Avro does not take it: {type(error).__name__}: {error}")
+
+    def _record_name(self) -> str:
+        return str(self._schema["name"]) if isinstance(self._schema, dict) and "name" in self._schema else ""
+
+
+def _as_python(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return json.loads(schema)
+    except ValueError:
+        if schema.lstrip()[:1] in ("{", "["):
+            raise
+        return schema  # the name of a primitive type
+
+
+def _branches(kind: Any) -> list[Any]:
+    """The names of the types that a value may have."""
+    if isinstance(kind, list):
+        return [name for each in kind for name in _branches(each)]
+    return _branches(kind["type"]) if isinstance(kind, dict) and "type" in kind else [kind]

@@ -1,0 +1,388 @@
+"""JSON of whole columns, by pyarrow's string kernels and without a Python object a value.
+
+Every function here takes an array and gives one of large_string with the JSON text of each value, null where
+the value is null; `or_null` writes the nulls. Python's own values are made where a string has something to
+escape, for binary (base64), and for calendar intervals.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Any
+
+from kbatch.column_serializers.base import ColumnSerializer, RowError, confluent_header, find_column
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+DECIMALS = ("number", "string")
+# pyarrow's text for times that its calendar has not.
+_OUT_OF_RANGE = "<value out of range"
+
+
+class JsonLines(ColumnSerializer):
+    """A JSON object a row, as UTF-8 without spaces or a line end; as fast as columns are.
+
+    Every column becomes a member, null ones too. Numbers are numbers, and NaN and infinities, which JSON has
+    not, are null. Strings, times and dates are strings: ISO 8601, with as many digits as the unit has,
+    in UTC with a Z where there is a time zone, and without either where there is none; durations as "PT1.5S".
+    Binary is base64. Structs and maps are objects (a map's keys are strings always), lists are arrays. UUIDs
+    are their text, and columns of the type arrow.json are the JSON that they are.
+
+    Parameters
+    ----------
+    columns : str, sequence of str, or None
+        As for ColumnSerializer. With one name, as a str, each value is that column's own JSON.
+    decimals : "number" or "string"
+        Decimals as JSON numbers with all their digits (many readers make doubles of them), or as strings.
+    schema_id : int or None
+        A schema's id in the schema registry, for Confluent's header in front (its JSON Schema format).
+    """
+
+    def __init__(
+        self,
+        columns: str | Iterable[str] | None = None,
+        *,
+        decimals: str = "number",
+        schema_id: int | None = None,
+    ) -> None:
+        super().__init__(columns)
+        if decimals not in DECIMALS:
+            raise ValueError(f"decimals must be one of {', '.join(DECIMALS)}; it is {decimals!r}")
+        self._writer = _Writer(quotes_decimals=decimals == "string")
+        self._header = confluent_header(schema_id)
+
+    def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
+        import pyarrow as pa
+
+        names = super().choose(schema, free)
+        for name in names:
+            field = find_column(schema, name, "value")
+            self._writer.write(pa.nulls(0, field.type), name)  # TypeError for what has no JSON
+        return names
+
+    def __call__(self, columns: pa.RecordBatch) -> pa.Array:
+        import pyarrow as pa
+
+        texts = self._column(columns) if self.takes_one else self._rows(columns)
+        data = texts.cast(pa.large_binary())
+        return _joined(pa.scalar(self._header, pa.large_binary()), data) if self._header else data
+
+    def _column(self, columns: pa.RecordBatch) -> pa.Array:
+        return self._writer.shielded(columns.column(0), columns.schema.names[0])
+
+    def _rows(self, columns: pa.RecordBatch) -> pa.Array:
+        members = [
+            (name, or_null(self._writer.shielded(column, name)))
+            for name, column in zip(columns.schema.names, columns.columns, strict=True)
+        ]
+        return objects(members, columns.num_rows)
+
+
+def texts(array: pa.Array, name: str) -> pa.Array:
+    """Values as text: strings and binary as they are, others as JSON has them, without quotes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = _unwrapped(array)
+    if _is_text(array.type) or _is_binary(array.type):
+        return array.cast(pa.large_binary())
+    return pc.utf8_trim(_Writer().shielded(array, name), '"').cast(pa.large_binary())
+
+
+class _Writer:
+    """JSON of arrays of any type."""
+
+    def __init__(self, quotes_decimals: bool = False) -> None:
+        self._quotes_decimals = quotes_decimals
+
+    def shielded(self, array: pa.Array, name: str) -> pa.Array:
+        """`write`, with a RowError for the first row that it refuses."""
+        try:
+            return self.write(array, name)
+        except ValueError as error:
+            first, last = 0, len(array)  # rows before `first` can be written, those before `last` cannot
+            reason = str(error)
+            while last - first > 1:
+                middle = (first + last) // 2
+                try:
+                    self.write(array.slice(first, middle - first), name)
+                    first = middle
+                except ValueError as narrower:
+                    last, reason = middle, str(narrower)
+            raise RowError(first, reason, name) from None
+
+    def write(self, array: pa.Array, path: str) -> pa.Array:
+        """TypeError for a type that has no JSON, ValueError for such a value."""
+        import pyarrow as pa
+
+        if getattr(array.type, "extension_name", "") == "arrow.json":
+            return _cast(array.storage)
+        array = _unwrapped(array)
+        kind, types = array.type, pa.types
+        for is_kind, form in (
+            (_is_text, quoted),
+            (lambda kind: types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind), _cast),
+            (types.is_floating, _finite),
+            (types.is_decimal, _quoted_cast if self._quotes_decimals else _cast),
+            (types.is_timestamp, _timestamps),
+            (lambda kind: types.is_date(kind) or types.is_time(kind), _quoted_cast),
+            (types.is_duration, _durations),
+            (types.is_interval, _intervals),
+            (_is_binary, _base64),
+        ):
+            if is_kind(kind):
+                return form(array)
+        if types.is_dictionary(kind):
+            return self.write(array.dictionary, path).take(array.indices)
+        return self._nested(array, path)
+
+    def _nested(self, array: pa.Array, path: str) -> pa.Array:
+        import pyarrow as pa
+
+        kind, types = array.type, pa.types
+        if types.is_struct(kind):
+            members = [
+                (field.name, or_null(self.write(child, f"{path}.{field.name}")))
+                for field, child in zip(kind, array.flatten(), strict=True)
+            ]
+            return _where_valid(array, objects(members, len(array)))
+        if types.is_map(kind):
+            pairs = pa.ListArray.from_arrays(*_map_pairs(array))
+            keys, items = pairs.flatten().flatten()
+            names = _as_names(self.write(keys, f"{path}.key"), keys.type, path)
+            entries = _joined(names, ":", or_null(self.write(items, f"{path}.value")))
+            return _enclosed("{", array, pairs, entries, "}")
+        if hasattr(array, "value_lengths"):  # every kind of list
+            items = or_null(self.write(array.flatten(), f"{path}[]"))
+            return _enclosed("[", array, array, items, "]")
+        raise TypeError(f"column {path!r} is of {kind}, which JSON has no form for: cast it, or leave it out")
+
+
+# Types
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    )
+
+
+def _unwrapped(array: pa.Array) -> pa.Array:
+    """Extension types by what they mean where they are known, else by what they are stored as."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_run_end_encoded(array.type):
+        return _unwrapped(pc.run_end_decode(array))
+    if not isinstance(array, pa.ExtensionArray):
+        return array
+    if array.type.extension_name == "arrow.uuid":
+        return pa.array([None if each is None else str(each) for each in array.to_pylist()], pa.string())
+    if array.type.extension_name == "arrow.bool8":
+        return array.storage.cast(pa.bool_())
+    return _unwrapped(array.storage)
+
+
+# Scalars
+
+
+def _cast(array: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    return array.cast(pa.large_string())
+
+
+def _quoted_cast(array: pa.Array) -> pa.Array:
+    text = _cast(array)
+    _check_range(text)
+    return _joined('"', text, '"')
+
+
+def _check_range(text: pa.Array) -> None:
+    import pyarrow.compute as pc
+
+    if pc.any(pc.starts_with(text, _OUT_OF_RANGE)).as_py():
+        raise ValueError(f"a time or date is {_OUT_OF_RANGE[7:]} of the calendar")
+
+
+def _finite(array: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    text = _cast(array)
+    is_finite = pc.is_finite(array)
+    if pc.all(is_finite).as_py() is False:
+        return pc.if_else(is_finite, text, pa.scalar(None, text.type))
+    return text
+
+
+def _timestamps(array: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    zone = "" if array.type.tz is None else "Z"
+    text = _cast(array.cast(pa.timestamp(array.type.unit)))  # in UTC; with a zone it takes 20 times as long
+    _check_range(text)
+    return _joined('"', pc.replace_substring(text, " ", "T", max_replacements=1), f'{zone}"')
+
+
+_UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def _durations(array: pa.Array) -> pa.Array:
+    """Seconds, as java.time.Duration reads them."""
+    import pyarrow as pa
+
+    digits = _UNIT_DIGITS[array.type.unit]
+    units = array.cast(pa.int64())
+    seconds = pa.array(
+        [None if each is None else _seconds(each, digits) for each in units.to_pylist()], pa.large_string()
+    )
+    return _joined('"PT', seconds, 'S"')
+
+
+def _seconds(units: int, digits: int) -> str:
+    whole, rest = divmod(abs(units), 10**digits)
+    fraction = f".{rest:0{digits}}".rstrip("0").rstrip(".") if digits else ""
+    return f"{'-' if units < 0 else ''}{whole}{fraction}"
+
+
+def _intervals(array: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    texts = [
+        None
+        if each is None
+        else f'"P{each.months}M{each.days}DT{_seconds(each.nanoseconds, _UNIT_DIGITS["ns"])}S"'
+        for each in array.to_pylist()
+    ]
+    return pa.array(texts, pa.large_string())
+
+
+def _base64(array: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    encoded = [None if each is None else b64encode(each) for each in array.to_pylist()]
+    return _joined('"', pa.array(encoded, pa.large_binary()).cast(pa.large_string()), '"')
+
+
+def quoted(array: pa.Array) -> pa.Array:
+    """Strings; those that JSON takes as they are, which most are, are only quoted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = _cast(array)
+    texts = _joined('"', array, '"')
+    if not _needs_escapes(array):
+        return texts
+    rows = pc.fill_null(pc.match_substring_regex(array, '[\\x00-\\x1f"\\\\]'), False)
+    escaped = list(map(encode_basestring, array.filter(rows).to_pylist()))
+    return pc.replace_with_mask(texts, rows, pa.array(escaped, pa.large_string()))
+
+
+def _needs_escapes(array: pa.Array) -> bool:
+    """Whether a quote, a backslash or a control character is anywhere in an array of large_string."""
+    import numpy as np
+
+    _, offsets_buffer, data = array.buffers()
+    if data is None or not len(array):
+        return False
+    offsets = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+    used: np.ndarray = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    return bool(((used < 0x20) | (used == 0x22) | (used == 0x5C)).any())
+
+
+# Joining
+
+
+def _joined(*parts: Any) -> pa.Array:
+    """Arrays and constants side by side; null where one is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = next(part.type for part in parts if isinstance(part, pa.Array))
+    scalars = [pa.scalar(part, kind) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*scalars, pa.scalar("" if kind == pa.large_string() else b"", kind))
+
+
+def or_null(texts: pa.Array) -> pa.Array:
+    return texts.fill_null("null") if texts.null_count else texts
+
+
+def _where_valid(array: pa.Array, texts: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not array.null_count:
+        return texts
+    return pc.if_else(pc.is_valid(array), texts, pa.scalar(None, texts.type))
+
+
+def objects(members: Sequence[tuple[str, pa.Array]], rows: int) -> pa.Array:
+    """Objects, of the names and texts of their members."""
+    import pyarrow as pa
+
+    if not members:
+        return pa.array(["{}"] * rows, pa.large_string())
+    parts: list[Any] = []
+    for number, (name, text) in enumerate(members):
+        parts += ["{" if number == 0 else ",", f"{json.dumps(name, ensure_ascii=False)}:", text]
+    merged: list[Any] = []
+    for part in [*parts, "}"]:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return _joined(*merged)
+
+
+def _enclosed(opening: str, array: pa.Array, lists: pa.Array, items: pa.Array, closing: str) -> pa.Array:
+    """The items of each list, of which `items` has the texts, with commas between."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(pc.fill_null(pc.list_value_length(lists), 0), out=offsets[1:])
+    texts = pa.LargeListArray.from_arrays(pa.array(offsets), items)
+    joined = pc.binary_join(texts, pa.scalar(",", pa.large_string()))
+    return _where_valid(array, _joined(opening, joined, closing))
+
+
+def _map_pairs(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Offsets, and key and item side by side, of a map's entries."""
+    import pyarrow as pa
+
+    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    entries = [array.keys.slice(first, last - first), array.items.slice(first, last - first)]
+    pairs = pa.StructArray.from_arrays(entries, ["key", "value"])
+    return pa.array(array.offsets.to_numpy() - first), pairs
+
+
+def _as_names(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    """The texts of a map's keys as names of members, which are strings."""
+    import pyarrow as pa
+
+    if pa.types.is_nested(kind):
+        raise TypeError(f"column {path!r} is a map with keys of {kind}, which names no member in JSON")
+    is_quoted = len(texts) and texts[0].as_py().startswith('"')
+    return texts if is_quoted else _joined('"', texts, '"')

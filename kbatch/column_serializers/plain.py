@@ -1,0 +1,94 @@
+"""Keys and values of one column: its text, or its integers as Java's serializers write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kbatch.column_serializers.base import ColumnSerializer, RowError, find_column, first_beyond
+from kbatch.column_serializers.json_text import texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Utf8(ColumnSerializer):
+    """A column's values as text (StringSerializer): strings as they are, others as JsonLines writes them,
+    without quotes; binary stays as it is.
+
+    Parameters
+    ----------
+    column : str
+    """
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+
+    def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
+        import pyarrow as pa
+
+        (name,) = super().choose(schema, free)
+        texts(pa.nulls(0, find_column(schema, name, "text").type), name)  # TypeError for what has none
+        return [name]
+
+    def __call__(self, columns: pa.RecordBatch) -> pa.Array:
+        return texts(columns.column(0), columns.schema.names[0])
+
+
+class _Integer(ColumnSerializer):
+    bits = 0
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+
+    def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
+        import pyarrow as pa
+
+        (name,) = super().choose(schema, free)
+        kind = find_column(schema, name, "integer").type
+        if not pa.types.is_integer(kind):
+            raise TypeError(
+                f"column {name!r} must be of integers for {type(self).__name__}; it is {kind} (Utf8 sends "
+                f"its text)"
+            )
+        return [name]
+
+    def __call__(self, columns: pa.RecordBatch) -> pa.Array:
+        """Big-endian. RowError for an integer that is too large."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        array = columns.column(0)
+        row = first_beyond(array, self.bits)
+        if row is not None:
+            limit = 1 << (self.bits - 1)
+            reason = f"{array[row]} is beyond {type(self).__name__}, {-limit} to {limit - 1}"
+            raise RowError(row, reason, columns.schema.names[0])
+        numbers = pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(f">i{self.bits // 8}")
+        valid = pc.is_valid(array).cast(pa.uint8()).to_numpy().astype(bool)
+        bits = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+        kind = pa.binary(self.bits // 8)
+        return pa.Array.from_buffers(kind, len(array), [bits, pa.py_buffer(numbers.tobytes())])
+
+
+class Int32(_Integer):
+    """A column's integers as four bytes, big-endian (IntegerSerializer).
+
+    Parameters
+    ----------
+    column : str
+    """
+
+    bits = 32
+
+
+class Int64(_Integer):
+    """A column's integers as eight bytes, big-endian (LongSerializer).
+
+    Parameters
+    ----------
+    column : str
+    """
+
+    bits = 64

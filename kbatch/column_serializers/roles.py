@@ -1,0 +1,211 @@
+"""From a table and the parts that its columns have, to the stream of columns that becomes records.
+
+Theory of operation. Where all parts are names, the table is taken as it is. Where one is a serializer, or
+None, a stream of pieces stands between: of each, columns with a part as they are, and what serializers make
+of the others. The stream goes through Arrow's C interface, which knows nothing of Python's exceptions: the
+first one is kept in `error`, for whoever reads the stream to raise (`reading`).
+
+When a row cannot be serialized, those before it come first, then the error, then the rest with nothing in
+them, so that the reader can count what is not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kbatch.column_serializers.base import ColumnSerializer, RowError, find_column
+from kbatch.errors import SerializationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows that a serializer is called with at most.
+PIECE_ROWS = 16384
+Part = str | Callable[["pa.RecordBatch"], Any] | None
+Names = dict[str, tuple[str, bool]]
+
+
+def record_columns(
+    data: Any, *, key: Part, value: Part, headers: str | None, timestamp: str | None, partition: str | None
+) -> tuple[Any, Names]:
+    """The stream to read, and by part the name of a column of it and whether it has to be there.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A column that is missing, or of a type that its serializer does not take.
+    """
+    parts = {"key": key, "value": value, "headers": headers, "timestamp": timestamp, "partition": partition}
+    _check_parts(parts)
+    names = {
+        role: (part, role == "value" or part != role) for role, part in parts.items() if isinstance(part, str)
+    }
+    if len(names) == len(parts):
+        return data, names
+    stream = SerializedColumns(data, parts, names)
+    return stream, stream.names
+
+
+def _check_parts(parts: Mapping[str, Part]) -> None:
+    for role, part in parts.items():
+        is_serializable = role in ("key", "value")
+        if isinstance(part, str) or (is_serializable and callable(part) and not isinstance(part, type)):
+            continue
+        if part is not None or role == "value":
+            raise TypeError(
+                f"{role} must be a column's name{' or a column serializer' if is_serializable else ''}"
+                f"{'' if role == 'value' else ', or None'}; it is {part!r}"
+            )
+
+
+@contextmanager
+def reading(source: Any) -> Iterator[None]:
+    """Raises what went wrong in a source of ours, in the place of what Arrow made of that."""
+    try:
+        yield
+    except Exception:
+        error = getattr(source, "error", None) if isinstance(source, SerializedColumns) else None
+        if error is None:
+            raise
+        raise error from error.__cause__
+
+
+class SerializedColumns:
+    """The columns of records, of which serializers make some; an Arrow stream, to be read once.
+
+    Attributes
+    ----------
+    names : dict
+        By part, the name of a column of this stream and whether it has to be there.
+    error : BaseException or None
+        What ended it.
+    """
+
+    def __init__(self, data: Any, parts: Mapping[str, Part], names: Names) -> None:
+        import pyarrow as pa
+
+        self.error: BaseException | None = None
+        self._pieces = _pieces(_reader(data))
+        schema = next(self._pieces)
+        self.names: Names = {}
+        self._copied: dict[str, pa.Field] = {}
+        for role, (name, is_required) in names.items():
+            if is_required or name in schema.names:
+                self._copied[name] = find_column(schema, name, role)
+            self.names[role] = (name, is_required)
+        _check_key(names, self._copied)
+        free = [name for name in schema.names if name not in self._copied]
+        self._makers: list[tuple[str, Callable[[pa.RecordBatch], Any], list[str]]] = []
+        for role, part in parts.items():
+            if role not in names:
+                self.names[role] = (f"{role}, serialized", part is not None)
+            if part is not None and not isinstance(part, str):
+                chosen = list(part.choose(schema, free) if isinstance(part, ColumnSerializer) else free)
+                self._makers.append((role, part, chosen))
+                if chosen != free:  # what a key was told to take, the value leaves
+                    free = [name for name in free if name not in chosen]
+        made = [(self.names[role][0], pa.large_binary()) for role, _, _ in self._makers]
+        self._schema = pa.schema([*self._copied.values(), *(pa.field(name, kind) for name, kind in made)])
+        self._first_row = 0
+        self._fault: SerializationError | None = None  # to be raised behind the rows before it
+        self._rest: pa.RecordBatch | None = None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self._schema, self).__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> SerializedColumns:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._fault is not None:
+            self.error, self._fault = self._fault, None
+            raise self.error
+        piece, self._rest = self._rest, None
+        if piece is None:
+            piece = next(self._pieces)
+        if self.error is not None:
+            return _nothing(self._schema, piece.num_rows)
+        try:
+            return self._made(piece)
+        except RowError as fault:
+            self._fault = SerializationError(fault.text(self._first_row))
+            self._fault.__cause__ = fault.__cause__
+            self._rest = piece.slice(fault.row)
+            return self._made(piece.slice(0, fault.row))
+        except BaseException as error:
+            self.error, self._rest = error, piece
+            raise
+
+    def _made(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        columns = [piece.column(name) for name in self._copied]
+        for role, serializer, chosen in self._makers:
+            columns.append(_checked(serializer(piece.select(chosen)), piece.num_rows, role))
+        made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._first_row += piece.num_rows
+        return made
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    import pyarrow as pa
+
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        batch = pa.record_batch(data)
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    raise TypeError(
+        f"data must have __arrow_c_stream__ or __arrow_c_array__ (a pyarrow, pandas, polars or duckdb table, "
+        f"for example), not {type(data).__name__}"
+    )
+
+
+def _pieces(reader: pa.RecordBatchReader) -> Iterator[Any]:
+    """The schema, then the rows."""
+    yield reader.schema
+    for batch in reader:
+        for first in range(0, batch.num_rows, PIECE_ROWS):
+            yield batch.slice(first, PIECE_ROWS)
+
+
+def _check_key(names: Names, columns: Mapping[str, pa.Field]) -> None:
+    """A column of numbers as the key is what many tables have: it says how its values become bytes."""
+    import pyarrow as pa
+
+    name, _ = names.get("key", ("", False))
+    kind = columns[name].type if name in columns else None
+    if kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise TypeError(
+            f"column {name!r} (the key) is of {kind}, not of bytes: key=Utf8({name!r}) sends its text, "
+            f"key=Int64({name!r}) what Java's LongSerializer makes of it"
+        )
+
+
+def _checked(made: Any, rows: int, role: str) -> pa.Array:
+    """What a serializer returned, as large_binary."""
+    import pyarrow as pa
+
+    try:
+        array = made if isinstance(made, (pa.Array, pa.ChunkedArray)) else pa.array(made)
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        array = array.cast(pa.large_binary())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        raise TypeError(
+            f"the {role}'s column serializer must return a binary column; it returned "
+            f"{getattr(made, 'type', type(made).__name__)}"
+        ) from error
+    if len(array) != rows:
+        raise ValueError(f"the {role}'s column serializer returned {len(array)} values for {rows} rows")
+    return array
+
+
+def _nothing(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.nulls(rows, kind) for kind in schema.types], schema=schema)

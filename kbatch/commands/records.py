@@ -1,0 +1,149 @@
+"""What of a file's columns becomes which part of a record, for `kbatch produce`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kbatch.column_serializers.base import RowError
+from kbatch.column_serializers.json_text import texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_PARTITION = 2**31 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which columns, by their names, records are made of.
+
+    Attributes
+    ----------
+    value : str or None
+        Whose text is the value; None is a JSON object.
+    columns : tuple of str or None
+        The members of that object; None is all that have no other part.
+    partition : int, str or None
+        The same for all rows, or a column.
+    header_columns : tuple of str
+        Each a header of that name.
+    headers : tuple of (str, bytes)
+        The same for all rows.
+    """
+
+    key: str | None = None
+    value: str | None = None
+    columns: tuple[str, ...] | None = None
+    timestamp: str | None = None
+    partition: int | str | None = None
+    header_columns: tuple[str, ...] = ()
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def beside_value(self) -> tuple[str, ...]:
+        """The columns that are read for anything but the value."""
+        partition = self.partition if isinstance(self.partition, str) else None
+        return tuple(filter(None, (self.key, self.timestamp, partition, *self.header_columns)))
+
+    def in_value(self, names: Sequence[str]) -> list[str]:
+        """The columns, of those there are, that the value is made of."""
+        if self.value is not None:
+            return [self.value]
+        if self.columns is not None:
+            return list(self.columns)
+        return [name for name in names if name not in self.beside_value]
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """The columns that are asked for and not there."""
+        there = set(names)
+        wanted = (*self.beside_value, *filter(None, [self.value]), *(self.columns or ()))
+        return [name for name in dict.fromkeys(wanted) if name not in there]
+
+
+def records_of(fields: pa.RecordBatch, values: pa.Array, parts: Parts) -> pa.Table:
+    """Columns as `send_table` takes them by default. RowError for what cannot be a timestamp or partition."""
+    import numpy as np
+    import pyarrow as pa
+
+    columns: dict[str, pa.Array] = {"value": values}
+    if parts.key is not None:
+        columns["key"] = texts(fields[parts.key], parts.key)
+    if parts.timestamp is not None:
+        columns["timestamp"] = _timestamps(fields[parts.timestamp], parts.timestamp)
+    if isinstance(parts.partition, str):
+        columns["partition"] = _integers(fields[parts.partition], parts.partition)
+    elif parts.partition is not None:
+        columns["partition"] = pa.array(np.full(len(values), parts.partition, np.int32))
+    if parts.headers or parts.header_columns:
+        columns["headers"] = _headers(fields, len(values), parts)
+    return pa.table(columns)
+
+
+def _timestamps(column: pa.Array, name: str) -> pa.Array:
+    """Milliseconds: of a time, of an integer of milliseconds, or of the text of either."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        return column
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64())
+    return pa.array(_each(_milliseconds, column, name), pa.int64())
+
+
+def _milliseconds(given: object) -> int:
+    text = str(given).strip()
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time: it must be milliseconds since 1970, or as 2026-01-31T12:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _integers(column: pa.Array, name: str) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(_each(_partition, column, name), pa.int32())
+
+
+def _partition(given: object) -> int:
+    text = str(given).strip()
+    if not text.isdecimal() or int(text) > MAX_PARTITION:
+        raise ValueError(f"{text!r} is no partition: they are numbered from 0")
+    return int(text)
+
+
+def _each(function: Any, column: pa.Array, name: str) -> list[Any]:
+    made: list[Any] = []
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            made.append(None if value is None else function(value))
+        except (ValueError, OverflowError) as error:
+            raise RowError(row, str(error), name) from None
+    return made
+
+
+def _headers(fields: pa.RecordBatch, rows: int, parts: Parts) -> pa.Array:
+    """Every row has the same names, first those that all have the same contents for."""
+    import numpy as np
+    import pyarrow as pa
+
+    names = [name for name, _ in parts.headers] + list(parts.header_columns)
+    contents = [pa.repeat(pa.scalar(content, pa.large_binary()), rows) for _, content in parts.headers]
+    contents += [texts(fields[name], name) for name in parts.header_columns]
+    count = len(names)
+    by_row = np.arange(rows * count).reshape(count, rows).T.ravel()  # from all of a header to all of a row
+    items = pa.StructArray.from_arrays(
+        [pa.array(names * rows, pa.string()), pa.concat_arrays(contents).take(pa.array(by_row))],
+        ["key", "value"],
+    )
+    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) * count, pa.int32()), items)
