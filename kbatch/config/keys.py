@@ -234,7 +234,8 @@ class ProducerConfig:
 
     security_protocol: str = key(STRING, "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", fold=str.upper), MEDIUM,
-        "Whether connections are encrypted (SSL) and authenticated (SASL).")
+        "Whether connections are encrypted (SSL) and authenticated (SASL). "
+        "A producer does not speak SASL yet, and says so.")
     ssl_context: ssl.SSLContext | None = key(OBJECT, None, ANY, MEDIUM,
         "An ssl.SSLContext that is used as it is, instead of all other ssl keys.", origin="kbatch")
     ssl_truststore_location: str | None = key(STRING, None, ANY, HIGH,
