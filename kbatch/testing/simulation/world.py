@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import random
+import weakref
 from collections.abc import Sequence
 
 from kbatch._native.accumulator import RecordAccumulator
@@ -195,6 +196,8 @@ class World:
 
 def _accumulator(world: World) -> RecordAccumulator:
     config = world.config
+    # deliveries, which the world keeps, hold the accumulator where the garbage collector does not look
+    known: World = weakref.proxy(world)
     return RecordAccumulator(
         batch_size=config.batch_size,
         buffer_memory=config.buffer_memory,
@@ -206,8 +209,8 @@ def _accumulator(world: World) -> RecordAccumulator:
         seal_on_append=world.random.random() < 0.5,
         seed=world.options.seed,
         poison=True,
-        wake=lambda: world.shell.wake(),
-        memory_freed=lambda: world.application.memory_freed(),
+        wake=lambda: known.shell.wake(),
+        memory_freed=lambda: known.application.memory_freed(),
     )
 
 
