@@ -8,6 +8,8 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 # Worlds of `make simulate`, from:to.
 SEEDS ?= 0:1000
+# Of `make bench`: groups, and --quick; nothing means all of them, in full.
+BENCH ?=
 
 .PHONY: help demo test simulate soak sanitize bench lint clean
 
@@ -18,7 +20,8 @@ help:
 	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks.md"
+	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks.md and docs/costs.md"
+	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
 	@echo "make lint      ruff and mypy"
 
 .venv/made:
@@ -50,7 +53,7 @@ sanitize: .venv/ready
 	.ci/sanitize
 
 bench: .venv/ready .venv/jvm
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
 
 lint: .venv/ready
 	$(BIN)/ruff check .

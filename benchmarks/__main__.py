@@ -1,102 +1,99 @@
-"""`python -m benchmarks [QUESTION ...]`: measures, prints, and writes docs/benchmarks.md when all questions
-were asked.
+"""`python -m benchmarks [GROUP ...]`: measures, prints, and writes docs/benchmarks.md, in which groups that
+were not asked for stay as they are. The groups of `kbatch bench` run against a real Kafka here.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import importlib.metadata
-import os
-import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import (
     broker,
     checksum,
     column_json,
+    costs,
     decode,
     encode_objects,
     encode_table,
-    latency,
     pressure,
-    producer,
     protocol,
     send,
     send_table,
 )
-from benchmarks.harness import Question, measure, report
+from benchmarks.contest import kafka
 from benchmarks.peers import Peers
+from kbatch.bench.groups import GROUPS as CONTESTS
+from kbatch.bench.groups import Group
+from kbatch.bench.harness import Question, measure
+from kbatch.bench.plan import Plan
+from kbatch.bench.runner import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-QUESTIONS: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
-    "encode_objects": [encode_objects.question],
-    "encode_table": encode_table.QUESTIONS,
+ROUNDS = 40
+COSTS = "costs"  # a page of its own
+# Questions whose contenders run in this process, or measure themselves.
+LOCAL: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
+    "encode-objects": [encode_objects.question],
+    "encode-table": encode_table.QUESTIONS,
     "decode": [decode.question],
     "send": [send.question],
-    "send_table": send_table.QUESTIONS,
-    "column_json": [column_json.question],
+    "send-table": send_table.QUESTIONS,
+    "column-json": [column_json.question],
     "checksum": [checksum.question],
     "protocol": [protocol.question],
     "broker": [broker.question],
-    "producer": producer.QUESTIONS,
-    "latency": latency.QUESTIONS,
     "pressure": pressure.QUESTIONS,
 }
-PACKAGES = (
-    "kbatch", "aiokafka", "kafka-python", "confluent-kafka", "kio", "lz4", "zstandard", "cramjam", "isal",
-    "pyarrow", "crc32c", "google-crc32c",
-)  # fmt: skip
+HEAD = """# Benchmarks
+
+Made by `make bench` (`.venv/bin/python -m benchmarks`; with names of groups, as `throughput` or
+`encode-table`, of those alone). `kbatch bench` measures the contests against a Kafka of yours. What it costs
+to send a record, stage by stage, and how that grows, is in [costs.md](costs.md).
+
+Contenders take turns round by round, so that a change of the machine's speed meets all of them; a ratio is
+the median of the rounds' own, and for what another process measured by itself, as the Java codec, of the
+lowest. Clients live in a process each and send to one real Kafka that shares the cores, its log in memory;
+what they sent is counted and compared, byte by byte, by another client. Keys have 16 bytes, values are JSON
+of 100.
+"""
 
 
-def machine() -> str:
-    """CPU, cores, Python and packages, as a sentence each."""
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.split(":")[1].strip()
-            for line in info.read_text().splitlines()
-            if line.startswith("model name")
-        ]
-        cpu = names[0] if names else cpu
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=PAGE.parent
-    )
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    return (
-        f"{datetime.date.today()}, commit {commit.stdout.strip() or '?'}. {cpu}, {os.cpu_count()} cores, "
-        f"{platform.system()}, Python {platform.python_version()}. {versions}; kafka-clients 4.3.1."
-    )
+def local(questions: Sequence[Callable[[Peers], Question]], peers: Peers) -> Group:
+    def group(plan: Plan) -> Iterator[Question]:
+        for ask in questions:
+            yield measure(ask(peers), plan.rounds_of(ROUNDS))
+
+    return group
+
+
+def commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=PAGE.parent).stdout.strip()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "questions", nargs="*", metavar="QUESTION", help=f"{', '.join(QUESTIONS)}; all when none is named"
-    )
-    parser.add_argument("--rounds", type=int, default=40)
-    arguments = parser.parse_args()
     peers = Peers()
-    sections = []
-    for name in arguments.questions or QUESTIONS:
-        for ask in QUESTIONS[name]:
-            sections.append(report(measure(ask(peers), arguments.rounds)))
-            print(sections[-1], flush=True)
-    if not arguments.questions:
-        PAGE.write_text("\n".join([HEAD.format(machine=machine()), *sections]))
+    groups = {**CONTESTS, **{name: local(questions, peers) for name, questions in LOCAL.items()}}
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = [*groups, COSTS]
+    parser.add_argument(
+        "groups", nargs="*", metavar="GROUP", help=f"{', '.join(names)}; all when none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the records, two rounds")
+    parser.add_argument("--rounds", type=int, help="instead of what each group has of its own")
+    parser.add_argument("--print", action="store_true", dest="prints", help="print, and leave the page alone")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.groups) - set(names):
+        parser.error(f"no group {', '.join(sorted(unknown))}: they are {', '.join(names)}")
+    asked = arguments.groups or names
+    plan = Plan(kafka, arguments.quick, arguments.rounds)
+    page = None if arguments.prints else PAGE
+    run([name for name in asked if name in groups], plan, page, HEAD, groups=groups, commit=commit())
+    if COSTS in asked:
+        costs.write(plan, None if arguments.prints else PAGE.with_name("costs.md"))
 
-
-HEAD = """# Benchmarks
-
-Made by `make bench`: contenders take turns round by round, so that a change of the machine's speed meets
-all of them; ratios are medians of the rounds' own, and for what another process measured, as Java's, of
-the lowest. Records have 16-byte keys and 100-byte JSON values.
-
-{machine}
-"""
 
 if __name__ == "__main__":
     main()

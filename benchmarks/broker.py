@@ -8,8 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks.harness import Claim, Contender, Question
 from benchmarks.peers import Peers
+from kbatch.bench.harness import Claim, Contender, Question
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka
 

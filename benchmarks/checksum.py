@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Claim, Contender, Question
 from benchmarks.peers import Peers
+from kbatch.bench.harness import Claim, Contender, Question
 
 SIZE = 128 * 1024
 CALLS = 100

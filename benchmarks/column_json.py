@@ -8,8 +8,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from benchmarks.harness import Claim, Contender, Question
 from benchmarks.peers import Peers
+from kbatch.bench.harness import Claim, Contender, Question
 
 ROWS = 16384
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.harness import Claim, Contender, Question
-from benchmarks.limit import CopyAndChecksum
 from benchmarks.peers import Peers
-from benchmarks.workload import RECORDS_PER_BATCH, TABLE_ROWS, batch_rows, batch_size, table
+from kbatch.bench.harness import Claim, Contender, Question
+from kbatch.bench.limit import CopyAndChecksum
+from kbatch.bench.workload import RECORDS_PER_BATCH, TABLE_ROWS, batch_rows, batch_size, table
 
 
 def question(peers: Peers) -> Question:

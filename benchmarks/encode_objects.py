@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Claim, Contender, Question
-from benchmarks.limit import CopyAndChecksum
 from benchmarks.peers import Peers
-from benchmarks.workload import RECORDS_PER_BATCH, batch_rows
+from kbatch.bench.harness import Claim, Contender, Question
+from kbatch.bench.limit import CopyAndChecksum
+from kbatch.bench.workload import RECORDS_PER_BATCH, batch_rows
 
 
 def question(peers: Peers) -> Question:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from benchmarks.harness import Contender
-from benchmarks.workload import RECORDS_PER_BATCH, batch_rows
+from kbatch.bench.harness import Contender
+from kbatch.bench.workload import RECORDS_PER_BATCH, batch_rows
 from tests.oracle.java import JavaMissingError, JavaOracle, Timing
 
 WARM_UP_SECONDS = 4.0

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from benchmarks.contest import BUFFER_MEMORY, MIB, SETTINGS, Answer, Contest, Driver, kafka, listed
-from benchmarks.harness import Claim, Contender, Question, report
+from benchmarks.contest import kafka
 from benchmarks.peers import Peers
+from kbatch.bench.contest import BUFFER_MEMORY, MIB, SETTINGS, Answer, Contest, Driver, listed
+from kbatch.bench.harness import Claim, Contender, Question, report
 from tests.oracle.kafka import RealKafka
 
 CLIENTS = ("kbatch", "confluent-kafka")

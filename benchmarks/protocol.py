@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 from io import BytesIO
 
-from benchmarks.harness import Claim, Contender, Question
 from benchmarks.peers import Peers
+from kbatch.bench.harness import Claim, Contender, Question
 
 VERSION = 12
 PARTITIONS = 12

@@ -8,12 +8,12 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from benchmarks.harness import Claim, Contender, Question
 from benchmarks.peers import Peers
-from benchmarks.workload import batch_rows
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.cluster_view import ClusterView
 from kbatch._native.send import PendingRecord, RecordSender
+from kbatch.bench.harness import Claim, Contender, Question
+from kbatch.bench.workload import batch_rows
 
 RECORDS = 10_000
 PARTITIONS = 12
@@ -26,13 +26,18 @@ class Direct(RecordSender):
         raise AssertionError(f"{record!r} should go at once")
 
 
+def topic_names(count: int) -> list[str]:
+    return ["t", *(f"t{number}" for number in range(1, count))]
+
+
 class Drained:
     """An accumulator, and the thread that empties it."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, topics: int = 1, partitions: int = PARTITIONS, **settings: Any) -> None:
         self._awake = threading.Event()
-        self.records = RecordAccumulator(wake=self._awake.set, buffer_memory=1 << 28, **settings)
-        self.records.publish(ClusterView({"t": [(NODE, 0)] * PARTITIONS}))
+        settings = {"buffer_memory": 1 << 28} | settings
+        self.records = RecordAccumulator(wake=self._awake.set, **settings)
+        self.records.publish(ClusterView({name: [(NODE, 0)] * partitions for name in topic_names(topics)}))
         threading.Thread(target=self._drain, daemon=True).start()
 
     def _drain(self) -> None:

@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.harness import Claim, Contender, Question
-from benchmarks.limit import CopyAndChecksum
 from benchmarks.peers import Peers
 from benchmarks.send import PARTITIONS, Direct, Drained
-from benchmarks.workload import TABLE_ROWS, row, table
 from kbatch._native.table_sender import TableSender
+from kbatch.bench.harness import Claim, Contender, Question
+from kbatch.bench.limit import CopyAndChecksum
+from kbatch.bench.workload import TABLE_ROWS, row, table
 
 ROLES = ("key", "value", "headers", "timestamp", "partition")
 NAMES = {role: (role, role == "value") for role in ROLES}

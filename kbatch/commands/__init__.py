@@ -8,6 +8,7 @@ import click
 from kbatch.errors import KafkaError
 
 COMMANDS = {
+    "bench": "kbatch.commands.bench",
     "broker": "kbatch.commands.broker",
     "dump": "kbatch.commands.dump",
     "produce": "kbatch.commands.produce",

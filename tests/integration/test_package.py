@@ -38,8 +38,9 @@ LEVELS = {
     "kbatch.producer": 7,
     "kbatch.testing": 7,
     "kbatch.spark": 8,
-    "kbatch.cli": 9,
-    "kbatch.commands": 8,
+    "kbatch.bench": 8,
+    "kbatch.commands": 9,
+    "kbatch.cli": 10,
 }
 
 
@@ -66,6 +67,7 @@ def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "kbatch/py.typed" in names
     assert "kbatch/_native/record_batch.pyi" in names
+    assert "kbatch/bench/Driver.java" in names
     assert "pyspark_kbatch_segments/__init__.py" in names
     assert not [name for name in names if name.endswith((".c", ".pyx")) or name.startswith("tests")]
 
@@ -109,7 +111,7 @@ def imports_of(path: Path) -> set[str]:
 
 def level_of(module: str) -> int:
     if module == "kbatch":
-        return 10
+        return 11
     return LEVELS[".".join(module.split(".")[:2])]
 
 

@@ -133,6 +133,11 @@ class RealKafka:
     def bootstrap_servers(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def process_id(self) -> int | None:
+        """Of the JVM, while it runs."""
+        return None if self._process is None else self._process.pid
+
     def __enter__(self) -> Self:
         return self.start()
 

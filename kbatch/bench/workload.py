@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
-import pyarrow as pa
+from kbatch._native.batch_writer import encode
 
 RECORDS_PER_BATCH = 1000
 # What Spark hands over at a time (spark.sql.execution.arrow.maxRecordsPerBatch).
@@ -15,30 +16,34 @@ TIMESTAMP_MS = 1_700_000_000_000
 Row = tuple[bytes, bytes, tuple[()], int]
 
 
-def row(number: int) -> Row:
-    """A key of 16 bytes and a JSON object of 100 that looks like a service's event."""
-    noise = f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * 5
+def row(number: int, value_bytes: int = 100) -> Row:
+    """A key of 16 bytes and a JSON object of 100 that looks like a service's event; or of another size, then
+    cut off where that is too short for one.
+    """
+    noise = f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * (value_bytes // 16 + 1)
     event = {
         "id": number,
         "user": f"u{number * 7919 % 100_000:05d}",
         "amount": number * 31 % 9973,
         "note": "",
     }
-    event["note"] = noise[: 100 - len(json.dumps(event, separators=(",", ":")))]
+    event["note"] = noise[: max(0, value_bytes - len(json.dumps(event, separators=(",", ":"))))]
     key = b"key-%012d" % (number * 7919 % 1_000_000)
-    return key, json.dumps(event, separators=(",", ":")).encode(), (), TIMESTAMP_MS + number // 100
+    value = json.dumps(event, separators=(",", ":")).encode()[:value_bytes]
+    return key, value, (), TIMESTAMP_MS + number // 100
 
 
 @cache
-def batch_rows() -> list[Row]:
-    rows = [row(number) for number in range(RECORDS_PER_BATCH)]
-    assert all(len(key) == 16 and len(value) == 100 for key, value, _, _ in rows)
+def batch_rows(value_bytes: int = 100) -> list[Row]:
+    rows = [row(number, value_bytes) for number in range(RECORDS_PER_BATCH)]
+    assert all(len(key) == 16 and len(value) == value_bytes for key, value, _, _ in rows)
     return rows
 
 
-@cache
-def table() -> pa.Table:
-    rows = [row(number) for number in range(TABLE_ROWS)]
+def table_of(rows: list[Row]) -> Any:
+    """A pyarrow.Table with the columns key, value and timestamp."""
+    import pyarrow as pa
+
     return pa.table(
         {
             "key": pa.array([key for key, _, _, _ in rows], pa.binary()),
@@ -49,9 +54,12 @@ def table() -> pa.Table:
 
 
 @cache
+def table() -> Any:
+    return table_of([row(number) for number in range(TABLE_ROWS)])
+
+
+@cache
 def batch_size() -> int:
     """The batch.size that closes uncompressed batches after RECORDS_PER_BATCH records, and no earlier."""
-    import kbatch
-
     rows = [row(number) for number in range(TABLE_ROWS - RECORDS_PER_BATCH, TABLE_ROWS)]
-    return max(len(kbatch.encode(rows)), len(kbatch.encode(batch_rows())))
+    return max(len(encode(rows)), len(encode(batch_rows())))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-import kbatch
+from kbatch._native.hashes import crc32c
+from kbatch._native.memory import new_memory
 
 _memmove = ctypes.memmove
 
@@ -17,15 +18,13 @@ class CopyAndChecksum:
     def __init__(self, data: bytes, piece: int) -> None:
         self._data = data
         self._piece = piece
-        self._source = ctypes.cast(data, ctypes.c_void_p).value or 0
+        self._source = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
     def __call__(self) -> None:
-        from kbatch._native.memory import new_memory
-
         memory = new_memory(len(self._data))
         target = memoryview(memory)
         address = ctypes.addressof(ctypes.c_char.from_buffer(target))
         for start in range(0, len(self._data), self._piece):
             size = min(self._piece, len(self._data) - start)
             _memmove(address + start, self._source + start, size)
-            kbatch.crc32c(target[start : start + size])
+            crc32c(target[start : start + size])

@@ -1,7 +1,10 @@
-"""What a process that drives a producer can see of itself: memory, processor time, threads, waits."""
+"""What can be seen of a process, of itself and of the machine: memory, processor time, bytes sent, threads,
+waits. Linux alone has /proc; elsewhere what comes from there is not known.
+"""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import threading
@@ -11,26 +14,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from kbatch import Producer
+    from kbatch.producer import Producer
 
 STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
+RESET_PEAK = "5"  # of resident memory; see proc(5)
+NETWORK_DEVICES = Path("/proc/net/dev")
+# Where the fields lie in a line of /proc/net/dev, behind its name, and in /proc/PID/stat, behind its comm.
+TRANSMITTED_BYTES, USER_TICKS, SYSTEM_TICKS = 8, 11, 12
 TASKS = Path("/proc/self/task")
 
 Item = TypeVar("Item")
 
 
-def process_cpu_ns() -> int:
-    """Of all threads, in user and kernel mode."""
+def process_cpu_ns() -> tuple[int, int]:
+    """Of all threads of this process, in user and in kernel mode."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return int((used.ru_utime + used.ru_stime) * 1e9)
+    return int(used.ru_utime * 1e9), int(used.ru_stime * 1e9)
+
+
+def cpu_ns_of(process_id: int | None) -> int | None:
+    """Of another process, in steps of a clock tick; None where it is not on this machine."""
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return None
+    fields = status.rpartition(")")[2].split()
+    return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) * 10**9 // os.sysconf("SC_CLK_TCK")
+
+
+def wire_bytes() -> int | None:
+    """What this machine has sent over all of its interfaces, loopback with them, headers included."""
+    try:
+        lines = NETWORK_DEVICES.read_text().splitlines()[2:]
+    except FileNotFoundError:
+        return None
+    return sum(int(line.partition(":")[2].split()[TRANSMITTED_BYTES]) for line in lines)
 
 
 def resident_kib(field: str) -> int:
-    """VmRSS or VmHWM, its peak: ru_maxrss would begin with what the parent process had."""
+    """VmRSS or VmHWM, its peak: ru_maxrss would begin with what the parent process had. Without /proc it is
+    that all the same.
+    """
+    if not STATUS.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
     for line in STATUS.read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1])
     raise ValueError(f"{STATUS} has no {field}")
+
+
+def forget_peak() -> None:
+    """From now on VmHWM is the peak of what comes."""
+    if CLEAR_REFS.exists():
+        CLEAR_REFS.write_text(RESET_PEAK)
 
 
 def watched(items: Iterable[Item], every: int, samples_kib: list[int]) -> Iterator[Item]:
@@ -83,6 +120,7 @@ class Profile:
         network._deliver = counted
         self._threads = threads()
         self._totals = self._counted()
+        self._stages = SenderStages()
 
     def _counted(self) -> dict[str, float]:
         return {"rounds": self._network.round_count, "batches": self._batch_count} | {
@@ -95,7 +133,48 @@ class Profile:
             before = self._threads.get(name, {})
             measured[name] = {key: value - before.get(key, 0) for key, value in values.items()}
         totals = {name: value - self._totals[name] for name, value in self._counted().items()}
-        return {"totals": totals, "threads": measured}
+        return {"totals": totals, "threads": measured, "stages": self._stages.own_ns}
+
+
+class SenderStages:
+    """Processor time of the sender's thread by what it does: each function's own, without that of those below
+    which are in the list as well. Once a process.
+    """
+
+    def __init__(self) -> None:
+        from kbatch.core.connections import Connections
+        from kbatch.core.sender import ProduceAttempt, Sender
+        from kbatch.network.channels import PlainChannel
+        from kbatch.network.loop import Network
+
+        self.own_ns: dict[str, int] = {}
+        self._below_ns = [0]
+        stages: tuple[tuple[str, type, str], ...] = (
+            ("loop, selector and engine", Network, "_round"),
+            ("ready, drain, expire", Sender, "run"),
+            ("sequences, stamp, request", Sender, "_send"),
+            ("request encode", Connections, "send"),
+            ("sendmsg", PlainChannel, "flush"),
+            ("recv", PlainChannel, "receive"),
+            ("response decode", Connections, "handle_bytes"),
+            ("outcome of batches", ProduceAttempt, "handle"),
+        )
+        for stage, owner, method in stages:
+            self.own_ns[stage] = 0
+            setattr(owner, method, self._timed(stage, getattr(owner, method)))
+
+    def _timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            self._below_ns.append(0)
+            start_ns = time.thread_time_ns()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                took_ns = time.thread_time_ns() - start_ns
+                self.own_ns[stage] += took_ns - self._below_ns.pop()
+                self._below_ns[-1] += took_ns
+
+        return call
 
 
 class GilWaits:
@@ -127,7 +206,7 @@ class GilWaits:
             self._sleep_count += 1
             return sleep(timeout)
 
-        network._selector.select = select  # type: ignore[method-assign]
+        network._selector.select = select
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:

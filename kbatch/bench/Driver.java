@@ -1,0 +1,185 @@
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.atomic.AtomicLong;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.sun.management.OperatingSystemMXBean;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** The jobs of kbatch/bench/driver.py with the Java client; a job is a line of JSON. Ends with stdin. */
+public class Driver {
+    static final ObjectMapper JSON = new ObjectMapper();
+    static final OperatingSystemMXBean PROCESS =
+        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+    static final byte[] FIRST = "first".getBytes(StandardCharsets.UTF_8);
+
+    final String topic;
+    final int records;
+    final byte[][] keys;
+    final byte[][] values;
+    final AtomicLong delivered = new AtomicLong();
+    final Map<String, Object> answer = new HashMap<>();
+
+    Driver(JsonNode job) {
+        topic = job.get("topic").asText();
+        records = job.get("records").asInt();
+        keys = column(job.get("rows"), 0);
+        values = column(job.get("rows"), 1);
+    }
+
+    public static void main(String[] args) throws Exception {
+        PrintStream out = System.out;
+        System.setOut(System.err); // a logger's line must not land between two answers
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            out.println(JSON.writeValueAsString(new Driver(JSON.readTree(line)).run(JSON.readTree(line))));
+            out.flush();
+        }
+    }
+
+    Map<String, Object> run(JsonNode job) throws Exception {
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings(job), bytes, bytes)) {
+            switch (job.get("job").asText()) {
+                case "load" -> load(producer);
+                case "pace" -> pace(producer, job.get("interval_ns").asLong());
+                case "transact" -> transact(producer, job.get("transactions").asInt());
+                default -> throw new IllegalArgumentException(job.get("job").asText());
+            }
+        }
+        answer.put("delivered", delivered.get());
+        return answer;
+    }
+
+    void load(KafkaProducer<byte[], byte[]> producer) throws Exception {
+        producer.send(new ProducerRecord<>(topic, FIRST, new byte[0])).get();
+        Meter meter = new Meter();
+        sendAll(producer);
+        producer.flush();
+        meter.read(answer);
+    }
+
+    void sendAll(KafkaProducer<byte[], byte[]> producer) {
+        for (int i = 0; i < records; i++) {
+            int row = i % keys.length;
+            producer.send(new ProducerRecord<>(topic, keys[row], values[row]), (metadata, error) -> {
+                if (error == null) {
+                    delivered.setPlain(delivered.getPlain() + 1); // by the producer's thread alone
+                }
+            });
+        }
+    }
+
+    void pace(KafkaProducer<byte[], byte[]> producer, long intervalNs) throws Exception {
+        producer.send(new ProducerRecord<>(topic, FIRST, new byte[0])).get();
+        long[] fromSent = new long[records];
+        long[] fromDue = new long[records];
+        Meter meter = new Meter();
+        long start = System.nanoTime();
+        for (int i = 0; i < records; i++) {
+            int row = i % keys.length;
+            int number = i;
+            long due = start + i * intervalNs;
+            long left = due - System.nanoTime();
+            if (left > 0) {
+                Thread.sleep(left / 1_000_000, (int) (left % 1_000_000));
+            }
+            long sent = System.nanoTime();
+            producer.send(new ProducerRecord<>(topic, keys[row], values[row]), (metadata, error) -> {
+                long settled = System.nanoTime();
+                fromSent[number] = settled - sent;
+                fromDue[number] = settled - due;
+                if (error == null) {
+                    delivered.incrementAndGet();
+                }
+            });
+        }
+        producer.flush();
+        meter.read(answer);
+        answer.put("from_sent_ns", fromSent);
+        answer.put("from_due_ns", fromDue);
+    }
+
+    void transact(KafkaProducer<byte[], byte[]> producer, int transactions) throws Exception {
+        producer.initTransactions();
+        Meter meter = null;
+        for (int i = 0; i <= transactions; i++) {
+            producer.beginTransaction();
+            sendAll(producer);
+            producer.commitTransaction();
+            if (i == 0) {
+                meter = new Meter();
+                delivered.set(0);
+            }
+        }
+        meter.read(answer);
+    }
+
+    /** As the Meter of driver.py; the kernel's share comes in clock ticks. */
+    static class Meter {
+        final long start = System.nanoTime();
+        final long cpu = PROCESS.getProcessCpuTime();
+        final long system = systemNs();
+        final long resident = status("VmRSS");
+
+        void read(Map<String, Object> answer) {
+            long elapsed = System.nanoTime() - start;
+            long used = PROCESS.getProcessCpuTime() - cpu;
+            long inKernel = Math.min(systemNs() - system, used);
+            answer.put("elapsed_ns", elapsed);
+            answer.put("cpu_ns", used);
+            answer.put("system_ns", inKernel);
+            answer.put("user_ns", used - inKernel);
+            answer.put("before_kib", resident);
+            answer.put("peak_kib", status("VmHWM"));
+        }
+
+        static long systemNs() {
+            try {
+                String stat = Files.readString(Path.of("/proc/self/stat"));
+                return Long.parseLong(stat.substring(stat.lastIndexOf(')') + 2).split(" ")[12]) * 10_000_000;
+            } catch (IOException error) {
+                return 0;
+            }
+        }
+
+        static long status(String field) {
+            try {
+                for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+                    if (line.startsWith(field + ":")) {
+                        return Long.parseLong(line.split("\\s+")[1]);
+                    }
+                }
+            } catch (IOException error) {
+                // not on Linux
+            }
+            return 0;
+        }
+    }
+
+    static Properties settings(JsonNode job) {
+        Properties properties = new Properties();
+        job.get("settings").properties().forEach(s -> properties.put(s.getKey(), s.getValue().asText()));
+        return properties;
+    }
+
+    static byte[][] column(JsonNode rows, int number) {
+        byte[][] column = new byte[rows.size()][];
+        for (int i = 0; i < column.length; i++) {
+            column[i] = rows.get(i).get(number).asText().getBytes(StandardCharsets.UTF_8);
+        }
+        return column;
+    }
+}

@@ -1,0 +1,338 @@
+"""Ways to use a producer, each a class: how its documentation has one send many records, or one at a time.
+
+All have the same settings, under Kafka's names; a class translates them into its client's own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from kbatch.bench.work import FIRST_ROW, Row, Work
+
+# The documentation has poll(0) called before each record, or at regular intervals; so often it costs least.
+POLL_EVERY_RECORDS = 100
+POLL_SECONDS = 0.1
+
+Settings = Mapping[str, Any]
+
+
+class Pace(Protocol):
+    """When records are due, and what became of them."""
+
+    @property
+    def rows(self) -> Iterable[Row]: ...
+    def left_seconds(self, number: int) -> float: ...
+    def send(self, number: int) -> Callable[[object], None]:
+        """The record is sent now; what is returned takes its error, or None, when that is known."""
+
+
+class Client(Protocol):
+    """What the jobs need of a producer. One that cannot do a job has the method raise NotImplementedError."""
+
+    producer: Any
+
+    def __init__(self, settings: Settings) -> None: ...
+
+    def first(self, topic: str) -> None:
+        """Sends FIRST_ROW and waits for its acknowledgement."""
+
+    def prepare(self, topic: str, work: Work) -> Any:
+        """What `load` takes, made before the time runs."""
+
+    def load(self, topic: str, prepared: Any) -> int:
+        """Sends all as fast as it can, waits for the last, and returns how many are said to be delivered."""
+
+    def pace(self, topic: str, pace: Pace) -> None:
+        """Sends a record each time that one is due, and waits for the last."""
+
+    def transact(self, topic: str, work: Work, count: int) -> None:
+        """Sends `work` in a transaction and commits it, `count` times."""
+
+    def close(self) -> None: ...
+
+
+class Sync:
+    """What clients without an event loop have in common: `send` one at a time."""
+
+    producer: Any
+
+    def prepare(self, topic: str, work: Work) -> Any:
+        return work.each()
+
+    def pace(self, topic: str, pace: Pace) -> None:
+        for number, row in enumerate(pace.rows):
+            left = pace.left_seconds(number)
+            if left > 0:
+                time.sleep(left)
+            self.send(topic, row, pace.send(number))
+        self.producer.flush()
+
+    def send(self, topic: str, row: Row, settled: Callable[[object], None]) -> None:
+        raise NotImplementedError
+
+    def transact(self, topic: str, work: Work, count: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.producer.close()
+
+
+# kbatch
+
+
+class Kbatch(Sync):
+    """`send` with an on_delivery."""
+
+    def __init__(self, settings: Settings) -> None:
+        # as a user does; a layer below may not name the package itself
+        self.producer = import_module("kbatch").Producer(settings)
+
+    def first(self, topic: str) -> None:
+        key, value = FIRST_ROW
+        self.producer.send(topic, value, key).result()
+
+    def load(self, topic: str, prepared: Any) -> int:
+        delivered = 0
+
+        def count(metadata: object, error: object) -> None:
+            nonlocal delivered
+            if error is None:
+                delivered += 1
+
+        send = self.producer.send
+        for key, value in prepared:
+            send(topic, value, key, on_delivery=count)
+        self.producer.flush()
+        return delivered
+
+    def send(self, topic: str, row: Row, settled: Callable[[object], None]) -> None:
+        key, value = row
+        self.producer.send(topic, value, key, on_delivery=lambda metadata, error: settled(error))
+
+    def transact(self, topic: str, work: Work, count: int) -> None:
+        send = self.producer.send
+        for _ in range(count):
+            with self.producer.transaction():
+                for key, value in work.each():
+                    send(topic, value, key)
+
+
+class KbatchSilent(Kbatch):
+    """`send` alone; flush() raises where a record failed."""
+
+    def load(self, topic: str, prepared: Any) -> int:
+        send = self.producer.send
+        count = 0
+        for count, (key, value) in enumerate(prepared, 1):  # noqa: B007 - what is left of it is returned
+            send(topic, value, key)
+        self.producer.flush()
+        return count
+
+
+class KbatchMany(Kbatch):
+    """`send_many`."""
+
+    def prepare(self, topic: str, work: Work) -> Any:
+        return work.chunks()
+
+    def load(self, topic: str, prepared: Any) -> int:
+        send_many = self.producer.send_many
+        for chunk in prepared:
+            send_many(topic, chunk)
+        self.producer.flush()
+        return sum(map(len, prepared))
+
+
+class KbatchTable(Kbatch):
+    """`send_table`, one call for all."""
+
+    def prepare(self, topic: str, work: Work) -> Any:
+        import pyarrow as pa
+
+        table = work.table()
+        pa.default_memory_pool().release_unused()  # what making it took is not sending's
+        return table
+
+    def load(self, topic: str, prepared: Any) -> int:
+        report = self.producer.send_table(topic, prepared).result()
+        return int(report.done_rows - report.failed_rows)
+
+
+class KbatchBatches(KbatchTable):
+    """`send_batch` with batches that `encode_arrow` made before: a client that has nothing to do but to send,
+    for the broker's and the kernel's share.
+    """
+
+    def prepare(self, topic: str, work: Work) -> Any:
+        config = self.producer.config
+        encoded = import_module("kbatch").encode_arrow(
+            work.table(),
+            partitions=len(self.producer.partitions_for(topic)),
+            compression=config.compression_type,
+            batch_size=config.batch_size,
+        )
+        batches = [bytes(batch.as_buffer()) for batch in encoded["batch"]]
+        self._records = work.records
+        return list(zip(encoded["partition"].to_pylist(), batches, strict=True))
+
+    def load(self, topic: str, prepared: Any) -> int:
+        for partition, batch in prepared:
+            self.producer.send_batch(topic, partition, batch)
+        self.producer.flush()
+        return self._records
+
+
+# confluent-kafka
+
+
+class Confluent(Sync):
+    """`produce` with an on_delivery, and poll(0) every POLL_EVERY_RECORDS.
+
+    Its queue is bounded by bytes alone, as buffer.memory does it. A sender that sleeps between records has
+    a thread for the callbacks.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        from confluent_kafka import Producer
+
+        theirs = dict(settings)
+        theirs["queue.buffering.max.kbytes"] = theirs.pop("buffer.memory") // 1024
+        theirs["queue.buffering.max.messages"] = 10_000_000
+        theirs["message.max.bytes"] = theirs.pop("max.request.size")
+        theirs |= {"partitioner": "murmur2_random", "socket.nagle.disable": True, "log_level": 2}
+        self.producer = Producer(theirs)
+        self._is_closed = False
+        self._poller: threading.Thread | None = None
+
+    def first(self, topic: str) -> None:
+        key, value = FIRST_ROW
+        self.producer.produce(topic, value, key)
+        self.producer.flush()
+
+    def load(self, topic: str, prepared: Any) -> int:
+        delivered = 0
+
+        def count(error: object, message: object) -> None:
+            nonlocal delivered
+            if error is None:
+                delivered += 1
+
+        self._produce(topic, prepared, count)
+        self.producer.flush()
+        return delivered
+
+    def _produce(self, topic: str, rows: Iterable[Row], on_delivery: Any) -> int:
+        produce, poll = self.producer.produce, self.producer.poll
+        count = 0
+        for count, (key, value) in enumerate(rows, 1):
+            if count % POLL_EVERY_RECORDS == 0:
+                poll(0)
+            while True:
+                try:
+                    produce(topic, value, key, on_delivery=on_delivery)
+                    break
+                except BufferError:
+                    poll(POLL_SECONDS)
+        return count
+
+    def send(self, topic: str, row: Row, settled: Callable[[object], None]) -> None:
+        if self._poller is None:
+            self._poller = threading.Thread(target=self._poll, daemon=True)
+            self._poller.start()
+        key, value = row
+        self.producer.produce(topic, value, key, on_delivery=lambda error, message: settled(error))
+
+    def transact(self, topic: str, work: Work, count: int) -> None:
+        for _ in range(count):
+            self.producer.begin_transaction()
+            self._produce(topic, work.each(), None)
+            self.producer.commit_transaction()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._poller is not None:
+            self._poller.join()
+
+    def _poll(self) -> None:
+        while not self._is_closed:
+            self.producer.poll(POLL_SECONDS)
+
+
+class ConfluentSilent(Confluent):
+    """`produce` alone; what it could not deliver, nobody is told."""
+
+    def load(self, topic: str, prepared: Any) -> int:
+        count = self._produce(topic, prepared, None)
+        return count - int(self.producer.flush())
+
+
+class ConfluentBatches(Confluent):
+    """`produce_batch` with one on_delivery, and a poll(0) behind each call."""
+
+    def prepare(self, topic: str, work: Work) -> Any:
+        chunks = work.chunks()
+        once = {id(chunk): chunk for chunk in chunks}
+        made = {
+            number: [{"key": key, "value": value} for key, value in chunk] for number, chunk in once.items()
+        }
+        return [made[id(chunk)] for chunk in chunks]
+
+    def load(self, topic: str, prepared: Any) -> int:
+        delivered = 0
+
+        def count(error: object, message: object) -> None:
+            nonlocal delivered
+            if error is None:
+                delivered += 1
+
+        for chunk in prepared:
+            left = chunk
+            while left:  # it takes the first that there is room for
+                left = left[self.producer.produce_batch(topic, left, on_delivery=count) :]
+                self.producer.poll(POLL_SECONDS if left else 0)
+        self.producer.flush()
+        return delivered
+
+
+# kafka-python
+
+
+class KafkaPython(Sync):
+    """`send` with a callback."""
+
+    def __init__(self, settings: Settings) -> None:
+        from kafka import KafkaProducer
+
+        theirs = {name.replace(".", "_"): value for name, value in settings.items()}
+        if theirs["compression_type"] == "none":
+            theirs["compression_type"] = None
+        if "buffer_memory" not in KafkaProducer.DEFAULT_CONFIG:  # since 3.0 it bounds no memory
+            del theirs["buffer_memory"]
+        self.producer = KafkaProducer(**theirs)
+
+    def first(self, topic: str) -> None:
+        key, value = FIRST_ROW
+        self.producer.send(topic, value, key).get()
+
+    def load(self, topic: str, prepared: Any) -> int:
+        delivered = 0
+
+        def count(metadata: object) -> None:
+            nonlocal delivered
+            delivered += 1
+
+        send = self.producer.send
+        for key, value in prepared:
+            send(topic, value, key).add_callback(count)
+        self.producer.flush()
+        return delivered
+
+    def send(self, topic: str, row: Row, settled: Callable[[object], None]) -> None:
+        key, value = row
+        future = self.producer.send(topic, value, key)
+        future.add_callback(lambda metadata: settled(None))
+        future.add_errback(settled)

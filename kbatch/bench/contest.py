@@ -1,0 +1,166 @@
+"""Contestants in turn, each a process, into one broker: what they are asked to send, and the proof that it is
+there. A record counts when its client told of success and another client read it back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+from uuid import uuid4
+
+from kbatch.bench.cluster import Cluster
+from kbatch.bench.contestants import CONTESTANTS, JAVA, kafka_jars, why_missing
+from kbatch.bench.log_reader import Contents, Log, expected
+from kbatch.bench.probes import cpu_ns_of, wire_bytes
+from kbatch.bench.work import FIRST_ROW, Row, Work
+from kbatch.bench.workload import batch_rows
+
+KIB, MIB = 1 << 10, 1 << 20
+BUFFER_MEMORY = 32 * MIB
+# Equal for all; other clients' names of the same in clients.py.
+SETTINGS: Mapping[str, object] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "max.in.flight.requests.per.connection": 5,
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "batch.size": 128 * KIB,
+    "buffer.memory": BUFFER_MEMORY,
+    "max.request.size": MIB,
+}
+JAVA_OPTIONS = ("-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+JAVA_DRIVER = Path(__file__).with_name("Driver.java")
+# Records that a job sends apart from those it is asked for.
+BEFORE: Mapping[str, Sequence[Row]] = {"load": [FIRST_ROW], "pace": [FIRST_ROW], "transact": []}
+
+Answer = dict[str, Any]
+
+
+class ContestError(RuntimeError):
+    """A contestant ended, or did not do what it was asked."""
+
+
+def listed(settings: Mapping[str, object]) -> str:
+    """As key=value, the way Kafka writes them."""
+    return ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items())
+
+
+class Driver:
+    """A contestant's process, from entering the context to its end."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        command = [sys.executable, "-m", "kbatch.bench.driver", name]
+        if name == JAVA:
+            command = ["java", *JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*", str(JAVA_DRIVER)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._process.kill()
+        self._process.communicate()
+
+    def ask(self, job: Mapping[str, object]) -> Answer:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise ContestError(f"{self.name} ended with status {self._process.wait()}")
+        answer: Answer = json.loads(line)
+        return answer
+
+
+class Contest:
+    """A new topic, and jobs for those who send to it. As a context it deletes the topic in the end."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int, value_bytes: int = 100) -> None:
+        self._cluster = cluster
+        self._topic = f"kbatch-bench-{topic}-{uuid4().hex[:8]}"  # clusters of others keep what they have
+        self._partitions = partitions
+        self._rows = [(key.decode(), value.decode()) for key, value, _, _ in batch_rows(value_bytes)]
+        self._known: dict[tuple[Any, ...], Contents] = {}
+        self._log = Log(cluster.bootstrap_servers, self._topic, partitions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.delete()
+
+    def ask(
+        self, driver: Driver, job: str, records: int, settings: Mapping[str, object], **rest: Any
+    ) -> Answer:
+        """What it measured, with the broker's processor time and the bytes on the wire; WrongLogError unless
+        the records are proven to be in the log, and no others.
+        """
+        asked = {
+            "job": job,
+            "topic": self._topic,
+            "rows": self._rows,
+            "records": records,
+            "settings": {**settings, "bootstrap.servers": self._cluster.bootstrap_servers},
+            **rest,
+        }
+        broker_ns, sent_bytes = cpu_ns_of(self._cluster.process_id), wire_bytes()
+        answer = driver.ask(asked)
+        answer["broker_ns"] = _since(broker_ns, cpu_ns_of(self._cluster.process_id))
+        answer["wire_bytes"] = _since(sent_bytes, wire_bytes())
+        times = rest.get("transactions", 1)
+        delivered = answer["delivered"]
+        if delivered != records * times:
+            raise ContestError(f"{driver.name} delivered {delivered} records of {records * times}")
+        sent = times + 1 if job == "transact" else 1
+        self._log.check(driver.name, self._expected(job, records, sent, bool(rest.get("different_keys"))))
+        return answer
+
+    def _expected(self, *asked: Any) -> Contents:
+        if asked not in self._known:
+            job, records, times, different_keys = asked
+            rows = [(key.encode(), value.encode()) for key, value in self._rows]
+            work = Work(rows, records, different_keys)
+            each = itertools.chain.from_iterable(work.each() for _ in range(times))
+            self._known[asked] = expected(itertools.chain(BEFORE[job], each), self._partitions)
+        return self._known[asked]
+
+
+def _since(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def able(names: Iterable[str]) -> list[str]:
+    """Those who can take part here; why others cannot is told on stderr."""
+    found = []
+    for name in names:
+        reason = why_missing(name)
+        if reason is None:
+            found.append(name)
+        else:
+            print(f"{name} does not take part: {reason}", file=sys.stderr)
+    return found
+
+
+@contextmanager
+def drivers_of(names: Iterable[str]) -> Iterator[list[Driver]]:
+    """A process each."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Driver(name)) for name in names]
+
+
+def records_for(name: str, records: int) -> int:
+    """A contestant's share of a contest's records."""
+    return max(1000, int(records * CONTESTANTS[name].share))

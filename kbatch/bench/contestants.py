@@ -1,0 +1,86 @@
+"""Who takes part: a row a contestant. To add one, write its class (see clients.py) and give it a row here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from kbatch.bench import async_clients, clients
+
+JAVA = "Java, warm"
+JARS_VARIABLE = "KBATCH_KAFKA_JARS"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """`needs` is a module, or a name in one; `share` of a contest's records is what it is given, the slow
+    ones less; `note` stands beside its figures.
+    """
+
+    client: Callable[[clients.Settings], clients.Client] | None
+    needs: str
+    share: float = 1.0
+    note: str = ""
+    transactional: bool = False
+
+
+CONTESTANTS: dict[str, Contestant] = {
+    "kbatch": Contestant(clients.Kbatch, "kbatch", 1.0, "send() with an on_delivery", transactional=True),
+    "kbatch, no callbacks": Contestant(clients.KbatchSilent, "kbatch", 1.0, "send()"),
+    "kbatch send_many": Contestant(clients.KbatchMany, "kbatch", 1.0, "10,000 records a call"),
+    "kbatch send_table": Contestant(clients.KbatchTable, "pyarrow", 2.0, "one table"),
+    "kbatch send_batch": Contestant(
+        clients.KbatchBatches, "pyarrow", 2.0, "batches encoded before: the client's part is to send them"
+    ),
+    "kbatch AsyncProducer": Contestant(
+        async_clients.KbatchAsync, "kbatch.AsyncProducer", 0.5, "awaits send() with an on_delivery"
+    ),
+    "confluent-kafka": Contestant(
+        clients.Confluent,
+        "confluent_kafka",
+        1.0,
+        f"produce() with an on_delivery, poll(0) every {clients.POLL_EVERY_RECORDS} records",
+        transactional=True,
+    ),
+    "confluent-kafka, no callbacks": Contestant(clients.ConfluentSilent, "confluent_kafka", 1.0, "produce()"),
+    "confluent-kafka produce_batch": Contestant(
+        clients.ConfluentBatches,
+        "confluent_kafka.Producer.produce_batch",
+        1.0,
+        "10,000 records a call, one on_delivery",
+    ),
+    "aiokafka": Contestant(async_clients.Aiokafka, "aiokafka", 0.05, "awaits send(), a callback a future"),
+    "kafka-python": Contestant(clients.KafkaPython, "kafka", 0.05, "send() with a callback"),
+    JAVA: Contestant(None, "java", 1.0, "send() with a callback, two rounds before", transactional=True),
+}
+
+
+def why_missing(name: str) -> str | None:
+    """Why a contestant cannot take part here; None where it can."""
+    needed = CONTESTANTS[name].needs
+    if name == JAVA:
+        if shutil.which("java") is None:
+            return "no `java` on PATH: install a JDK 17 or newer"
+        if kafka_jars() is None:
+            return f"no jars of Kafka: set {JARS_VARIABLE} to the libs folder of a Kafka distribution"
+        return None
+    module, _, names = needed.partition(".")
+    if find_spec(module) is None:
+        return f"no module {module!r}: pip install 'kbatch[bench]'"
+    found: object = import_module(module) if names else None
+    for each in names.split(".") if names else ():
+        found = getattr(found, each, None)
+    return f"this {module} has no {names}" if names and found is None else None
+
+
+def kafka_jars() -> Path | None:
+    """The folder of Kafka's jars: $KBATCH_KAFKA_JARS, or what the tests have fetched."""
+    cache = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
+    given = os.environ.get(JARS_VARIABLE)
+    folders = [Path(given)] if given else sorted(cache.glob("kafka-*"), reverse=True)
+    return next((folder for folder in folders if list(folder.glob("kafka-clients-*.jar"))), None)

@@ -1,0 +1,50 @@
+"""How much memory does send_table take for a table that is much larger than buffer.memory?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbatch.bench.contest import BUFFER_MEMORY, MIB, SETTINGS, Contest, able, drivers_of, listed
+from kbatch.bench.harness import Claim, Contender, Question
+from kbatch.bench.plan import Plan
+
+PARTITIONS = 4
+NAME = "kbatch send_table"
+ROW_BYTES = 16 + 100 + 2 * 4  # key, value and their offsets
+TABLE_BYTES = 2 << 30
+MARGIN_MIB = 64
+PEAK, GROWTH = "peak", "growth while sending"
+PEAK_AIM, GROWTH_AIM = "table + buffer.memory + 64 MiB", "buffer.memory + 64 MiB"
+
+
+def question(plan: Plan) -> Iterator[Question]:
+    if not able([NAME]):
+        return
+    records = plan.records_of(TABLE_BYTES // ROW_BYTES)
+    with (
+        plan.cluster() as cluster,
+        Contest(cluster, "large-table", PARTITIONS) as contest,
+        drivers_of([NAME]) as (driver,),
+    ):
+        answer = contest.ask(driver, "load", records, SETTINGS)
+    peak, before, idle = (answer[f"{name}_kib"] / 1024 for name in ("peak", "before", "idle"))
+    table = answer["input_bytes"] / MIB
+    allowed = BUFFER_MEMORY / MIB + MARGIN_MIB
+    figures = {
+        PEAK: (peak, f"{idle:.0f} of them Python with the client, {before:.0f} when sending begins"),
+        PEAK_AIM: (table + allowed, f"the table has {table:.0f}"),
+        GROWTH: (peak - before, f"{records / answer['elapsed_ns'] * 1e9:,.0f} records/s"),
+        GROWTH_AIM: (allowed, "an aim"),
+    }
+    yield Question(
+        f"Memory for a table of {table:,.0f} MiB",
+        f"One send_table call, {records:,} rows, {PARTITIONS} partitions; resident memory of the process, "
+        f"Python and pyarrow with it. {listed(SETTINGS)}.",
+        [Contender(name, records, timings=[mib], note=note) for name, (mib, note) in figures.items()],
+        [
+            Claim(PEAK, PEAK_AIM, 1.0, "at most the table, buffer.memory and 64 MiB, Python and all with it"),
+            Claim(GROWTH, GROWTH_AIM, 1.0, "grows by buffer.memory and 64 MiB at most"),
+        ],
+        "MiB",
+        speaks_of_speed=False,
+    )

@@ -1,0 +1,143 @@
+"""What is in the log, read by a client that sent none of it: librdkafka's consumer.
+
+A contest compares, partition by partition, how many records there are and a hash of all keys and values in
+order with what it asked for. Java's partitioner, which all contestants are set to, makes that one answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+
+from kbatch._native.hashes import partition_for_key
+from kbatch.bench.work import Row
+
+START_SECONDS, IDLE_SECONDS, POLL_SECONDS = 300.0, 30.0, 0.1
+REACH_SECONDS = 10.0
+READ_RECORDS = 10_000
+# Kafka's controller takes up to 10,000 changes at a time (KafkaRaft's MAX_RECORDS_PER_USER_OP).
+MOST_AT_ONCE = 5_000
+# Neither keys nor values of the workload have it, so that the hash tells where each ends.
+SEPARATOR = b"\0"
+
+Contents = dict[int, tuple[int, str]]
+
+
+class WrongLogError(RuntimeError):
+    """What is in the log is not what was sent."""
+
+
+def contents_of(rows: Iterable[tuple[int, bytes, bytes]]) -> Contents:
+    """Count and hash of each partition's keys and values, in order."""
+    counts: dict[int, int] = defaultdict(int)
+    hashes: dict[int, Any] = defaultdict(blake2b)
+    for partition, key, value in rows:
+        counts[partition] += 1
+        hashes[partition].update(SEPARATOR.join((key, value, SEPARATOR)))
+    return {partition: (count, hashes[partition].hexdigest()) for partition, count in counts.items()}
+
+
+def expected(rows: Iterable[Row], partitions: int) -> Contents:
+    """What is in the log when all rows are sent, by Java's partitioner."""
+    chosen: dict[bytes, int] = {}
+
+    def partition_of(key: bytes) -> int:
+        if key not in chosen:
+            chosen[key] = partition_for_key(key, partitions)
+        return chosen[key]
+
+    return contents_of((partition_of(key), key, value) for key, value in rows)
+
+
+class Log:
+    """A new topic, and what came since the last `read`."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self._address: dict[str, str | int | float | bool]
+        self._address = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._topic = topic
+        self._partitions = range(partitions)
+        self._create()
+        self._positions = self._end_offsets()
+
+    def _create(self) -> None:
+        admin = AdminClient(self._address)
+        admin.list_topics(timeout=REACH_SECONDS)  # says soon that nobody is there
+        topic = NewTopic(self._topic, min(len(self._partitions), MOST_AT_ONCE))
+        admin.create_topics([topic])[self._topic].result()
+        if len(self._partitions) > MOST_AT_ONCE:
+            more = NewPartitions(self._topic, len(self._partitions))
+            admin.create_partitions([more])[self._topic].result()
+
+    def _end_offsets(self) -> list[int]:
+        """Waits for leaders: those that metadata know may not have heard of it themselves, and a client that
+        has asked too early does not see new partitions.
+        """
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(self._topic, number): latest for number in self._partitions}
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                admin = AdminClient(self._address)  # a new one each time
+                found = admin.list_offsets(asked)
+                return [offset.result().offset for offset in found.values()]
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+
+    def delete(self) -> None:
+        admin = AdminClient(self._address)
+        admin.delete_topics([self._topic])[self._topic].result()
+
+    def check(self, who: str, wanted: Contents) -> None:
+        """Raises WrongLogError unless exactly that has come, and is committed, since the last check."""
+        found = contents_of(self._read(sum(count for count, _ in wanted.values())))
+        if found == wanted:
+            return
+        counts = {partition: count for partition, (count, _) in found.items()}
+        asked = {partition: count for partition, (count, _) in wanted.items()}
+        if counts != asked:
+            raise WrongLogError(f"of {who} there are {counts} records in the partitions, not {asked}")
+        wrong = sorted(partition for partition in wanted if found[partition] != wanted[partition])
+        raise WrongLogError(f"of {who} partitions {wrong} hold other records, or in another order")
+
+    def _read(self, count: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """At least so many records, and whatever else is there."""
+        consumer = Consumer(self._address | {"group.id": "kbatch-bench", "enable.partition.eof": True})
+        positions = self._positions
+        consumer.assign([TopicPartition(self._topic, p, positions[p]) for p in self._partitions])
+        ended: set[int] = set()
+        deadline = time.monotonic() + IDLE_SECONDS
+        try:
+            while count > 0 or len(ended) < len(self._partitions):
+                records: Sequence[Any] = consumer.consume(READ_RECORDS, timeout=POLL_SECONDS)
+                for record in records:
+                    partition = record.partition()
+                    error = record.error()
+                    if error is None:
+                        ended.discard(partition)
+                        positions[partition] = record.offset() + 1
+                        count -= 1
+                        deadline = 0.0
+                        yield partition, record.key(), record.value()
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        ended.add(partition)
+                    else:
+                        raise KafkaException(error)
+                deadline = deadline or time.monotonic() + IDLE_SECONDS
+                if time.monotonic() > deadline:
+                    return  # what is missing is told by who compares
+        finally:
+            consumer.close()

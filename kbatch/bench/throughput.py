@@ -1,0 +1,267 @@
+"""How fast is each client, and what does a record cost the processor, from call to acknowledgement?"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kbatch.bench.contest import KIB, SETTINGS, Answer, Contest, able, drivers_of, listed, records_for
+from kbatch.bench.contestants import CONTESTANTS, JAVA
+from kbatch.bench.harness import Claim, Contender, Question, ratio
+from kbatch.bench.limit import CopyAndChecksum
+from kbatch.bench.plan import Plan
+from kbatch.bench.workload import batch_rows, table_of
+
+PARTITIONS = 4
+RECORDS, ROUNDS = 1_000_000, 5
+# Rounds that do not count: Java's compiler needs two, the others connect, and warm the broker up.
+WARM_UP_ROUNDS, JAVA_WARM_UP_ROUNDS = 1, 2
+CONFLUENT, BATCHED = "confluent-kafka", "confluent-kafka produce_batch"
+TABLE, ASYNC = "kbatch send_table", "kbatch AsyncProducer"
+READY = "kbatch send_batch"
+LIMIT, LIMIT_ROWS, LIMIT_PIECE = "memcpy + CRC-32C", 100_000, 128 * KIB
+ASYNC_BUDGET, ASYNC_BUDGET_NS = "1.5 us", 1500.0
+WHAT = (
+    "{records:,} records a round and contestant ({shares}); 16-byte keys, 100-byte JSON values, 1,000 of "
+    "them again and again, {partitions} partitions by murmur2. A round ends with the last acknowledgement; "
+    "another client reads all records back then and compares them. {settings}. librdkafka counts batch.size "
+    "before compression; Java and kbatch estimate it behind, from batch to batch better."
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What differs from SETTINGS, who takes part, and what is aimed at."""
+
+    title: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    contestants: Sequence[str] = tuple(CONTESTANTS)
+    cpu_aims: Sequence[Claim] = ()
+    user_aims: Sequence[Claim] = ()
+    time_aims: Sequence[Claim] = ()
+
+
+EVERYBODY = Scenario(
+    "all contestants, lz4, batches of 128 KiB",
+    cpu_aims=(
+        Claim(TABLE, JAVA, 0.3, "send_table: 0.3 x Java's, or less"),
+        Claim(TABLE, CONFLUENT, 0.12, "send_table: 0.12 x confluent-kafka's, or less"),
+        Claim(TABLE, BATCHED, 0.17, "send_table: 0.17 x that of produce_batch, or less"),
+        Claim("kbatch", JAVA, 0.85, "send with callbacks: 0.85 x Java's, or less"),
+        Claim("kbatch", CONFLUENT, 0.35, "send with callbacks: 0.35 x confluent-kafka's, or less"),
+        Claim(ASYNC, "kbatch", 3.0, "AsyncProducer: 3 x send, or less"),
+        Claim(ASYNC, ASYNC_BUDGET, 1.0, "AsyncProducer: 1.5 us, or less"),
+    ),
+    time_aims=(
+        Claim(TABLE, JAVA, 1 / 2.5, "send_table: 2.5 x Java's records/s, or the broker is the bound"),
+        Claim("kbatch", JAVA, 1 / 1.15, "send with callbacks: 1.15 x Java's records/s"),
+    ),
+)
+SMALL = Scenario(
+    "lz4, batches of 16 KiB",
+    {"batch.size": 16 * KIB},
+    ("kbatch", TABLE, CONFLUENT, JAVA),
+    cpu_aims=(Claim("kbatch", CONFLUENT, 0.45, "send: 0.45 x confluent-kafka's, or less"),),
+    time_aims=(Claim("kbatch", CONFLUENT, 1 / 2, "send: 2 x as fast as confluent-kafka"),),
+)
+PLAIN = Scenario(
+    "no compression, batches of 128 KiB",
+    {"compression.type": "none"},
+    ("kbatch", TABLE, READY, CONFLUENT, JAVA),
+    user_aims=(
+        Claim(TABLE, LIMIT, 3.0, f"send_table, without the kernel: 3 x {LIMIT} of the same bytes, or less"),
+    ),
+)
+
+
+class Rounds:
+    """The answers of each contestant, in turns."""
+
+    def __init__(self, scenario: Scenario, plan: Plan) -> None:
+        self.scenario = scenario
+        self.settings = {**SETTINGS, **scenario.settings}
+        self.records = plan.records_of(RECORDS)
+        self.answers: dict[str, list[Answer]] = {name: [] for name in able(scenario.contestants)}
+        self.limit_ns: list[float] = []
+        limit = Limit() if scenario.user_aims else None
+        with (
+            plan.cluster() as cluster,
+            Contest(cluster, "throughput", PARTITIONS) as contest,
+            drivers_of(self.answers) as drivers,
+        ):
+            for number in range(-JAVA_WARM_UP_ROUNDS, plan.rounds_of(ROUNDS)):
+                for driver in drivers:
+                    if driver.name != JAVA and number < -WARM_UP_ROUNDS:
+                        continue
+                    records = records_for(driver.name, self.records)
+                    answer = contest.ask(driver, "load", records, self.settings)
+                    if number >= 0:
+                        self.answers[driver.name].append(answer)
+                if limit is not None and number >= 0:
+                    self.limit_ns.append(limit.ns_a_record())
+
+    def contenders(self, figure: str) -> list[Contender]:
+        """Nanoseconds a record."""
+        return [
+            Contender(
+                name,
+                records_for(name, self.records),
+                timings=[answer[figure] / records_for(name, self.records) for answer in answers],
+                note=CONTESTANTS[name].note,
+            )
+            for name, answers in self.answers.items()
+        ]
+
+    def median(self, name: str, figure: str, *, per_record: bool = True) -> float | None:
+        """None where it was not measured."""
+        values = [answer[figure] for answer in self.answers[name] if answer.get(figure) is not None]
+        divisor = records_for(name, self.records) if per_record else 1
+        return statistics.median(values) / divisor if values else None
+
+
+class Limit:
+    """Processor time of the copy and the checksum of the bytes of a table's batches, without compression."""
+
+    def __init__(self) -> None:
+        from kbatch.columns import encode_arrow
+
+        rows = batch_rows() * (LIMIT_ROWS // len(batch_rows()))
+        encoded = encode_arrow(table_of(rows), partitions=PARTITIONS, batch_size=LIMIT_PIECE)
+        data = b"".join(bytes(batch.as_buffer()) for batch in encoded["batch"])
+        self._run = CopyAndChecksum(data, LIMIT_PIECE)
+
+    def ns_a_record(self) -> float:
+        self._run()
+        start_ns = time.process_time_ns()
+        for _ in range(10):
+            self._run()
+        return (time.process_time_ns() - start_ns) / 10 / LIMIT_ROWS
+
+
+def questions(scenario: Scenario, plan: Plan) -> Iterator[Question]:
+    rounds = Rounds(scenario, plan)
+    yield _cpu(rounds)
+    if scenario.user_aims:
+        yield _user(rounds)
+    yield _time(rounds)
+
+
+def _cpu(rounds: Rounds) -> Question:
+    contenders = rounds.contenders("cpu_ns")
+    if ASYNC in rounds.answers:
+        budget = [ASYNC_BUDGET_NS] * len(rounds.answers[ASYNC])
+        contenders.append(Contender(ASYNC_BUDGET, 1, timings=budget, note="an aim"))
+    return Question(
+        f"Processor time of a record: {rounds.scenario.title}",
+        WHAT.format(
+            records=rounds.records,
+            shares=_shares(rounds),
+            partitions=PARTITIONS,
+            settings=listed(rounds.settings),
+        )
+        + " The client's process, user and kernel.",
+        contenders,
+        rounds.scenario.cpu_aims,
+        "ns of CPU a record",
+        in_turns=True,
+        speaks_of_speed=False,
+        behind=_table(rounds),
+    )
+
+
+def _shares(rounds: Rounds) -> str:
+    """Who is given another number of records."""
+    found = [(name, CONTESTANTS[name].share) for name in rounds.answers if CONTESTANTS[name].share != 1]
+    return ", ".join(f"{name} {share:g} x as many" for name, share in found) or "the same for all"
+
+
+def _user(rounds: Rounds) -> Question:
+    limit = Contender(LIMIT, LIMIT_ROWS, timings=rounds.limit_ns, note="of the same batches, the limit")
+    return Question(
+        f"Without the kernel: {rounds.scenario.title}",
+        "The same rounds, the time in user mode: what is left of the client when sending costs nothing.",
+        [limit, *rounds.contenders("user_ns")],
+        rounds.scenario.user_aims,
+        "ns of CPU a record",
+        in_turns=True,
+        speaks_of_speed=False,
+    )
+
+
+def _time(rounds: Rounds) -> Question:
+    contenders = rounds.contenders("elapsed_ns")
+    for contender in contenders:
+        contender.note = f"{1e9 / contender.median:,.0f} records/s"
+    question = Question(
+        f"Records delivered: {rounds.scenario.title}",
+        "The same rounds, from the first call to the last acknowledgement.",
+        contenders,
+        in_turns=True,
+    )
+    excuse = _bound(question, rounds)
+    question.claims = [
+        Claim(aim.candidate, aim.reference, aim.at_most, aim.text, excuse if aim.candidate == TABLE else "")
+        for aim in rounds.scenario.time_aims
+    ]
+    return question
+
+
+def _bound(question: Question, rounds: Rounds) -> str:
+    """What shows that the broker holds send_table up: batches that are ready go no faster."""
+    beside = ratio(question, Claim(TABLE, READY, 1.0, ""))
+    if beside is None:
+        return ""
+    return (
+        f"Batches that were encoded before (send_batch) go {beside:.2f} x as fast as send_table; with it "
+        f"client and broker keep {_cores(rounds, TABLE)} of {os.cpu_count()} cores busy"
+    )
+
+
+COLUMNS = (
+    "contestant", "records/s", "CPU, ns", "of it kernel", "broker's CPU, ns", "bytes on the wire", "peak MiB",
+    "before", "cores, client + broker",
+)  # fmt: skip
+
+
+def _table(rounds: Rounds) -> str:
+    """All that was measured, the medians, a record."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|" + "---:|" * (len(COLUMNS) - 1)]
+    for name in rounds.answers:
+        elapsed_ns = rounds.median(name, "elapsed_ns")
+        cells = [name, "" if elapsed_ns is None else f"{1e9 / elapsed_ns:,.0f}"]
+        cells += [_shown(rounds.median(name, figure)) for figure in ("cpu_ns", "system_ns", "broker_ns")]
+        cells.append(_shown(rounds.median(name, "wire_bytes"), 1))
+        for figure in ("peak_kib", "before_kib"):
+            kib = rounds.median(name, figure, per_record=False)
+            cells.append(_shown(None if kib is None else kib / 1024))
+        lines.append(f"| {' | '.join([*cells, _cores(rounds, name)])} |")
+    head = "Medians of all that was measured; bytes with the headers of TCP and what the broker answers:"
+    return "\n".join([head, "", *lines])
+
+
+def _cores(rounds: Rounds, name: str) -> str:
+    shares = [
+        statistics.median(answer[figure] / answer["elapsed_ns"] for answer in rounds.answers[name])
+        for figure in ("cpu_ns", "broker_ns")
+        if rounds.median(name, figure) is not None
+    ]
+    return " + ".join(f"{share:.1f}" for share in shares)
+
+
+def _shown(value: float | None, digits: int = 0) -> str:
+    return "?" if value is None else f"{value:,.{digits}f}"
+
+
+def everybody(plan: Plan) -> Iterable[Question]:
+    return questions(EVERYBODY, plan)
+
+
+def small_batches(plan: Plan) -> Iterable[Question]:
+    return questions(SMALL, plan)
+
+
+def uncompressed(plan: Plan) -> Iterable[Question]:
+    return questions(PLAIN, plan)

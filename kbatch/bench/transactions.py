@@ -1,0 +1,48 @@
+"""How many transactions can be had, one behind the other?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kbatch.bench.contest import SETTINGS, Answer, Contest, able, drivers_of, listed
+from kbatch.bench.contestants import CONTESTANTS
+from kbatch.bench.harness import Claim, Contender, Question
+from kbatch.bench.plan import Plan
+
+PARTITIONS = 4
+RECORDS, TRANSACTIONS, QUICK_TRANSACTIONS, ROUNDS = 1_000, 50, 5, 5
+
+
+def question(plan: Plan) -> Iterator[Question]:
+    count = QUICK_TRANSACTIONS if plan.quick else TRANSACTIONS
+    able_names = able(name for name, row in CONTESTANTS.items() if row.transactional)
+    answers: dict[str, list[Answer]] = {name: [] for name in able_names}
+    with (
+        plan.cluster() as cluster,
+        Contest(cluster, "transactions", PARTITIONS) as contest,
+        drivers_of(answers) as drivers,
+    ):
+        for number in range(-1, plan.rounds_of(ROUNDS)):
+            for driver in drivers:
+                own = {"transactional.id": f"bench {driver.name}"}
+                answer = contest.ask(driver, "transact", RECORDS, {**SETTINGS, **own}, transactions=count)
+                if number >= 0:
+                    answers[driver.name].append(answer)
+    contenders = [
+        Contender(name, count, timings=[answer["elapsed_ns"] / count / 1e6 for answer in found])
+        for name, found in answers.items()
+    ]
+    for contender in contenders:
+        cpu_ns = sum(answer["cpu_ns"] for answer in answers[contender.name])
+        cpu_ns //= RECORDS * count * len(contender.timings)
+        contender.note = f"{1e3 / contender.median:.0f} transactions/s, {cpu_ns} ns of CPU a record"
+    yield Question(
+        f"Transactions of {RECORDS:,} records, one behind the other",
+        f"{count} a round, from begin to the end of commit; all records are read back, as committed. "
+        f"{listed(SETTINGS)}.",
+        contenders,
+        [Claim("kbatch", "confluent-kafka", 1.0, "at confluent-kafka's rate, or a higher one")],
+        "ms a transaction",
+        in_turns=True,
+        speaks_of_speed=False,
+    )

@@ -1,0 +1,85 @@
+"""`kbatch bench` from the user's side, and the judge of its contests: what lies is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import kbatch
+from kbatch.bench.cluster import Address, embedded
+from kbatch.bench.contest import SETTINGS, Contest, Driver, able
+from kbatch.bench.contestants import CONTESTANTS, JAVA
+from kbatch.bench.log_reader import WrongLogError
+from kbatch.bench.work import FIRST_ROW, Row, Work
+from kbatch.commands import kbatch as command_line
+
+RECORDS = 2_500
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Address]:
+    with embedded() as address:
+        yield address
+
+
+PYTHON_CONTESTANTS = able(name for name in CONTESTANTS if name != JAVA)
+
+
+@pytest.mark.parametrize("name", PYTHON_CONTESTANTS)
+def test_a_contestant_delivers_all_that_it_is_asked_for(cluster: Address, name: str) -> None:
+    contest = Contest(cluster, f"load-{PYTHON_CONTESTANTS.index(name)}", 3)
+    with Driver(name) as driver:
+        for codec in ("lz4", "none"):
+            answer = contest.ask(driver, "load", RECORDS, {**SETTINGS, "compression.type": codec})
+            assert answer["cpu_ns"] == answer["user_ns"] + answer["system_ns"] > 0
+            assert answer["wire_bytes"] > RECORDS
+            assert answer["peak_kib"] >= answer["before_kib"] > 0
+
+
+class Liar:
+    """A driver that sends what `change` makes of the rows, and claims to have sent the rows."""
+
+    name = "liar"
+
+    def __init__(self, change: Callable[[list[Row]], list[Row]]) -> None:
+        self._change = change
+
+    def ask(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        with kbatch.Producer(job["settings"]) as producer:
+            for key, value in self._change([FIRST_ROW, *Work.of(job).each()]):
+                producer.send(job["topic"], value, key)
+        return {"delivered": job["records"]}
+
+
+LIES: dict[str, Callable[[list[Row]], list[Row]]] = {
+    "one-less": lambda rows: rows[:-1],
+    "one-twice": lambda rows: [*rows, rows[-1]],
+    "order": lambda rows: [rows[0], *reversed(rows[1:])],
+    "value": lambda rows: [*rows[:-1], (rows[-1][0], b"other")],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_log_that_holds_something_else_is_found_out(
+    cluster: Address, lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbatch.bench.log_reader.IDLE_SECONDS", 1.0)
+    contest = Contest(cluster, f"lie-{lie}", 3)
+    honest: Any = Liar(lambda rows: rows)
+    contest.ask(honest, "load", RECORDS, SETTINGS)
+    with pytest.raises(WrongLogError, match="of liar"):
+        contest.ask(Liar(LIES[lie]), "load", RECORDS, SETTINGS)  # type: ignore[arg-type]
+
+
+def test_the_command_measures_and_writes_a_page(tmp_path: Path) -> None:
+    arguments = ["bench", "transactions", "--quick", "--rounds", "1", "--output", str(tmp_path)]
+    done = CliRunner().invoke(command_line, arguments)
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "kbatch's embedded broker" in page
+    assert "transactions/s" in page
+    assert list((tmp_path / "plots").glob("*.png"))

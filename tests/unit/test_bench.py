@@ -1,0 +1,148 @@
+"""The benchmarks' own arithmetic: verdicts, the page, what a log should hold, and callgrind's format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.profiles import own_costs, stage_of
+from kbatch import partition_for_key
+from kbatch.bench.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missing
+from kbatch.bench.harness import Claim, Contender, Question, ratio, report
+from kbatch.bench.log_reader import contents_of, expected
+from kbatch.bench.page import Page
+from kbatch.bench.work import CHUNK_RECORDS, Work
+from kbatch.commands import kbatch as command_line
+
+# In the last round the machine was slow for both: only pairs say that they are equal.
+DRIFTING = {"ours": [100.0, 110.0, 400.0], "theirs": [200.0, 220.0, 100.0]}
+LARGEST_PLOT_BYTES = 60_000
+
+
+def question(*claims: Claim, in_turns: bool = True) -> Question:
+    contenders = [Contender(name, 1, timings=timings) for name, timings in DRIFTING.items()]
+    return Question("A question", "The limit.", contenders, claims, in_turns=in_turns)
+
+
+def test_a_ratio_is_the_median_of_the_rounds_where_contenders_took_turns() -> None:
+    claim = Claim("ours", "theirs", 0.6, "faster")
+    assert ratio(question(claim), claim) == pytest.approx(0.5)
+    assert ratio(question(claim, in_turns=False), claim) == pytest.approx(1.0)
+
+
+def test_a_verdict_says_what_excuses_a_failure_and_nothing_where_there_is_none() -> None:
+    reached = Claim("ours", "theirs", 0.6, "aim", "the broker is the bound")
+    missed = Claim("ours", "theirs", 0.4, "aim", "the broker is the bound")
+    assert "| aim | 2.0 x as fast as theirs | reached |" in report(question(reached))
+    assert "| not reached. the broker is the bound |" in report(question(missed))
+    assert "nobody was not there" in report(question(Claim("nobody", "theirs", 1.0, "aim"))).replace(
+        "nobody or theirs", "nobody"
+    )
+
+
+def test_a_page_keeps_the_groups_that_were_not_measured_and_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.md"
+    page = Page(path, "# Head\n", ["first", "second"])
+    page.put("second", "stamp of the second", [question()])
+    page.put("older", "stamp of another tool", [question()])
+    page.put("first", "stamp of the first", [question()])
+    before = path.read_text()
+    page.put("first", "stamp of a new run", [question()])
+    assert path.read_text() == before.replace("stamp of the first", "stamp of a new run")
+    assert before.index("stamp of the first") < before.index("stamp of the second") < before.index("another")
+    (plot,) = (tmp_path / "plots").iterdir()
+    assert f"](plots/{plot.name})" in before
+    assert 1_000 < plot.stat().st_size < LARGEST_PLOT_BYTES
+
+
+rows_strategy = st.lists(
+    st.tuples(st.binary(min_size=1, max_size=3), st.binary(max_size=3)), min_size=1, max_size=5
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=rows_strategy, records=st.integers(1, 25_000), different=st.booleans())
+def test_all_forms_of_the_work_are_the_same_rows(
+    rows: list[tuple[bytes, bytes]], records: int, different: bool
+) -> None:
+    work = Work(rows, records, different)
+    each = list(work.each())
+    assert len(each) == records
+    chunks = work.chunks()
+    assert [row for chunk in chunks for row in chunk] == each
+    assert all(len(chunk) == CHUNK_RECORDS for chunk in chunks[:-1])
+    assert not different or len({key for key, _ in each}) == records
+
+
+def test_a_table_has_the_rows_of_the_work() -> None:
+    work = Work([(b"k", b"v"), (b"l", b""), (b"m", b"vv")], 25_001)
+    table = work.table()
+    assert list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == list(work.each())
+
+
+def test_contents_tell_order_bounds_and_partitions_apart() -> None:
+    rows = [(0, b"k", b"v"), (0, b"l", b"w"), (1, b"k", b"v")]
+    contents = contents_of(rows)
+    assert contents[1] == contents_of([(1, b"k", b"v")])[1]
+    for other in (
+        [rows[1], rows[0], rows[2]],
+        [(0, b"kv", b""), *rows[1:]],
+        [*rows, rows[2]],
+        [(1, b"k", b"v"), *rows[1:]],
+    ):
+        assert contents_of(other) != contents
+
+
+def test_what_is_expected_follows_javas_partitioner() -> None:
+    keys = [b"key-%d" % number for number in range(100)]
+    contents = expected([(key, b"v") for key in keys], 7)
+    counts = {partition: count for partition, (count, _) in contents.items()}
+    chosen = [partition_for_key(key, 7) for key in keys]
+    assert counts == {partition: chosen.count(partition) for partition in set(chosen)}
+
+
+CALLGRIND = """version: 1
+events: Ir
+ob=(1) /lib/libone.so
+fl=(1) one.c
+fn=(1) first
+16 400
++2 20
+cob=(2) /lib/libtwo.so
+cfn=(2) LZ4_compress
+calls=3 50
+* 5000
+fn=(3) second
+-1 7
+ob=(2)
+fn=(2)
+50 5000
+
+totals: 5427
+"""
+
+
+def test_callgrinds_costs_are_a_functions_own() -> None:
+    costs = own_costs(CALLGRIND)
+    assert costs == {"first libone.so": 420, "second libone.so": 7, "LZ4_compress libtwo.so": 5000}
+    assert stage_of("LZ4_compress libtwo.so") == "compression"
+
+
+def test_who_cannot_take_part_is_told_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert why_missing("kbatch") is None
+    monkeypatch.setenv(JARS_VARIABLE, str(tmp_path))
+    assert why_missing(JAVA) is not None
+    assert all(row.client is not None or name == JAVA for name, row in CONTESTANTS.items())
+
+
+def test_the_command_names_its_groups_and_refuses_others() -> None:
+    listed = CliRunner().invoke(command_line, ["bench", "--list"])
+    assert listed.exit_code == 0
+    assert "throughput" in listed.output.splitlines()
+    refused = CliRunner().invoke(command_line, ["bench", "nonsense"])
+    assert refused.exit_code == 2
+    assert "no group 'nonsense': they are throughput" in refused.output
