@@ -509,7 +509,7 @@ class Producer(TransactionMethods, TableProducer):
             raise ProducerClosedError("the producer is closed, and sends no more: make another (recreate())")
         error = self._engine.fatal_error
         if error is not None:
-            raise error
+            raise error.marked()  # each raise with a traceback of its own
 
     def _check_not_forked(self) -> None:
         if self._is_forked:

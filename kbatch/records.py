@@ -1,5 +1,6 @@
 """The small values that go in and out of a producer, beside the native Record."""
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -97,3 +98,22 @@ class ConsumerGroupMetadata:
             raise ValueError(
                 f"member_id must be given with generation_id={generation}: take both from the consumer"
             )
+
+    @classmethod
+    def from_librdkafka(cls, data: bytes) -> "ConsumerGroupMetadata":
+        """Of what `Consumer.consumer_group_metadata()` of confluent-kafka gives: a magic, the generation in
+        the machine's byte order, three texts that end with a NUL byte. ValueError for anything else.
+        """
+        magic, generation, texts = data[:7], data[7:11], data[11:]
+        try:
+            group_id, member_id, instance = texts.decode().split("\0", 2)
+            (generation_id,) = struct.unpack("=i", generation)
+            if magic != b"CGMDv2:" or instance[:1] not in ("\0", "\1"):
+                raise ValueError(f"it begins with {magic!r}")
+        except (ValueError, struct.error) as error:
+            raise ValueError(
+                f"not what confluent_kafka.Consumer.consumer_group_metadata() gives: {error}"
+            ) from error
+        # a flag says that there is no group.instance.id
+        group_instance_id = instance[1:].rstrip("\0") if instance[0] == "\0" else None
+        return cls(group_id, generation_id, member_id, group_instance_id)

@@ -110,7 +110,7 @@ class TransactionMethods:
     def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group_metadata: ConsumerGroupMetadata | str,
+        group_metadata: ConsumerGroupMetadata | str | bytes,
     ) -> None:
         """Makes the offsets of a consumer part of the transaction: they are committed with it.
 
@@ -118,17 +118,11 @@ class TransactionMethods:
         ----------
         offsets : mapping of TopicPartition to OffsetAndMetadata
             Of the next records to be read.
-        group_metadata : ConsumerGroupMetadata or str
-            Of the consumer, whose membership is then checked (KIP-447), or the group's id alone.
+        group_metadata : ConsumerGroupMetadata, bytes or str
+            Of the consumer, whose membership is then checked (KIP-447): what consumer_group_metadata() of
+            confluent-kafka's consumer gives will do. Or the group's id alone.
         """
-        checked = _checked_offsets(offsets)
-        group = ConsumerGroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
-        if not isinstance(group, ConsumerGroupMetadata):
-            raise TypeError(
-                f"group_metadata must be a ConsumerGroupMetadata or a group id, not {type(group).__name__}"
-            )
-        if not group.group_id:
-            raise ValueError("group_metadata must have a group_id; it is empty")
+        checked, group = _checked_offsets(offsets), _checked_group(group_metadata)
         self._run_call("send_offsets_to", partial(self._transactions.send_offsets, checked, group), None)
 
     # Calls
@@ -253,3 +247,18 @@ def _checked_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
         topic, partition = key
         checked[topic, partition] = each
     return checked
+
+
+def _checked_group(group: Any) -> ConsumerGroupMetadata:
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    elif isinstance(group, bytes):
+        group = ConsumerGroupMetadata.from_librdkafka(group)
+    if not isinstance(group, ConsumerGroupMetadata):
+        raise TypeError(
+            f"group_metadata must be a ConsumerGroupMetadata, what consumer_group_metadata() of "
+            f"confluent-kafka's consumer gives, or a group id, not {type(group).__name__}"
+        )
+    if not group.group_id:
+        raise ValueError("group_metadata must have a group_id; it is empty")
+    return group

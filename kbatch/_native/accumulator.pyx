@@ -346,17 +346,18 @@ cdef class RecordAccumulator(RecordAppender):
             kb_lock_release(&self._unsealed_lock)
         return batches
 
-    def reenqueue(self, ProducerBatch batch not None, int64_t now_ns, *, bint attempted=True):
+    def reenqueue(self, ProducerBatch batch not None, int64_t now_ns, *, bint attempted=True,
+                  int64_t longest_ns=INT64_MAX):
         """Puts a drained batch back, in the order of its records, to be tried again when it has backed off.
 
-        `attempted` False: it was not sent after all, and need not back off.
+        `attempted` False: it was not sent after all, and need not back off. `longest_ns` bounds its backoff.
 
         Returns
         -------
         bool
             False where it is done.
         """
-        cdef int64_t backoff_ns = self._backoff(batch.attempts) if attempted else -1
+        cdef int64_t backoff_ns = min(self._backoff(batch.attempts), longest_ns) if attempted else -1
         cdef BatchState state
         kb_lock_acquire(&batch._queue.lock)
         try:

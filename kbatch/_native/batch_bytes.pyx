@@ -266,6 +266,7 @@ cdef class BatchBytes(ListedBatch):
         self._open.last_offset_delta = header.last_offset_delta
         self._largest_record_bytes = (self._body_bytes + header.count - 1) // header.count
         self._header = header[0]
+        self._header.attributes = <int16_t>(self._header.attributes | self._owner.attributes)
         self._header.base_offset = 0
         self._header.leader_epoch = self._header.base_sequence = -1
         self._header.producer_id = -1

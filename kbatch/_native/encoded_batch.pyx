@@ -4,7 +4,8 @@ Theory of operation. The header and the CRC of a batch are checked, once; its re
 here: they are not decompressed, and what is wrong with them the broker says. Then it enters the queue of its
 partition, SEALED, behind the batch that is open there, which is closed: from then on it is a ProducerBatch
 like others, which takes as many sequences as it has records. Its bytes are kept as they were given, if they
-are a bytes object; producer id, epoch and sequence go into a copy of the header.
+are a bytes object; producer id, epoch and sequence go into a copy of the header, and so does the bit that
+makes it part of a transaction, where the producer is transactional.
 
 A batch that was refused, for want of memory or metadata, is a PendingBatch, which may be tried again.
 """
@@ -147,8 +148,6 @@ cdef class PendingBatch:
 
     cdef int _check_attributes(self, int16_t ours) except -1:
         cdef int attributes = self._header.attributes & 0xFFFF
-        cdef bint is_transactional = attributes & KB_TRANSACTIONAL != 0
-        cdef bint must_be = ours & KB_TRANSACTIONAL != 0
         if codec_by_id(attributes & KB_CODEC_MASK) == NULL:
             raise CorruptRecordError(f"attributes is {attributes:#06x}: compression codec "
                                      f"{attributes & KB_CODEC_MASK} is unknown; those of 0 to 4 are known")
@@ -158,11 +157,9 @@ cdef class PendingBatch:
         if attributes & ~KNOWN_ATTRIBUTES:
             raise ValueError(f"attributes is {attributes:#06x}, of which "
                              f"{attributes & ~KNOWN_ATTRIBUTES:#06x} has no meaning; {ENCODE_AGAIN}")
-        if is_transactional != must_be:
-            # the encoders make transactional batches only with a producer id, which is refused
-            said = ("is not transactional, and the producer is: send its records instead" if must_be else
-                    "is transactional, and the producer is not: encode it without transactional")
-            raise ValueError(f"attributes is {attributes:#06x}: the batch {said}")
+        if attributes & KB_TRANSACTIONAL and not ours & KB_TRANSACTIONAL:
+            raise ValueError(f"attributes is {attributes:#06x}: the batch is transactional, and the producer "
+                             f"is not: encode it without transactional")
         return 0
 
     cdef int _check_count(self) except -1:

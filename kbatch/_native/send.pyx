@@ -223,7 +223,8 @@ cdef class RecordSender:
         executor for example: it is sent as it is, behind all records that the partition was sent before.
 
         Its records are not decoded, nor checked; of its header the producer writes base offset, producer id,
-        epoch and sequence. It waits up to max.block.ms for metadata or memory, as `send` does.
+        epoch and sequence, and in a transaction that it is part of one. It waits up to max.block.ms for
+        metadata or memory, as `send` does.
 
         Parameters
         ----------

@@ -321,6 +321,8 @@ class Engine:
         else:
             self._cluster.handle_response(response.message, response.now_ns)
             self._adopt_cluster()
+            if self.transactions is not None:
+                self.transactions.ask_for_features(response.request.node_id, response.now_ns)
 
     # The producer's identity
 

@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbatch.core.backoff import NEVER_NS
+
 if TYPE_CHECKING:
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch.core.sender import ProduceAttempt
@@ -321,6 +323,10 @@ class Idempotence:
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
         """A batch has failed, which may mean something for others."""
 
+    def longest_backoff_ns(self, error: KafkaError) -> int:
+        """What a batch waits at most, that was refused for `error`, before it is tried again."""
+        return NEVER_NS
+
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
         """Parts take a batch's place, and its numbers."""
         in_flight = entry.state.in_flight
@@ -427,6 +433,9 @@ class WithoutIdempotence:
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
         """Nothing comes of it for others."""
+
+    def longest_backoff_ns(self, error: KafkaError) -> int:
+        return NEVER_NS
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
         """The parts are drained as new batches are."""

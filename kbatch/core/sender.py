@@ -429,7 +429,7 @@ class Sender:
             self._give_up(entry.batch, entry, error)
             return
         self._order.come_back(entry)
-        self._accumulator.reenqueue(batch, now_ns)
+        self._accumulator.reenqueue(batch, now_ns, longest_ns=self._order.longest_backoff_ns(error))
         self._measures.retried(batch, now_ns)
 
     def _split(self, entry: InFlight) -> None:
@@ -531,6 +531,8 @@ class Sender:
     def fail_for_good(self, error: KafkaError) -> None:
         """Nothing can be sent any more, now or later."""
         if self.fatal_error is None:
+            if error.fatal:
+                error.add_note("the producer can only be closed: recreate() makes a new one in its place")
             self.fatal_error = error
             self.abort(error, queued=True, in_flight=True)
 

@@ -42,13 +42,11 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
 ONGOING = frozenset({State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR})
 
 
-def diagram() -> str:
-    """The table as a Mermaid diagram, for docs/transactions.md; without what ends in FATAL_ERROR."""
-    lines = ["stateDiagram-v2", f"    [*] --> {State.UNINITIALIZED.name}"]
-    for state, following in TRANSITIONS.items():
-        lines += [
-            f"    {state.name} --> {each.name}"
-            for each in State
-            if each in following and each is not state and each is not State.FATAL_ERROR
-        ]
-    return "\n".join(lines)
+# From a method to the states in which it can be called.
+CALLS: Mapping[str, frozenset[State]] = {
+    "init_transactions": frozenset({State.UNINITIALIZED}),
+    "begin_transaction": frozenset({State.READY}),
+    "send_offsets_to_transaction": frozenset({State.IN_TRANSACTION}),
+    "commit_transaction": frozenset({State.IN_TRANSACTION}),
+    "abort_transaction": frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kbatch.core.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.idempotence import ANY_VERSION, Idempotence, InFlight, PartitionState, Settled
 from kbatch.errors import ErrorCode, KafkaError
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from kbatch.core.transaction_requests import Place
 
 LAST_PRODUCE_VERSION_OF_V1 = 11
+# The transaction before is still being completed, which takes no longer (KAFKA-5477, KAFKA-18654).
+CONCURRENT_BACKOFF_NS = 20 * NS_PER_MS
 
 
 class TransactionalOrder(Idempotence):
@@ -37,6 +40,8 @@ class TransactionalOrder(Idempotence):
         1, or 2 where partitions need not be added before (KIP-890).
     is_open : bool
         New batches may be drained.
+    has_begun : bool
+        Brokers have taken a batch of the transaction, so that the one before it is completed.
     partitions : set of (topic, partition)
         Those that are part of the transaction.
     handle_failure : callable
@@ -47,6 +52,7 @@ class TransactionalOrder(Idempotence):
         super().__init__(max_in_flight=max_in_flight, first_counter=first_counter)
         self.transaction_version = 1
         self.is_open = False
+        self.has_begun = False
         self.partitions: set[Place] = set()
         self.handle_failure: Callable[[KafkaError, bool], None] = lambda error, had_sequence: None
         self._wanted: list[Place] = []
@@ -71,6 +77,7 @@ class TransactionalOrder(Idempotence):
     def begin(self) -> None:
         """A transaction begins."""
         self.is_open = True
+        self.has_begun = False
 
     def stop(self) -> None:
         """Nothing new is drained, or added; batches that come back are."""
@@ -117,7 +124,15 @@ class TransactionalOrder(Idempotence):
         self.partitions.add((state.topic, state.partition))
         return super().admit(state, batch)
 
+    def acknowledge(self, entry: InFlight) -> list[InFlight]:
+        self.has_begun = True
+        return super().acknowledge(entry)
+
     # Failures and gaps
+
+    def longest_backoff_ns(self, error: KafkaError) -> int:
+        is_concurrent = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.has_begun
+        return CONCURRENT_BACKOFF_NS if is_concurrent else NEVER_NS
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
         self.handle_failure(error, had_sequence)

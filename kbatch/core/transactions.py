@@ -25,9 +25,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.api_versions import NO_FEATURES
+from kbatch.core.api_versions import NO_FEATURES, ApiVersions, versions_request
 from kbatch.core.asking import Asking
-from kbatch.core.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
+from kbatch.core.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.idempotence import Identity
 from kbatch.core.transaction_requests import (
     Abort,
@@ -45,7 +45,8 @@ from kbatch.core.transaction_requests import (
     Place,
     verdict_of,
 )
-from kbatch.core.transaction_states import ONGOING, TRANSITIONS, State
+from kbatch.core.transaction_states import CALLS, ONGOING, TRANSITIONS, State
+from kbatch.core.transactional_order import CONCURRENT_BACKOFF_NS
 from kbatch.errors import (
     CommitFailedError,
     ErrorCode,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch.config import ProducerConfig
+    from kbatch.core.api_versions import FinalizedFeatures
     from kbatch.core.cluster import Cluster
     from kbatch.core.connections import Connections, Response
     from kbatch.core.sender import Sender
@@ -77,8 +79,6 @@ logger = logging.getLogger(__name__)
 
 FEATURE = "transaction.version"
 FIRST_VERSION_THAT_BUMPS = 3
-# The transaction before is still being completed, which takes no longer (KAFKA-5477).
-CONCURRENT_BACKOFF_NS = 20 * NS_PER_MS
 # What keeps a call from being made in a state.
 _WHY_NOT = {
     State.UNINITIALIZED: "call init_transactions() first, once and successfully",
@@ -151,12 +151,12 @@ class Transactions:
 
     def initialize(self, call: Call, now_ns: int) -> None:
         """A producer id, by which older producers of the same transactional.id are fenced."""
-        if self._may(call, State.UNINITIALIZED):
+        if self._may(call):
             self._enter(State.INITIALIZING)
             self._ask_for_identity(call, bumps=False)
 
     def begin(self, call: Call, now_ns: int) -> None:
-        if self._may(call, State.READY):
+        if self._may(call):
             self._enter(State.IN_TRANSACTION)
             self._order.begin()
             self._sender.update_gates(self._order.poll_blocked())
@@ -170,7 +170,7 @@ class Transactions:
         now_ns: int,
     ) -> None:
         """The offsets of a consumer become part of the transaction."""
-        if not self._may(call, State.IN_TRANSACTION):
+        if not self._may(call):
             return
         if not offsets:
             self._finish(call)
@@ -179,13 +179,13 @@ class Transactions:
         self._queue.append(commit if self._order.transaction_version >= 2 else AddOffsets(commit))
 
     def commit(self, call: Call, now_ns: int) -> None:
-        if self._may(call, State.IN_TRANSACTION):
+        if self._may(call):
             self._enter(State.COMMITTING)
             self._accumulator.completing = True
             self._queue.append(Commit(call))
 
     def abort(self, call: Call, now_ns: int) -> None:
-        if self._may(call, State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+        if self._may(call):
             self._enter(State.ABORTING)
             self._order.stop()
             self._drop(TransactionAbortedError(), lambda each: each.attempts == 0)
@@ -196,13 +196,13 @@ class Transactions:
         if self.state is State.IN_TRANSACTION:
             self._make_abortable(error)
 
-    def _may(self, call: Call, *states: State) -> bool:
+    def _may(self, call: Call) -> bool:
         """Whether the call can be made; else it is done."""
-        if self.state in states:
+        if self.state in CALLS[call.name]:
             return True
         if self.state is State.FATAL_ERROR:
             assert self.error is not None
-            self._finish(call, self.error)
+            self._finish(call, self.error.marked())
         elif self.state is State.ABORTABLE_ERROR:
             self._finish(call, self.why_abortable())
         else:
@@ -375,7 +375,7 @@ class Transactions:
             case Action.FENCED:
                 self._fail_for_good(_fenced(self._id, about), operation)
             case _:
-                self._fail_for_good(error.marked(fatal=True), operation)
+                self._fail_for_good(error, operation)
 
     def _find_again(self, operation: Operation) -> None:
         key = operation.coordinator(self._id)
@@ -453,10 +453,22 @@ class Transactions:
     def _feature_level(self) -> int:
         """1 or 2, by the latest that any node has told; looked at between two transactions only."""
         for node_id in self._cluster.snapshot.nodes:
-            told = self._connections.finalized_features(node_id)
-            if told.epoch > self._features.epoch:
-                self._features = told
+            self._note_features(self._connections.finalized_features(node_id))
         return 2 if self._features.levels.get(FEATURE, 0) >= 2 else 1
+
+    def _note_features(self, told: FinalizedFeatures) -> None:
+        if told.epoch > self._features.epoch:
+            self._features = told
+
+    def ask_for_features(self, node_id: int, now_ns: int) -> None:
+        """The node may tell of a change since it was connected; in Java only the next connection does."""
+
+        def note(response: Response) -> None:
+            if response.message is not None and response.message.error_code == ErrorCode.NONE:
+                self._note_features(ApiVersions(response.message).features)
+
+        if self._connections.is_ready(node_id, now_ns):
+            self._connections.send(node_id, versions_request(), note, now_ns)
 
     # Failures
 
@@ -468,7 +480,7 @@ class Transactions:
             self._bumps = self._can_bump
         is_lost = had_sequence and error.possibly_persisted and not self._bumps
         if error.fatal or (is_lost and self._order.transaction_version < 2):
-            self._fail_for_good(error.marked(fatal=True))
+            self._fail_for_good(error)
         elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
             self._make_abortable(error)
 
@@ -498,6 +510,7 @@ class Transactions:
     def _fail_for_good(self, error: KafkaError, operation: Operation | None = None) -> None:
         if operation is not None:
             self._queue.append(operation)
+        error = error if error.fatal else error.marked(fatal=True)
         self._sender.fail_for_good(error)
         self.fail(error)
 
@@ -533,8 +546,9 @@ def _abortable(error: KafkaError) -> KafkaError:
 
 def _fenced(transactional_id: str, about: str) -> KafkaError:
     return ProducerFencedError(
-        f"{about}: a newer producer has transactional.id={transactional_id}, or the coordinator has ended a "
-        f"transaction that took longer than transaction.timeout.ms; this producer can only be closed"
+        f"{about}: a newer producer has transactional.id={transactional_id}, which another one made by this "
+        f"program would fence in turn, or the coordinator has ended a transaction that took longer than "
+        f"transaction.timeout.ms"
     )
 
 

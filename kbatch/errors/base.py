@@ -24,6 +24,8 @@ class ErrorRow(NamedTuple):
         The same request may succeed later (Kafka's RetriableException).
     refresh_metadata : bool
         The metadata are out of date, or may be (Kafka's InvalidMetadataException).
+    abortable, fatal : bool
+        What it leaves to do in a transaction, where the request does not decide: abort it, or no more at all.
     possibly_persisted : bool
         A batch whose Produce request was answered so may be in the log all the same.
     doc : str
@@ -34,6 +36,8 @@ class ErrorRow(NamedTuple):
     exception: "type[KafkaError]"
     retriable: bool
     refresh_metadata: bool
+    abortable: bool
+    fatal: bool
     possibly_persisted: bool
     doc: str
 
@@ -86,7 +90,14 @@ class KafkaError(Exception):
             cls.code = ErrorCode(code)
             refresh_metadata = issubclass(cls, InvalidMetadataError)
             ROWS[cls.code] = ErrorRow(
-                cls.code, cls, cls.retriable, refresh_metadata, possibly_persisted, cls.doc
+                cls.code,
+                cls,
+                cls.retriable,
+                refresh_metadata,
+                cls.abortable,
+                cls.fatal,
+                possibly_persisted,
+                cls.doc,
             )
 
     def __str__(self) -> str:

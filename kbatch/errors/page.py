@@ -21,8 +21,8 @@ Every error is a `kbatch.KafkaError`; all classes are in `kbatch.errors`. Beside
 | `abortable` | The transaction cannot be committed: abort it, and go on with the next. |
 | `possibly_persisted` | Of a failed delivery: the record may be in the log all the same. |
 
-What is `fatal` or `abortable` depends on the request too: where an error differs from the table below, the
-error is right.
+What is `fatal` or `abortable` depends on the request too, in [transactions](transaction_states.md#answers)
+above all: where an error differs from the table below, the error is right.
 
 ```python
 try:
@@ -55,13 +55,13 @@ CLIENT_TEXT = """
 CODES_TEXT = """
 ## Errors by Kafka's code
 
-"can": `retry` the same (`retriable`), `refresh` the metadata first, `abort` the transaction (`abortable`), or
-only make a `new producer` (`fatal`). "persisted" is about one such answer to a Produce request: `maybe` the
+"can": `retry` the same (`retriable`), `refresh` the metadata first. "abortable" and "fatal": the attributes,
+where the request does not decide. "persisted" is about one such answer to a Produce request: `maybe` the
 batch is in the log all the same. A failed delivery's `possibly_persisted` is true if one of its attempts was
 answered so, or not at all.
 
-| code | name | class | is also | can | persisted | what it means, and what to do |
-|---:|---|---|---|---|---|---|
+| code | name | class | is also | can | abortable | fatal | persisted | what it means, and what to do |
+|---:|---|---|---|---|---|---|---|---|
 """
 
 
@@ -81,8 +81,7 @@ def _lines() -> Iterator[str]:
     yield from (_cells(*_head(kind), kind.doc) for kind in _classes(client) if kind not in elsewhere)
     yield CODES_TEXT
     for row in rows:
-        persisted = "maybe" if row.possibly_persisted else ""
-        yield _cells(f"{row.code:d}", row.code.name, *_head(row.exception), _remedy(row), persisted, row.doc)
+        yield _cells(f"{row.code:d}", row.code.name, *_head(row.exception), *_says(row), row.doc)
 
 
 def _classes(module: ModuleType) -> list[type[KafkaError]]:
@@ -95,15 +94,15 @@ def _head(kind: type[KafkaError]) -> tuple[str, str]:
     return f"`{kind.__name__}`", ", ".join(f"`{name}`" for name in bases)
 
 
-def _remedy(row: ErrorRow) -> str:
-    kind = row.exception
-    can = {
-        "retry": row.retriable,
-        "refresh": row.refresh_metadata,
-        "abort": kind.abortable,
-        "new producer": kind.fatal,
-    }
-    return ", ".join(word for word, is_so in can.items() if is_so)
+def _says(row: ErrorRow) -> tuple[str, ...]:
+    """What can be done, and what holds."""
+    can = [word for word, is_so in (("retry", row.retriable), ("refresh", row.refresh_metadata)) if is_so]
+    return (
+        ", ".join(can),
+        "yes" if row.abortable else "",
+        "yes" if row.fatal else "",
+        "maybe" if row.possibly_persisted else "",
+    )
 
 
 def _cells(*cells: str) -> str:

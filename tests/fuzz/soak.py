@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import broker_kills, campaign, hostile_requests, producer_faults
+from tests.fuzz import broker_kills, campaign, hostile_requests, producer_faults, transaction_kills
 from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
 
@@ -90,6 +90,19 @@ CAMPAIGNS = {
             *CLIENT_SOURCES,
             *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
             "tests/fuzz/producer_faults.py",
+        ),
+    ),
+    "transactions killed": Campaign(
+        blocks=10,
+        run_block=lambda block: campaign.run_block_apart(
+            block, transaction_kills.BLOCK_ROUNDS, "tests.fuzz.transaction_kills"
+        ),
+        replay=lambda block, verbose: transaction_kills.run_block(block, verbose=verbose),
+        sources=(
+            *CODEC_SOURCES,
+            *CLIENT_SOURCES,
+            "docs/examples/consume_transform_produce.py",
+            *(f"tests/fuzz/{name}.py" for name in ("aborting_worker", "exactly_once", "transaction_kills")),
         ),
     ),
 }

@@ -5,15 +5,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.oracle.java import JavaMissingError, jars
+from tests.oracle.java import KAFKA_VERSION, JavaMissingError, jars
 from tests.oracle.kafka import RealKafka
 
 
 @pytest.fixture(scope="session")
 def java_jars() -> None:
-    """Kafka's jars are there. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
+    """Kafka's jars are there."""
+    require_jars()
+
+
+def require_jars(version: str = KAFKA_VERSION) -> None:
+    """Skips where there are no jars. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
     try:
-        jars()
+        jars(version)
     except JavaMissingError as missing:
         if os.environ.get("KBATCH_REQUIRE_JAVA") == "1":
             raise

@@ -1,42 +1,59 @@
-"""Transactions on a real Kafka and on the embedded one, read by librdkafka and fenced by Java."""
+"""Transactions on real Kafkas and on the embedded one, beside those of librdkafka and Java.
+
+What is committed is read by both, and whoever comes later with a transactional.id fences who had it before.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import Producer as TheirProducer
 from confluent_kafka import TopicPartition as TheirTopicPartition
 from confluent_kafka.admin import AdminClient
 
+import kbatch
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
-from kbatch.errors import KafkaError, ProducerFencedError
+from kbatch.errors import CommitFailedError, KafkaError, ProducerFencedError
+from tests.integration.conftest import require_jars
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka, create_topic
 
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+FENCED_IN_JAVA = ("ProducerFencedException", "InvalidProducerEpochException")
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def kafka_of_version_1(java_jars: None) -> Iterator[str]:
+def kafka_of_version_1(java_jars: None) -> Iterator[RealKafka]:
     with RealKafka(transaction_version=1) as broker:
-        yield broker.bootstrap_servers
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def kafka_3_9() -> Iterator[RealKafka]:
+    """The last before transaction.version."""
+    require_jars("3.9.1")
+    with RealKafka(transaction_version=None, version="3.9.1") as broker:
+        yield broker
 
 
 @pytest.fixture(
     params=[
         "embedded",
-        pytest.param("real", marks=pytest.mark.java),
-        pytest.param("version 1", marks=pytest.mark.java),
+        pytest.param("real_kafka", marks=pytest.mark.java, id="version 2"),
+        pytest.param("kafka_of_version_1", marks=pytest.mark.java, id="version 1"),
+        pytest.param("kafka_3_9", marks=pytest.mark.java, id="3.9.1"),
     ]
 )
 def brokers(request: pytest.FixtureRequest) -> str:
-    if request.param == "version 1":
-        return str(request.getfixturevalue("kafka_of_version_1"))
-    if request.param == "real":
-        return str(request.getfixturevalue("real_kafka").bootstrap_servers)
-    return str(request.getfixturevalue("embedded_bootstrap_servers"))
+    if request.param == "embedded":
+        return str(request.getfixturevalue("embedded_bootstrap_servers"))
+    return str(request.getfixturevalue(request.param).bootstrap_servers)
 
 
 def new_topic(brokers: str, partitions: int = 2) -> str:
@@ -132,20 +149,166 @@ def test_a_second_producer_fences_the_first(brokers: str) -> None:
 
 
 @pytest.mark.java
-def test_javas_producer_fences_ours(brokers: str) -> None:
-    source, topic = new_topic(brokers), new_topic(brokers)
-    with Producer(bootstrap_servers=brokers) as plain:
-        plain.send(source, b"copied")
+def test_javas_producer_fences_ours_and_ours_fences_it(brokers: str) -> None:
+    topic = new_topic(brokers)
     with transactional(brokers, topic) as ours:
         ours.init_transactions()
         ours.begin_transaction()
         ours.send(topic, b"zombie")
         ours.flush()
-        java_clients.copy(brokers, source, topic, group=topic, transactional_id=topic, batch_records=1)
-        with pytest.raises(KafkaError) as raised:
+        with java_clients.transaction(brokers, topic, "Java's", transactional_id=topic) as commit:
+            with pytest.raises(ProducerFencedError):
+                ours.commit_transaction()
+            with ours.recreate() as heir:
+                heir.init_transactions()
+                assert commit() in FENCED_IN_JAVA
+                with heir.transaction():
+                    heir.send(topic, b"heir")
+    assert read_committed(brokers, topic) == [b"heir"]
+
+
+def test_librdkafkas_producer_fences_ours_and_ours_fences_it(brokers: str) -> None:
+    topic = new_topic(brokers)
+    theirs = TheirProducer({"bootstrap.servers": brokers, "transactional.id": topic, "log_level": 0})
+    with transactional(brokers, topic) as ours:
+        ours.init_transactions()
+        ours.begin_transaction()
+        ours.send(topic, b"zombie")
+        ours.flush()
+        theirs.init_transactions(30)
+        with pytest.raises(ProducerFencedError):
             ours.commit_transaction()
-        assert raised.value.fatal
-    assert read_committed(brokers, topic) == [b"copied"]
+        theirs.begin_transaction()
+        theirs.produce(topic, b"librdkafka's")
+        theirs.flush(30)
+        with ours.recreate() as heir:
+            heir.init_transactions()
+            with pytest.raises(KafkaException) as raised:
+                theirs.commit_transaction(30)
+            assert raised.value.args[0].fatal()
+            with heir.transaction():
+                heir.send(topic, b"heir")
+    assert read_committed(brokers, topic) == [b"heir"]
+
+
+@pytest.mark.java
+def test_records_batches_and_tables_are_read_by_librdkafka_and_java(brokers: str) -> None:
+    topic = new_topic(brokers, 1)
+    with transactional(brokers, topic) as producer:
+        producer.init_transactions()
+        for number, codec in enumerate(CODECS):
+            aborted, kept = ([(None, b"%d-%s" % (number, word))] for word in (b"aborted", b"kept"))
+            producer.begin_transaction()
+            producer.send_batch(topic, 0, kbatch.encode(aborted, compression=codec))
+            producer.flush()
+            producer.abort_transaction()
+            with producer.transaction():
+                producer.send(topic, b"%d-sent" % number)
+                producer.send_batch(topic, 0, kbatch.encode(kept, compression=codec))
+                producer.send_table(topic, pa.table({"value": [b"%d-row" % number] * 3}))
+    expected = [
+        b"%d-%s" % (number, word)
+        for number in range(len(CODECS))
+        for word in (b"sent", b"kept", b"row", b"row", b"row")
+    ]
+    assert read_committed(brokers, topic, 1) == sorted(expected)
+    records = java_clients.consume(brokers, [topic], group=topic, max_records=len(expected))
+    assert [record["value"].encode() for record in records] == expected
+
+
+def test_a_consumer_that_lost_its_group_cannot_commit(brokers: str) -> None:
+    topic, source = new_topic(brokers), new_topic(brokers, 1)
+    settings = {"bootstrap.servers": brokers, "group.id": source, "auto.offset.reset": "earliest"}
+    with Producer(bootstrap_servers=brokers) as plain:
+        plain.send(source, b"1")
+    first, second = Consumer(settings), Consumer(settings)
+    offsets = {TopicPartition(source, 0): OffsetAndMetadata(1)}
+    with transactional(brokers, topic) as producer:
+        producer.init_transactions()
+        first.subscribe([source])
+        assert first.poll(30) is not None
+        with producer.transaction():
+            producer.send_offsets_to_transaction(offsets, first.consumer_group_metadata())
+        lost = first.consumer_group_metadata()
+        first.close()
+        second.subscribe([source])
+        with Producer(bootstrap_servers=brokers) as plain:
+            plain.send(source, b"2")
+        message = second.poll(30)
+        assert message is not None and message.value() == b"2"  # behind what was committed
+        producer.begin_transaction()
+        producer.send(topic, b"done twice")
+        with pytest.raises(CommitFailedError):
+            producer.send_offsets_to_transaction(offsets, lost)
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, b"done")
+            offsets = {TopicPartition(source, 0): OffsetAndMetadata(2)}
+            producer.send_offsets_to_transaction(offsets, second.consumer_group_metadata())
+    second.close()
+    assert committed_offset(brokers, source, source) == 2
+    assert read_committed(brokers, topic) == [b"done"]
+
+
+@pytest.mark.java
+def test_no_transaction_hangs(brokers: str) -> None:
+    """Neither when a producer ends in one, nor when it dies and another takes its id over."""
+    topic = new_topic(brokers, 1)
+    ids = [f"{topic}-{what}" for what in ("committed", "closed", "left")]
+    for transactional_id in ids:
+        with transactional(brokers, transactional_id) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(topic, b"a")
+            producer.flush()
+            if transactional_id == ids[0]:
+                producer.commit_transaction()
+            elif transactional_id == ids[2]:
+                producer.close(timeout=0)
+    assert {"Ongoing"} == {each["state"] for each in described(brokers, ids[2:], topic)}
+    with transactional(brokers, ids[2]) as heir:
+        heir.init_transactions()
+    states = [each["state"] for each in described(brokers, ids, topic)]
+    assert states == ["CompleteCommit", "CompleteAbort", "Empty"]
+    assert read_committed(brokers, topic, 1) == [b"a"]
+
+
+def described(brokers: str, ids: list[str], topic: str) -> list[dict[str, Any]]:
+    """What the AdminClient says of transactions; a partition has an open one only if a coordinator has."""
+    calls: list[dict[str, Any]] = [
+        {"call": "listTransactions"},
+        {"call": "describeTransactions", "transactional_ids": ids},
+        {"call": "describeProducers", "topic": topic, "partition": 0},
+    ]
+    listed, found, producers = java_clients.admin(brokers, *calls)
+    ongoing = {each["producer_id"] for each in listed if each["state"] == "Ongoing"}
+    assert {p["producer_id"] for p in producers if p["transaction_start_offset"] >= 0} <= ongoing
+    return [found[transactional_id] for transactional_id in ids]
+
+
+@pytest.mark.java
+def test_T07_the_clusters_version_changes_while_a_producer_lives(java_jars: None) -> None:
+    with RealKafka(transaction_version=1) as broker:
+        servers = broker.bootstrap_servers
+        topic = new_topic(servers, 1)
+        feature = {"call": "upgradeFeature", "feature": "transaction.version", "level": 2}
+        keys = {"transactional_id": topic, "metadata_max_age_ms": 100}
+        with Producer(bootstrap_servers=servers, **keys) as producer:
+            producer.init_transactions()
+            sent: list[bytes] = []
+            assert producer._engine.transactions is not None
+            while producer._engine.transactions._order.transaction_version < 2 or len(sent) < 5:
+                assert len(sent) < 10_000, "the change is not seen"
+                producer.begin_transaction()
+                producer.send(topic, b"aborted")
+                producer.flush()
+                if len(sent) == 1:  # in the middle of a transaction
+                    assert java_clients.admin(servers, feature) == [None]
+                producer.abort_transaction()
+                with producer.transaction():
+                    sent.append(b"%d" % len(sent))
+                    producer.send(topic, sent[-1])
+        assert read_committed(servers, topic, 1) == sorted(sent)
 
 
 def test_after_a_failure_the_next_transaction_works(brokers: str) -> None:

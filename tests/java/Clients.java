@@ -15,18 +15,21 @@ import java.util.function.Function;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.MemberDescription;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.IsolationLevel;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
@@ -35,8 +38,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's Java clients as jobs: Clients consume|copy|admin {"bootstrap.servers": ..., ...}. Answers are lines
- * of JSON on stdout; whatever a client logs goes to stderr. The other side is tests/oracle/java_clients.py.
+ * Kafka's Java clients as jobs: Clients consume|copy|transact|admin {"bootstrap.servers": ..., ...}. Answers are
+ * lines of JSON on stdout; whatever a client logs goes to stderr. The other side is tests/oracle/java_clients.py.
  */
 public class Clients {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -46,6 +49,7 @@ public class Clients {
         switch (args[0]) {
             case "consume" -> Consume.run(job);
             case "copy" -> Copy.run(job);
+            case "transact" -> Transact.run(job);
             case "admin" -> AdminCalls.run(job);
             default -> throw new IllegalArgumentException("no command " + args[0]);
         }
@@ -201,6 +205,32 @@ class Copy {
     }
 }
 
+/**
+ * A transaction that stays open until a line comes on stdin: prints "open" when its record is in the log, and
+ * then "committed", or the class of what the commit threw.
+ */
+class Transact {
+    static void run(JsonNode job) throws Exception {
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        Properties properties =
+            Clients.properties(job, "transactional.id", job.get("transactional_id").asText(), "linger.ms", "0");
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(properties, bytes, bytes)) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            byte[] value = job.get("value").asText().getBytes(StandardCharsets.UTF_8);
+            producer.send(new ProducerRecord<>(job.get("topic").asText(), value)).get();
+            Clients.print("open");
+            System.in.read();
+            try {
+                producer.commitTransaction();
+                Clients.print("committed");
+            } catch (KafkaException failure) {
+                Clients.print(failure.getClass().getSimpleName());
+            }
+        }
+    }
+}
+
 /** Runs the job's "calls", each {"call": name, ...}, and prints {"result": ...} or {"error": ..., "message": ...}. */
 class AdminCalls {
     interface Call {
@@ -250,6 +280,10 @@ class AdminCalls {
             admin.listConsumerGroupOffsets(a.get("group").asText()).partitionsToOffsetAndMetadata().get(),
             offset -> offset == null ? null : offset.offset()));
         CALLS.put("describeProducers", AdminCalls::describeProducers);
+        CALLS.put("upgradeFeature", (admin, a) -> admin.updateFeatures(
+            Map.of(a.get("feature").asText(), new FeatureUpdate(
+                (short) a.get("level").asInt(), FeatureUpdate.UpgradeType.UPGRADE)),
+            new UpdateFeaturesOptions()).all().get());
         CALLS.put("listTransactions", (admin, a) -> list(admin.listTransactions().all().get(), transaction -> row(
             "transactional_id", transaction.transactionalId(),
             "producer_id", transaction.producerId(),

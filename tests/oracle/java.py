@@ -18,7 +18,8 @@ from typing import IO, Any, NamedTuple, Self
 from tests.oracle.plain import CODECS, HEADER_FIELDS, Batch, Headers, Record, Row
 
 SOURCES = Path(__file__).parents[1] / "java"
-JARS_NAME = "kafka-4.3.1"
+# Of the real Kafka, but where an older one is asked for.
+KAFKA_VERSION = "4.3.1"
 MINIMAL_JAVA = 17
 STDERR_TAIL_BYTES = 4000
 NO_LEVEL = -(2**31)
@@ -61,17 +62,17 @@ class Timing(NamedTuple):
 
 
 @cache
-def jars() -> Path:
+def jars(version: str = KAFKA_VERSION) -> Path:
     """The folder of Kafka's jars, fetched where it is missing. Of two processes at it the first one wins."""
     _check_java()
     cache_folder = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
-    folder = cache_folder / JARS_NAME
+    folder = cache_folder / f"kafka-{version}"
     if folder.is_dir():
         return folder
     cache_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder) as partial:
-        fetched = Path(partial) / JARS_NAME
-        _fetch_jars(fetched)
+        fetched = Path(partial) / folder.name
+        _fetch_jars(fetched, version)
         try:
             fetched.rename(folder)
         except OSError:
@@ -91,13 +92,16 @@ def _check_java() -> None:
         raise JavaMissingError(f"a JDK {MINIMAL_JAVA} or newer is needed; `java` says: {banner.strip()}")
 
 
-def _fetch_jars(folder: Path) -> None:
+def _fetch_jars(folder: Path, version: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JavaMissingError("no `mvn` on PATH: install Maven, it fetches Kafka's jars")
     command = [maven, "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies"]
     done = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True, check=False
+        [*command, f"-DoutputDirectory={folder}", f"-Dkafka.version={version}"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise JavaMissingError(f"Maven could not fetch Kafka's jars: {done.stdout[-STDERR_TAIL_BYTES:]}")

@@ -1,13 +1,15 @@
 """Kafka's own clients and command-line tools as judges, each run a process with a time limit.
 
-`tests/java/Clients.java` is the other side of `consume`, `copy` and `admin`; ProducerPerformance and
-ConsoleConsumer are Kafka's, unchanged.
+`tests/java/Clients.java` is the other side of `consume`, `copy`, `transaction` and `admin`;
+ProducerPerformance and ConsoleConsumer are Kafka's, unchanged.
 """
 
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.oracle.java_programs import Program
@@ -168,6 +170,43 @@ def copy(
     counts: dict[str, int]
     (counts,) = _job("copy", bootstrap_servers, job, limits)
     return counts
+
+
+@contextmanager
+def transaction(
+    bootstrap_servers: str, topic: str, value: str, *, transactional_id: str
+) -> Iterator[Callable[[], str]]:
+    """A transaction of the Java producer's, which is open, with a record, while the context is entered.
+
+    What is given ends it: "committed", or the class of the exception that the commit raised. The process is
+    killed where it was not called.
+    """
+    job = {"bootstrap.servers": bootstrap_servers, "topic": topic, "value": value}
+    arguments = ["transact", json.dumps(job | {"transactional_id": transactional_id})]
+    prepared = Program("Clients", arguments, archive="Clients-transact", java_options=JAVA_OPTIONS)
+    process = subprocess.Popen(
+        prepared.command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
+    watchdog.start()
+
+    def commit() -> str:
+        output, complaints = process.communicate("\n")
+        if process.returncode:
+            raise JavaClientError(f"Clients-transact failed: {complaints[-STDERR_TAIL_CHARACTERS:]}")
+        return str(json.loads(output))
+
+    try:
+        if process.stdout.readline() != '"open"\n':
+            raise JavaClientError(f"no transaction: {process.communicate()[1][-STDERR_TAIL_CHARACTERS:]}")
+        yield commit
+    finally:
+        watchdog.cancel()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+        prepared.ended(properly=process.returncode == 0)
 
 
 def admin(bootstrap_servers: str, *calls: Mapping[str, Any], **limits: Any) -> list[Any]:

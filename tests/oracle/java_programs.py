@@ -13,28 +13,31 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.oracle.java import SOURCES, JavaMissingError, jars
+from tests.oracle.java import KAFKA_VERSION, SOURCES, JavaMissingError, jars
 
+# What is compiled; with an older Kafka only its broker is of interest.
 PROGRAMS = ("RealKafka", "Clients")
+OLDER_PROGRAMS = ("RealKafka",)
 # The tests' JVMs live for seconds: the second compiler would only take the processor from the tests.
 # Their remarks about archives go nowhere, for stdout is the program's.
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 @cache
-def _folder() -> Path:
+def _folder(kafka_version: str) -> Path:
     """The folder of programs.jar, made where it is missing; its name changes with the sources and the JDK."""
-    sources = [SOURCES / f"{program}.java" for program in PROGRAMS]
+    programs = PROGRAMS if kafka_version == KAFKA_VERSION else OLDER_PROGRAMS
+    sources = [SOURCES / f"{program}.java" for program in programs]
     banner = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
     contents = [banner, platform.machine().encode(), *(source.read_bytes() for source in sources)]
-    contents += sorted(jar.name.encode() for jar in jars().iterdir())
-    folder = jars().parent / f"programs-{hashlib.sha256(b'|'.join(contents)).hexdigest()[:16]}"
+    contents += sorted(jar.name.encode() for jar in jars(kafka_version).iterdir())
+    folder = jars(kafka_version).parent / f"programs-{hashlib.sha256(b'|'.join(contents)).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made, classes = Path(scratch) / "made", Path(scratch) / "classes"
         made.mkdir()
-        _run(["javac", "-cp", f"{jars()}/*", "-d", str(classes), *map(str, sources)])
+        _run(["javac", "-cp", f"{jars(kafka_version)}/*", "-d", str(classes), *map(str, sources)])
         _run(["jar", "--create", "--file", str(made / "programs.jar"), "-C", str(classes), "."])
         try:
             made.rename(folder)
@@ -57,16 +60,24 @@ class Program:
     """One run of a program: `command` starts it; `ended` is to be called after its end."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], *, archive: str, java_options: Sequence[str] = ()
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        archive: str,
+        java_options: Sequence[str] = (),
+        kafka_version: str = KAFKA_VERSION,
     ) -> None:
-        self._archive = _folder() / f"{archive}.jsa"
+        folder = _folder(kafka_version)
+        self._archive = folder / f"{archive}.jsa"
         self._recording = self._archive.with_suffix(f".{os.getpid()}")
         self.recording = not self._archive.exists()
         share = ("SharedArchiveFile", self._archive)
         if self.recording:
             share = ("ArchiveClassesAtExit", self._recording)
         self.command = ["java", *JVM_OPTIONS, "-XX:{}={}".format(*share)]
-        self.command += [*java_options, "-cp", f"{_folder() / 'programs.jar'}:{jars()}/*", name, *arguments]
+        class_path = f"{folder / 'programs.jar'}:{jars(kafka_version)}/*"
+        self.command += [*java_options, "-cp", class_path, name, *arguments]
 
     def ended(self, *, properly: bool) -> None:
         """Puts the archive in place; what a killed JVM left of it is thrown away."""

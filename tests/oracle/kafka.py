@@ -20,6 +20,7 @@ from typing import Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.oracle.java import KAFKA_VERSION
 from tests.oracle.java_programs import Program
 
 HOST = "127.0.0.1"
@@ -100,7 +101,8 @@ def free_ports(count: int) -> list[int]:
 class RealKafka:
     """A broker, from `start` (or entering the context) to `close`; its folder and ports stay the same.
 
-    `properties` go before the defaults above. `transaction_version` is the feature level of a new folder.
+    `properties` go before the defaults above. `transaction_version` is the feature level of a new folder;
+    None where Kafka's `version` has no such feature.
     `java_options` come last: `-XX:TieredStopAtLevel=4` makes it fast in the long run.
     """
 
@@ -109,8 +111,9 @@ class RealKafka:
         properties: Mapping[str, object] | None = None,
         *,
         auto_create_topics: bool = False,
-        transaction_version: int = 2,
+        transaction_version: int | None = 2,
         java_options: Sequence[str] = (),
+        version: str = KAFKA_VERSION,
     ) -> None:
         self.port, controller_port = free_ports(2)
         self._folder = tempfile.TemporaryDirectory(prefix="kbatch-kafka-")
@@ -125,7 +128,10 @@ class RealKafka:
         }
         settings |= properties or {}
         self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._features = (f"transaction.version={transaction_version}",)
+        self._features = []
+        if transaction_version is not None:
+            self._features.append(f"transaction.version={transaction_version}")
+        self._version = version
         self._java_options = (*JAVA_OPTIONS, *java_options)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -149,7 +155,13 @@ class RealKafka:
     def start(self) -> Self:
         """Returns when the broker serves clients. Raises KafkaDiedError."""
         arguments = [str(self._properties_path), CLUSTER_ID, *self._features]
-        self._program = Program("RealKafka", arguments, archive="RealKafka", java_options=self._java_options)
+        self._program = Program(
+            "RealKafka",
+            arguments,
+            archive="RealKafka",
+            java_options=self._java_options,
+            kafka_version=self._version,
+        )
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._program.command,

@@ -1,16 +1,45 @@
-"""The diagram of a producer's life, for people, is that of the table."""
+"""The states of a producer, what is called in them, and the page that shows it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from kbatch.core.transaction_states import TRANSITIONS, State, diagram
+from kbatch.core.transaction_page import page
+from kbatch.core.transaction_requests import ACTIONS, Action, Kind
+from kbatch.core.transaction_states import CALLS, TRANSITIONS, State
+from kbatch.errors import ErrorCode
+from kbatch.producer import Producer
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "transaction_states.md"
 
 
-def test_the_page_shows_the_table() -> None:
-    assert f"```mermaid\n{diagram()}\n```" in PAGE.read_text()
+def test_the_page_is_that_of_the_tables() -> None:
+    assert PAGE.read_text() == page(), "python -m kbatch.core.transaction_page > docs/transaction_states.md"
+
+
+def test_the_diagram_has_every_transition_but_the_fatal_ones() -> None:
+    drawn = {tuple(line.split(" --> ")) for line in page().split("```")[1].splitlines() if " --> " in line}
+    assert {(before.strip(), after) for before, after in drawn} == {("[*]", "UNINITIALIZED")} | {
+        (state.name, after.name)
+        for state, following in TRANSITIONS.items()
+        for after in following - {State.FATAL_ERROR, state}
+    }
+
+
+def test_every_call_is_a_method_and_is_taken_in_some_state() -> None:
+    assert all(callable(getattr(Producer, name)) and states for name, states in CALLS.items())
+
+
+def test_the_page_names_every_code_that_is_special_somewhere() -> None:
+    usual = {Action.RETRY, Action.FATAL, Action.DONE}
+    special = {
+        code
+        for kind in Kind
+        for code, action in ACTIONS[kind].items()
+        if action not in (usual | {Action.ABORT} if kind is Kind.ADD_PARTITIONS else usual)
+    }
+    assert ErrorCode.TRANSACTION_ABORTABLE in special
+    assert all(f"| {code:d} | {code.name} |" in page() for code in special)
 
 
 def test_every_state_is_reached_and_none_but_the_fatal_one_is_the_end() -> None:

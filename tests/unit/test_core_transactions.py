@@ -214,15 +214,6 @@ def test_T08_others_try_again_too(api: str) -> None:
     assert tx.apis().count(api) == 3
 
 
-def test_T08_a_batch_is_tried_again_under_version_2() -> None:
-    tx = Transacting(2).begun("a")
-    tx.answer(a=CONCURRENT)
-    assert tx.at is State.IN_TRANSACTION
-    tx.back_off()
-    tx.answer(a=OK)
-    ok(tx.commit())
-
-
 def test_T09_what_was_sent_goes_on_after_an_error_and_nothing_new_does() -> None:
     tx = Transacting(1, partitions=3).delivered("w")
     tx.script("AddPartitionsToTxn", ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -19,13 +19,28 @@ from kbatch.errors import (
     TransactionAbortedError,
 )
 from kbatch.protocol import messages
-from tests.unit.sending import OK, OUT_OF_ORDER, TOPIC, Reply
+from tests.unit.sending import BACKOFF_MS, OK, OUT_OF_ORDER, TOPIC, Reply
 from tests.unit.transacting import STARTED, Transacting, failed, ok
 
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 UNKNOWN_PRODUCER = ErrorCode.UNKNOWN_PRODUCER_ID
 BOTH = pytest.mark.parametrize("version", [1, 2])
 SHORT = {"delivery_timeout_ms": 31_000, "request_timeout_ms": 30_000}
+
+
+def test_T07_a_change_is_told_with_metadata_too() -> None:
+    tx = Transacting(1, metadata_max_age_ms=60_000).delivered("a")
+    ok(tx.commit())
+    tx.version, tx.features_epoch = 2, 2
+    tx.advance(60_000)
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.last("EndTxn").version == 4
+    assert tx.apis()[-1] == "InitProducerId"
+    tx.delivered("c")
+    ok(tx.commit())
+    assert tx.last("EndTxn").version == 5
 
 
 @BOTH
@@ -73,6 +88,27 @@ def test_T14_what_says_nothing_of_the_record_is_a_matter_of_the_transaction(code
     assert isinstance(error, TransactionAbortableError)
     assert isinstance(error.__cause__, KafkaError)
     assert error.__cause__.code == code
+
+
+def test_T08_a_batch_is_tried_again_under_version_2_the_first_ones_soon() -> None:
+    tx = Transacting(2, partitions=2).delivered("w")
+    ok(tx.commit())
+    tx.begun("a")
+    for _ in range(2):
+        tx.answer(a=CONCURRENT)
+        assert tx.at is State.IN_TRANSACTION
+        tx.advance(19)
+        assert not tx.waiting
+        tx.advance(1)
+        assert tx.waiting == ["a"]
+    tx.send("b", partition=1)
+    tx.answer(a=OK)
+    tx.answer(b=CONCURRENT)
+    tx.advance(BACKOFF_MS - 1)
+    assert not tx.waiting
+    tx.advance(1)
+    tx.answer(b=OK)
+    ok(tx.commit())
 
 
 def test_T27_after_a_new_epoch_every_partition_begins_at_0() -> None:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+import kbatch
 from kbatch import Delivery, OffsetAndMetadata, Producer, TopicPartition
 from kbatch.errors import (
     DeliveryError,
     IllegalStateError,
+    InvalidPidMappingError,
     KafkaError,
     KafkaTimeoutError,
+    PartialSendError,
     ProducerFencedError,
     RecordTooLargeError,
     SerializationError,
@@ -154,6 +157,38 @@ def test_0103_a_second_producer_fences_the_first(broker: Broker, producer: Produ
     assert committed(broker) == [b"b", b"d"]
 
 
+def test_T02_after_a_fatal_error_every_call_says_which_and_what_to_do(
+    broker: Broker, producer: Producer
+) -> None:
+    broker.fail_next("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    with pytest.raises(InvalidPidMappingError) as first:
+        producer.commit_transaction()
+    calls = [
+        *(producer.init_transactions, producer.begin_transaction, producer.commit_transaction),
+        *(producer.abort_transaction, lambda: producer.transaction().__enter__()),
+        lambda: producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, "g"),
+        *(lambda: producer.send(TOPIC, b"b"), lambda: producer.send_many(TOPIC, [(None, b"b")])),
+        lambda: producer.send_batch(TOPIC, 0, kbatch.encode([(None, b"b")])),
+        lambda: producer.send_table(TOPIC, {"value": [b"b"]}),
+        lambda: producer.partitions_for(TOPIC),
+    ]
+    for call in calls:
+        with pytest.raises(KafkaError) as raised:
+            call()
+        error = raised.value.__cause__ if isinstance(raised.value, PartialSendError) else raised.value
+        assert isinstance(error, InvalidPidMappingError) and error.fatal
+        assert str(error) == str(first.value)
+        assert any("recreate()" in note for note in error.__notes__)
+    with producer.recreate() as heir:
+        heir.init_transactions()
+        with heir.transaction():
+            sent(heir, "c")
+    assert committed(broker) == [b"c"]
+
+
 def test_a_fenced_producer_made_anew_takes_over(broker: Broker, producer: Producer) -> None:
     producer.init_transactions()
     with transactional(broker) as second:
@@ -194,6 +229,7 @@ def offset_of(broker: Broker, group: str) -> int | None:
         ({SOURCE: 5}, "g", TypeError),
         ({SOURCE: OffsetAndMetadata(5)}, None, TypeError),
         ({SOURCE: OffsetAndMetadata(5)}, "", ValueError),
+        ({SOURCE: OffsetAndMetadata(5)}, b"g", ValueError),
     ],
 )
 def test_T22_offsets_are_checked(
@@ -338,7 +374,8 @@ def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
         producer.flush()
     producer.close()
     ends = [request.message.committed for request in broker.requests("EndTxn")]
-    assert ends == [False] * has_sent
+    # a producer that is closed does not linger: the record may have gone before the abort is known
+    assert ends == [False] or (not ends and not has_sent)
     assert committed(broker) == []
 
 
@@ -472,6 +509,24 @@ def test_tables_are_part_of_a_transaction(broker: Broker, producer: Producer) ->
     producer.send_table(TOPIC, pa.table({"value": [b"4"]}))
     producer.abort_transaction()
     assert committed(broker) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_encoded_batches_are_part_of_a_transaction(broker: Broker, producer: Producer, codec: str) -> None:
+    batch = kbatch.encode([(None, b"b"), (None, b"c")], compression=codec)
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
+        producer.send_batch(TOPIC, 0, batch)
+    with producer.transaction():
+        sent(producer, "a", partition=0)
+        delivery = producer.send_batch(TOPIC, 0, batch)
+        sent(producer, "d", partition=0)
+    assert delivery.result(0).offset == 1
+    producer.begin_transaction()
+    producer.send_batch(TOPIC, 0, batch)
+    producer.flush()
+    producer.abort_transaction()
+    assert values(broker) == [b"a", b"b", b"c", b"d"]
 
 
 def test_T26_rows_that_were_not_accepted_are_missing(broker: Broker, producer: Producer) -> None:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import pickle
+import struct
 
 import pytest
+from confluent_kafka import Consumer
 
 import kbatch
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, Record, TopicPartition
@@ -29,6 +31,30 @@ def test_T22_a_generation_needs_a_member() -> None:
     assert ConsumerGroupMetadata("g", 3, "m", "i").group_instance_id == "i"
     with pytest.raises(ValueError, match="member_id must be given with generation_id=1"):
         ConsumerGroupMetadata("g", 1)
+
+
+@pytest.mark.parametrize("instance", [None, "", "i", "ü"])
+def test_T22_the_membership_as_librdkafka_tells_it(instance: str | None) -> None:
+    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+    if instance:
+        settings["group.instance.id"] = instance
+    consumer = Consumer(settings)
+    data = consumer.consumer_group_metadata()
+    consumer.close()
+    outside = ConsumerGroupMetadata.from_librdkafka(data)
+    assert outside == ConsumerGroupMetadata("g", -1, "", instance or None)
+    member = data.replace(b"\xff\xff\xff\xff", struct.pack("=i", 7)).replace(b"g\0", b"g\0m")
+    assert ConsumerGroupMetadata.from_librdkafka(member) == ConsumerGroupMetadata(
+        "g", 7, "m", instance or None
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"g", b"CGMDv1:\0\0\0\0g\0\0\1", b"CGMDv2:\0\0\0\0g\0\0", b"CGMDv2:\0"]
+)
+def test_T22_what_is_no_membership_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"consumer_group_metadata\(\)"):
+        ConsumerGroupMetadata.from_librdkafka(data)
 
 
 def test_a_producer_record_is_replaced_not_changed() -> None:

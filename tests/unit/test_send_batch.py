@@ -285,14 +285,18 @@ def test_what_is_no_batch_for_a_producer_is_refused_and_says_why(data: Any, kind
     assert is_whole(records)
 
 
-def test_a_transactional_producer_takes_transactional_batches_only() -> None:
+@pytest.mark.parametrize("attributes", [0, 0x10])
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_the_batches_of_a_transactional_producer_are_transactional(attributes: int, codec: str) -> None:
     records = accumulator(transactional=True)
-    with pytest.raises(ValueError, match=r"the batch is not transactional.*send its records"):
-        records.append_batch("t", 0, BATCH, 0)
-    give(records, altered(BATCH, attributes=0x10))
-    batch = one(records)
-    batch.stamp(7, 0, 0)
-    parts = records.split(batch)
+    batch = encoded(b"0", b"1", b"2", compression=codec)
+    give(records, altered(batch, attributes=fields_of(batch)["attributes"] | attributes))
+    drained = one(records)
+    drained.stamp(7, 0, 0)
+    whole = read(drained)
+    assert whole.is_transactional and whole.compression == codec
+    assert [record.value for record in whole] == [b"0", b"1", b"2"]
+    parts = records.split(drained)
     assert [read(part).is_transactional for part in parts] == [True] * 3
 
 

@@ -1,0 +1,94 @@
+"""The campaign of killed transactions: clients and a real Kafka are killed in turn, and all comes out once.
+
+Theory of operation. A block is a Kafka with transaction version 2, 1, or of before there were versions, and
+two workers that read records, and write each transformed in transactions, some of which they abort first
+(aborting_worker.py). When enough has come out one of them, or the broker, is killed with SIGKILL and started
+again. All the time, and in the end from the start, librdkafka reads at read_committed (exactly_once.py):
+nothing is lost, doubled or out of order, and nothing there that was aborted. Then Kafka's AdminClient must
+find no transaction open.
+
+What a block does comes from its number; what a kill falls into is up to the system.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, closing
+from typing import Any
+
+from tests.fuzz import campaign
+from tests.fuzz.campaign import Tally
+from tests.fuzz.exactly_once import ROOT, TARGET, Task, Worker
+from tests.oracle import java_clients
+from tests.oracle.kafka import RealKafka
+
+BLOCK_ROUNDS = 10
+PARTITIONS = 4
+WORKERS = 2
+# Given at once to each partition; a kill comes when some of them have come out.
+GIVEN_RECORDS = 150
+KAFKAS: tuple[dict[str, Any], ...] = (
+    {"transaction_version": 2},
+    {"transaction_version": 1},
+    {"transaction_version": None, "version": "3.9.1"},
+)
+PROGRAM = (str(ROOT / "tests" / "fuzz" / "aborting_worker.py"),)
+
+
+def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+    """Judges a block of `rounds` kills."""
+    rng = random.Random(f"transaction kills {block}")
+    outcomes: Counter[str] = Counter()
+    started = time.monotonic()
+    with ExitStack() as stack:
+        broker = stack.enter_context(RealKafka(**KAFKAS[block % len(KAFKAS)]))
+        servers = broker.bootstrap_servers
+        task = stack.enter_context(closing(Task(servers, PARTITIONS)))
+        workers = [
+            stack.enter_context(closing(Worker(servers, f"worker-{block}-{number}", PROGRAM)))
+            for number in range(WORKERS)
+        ]
+        for worker in workers:
+            worker.start()
+        for number in range(rounds):
+            task.give(GIVEN_RECORDS)
+            task.await_progress(rng.randrange(1, task.left_count), *workers)
+            if number % 2:
+                broker.kill()
+                broker.start()
+                outcomes["broker killed"] += 1
+            else:
+                worker = rng.choice(workers)
+                worker.kill()
+                worker.start()
+                outcomes["client killed"] += 1
+            if verbose:
+                print(number, dict(outcomes), task.left_count, flush=True)
+        task.audit(*workers)
+        for worker in workers:
+            worker.stop()
+        task.audit()
+        check_nothing_is_open(servers)
+    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+
+
+def check_nothing_is_open(servers: str) -> None:
+    """By what Kafka's AdminClient says of coordinators and of partitions."""
+    calls: list[dict[str, Any]] = [{"call": "listTransactions"}]
+    calls += [
+        {"call": "describeProducers", "topic": TARGET, "partition": number} for number in range(PARTITIONS)
+    ]
+    transactions, *partitions = java_clients.admin(servers, *calls)
+    states = {each["state"] for each in transactions}
+    assert states <= {"Empty", "CompleteCommit", "CompleteAbort"}, transactions
+    producers = [each for partition in partitions for each in partition]
+    hanging = [each for each in producers if each["transaction_start_offset"] >= 0]
+    assert not hanging, hanging
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
