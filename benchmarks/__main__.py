@@ -19,6 +19,7 @@ from benchmarks import (
     encode_table,
     pressure,
     protocol,
+    scaling,
     send,
     send_table,
 )
@@ -45,6 +46,7 @@ LOCAL: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
     "protocol": [protocol.question],
     "broker": [broker.question],
     "pressure": pressure.QUESTIONS,
+    "scaling": scaling.QUESTIONS,
 }
 HEAD = """# Benchmarks
 

@@ -123,16 +123,20 @@ class TableProducer(RecordSender):
                     else:
                         outcome = table.accept()
         except BaseException as stopped:
-            if not table.has_begun:
-                raise
-            error = _as_kafka_error(stopped)
-            table.give_up(error)
-            self._refuse(error)
-            self._end_table(table, error)
+            self._stop_table(table, stopped)
             if not isinstance(stopped, Exception):
                 raise
         else:
             self._end_table(table, None)
+
+    def _stop_table(self, table: TableSender, stopped: BaseException) -> None:
+        """Rows that are not accepted yet fail, because of `stopped`; it is raised where none is."""
+        if not table.has_begun:
+            raise stopped
+        error = _as_kafka_error(stopped)
+        table.give_up(error)
+        self._refuse(error)
+        self._end_table(table, error)
 
     def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
         listeners = table.end(error)

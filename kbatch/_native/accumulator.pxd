@@ -18,17 +18,24 @@ cdef class RecordAccumulator(RecordAppender):
     cdef int64_t _partition_availability_timeout_ns
     cdef bint _adaptive
     # of the sender's thread
-    cdef dict _nodes                 # queues by the node that leads them
-    cdef dict _drain_at              # which of them was visited last
+    cdef dict _nodes                 # queues with batches by the node that leads them; -1: none
+    cdef dict _drain_at              # by node: the place of the queue to begin with
+    cdef readonly int64_t visited_count
+    cdef Py_ssize_t _load_at         # the topic whose load was told last
+    cdef int64_t _load_credit        # partitions whose load may be told
     cdef dict _ready_ns
     cdef dict _drain_ns
     cdef int64_t _split_count
     cdef int64_t _reenqueued_count
 
-    cdef int64_t _topic_ready(self, TopicInfo info, int64_t now_ns, bint hurried, set slow, set nodes,
-                              set leaderless) except -1
+    cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
+                             set leaderless) except -1
+    cdef int _set_loads(self, set slow, int64_t visited_before) except -1
+    cdef int _set_load(self, TopicInfo info, set slow) except -1
     cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept
     cdef int _adopt_topology(self) except -1
+    cdef int _take_in(self, list queues) except -1
+    cdef int _find_leader(self, PartitionQueue queue) except -1
     cdef set _slow_nodes(self)
     cdef list _drain_node(self, object node, list queues, int64_t max_size_bytes, int64_t now_ns)
     cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,

@@ -12,6 +12,8 @@ from kbatch._native.record_appender import RecordAppender, Refusal
 @final
 class RecordAccumulator(RecordAppender):
     completing: bool
+    @property
+    def visited_count(self) -> int: ...
     def __init__(
         self,
         *,

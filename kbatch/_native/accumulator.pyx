@@ -8,6 +8,10 @@ too old through `expire`, before `drain`, so that nothing is sent that is done. 
 and no randomness in here but what is passed in: `now_ns` is any monotonic clock, `seed` all that choices
 depend on.
 
+Queues without a batch are not looked at: a round costs what there is to send, however many partitions there
+are. A queue that gets its first batch is noted (BatchOwner), taken into the list of the node that leads it,
+and left out of that when it is found empty.
+
 Where it differs from Java: a partition that may not be sent does not keep its node from being drained, or
 wake the sender in vain; a batch that came back does not linger again; partitions of a node that does not keep
 up are left alone even while their queues are empty.
@@ -42,8 +46,15 @@ from kbatch._native.record_appender cimport RecordAppender, TopicInfo, later
 from kbatch._native.sticky cimport kb_random_fraction
 
 import os
+from bisect import bisect_left
+from operator import attrgetter
 
 from kbatch.errors import IllegalStateError
+
+cdef object _place_of = attrgetter("place")
+
+# The load of so many partitions is told in every round.
+cdef int64_t LOADED_PARTITIONS = 256
 
 
 @cython.final
@@ -70,6 +81,11 @@ cdef class RecordAccumulator(RecordAppender):
     wake, memory_freed : callable or None
         Called, on any thread and under no lock, when the sender should look again; when memory came back
         while somebody waits for it.
+
+    Attributes
+    ----------
+    visited_count : int
+        How often `ready` and `drain` have looked at a queue.
     """
 
     def __init__(self, *, int64_t batch_size=16384, int64_t buffer_memory=33554432, compression="none",
@@ -154,7 +170,7 @@ cdef class RecordAccumulator(RecordAppender):
         cdef set leaderless = set()
         cdef set slow = self._slow_nodes()
         cdef int64_t delay_ns = INT64_MAX
-        cdef Py_ssize_t i
+        cdef int64_t visited_count = self.visited_count
         cdef bint hurried
         kb_lock_acquire(&self._alarm_lock)
         try:
@@ -164,9 +180,10 @@ cdef class RecordAccumulator(RecordAppender):
         hurried = self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
         if self._topology_changed:
             self._adopt_topology()
-        for i in range(len(self._topic_list)):
-            delay_ns = min(delay_ns, self._topic_ready(<TopicInfo>self._topic_list[i], now_ns, hurried, slow,
-                                                       nodes, leaderless))
+        self._take_in(self.take_filled())
+        for node, queues in self._nodes.items():
+            delay_ns = min(delay_ns, self._node_ready(node, queues, now_ns, hurried, nodes, leaderless))
+        self._set_loads(slow, visited_count)
         kb_lock_acquire(&self._alarm_lock)
         try:
             self._alarm_ns = min(self._alarm_ns, later(now_ns, delay_ns))
@@ -174,39 +191,64 @@ cdef class RecordAccumulator(RecordAppender):
             kb_lock_release(&self._alarm_lock)
         return nodes, delay_ns, leaderless
 
-    cdef int64_t _topic_ready(self, TopicInfo info, int64_t now_ns, bint hurried, set slow, set nodes,
-                              set leaderless) except -1:
-        cdef TopicView view = self._view.topic(info.name)
-        cdef Py_ssize_t queue_count = len(info.queues)
-        cdef Py_ssize_t i
+    cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
+                             set leaderless) except -1:
+        """`ready` for the queues of a node; those that are empty by now are left out from now on."""
         cdef PartitionQueue queue
-        cdef int32_t load_count = 0, known = 0
         cdef int64_t delay_ns = INT64_MAX, left_ns
-        info.reserve_load(queue_count)
-        for i in range(queue_count):
-            if info.queues[i] is None:
+        cdef Py_ssize_t i, kept = 0
+        self.visited_count += len(queues)
+        for i in range(len(queues)):
+            queue = <PartitionQueue>queues[i]
+            if not queue.stays_noted():
                 continue
-            queue = <PartitionQueue>info.queues[i]
-            known += 1
-            if queue.leader >= 0 and not (slow and queue.leader in slow):
-                info.partitions[load_count] = queue.partition
-                info.lengths[load_count] = queue.length
-                load_count += 1
-            if queue.length == 0:
-                continue
-            if queue.leader < 0:
-                leaderless.add(info.name)
+            queues[kept] = queue
+            kept += 1
+            if node < 0:
+                leaderless.add(queue.topic)
                 continue
             left_ns = self._delay(queue, now_ns, hurried)
             if left_ns == 0:
-                nodes.add(queue.leader)
+                nodes.add(node)
             else:
                 delay_ns = min(delay_ns, left_ns)
-        # one that has no queue yet would never be chosen by its load
-        if not self._adaptive or view is None or known < view.partition_count:
-            load_count = 0
-        info.sticky.set_load(info.partitions, info.lengths, load_count, known)
+        del queues[kept:]
         return delay_ns
+
+    cdef int _set_loads(self, set slow, int64_t visited_before) except -1:
+        """Tells sticky states of the load: those of all topics; or, where there are many partitions, of some
+        in turn, for which it does what it did for the queues that were visited and LOADED_PARTITIONS."""
+        cdef Py_ssize_t topic_count = len(self._topic_list)
+        cdef Py_ssize_t i
+        cdef TopicInfo info
+        self._load_credit = min(self._load_credit, 0) + LOADED_PARTITIONS
+        self._load_credit += self.visited_count - visited_before
+        for i in range(topic_count):
+            if self._load_credit <= 0:
+                break
+            self._load_at = (self._load_at + 1) % topic_count
+            info = <TopicInfo>self._topic_list[self._load_at]
+            self._load_credit -= 1 + len(info.queues)
+            self._set_load(info, slow)
+        return 0
+
+    cdef int _set_load(self, TopicInfo info, set slow) except -1:
+        """Tells the sticky state of a topic how long the queues are."""
+        cdef TopicView view = self._view.topic(info.name)
+        cdef PartitionQueue queue
+        cdef int32_t count = 0
+        cdef Py_ssize_t i, queue_count = len(info.queues)
+        # one that has no queue yet would never be chosen by its load
+        if self._adaptive and view is not None and info.queue_count >= view.partition_count:
+            info.reserve_load(queue_count)
+            for i in range(queue_count):
+                queue = info.queues[i]
+                if queue is not None and queue.leader >= 0 and not (slow and queue.leader in slow):
+                    info.partitions[count] = queue.partition
+                    info.lengths[count] = queue.length
+                    count += 1
+        info.sticky.set_load(info.partitions, info.lengths, count, info.queue_count)
+        return 0
 
     cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept:
         """Before there is something to do for the queue: 0 is now, INT64_MAX when something else happens."""
@@ -230,25 +272,38 @@ cdef class RecordAccumulator(RecordAppender):
     cdef int _adopt_topology(self) except -1:
         """Gives each queue its leader, and each node its queues."""
         cdef TopicInfo info
-        cdef TopicView view
         cdef PartitionQueue queue
+        cdef dict before = self._nodes
         self._topology_changed = False
-        self._nodes = {}
         for info in self._topic_list:
-            view = self._view.topic(info.name)
             for queue in info.queues:
-                if queue is None:
-                    continue
-                kb_lock_acquire(&queue.lock)
-                try:
-                    queue.leader = queue.leader_epoch = -1
-                    if view is not None and queue.partition < view.partition_count:
-                        queue.leader = view.leaders[queue.partition]
-                        queue.leader_epoch = view.leader_epochs[queue.partition]
-                finally:
-                    kb_lock_release(&queue.lock)
-                if queue.leader >= 0:
-                    self._nodes.setdefault(queue.leader, []).append(queue)
+                if queue is not None:
+                    self._find_leader(queue)
+        self._nodes = {}
+        for queues in before.values():
+            self._take_in(queues)
+        return 0
+
+    cdef int _take_in(self, list queues) except -1:
+        """These queues have batches."""
+        cdef PartitionQueue queue
+        for queue in queues:
+            if not queue.has_leader:
+                self._find_leader(queue)
+            self._nodes.setdefault(queue.leader, []).append(queue)
+        return 0
+
+    cdef int _find_leader(self, PartitionQueue queue) except -1:
+        cdef TopicView view = self._view.topic(queue.topic)
+        kb_lock_acquire(&queue.lock)
+        try:
+            queue.leader = queue.leader_epoch = -1
+            if view is not None and queue.partition < view.partition_count:
+                queue.leader = view.leaders[queue.partition]
+                queue.leader_epoch = view.leader_epochs[queue.partition]
+            queue.has_leader = True
+        finally:
+            kb_lock_release(&queue.lock)
         return 0
 
     def update_node_latency(self, int32_t node, int64_t now_ns, bint can_drain):
@@ -276,6 +331,7 @@ cdef class RecordAccumulator(RecordAppender):
         dict of int to list of ProducerBatch
         """
         cdef dict drained = {}
+        self._take_in(self.take_filled())
         for node in nodes:
             drained[node] = self._drain_node(node, self._nodes.get(node), max_size_bytes, now_ns)
         return drained
@@ -286,20 +342,19 @@ cdef class RecordAccumulator(RecordAppender):
         cdef ProducerBatch batch = None
         cdef int64_t left_bytes = INT64_MAX  # the first always goes
         cdef int64_t size_bytes = 0
-        cdef Py_ssize_t i, at, start
+        cdef Py_ssize_t i, start
         cdef Visit visit
         if not queues:
             return batches
-        start = <Py_ssize_t>self._drain_at.get(node, 0) % len(queues)
+        queues.sort(key=_place_of)
+        start = bisect_left(queues, self._drain_at.get(node, 0), key=_place_of)
         for i in range(len(queues)):
-            at = (start + i) % len(queues)
-            self._drain_at[node] = at
-            queue = <PartitionQueue>queues[at]
-            if queue.length == 0:
-                continue
+            queue = <PartitionQueue>queues[(start + i) % len(queues)]
+            self.visited_count += 1
             visit = PASSED
             batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:
+                self._drain_at[node] = queue.place
                 break
             if visit == TAKEN:
                 batches.append(batch)

@@ -25,6 +25,9 @@ cdef class BatchOwner:
     cdef ListedBatch _oldest
     cdef ListedBatch _newest
     cdef int64_t _incomplete_count
+    # under _filled_lock
+    cdef kb_lock _filled_lock
+    cdef list _filled                # queues that were empty, and are not
     # under _alarm_lock
     cdef kb_lock _alarm_lock
     cdef int64_t _alarm_ns
@@ -32,4 +35,6 @@ cdef class BatchOwner:
     cdef void add_incomplete(self, ListedBatch batch, ListedBatch older) noexcept
     cdef void remove_incomplete(self, ListedBatch batch) noexcept
     cdef list incomplete(self)
+    cdef void note_filled(self, object queue) noexcept
+    cdef list take_filled(self)
     cdef void alarm(self, int64_t deadline_ns) noexcept

@@ -4,6 +4,9 @@ Theory of operation. Batches that are not done stand in a list in the order in w
 the oldest, which expires first, is at hand; the parts of a batch that is split take its place. The list knows
 nothing of what a batch is. After org.apache.kafka.clients.producer.internals.IncompleteBatches.
 
+A queue that gets its first batch is noted for the sender, who need not look at the others, however many there
+are.
+
 The alarm is when the sender means to look again. Whoever makes something happen earlier wakes it: once, since
 the alarm is then set to that time. It goes up again when the sender has looked (`RecordAccumulator.ready`).
 Waking must outlive its moment, as a byte in a pipe does: it may come just before the sender goes to sleep.
@@ -34,10 +37,13 @@ cdef class BatchOwner:
     def __cinit__(self):
         kb_lock_init(&self._incomplete_lock)
         kb_lock_init(&self._alarm_lock)
+        kb_lock_init(&self._filled_lock)
+        self._filled = []
 
     def __dealloc__(self):
         kb_lock_destroy(&self._incomplete_lock)
         kb_lock_destroy(&self._alarm_lock)
+        kb_lock_destroy(&self._filled_lock)
 
     cdef void add_incomplete(self, ListedBatch batch, ListedBatch older) noexcept:
         """Behind `older`; behind all, where that is None. The list is in the order of creation."""
@@ -98,6 +104,20 @@ cdef class BatchOwner:
                 kb_lock_release(&self._incomplete_lock)
         del batches[count:]
         return batches
+
+    cdef void note_filled(self, object queue) noexcept:
+        """Under the lock of the queue, which is empty no more."""
+        kb_lock_acquire(&self._filled_lock)
+        self._filled.append(queue)
+        kb_lock_release(&self._filled_lock)
+
+    cdef list take_filled(self):
+        """Those that were noted since the last call."""
+        cdef list filled = []
+        kb_lock_acquire(&self._filled_lock)
+        filled, self._filled = self._filled, filled
+        kb_lock_release(&self._filled_lock)
+        return filled
 
     cdef void alarm(self, int64_t deadline_ns) noexcept:
         """There will be something to do at `deadline_ns`: wakes the sender if it would look later than that.

@@ -20,7 +20,10 @@ cdef enum BatchState:
 
 
 cdef class PartitionQueue(Partition):
+    cdef readonly int64_t place      # among all queues, by topic and partition
+    cdef bint has_leader             # the sender's: `leader` says what the cluster's view does
     # all under lock
+    cdef bint is_noted               # the sender has it among those with batches, or was told of it
     cdef ProducerBatch first
     cdef ProducerBatch last
     cdef int32_t length
@@ -38,6 +41,7 @@ cdef class PartitionQueue(Partition):
 
     cdef void insert(self, ProducerBatch batch) noexcept
     cdef void remove(self, ProducerBatch batch) noexcept
+    cdef bint stays_noted(self) noexcept
     cdef bint gate_is_open(self, ProducerBatch head) noexcept
 
 

@@ -78,6 +78,9 @@ cdef class PartitionQueue(Partition):
             behind._previous = batch
         batch._queued = True
         self.length += 1
+        if not self.is_noted:
+            self.is_noted = True
+            batch._owner.note_filled(self)
 
     cdef void remove(self, ProducerBatch batch) noexcept:
         if batch._previous is None:
@@ -91,6 +94,14 @@ cdef class PartitionQueue(Partition):
         batch._next = batch._previous = None
         batch._queued = False
         self.length -= 1
+
+    cdef bint stays_noted(self) noexcept:
+        """For the sender: False where it is empty, and forgotten until it is not."""
+        cdef bint stays
+        kb_lock_acquire(&self.lock)
+        stays = self.is_noted = self.length > 0
+        kb_lock_release(&self.lock)
+        return stays
 
     cdef bint gate_is_open(self, ProducerBatch head) noexcept:
         """Whether `head` may be sent, as far as the sender's core is concerned."""

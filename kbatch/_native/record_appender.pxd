@@ -30,9 +30,11 @@ cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
 
 cdef class TopicInfo:
     cdef readonly str name
+    cdef int32_t number              # among the topics
     cdef TopicRatios ratios
     cdef StickyPartitioner sticky
     cdef list queues                 # PartitionQueue, or None, by partition
+    cdef int32_t queue_count         # those that are not None
     cdef kb_lock lock                # for growing `queues`
     # of the sender's thread
     cdef int32_t *partitions
@@ -51,7 +53,7 @@ cdef class RecordAppender(BatchOwner):
     cdef dict _topics
     cdef list _topic_list
     cdef TopicInfo _last_info        # that was asked for
-    cdef bint _topology_changed      # there is a queue that has no leader and node yet
+    cdef bint _topology_changed      # the leaders of the queues are those of an earlier view
     cdef bint _closed
     cdef kb_lock _flush_lock
     cdef int32_t _flush_count

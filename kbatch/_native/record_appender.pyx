@@ -295,6 +295,7 @@ cdef class RecordAppender(BatchOwner):
     cdef TopicInfo _new_topic(self, str topic):
         cdef TopicInfo info = TopicInfo.__new__(TopicInfo)
         info.name = topic
+        info.number = <int32_t>len(self._topic_list)
         info.ratios = self._estimator.ratios_of(topic)
         info.queues = []
         info.sticky = StickyPartitioner(self.batch_size, self._random + <uint64_t>len(self._topic_list))
@@ -314,6 +315,8 @@ cdef class RecordAppender(BatchOwner):
         queue = PartitionQueue.__new__(PartitionQueue)
         queue.topic = info.name
         queue.partition = partition
+        queue.place = <int64_t>info.number << 32 | partition
+        queue.leader = queue.leader_epoch = -1
         queue.ratios = info.ratios
         kb_lock_acquire(&info.lock)
         try:
@@ -321,9 +324,9 @@ cdef class RecordAppender(BatchOwner):
                 info.queues.append(None)
             if info.queues[partition] is None:
                 info.queues[partition] = queue
+                info.queue_count += 1
         finally:
             kb_lock_release(&info.lock)
-        self._topology_changed = True
         return info.queue(partition)
 
     def begin_waiting(self):

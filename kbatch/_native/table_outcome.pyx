@@ -163,6 +163,8 @@ cdef class TableOutcome:
         """The rows of a batch are answered. Returns whom to tell of it, or None."""
         cdef list told = None if self._progress is None else [self._progress]
         cdef bint is_done
+        if rows.count == 0:  # the batch was full before one got in
+            return None
         if not succeeded:
             self._put_failed(rows, error, record_errors)
         kb_lock_acquire(&self._lock)

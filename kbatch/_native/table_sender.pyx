@@ -36,7 +36,7 @@ from kbatch._native.delivery cimport CALLBACK_BYTES
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.memory cimport grown
 from kbatch._native.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
-from kbatch._native.record_appender cimport later
+from kbatch._native.record_appender cimport UNKNOWN_NS, later
 from kbatch._native.send cimport RecordSender, too_large
 from kbatch._native.table_columns cimport TableColumns
 from kbatch._native.table_outcome cimport ROW_BYTES, BatchRows, TableOutcome
@@ -135,8 +135,15 @@ cdef class TableSender:
         free(self._order)
         free(self._starts)
 
-    def accept(self, *, bint first_in_line=False):
+    def accept(self, *, bint first_in_line=False, now_ns=None):
         """Goes on accepting rows.
+
+        Parameters
+        ----------
+        first_in_line : bool
+            The caller waited for memory, and it is his turn: one row is accepted.
+        now_ns : int or None
+            The time, by the accumulator's clock; None asks the system's, once a batch.
 
         Returns
         -------
@@ -152,6 +159,7 @@ cdef class TableSender:
             The accumulator was closed.
         """
         cdef Step step
+        self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
         self._turn = FIRST_IN_LINE if first_in_line else IN_TURN
         if PyThread_get_thread_ident() == self._sender.callback_thread_ident:
             self._turn = IN_CALLBACK
@@ -442,7 +450,7 @@ cdef class TableSender:
 
     cdef Step _open(self, Lane lane, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE:
         """Makes the partition's open batch the lane's. Where there is none it opens one, with a row in it."""
-        cdef int64_t now_ns = PyTime_MonotonicRaw()
+        cdef int64_t now_ns = PyTime_MonotonicRaw() if self._now_ns == UNKNOWN_NS else self._now_ns
         cdef int64_t row = self._first_row + self._order[next[0]]
         cdef int32_t capacity = FEWEST_ROWS
         cdef ProducerBatch fresh = None

@@ -69,7 +69,7 @@ class Log:
         self._topic = topic
         self._partitions = range(partitions)
         self._create()
-        self._positions = self._end_offsets()
+        self._positions = self.end_offsets()
 
     def _create(self) -> None:
         admin = AdminClient(self._address)
@@ -80,7 +80,7 @@ class Log:
             more = NewPartitions(self._topic, len(self._partitions))
             admin.create_partitions([more])[self._topic].result()
 
-    def _end_offsets(self) -> list[int]:
+    def end_offsets(self) -> list[int]:
         """Waits for leaders: those that metadata know may not have heard of it themselves, and a client that
         has asked too early does not see new partitions.
         """

@@ -190,11 +190,6 @@ class PartitionState:
                 each.is_unsure = False
         self.topic_id = topic_id
 
-    @property
-    def is_awaited_elsewhere(self) -> bool:
-        """A node that does not lead it any more still has to answer."""
-        return any(each.is_out and each.node_id != self.leader for each in self.in_flight)
-
     def find(self, batch: ProducerBatch) -> InFlight | None:
         return next((each for each in self.in_flight if each.batch is batch), None)
 
@@ -258,11 +253,17 @@ class Idempotence:
             state.identity != self.identity
             or not state.is_known
             or len(in_flight) >= self._max_in_flight
-            or state.is_broken
-            or state.is_awaited_elsewhere
+            or state.has_hole
         )
-        tried = (each.number for each in in_flight if not each.is_held and not each.batch.is_done)
-        return (False, is_blocked, next(tried, NOTHING))
+        tried = NOTHING
+        for each in in_flight:  # once, for it is done twice a batch
+            if each.is_held or each.batch.is_done:
+                is_blocked = True
+            elif tried == NOTHING:
+                tried = each.number
+            if each.is_out and each.node_id != state.leader:  # which still has to answer
+                is_blocked = True
+        return (False, is_blocked, tried)
 
     def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
         """A drained batch, with its number in its header: the one it had, or the next."""

@@ -248,3 +248,29 @@ def test_a_split_of_a_batch_that_is_not_in_flight_changes_nothing() -> None:
     for offset, part in enumerate(all_drained(records)):
         part.complete(offset + 5)
     assert TableReport(table.outcome).offsets.tolist() == [5, 6]
+
+
+def test_a_batch_that_had_no_room_for_a_row_does_not_hide_what_became_of_it() -> None:
+    """The open batch turns out to be full when the table comes; it fails behind the batch with the rows."""
+    records = accumulator(batch_size=150)
+    sender = direct(records)
+    sender.send("t", bytes(60), timestamp_ms=1000)
+    told: list[int] = []
+    table = TableSender(sender, "t", pa.table({"value": [bytes(60)]}), NAMES)
+    report = TableReport(table.outcome)
+    table.outcome.watch(report, lambda report: told.append(report.done_rows))
+    assert table.accept() is True
+    table.end()
+    before, batch = all_drained(records)
+    assert (before.record_count, batch.record_count) == (1, 1)
+    batch.fail(error_of(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours"))
+    before.fail(error_of(ErrorCode.NOT_ENOUGH_REPLICAS, "too few"))
+    for each in (before, batch):
+        each.completion.run_callbacks(_threw)
+    assert report.error_codes.tolist() == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert report.errors[0].code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert told == [1]
+
+
+def _threw(function: Any, error: Exception) -> None:
+    raise error

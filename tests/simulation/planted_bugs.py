@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,41 +22,10 @@ from kbatch.core.idempotence import MAX_SEQUENCE, Idempotence, Identity, InFligh
 from kbatch.core.node_state import NodeState
 from kbatch.core.sender import Sender
 from kbatch.testing.simulator import SimulationError, simulate
+from tests.simulation.planting import BUGS, Bug, planted, plants
 
 BUDGET = 2000  # seeds
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
-
-
-class Bug(NamedTuple):
-    """`owner.name` is replaced by `make(the original)`."""
-
-    owner: Any
-    name: str
-    make: Callable[[Any], Any]
-    doc: str
-
-
-BUGS: dict[str, Bug] = {}
-
-
-def plants(owner: Any, name: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Adds a bug: the function gets the original, and gives what takes its place."""
-
-    def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        BUGS[make.__name__] = Bug(owner, name, make, " ".join((make.__doc__ or "").split()))
-        return make
-
-    return add
-
-
-@contextmanager
-def planted(bug: Bug) -> Iterator[None]:
-    original = bug.owner.__dict__[bug.name]
-    setattr(bug.owner, bug.name, bug.make(original))
-    try:
-        yield
-    finally:
-        setattr(bug.owner, bug.name, original)
 
 
 # Sequences and epochs
@@ -459,6 +427,8 @@ def metadata_is_not_asked_for(original: Any) -> Any:
     """NOT_LEADER_OR_FOLLOWER does not lead to a refresh."""
     return lambda self, now_ns: None
 
+
+from tests.simulation import planted_table_bugs  # noqa: E402, F401  # theirs come last in the table
 
 # Looking for them
 

@@ -55,3 +55,19 @@ def test_worlds_have_records_that_arrive_and_records_that_fail(quiet: None) -> N
     assert outcomes["succeeded"] > 1000
     assert len(outcomes) > 4
     assert len(faults) > 15
+
+
+def test_worlds_have_tables_that_wait_rows_that_arrive_and_rows_that_fail(quiet: None) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(40):
+        world = simulate(seed)
+        for table in world.tables.sent if world.tables is not None else ():
+            counts["tables"] += 1
+            counts["waited"] += table.attempt_count > 1
+            if not table.was_refused:
+                counts["rows"] += len(table.rows)
+                counts["failed"] += table.report.failed_rows
+                counts["not accepted"] += sum(row.delivery is None for row in table.rows)
+    assert counts["tables"] > 20
+    assert counts["rows"] > 500
+    assert min(counts["waited"], counts["failed"], counts["not accepted"]) > 5

@@ -1,21 +1,29 @@
 """The application of a world: threads that send records, and the thread that runs their callbacks.
 
 Theory of operation. An Appender does what a thread in `Producer.send` does: it appends, and where the record
-is refused waits its turn for memory, or for metadata, up to max.block.ms. What is accepted is written down
-before anything else happens, so that the acceptance order of a partition is known. Callbacks come later, in
-the order in which batches were done, each batch's after the time that the one before took.
+is refused waits its turn for memory, or for metadata, up to max.block.ms. What it has in hand is a Sending: a
+record, or, in some worlds, a table or an encoded batch (table_application.py). What is accepted is written
+down before anything else happens, so that the acceptance order of a partition is known. Callbacks come later,
+in the order in which batches were done, each batch's after the time that the one before took.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.delivery import Completion, Delivery, RecordMetadata
 from kbatch._native.hashes import partition_for_key
 from kbatch._native.record_appender import Refusal
-from kbatch.errors import PrecedingRecordFailedError, ProducerClosedError, PurgedError
+from kbatch.errors import (
+    BufferExhaustedError,
+    KafkaError,
+    KafkaTimeoutError,
+    PrecedingRecordFailedError,
+    ProducerClosedError,
+    PurgedError,
+)
 from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
 
@@ -29,6 +37,18 @@ class CallbackError(Exception):
     """What a callback throws."""
 
 
+class Outcome(Protocol):
+    """What becomes of a record: its Delivery, or its part in the outcome of many."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    def done(self) -> bool: ...
+    def result(self) -> RecordMetadata: ...
+    def exception(self) -> BaseException | None: ...
+
+
 class SentRecord:
     """A record that was accepted, or is to be.
 
@@ -38,6 +58,8 @@ class SentRecord:
         Unique; its value begins with it.
     callback : str
         "none", "counts", "throws" or "sends" another record.
+    tells_timestamp : bool
+        Its outcome says which timestamp the log has.
     """
 
     __slots__ = (
@@ -45,30 +67,38 @@ class SentRecord:
         "callback",
         "called_count",
         "delivery",
+        "headers",
         "key",
         "number",
         "place",
         "timestamp_ms",
         "value",
     )
+    tells_timestamp = True
 
     def __init__(
-        self, number: int, key: bytes | None, value: bytes, timestamp_ms: int, callback: str
+        self, number: int, key: bytes | None, value: bytes | None, timestamp_ms: int, callback: str
     ) -> None:
         self.number = number
         self.key = key
         self.value = value
+        self.headers: tuple[tuple[str, bytes | None], ...] = ()
         self.timestamp_ms = timestamp_ms
         self.callback = callback
         self.called_count = 0
         self.accepted_ns = -1
-        self.delivery: Delivery | None = None
+        self.delivery: Outcome | None = None
         self.place = ("", -1)
 
     @property
     def is_done(self) -> bool:
         """Delivered or failed, or never accepted."""
         return self.delivery is None or self.delivery.done()
+
+    @property
+    def is_settled(self) -> bool:
+        """Its batch is answered for good, as far as that can be seen."""
+        return self.is_done
 
 
 class Application:
@@ -118,10 +148,13 @@ class Application:
 
     # Records
 
+    def new_number(self) -> int:
+        self._number += 1
+        return self._number
+
     def new_record(self) -> SentRecord:
         random, workload = self.world.random, self.world.options.workload
-        self._number += 1
-        number = self._number.to_bytes(4, "big")
+        number = self.new_number().to_bytes(4, "big")
         size = random.randrange(workload.value_bytes + 1)
         padding = random.randbytes(size) if random.random() < 0.5 else b"x" * size
         callback = "none"
@@ -150,10 +183,10 @@ class Application:
             **turn,
         )
         if isinstance(answer, Delivery):
-            self._accepted(record, answer)
+            self.accepted(record, answer)
         return answer
 
-    def _accepted(self, record: SentRecord, delivery: Delivery) -> None:
+    def accepted(self, record: SentRecord, delivery: Outcome) -> None:
         record.delivery = delivery
         record.place = (delivery.topic, delivery.partition)
         record.accepted_ns = self.world.schedule.now_ns
@@ -184,7 +217,7 @@ class Application:
             raise Violation(f"record {number} of {record.place} is sent to {topic}-{partition}")
 
     def is_settled(self, number: int) -> bool:
-        return self.records[number].is_done
+        return self.records[number].is_settled
 
     def check_deadlines(self) -> None:
         """Every delivery is done within delivery.timeout.ms, whatever happens."""
@@ -229,6 +262,12 @@ class Application:
                 self._check_written()
             self._undone = [record for record in self._undone if not record.is_done]
         if self._completions and not self._is_calling:
+            self._call_next()
+
+    def deliver(self, told: Iterable[Any]) -> None:
+        """What is not a batch, and has callbacks to be called in its turn."""
+        self._completions.extend(told)
+        if not self._is_calling:
             self._call_next()
 
     def _check_written(self) -> None:
@@ -329,6 +368,37 @@ class Application:
             self.world.shell.wake()
 
 
+class Sending(Protocol):
+    """What an appender has in hand."""
+
+    topic: str
+
+    def attempt(self, *, first_in_line: bool) -> object:
+        """A Refusal is what it has to wait for; with False some of it got in, and it has to come anew, at the
+        end of the line. Whatever else: it is out of the way."""
+
+    def give_up(self, error: KafkaError) -> None:
+        """It waits no longer."""
+
+
+class SendingRecord:
+    """A new record for a topic of the cluster's."""
+
+    def __init__(self, application: Application) -> None:
+        self.record = application.new_record()
+        self.topic = application.world.random.choice(list(application.world.options.cluster.partition_counts))
+        self._application = application
+
+    def attempt(self, *, first_in_line: bool) -> object:
+        partition = self._application.partition_of(self.record, self.topic)
+        if partition is None:
+            return Refusal.METADATA
+        return self._application.append(self.record, self.topic, partition, first_in_line=first_in_line)
+
+    def give_up(self, error: KafkaError) -> None:
+        """It was never accepted."""
+
+
 class Appender:
     """A thread of the application."""
 
@@ -340,12 +410,9 @@ class Appender:
         self._world = application.world
         self._left = workload.records
         self._burst_left = 0
-        self._record: SentRecord | None = None
-        self._topic = ""
-        self._partition = -1
+        self._sending: Sending | None = None
         self._deadline_ns = 0
         self._waits_for_memory = False
-        self._flushed: list[SentRecord] = []
 
     def go(self) -> None:
         """The next burst, or the end."""
@@ -361,32 +428,36 @@ class Appender:
         while self._burst_left > 0 and self._left > 0:
             self._burst_left -= 1
             self._left -= 1
-            self._record = self._application.new_record()
-            self._topic = self._world.random.choice(list(self._world.options.cluster.partition_counts))
-            self._deadline_ns = self._world.schedule.now_ns + self._world.config.max_block_ms * MS
+            tables = self._world.tables
+            self._sending = (tables and tables.draw()) or SendingRecord(self._application)
+            self._begin_waiting_time()
             if not self._try():
                 return
         self._rest()
 
+    def _begin_waiting_time(self) -> None:
+        self._deadline_ns = self._world.schedule.now_ns + self._world.config.max_block_ms * MS
+
     def _try(self, *, first_in_line: bool = False) -> bool:
-        """Whether the record is out of the way: accepted, or given up."""
-        assert self._record is not None
+        """Whether what is in hand is out of the way: accepted, or given up."""
+        assert self._sending is not None
         if self._application.is_closed or self._world.engine.fatal_error is not None:
             self._burst_left = self._left = 0
+            self._sending.give_up(self._world.engine.fatal_error or ProducerClosedError("closed"))
             return True
-        partition = self._application.partition_of(self._record, self._topic)
-        if partition is None:
-            self._wait_for_metadata()
-            return False
-        answer = self._application.append(self._record, self._topic, partition, first_in_line=first_in_line)
+        answer = self._sending.attempt(first_in_line=first_in_line)
+        while answer is False:
+            self._stop_waiting()
+            self._begin_waiting_time()
+            answer = self._sending.attempt(first_in_line=False)
         if answer is Refusal.METADATA:
-            self._wait_for_metadata()
+            self._wait_for_metadata(self._sending.topic)
         elif answer is Refusal.MEMORY:
             self._wait_for_memory()
-        return isinstance(answer, Delivery)
+        return not isinstance(answer, Refusal)
 
-    def _wait_for_metadata(self) -> None:
-        self._world.engine.want_topic(self._topic)
+    def _wait_for_metadata(self, topic: str) -> None:
+        self._world.engine.want_topic(topic)
         self._world.shell.wake()
         self._world.schedule.after(5 * MS, self.try_again)
 
@@ -400,8 +471,8 @@ class Appender:
                 self._world.schedule.after(0, self.try_again)
 
     def try_again(self) -> None:
-        """It may be the record's turn now, or too late for it."""
-        if self._record is None:
+        """It may be the turn of what is in hand now, or too late for it."""
+        if self._sending is None:
             return
         is_over = self._world.schedule.now_ns >= self._deadline_ns
         in_line = self._waits_for_memory
@@ -409,7 +480,11 @@ class Appender:
             is_accepted = False
         else:
             is_accepted = (in_line or not is_over) and self._try(first_in_line=in_line)
+            is_over = self._world.schedule.now_ns >= self._deadline_ns
         if is_accepted or is_over:
+            if not is_accepted:
+                timed_out = BufferExhaustedError if self._waits_for_memory else KafkaTimeoutError
+                self._sending.give_up(timed_out("max.block.ms is over"))
             if self._waits_for_memory:
                 self._stop_waiting()
             self._go_on()
@@ -421,12 +496,12 @@ class Appender:
         self._application.memory_freed()
 
     def _go_on(self) -> None:
-        self._record = None
+        self._sending = None
         self._send_next()
 
     def _rest(self) -> None:
         """Between two bursts."""
-        self._record = None
+        self._sending = None
         random, workload = self._world.random, self._world.options.workload
         if random.random() < workload.purge:
             self._application.purge()
@@ -441,6 +516,7 @@ class Appender:
     def _flush(self) -> None:
         """Waits until what was accepted is done and called back."""
         accepted = [record for record in self._application.records.values() if not record.is_done]
+        tables = self._world.tables.ended() if self._world.tables is not None else []
         flush = self._world.accumulator.begin_flush()
         self._world.trace("flush %d batches", flush.pending_count)
 
@@ -451,6 +527,9 @@ class Appender:
                 if not record.is_done or not is_called:
                     # raised here it would be lost
                     self._world.violation = Violation(f"a flush is over, and record {record.number} is not")
+            for table in tables:
+                if table.told_count != 1:
+                    self._world.violation = Violation(f"a flush is over, and {table} was not told")
             self._world.schedule.after(0, self.go)
 
         flush.add_done_callback(over)

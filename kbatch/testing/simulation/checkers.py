@@ -15,6 +15,7 @@ from kbatch._native.record_batch import RecordBatch
 from kbatch.errors import KafkaError, KafkaTimeoutError
 from kbatch.testing.simulation.application import SentRecord
 from kbatch.testing.simulation.schedule import MS
+from kbatch.testing.simulation.table_checkers import check_tables
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.wire import record_number
 
@@ -104,6 +105,8 @@ def _check_acked(world: World, record: SentRecord, metadata: RecordMetadata, fou
 def _is_at(world: World, record: SentRecord, metadata: RecordMetadata, logged: Logged) -> bool:
     if logged.record.offset != metadata.offset:
         return False
+    if not record.tells_timestamp:
+        return True
     # of a batch that it has already, a broker says the largest timestamp
     is_repeated = record.number in world.wire.ambiguous
     return metadata.timestamp_ms == logged.record.timestamp_ms or (
@@ -122,6 +125,8 @@ def check_contents(world: World, logs: Logs) -> None:
                 raise Violation(f"record {number} of {record.place} is in {logged.place}")
             if (logged.record.key, logged.record.value) != (record.key, record.value):
                 raise Violation(f"record {number} is in {logged.place} with other bytes")
+            if tuple(logged.record.headers) != record.headers:
+                raise Violation(f"record {number} is in {logged.place} with other headers")
             if logged.batch.timestamp_type == "create_time" and (
                 logged.record.timestamp_ms != record.timestamp_ms
             ):
@@ -224,6 +229,7 @@ def check_memory(world: World, logs: Logs) -> None:
 CHECKS: tuple[Callable[[World, Logs], None], ...] = (
     check_contents,
     check_deliveries,
+    check_tables,
     check_once,
     check_order,
     check_sequences,

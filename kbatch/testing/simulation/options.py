@@ -9,7 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.table_options import TableOptions
 
 CODECS = ("none", "none", "none", "lz4", "zstd", "snappy", "gzip")
 
@@ -269,6 +272,8 @@ class Options:
         How long a round of the sender takes.
     theme : str
         Of `THEMES`; "" for none.
+    tables : TableOptions or None
+        The application sends tables and encoded batches as well.
     """
 
     seed: int
@@ -282,6 +287,7 @@ class Options:
     seal_ms: float
     round_us: int
     theme: str = ""
+    tables: TableOptions | None = None
 
     @classmethod
     def draw(cls, seed: int) -> Options:
@@ -437,7 +443,14 @@ class Draw:
 def described(options: Options) -> Sequence[str]:
     """What the world is like, a line a part; faults of rate 0 left out."""
     lines = [f"theme: {options.theme}"] if options.theme else []
-    for part in (options.cluster, options.workload, options.request_faults, options.cluster_faults):
+    tables = () if options.tables is None else (options.tables,)
+    for part in (
+        options.cluster,
+        options.workload,
+        *tables,
+        options.request_faults,
+        options.cluster_faults,
+    ):
         values = {name: getattr(part, name) for name in part.__slots__}
         lines.append(f"{type(part).__name__}: " + ", ".join(f"{k}={v}" for k, v in values.items() if v))
     lines.append("settings: " + ", ".join(f"{k}={v}" for k, v in options.settings.items()))

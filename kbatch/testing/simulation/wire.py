@@ -35,8 +35,13 @@ Key = tuple[int, int, int]  # producer id, epoch, base sequence
 
 
 def record_number(record: Record) -> int:
-    """Which record of the application it is: each value begins with its number."""
-    value = record.value
+    """Which record of the application it is: each value begins with its number, and each key ends with it,
+    which one without a value has.
+    """
+    value, key = record.value, record.key
+    if value is None:
+        assert isinstance(key, bytes)
+        return int.from_bytes(key[-4:], "big")
     assert isinstance(value, bytes)
     return int.from_bytes(value[:4], "big")
 

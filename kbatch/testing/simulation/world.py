@@ -25,6 +25,8 @@ from kbatch.testing.simulation.faults import Faults
 from kbatch.testing.simulation.network import Shell
 from kbatch.testing.simulation.options import Options, described
 from kbatch.testing.simulation.schedule import MS, SECOND, Schedule
+from kbatch.testing.simulation.table_application import Tables
+from kbatch.testing.simulation.table_options import with_tables
 from kbatch.testing.simulation.trace import Trace, Violation
 from kbatch.testing.simulation.wire import Wire
 
@@ -70,6 +72,7 @@ class World:
             first_counter=options.first_counter,
         )
         self.application = Application(self)
+        self.tables = Tables(self, options.tables) if options.tables is not None else None
         self.wire = Wire(self)
         self.event_count = 0
         self.healed_ns = 0
@@ -150,10 +153,14 @@ class World:
         """What was accepted is done in time, which is watched; the application then comes to an end."""
         config, workload = self.config, self.options.workload
         sends = workload.appenders * workload.records
+        if self.options.tables is not None:
+            sends *= max(self.options.tables.rows, self.options.tables.batch_records)
         longest_ms = config.delivery_timeout_ms + (config.max_block_ms + workload.pause_ms) * 2
         longest_ms += sends * workload.callback_ms + workload.records * workload.pause_ms + 1000
         if workload.flush:
             longest_ms += config.delivery_timeout_ms * workload.records
+        if self.tables is not None:  # where rows wait one after another
+            longest_ms += sends * config.max_block_ms
         until_ns = self.schedule.now_ns + int(longest_ms) * MS
         while not self.application.is_finished:
             if not self.schedule.step(until_ns):
@@ -226,7 +233,7 @@ def simulate(seed: int, *, verbose: bool = False) -> World:
     SimulationError
         Something happened that must not; its cause is the Violation, or the producer's exception.
     """
-    options = Options.draw(seed)
+    options = with_tables(Options.draw(seed))
     world: World | None = None
     if verbose:
         print("\n".join(described(options)))

@@ -1,0 +1,496 @@
+"""What the application of some worlds sends beside records: tables, and batches that were encoded before.
+
+Theory of operation. A table goes through the producer's own `send_table`, of which TableShell leaves out the
+waiting: that is the Appender's, who comes again when it is the table's turn. What got in each time is told by
+the queues, which nobody drains meanwhile: so many of the table's rows for the partition, the first that are
+not in yet. Each row is a record of the application from then on, and all checkers look at it as they look at
+records; its outcome is what the TableReport says of it. A record of an encoded batch has its share of the
+BatchDelivery in the same way.
+
+A report does not say which rows are done while some are on their way, if the broker did not say their
+offsets. Whether such a row is done is answered in favour of the producer; in the end, all of them are.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kbatch._native.batch_delivery import BatchDelivery
+from kbatch._native.batch_writer import encode
+from kbatch._native.delivery import RecordMetadata
+from kbatch._native.hashes import partition_for_key
+from kbatch._native.record_appender import Refusal
+from kbatch.errors import KafkaError, RecordTooLargeError
+from kbatch.interceptors import InterceptorChain
+from kbatch.tables import Reading, TableDelivery, TableProducer, TableReport
+from kbatch.testing.simulation.application import CallbackError, Sending, SentRecord
+from kbatch.testing.simulation.options import CODECS
+from kbatch.testing.simulation.schedule import MS
+from kbatch.testing.simulation.trace import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kbatch._native.producer_batch import ProducerBatch
+    from kbatch._native.table_sender import TableSender
+    from kbatch.testing.simulation.application import Application
+    from kbatch.testing.simulation.table_options import TableOptions
+    from kbatch.testing.simulation.world import World
+
+
+class TableShell(TableProducer):
+    """The producer around `send_table`, in a world where nobody can wait.
+
+    Attributes
+    ----------
+    table : TableSender
+        Of the last call, without any row accepted yet.
+    """
+
+    table: TableSender
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.accumulator, max_request_size=world.config.max_request_size)
+        self.config = world.config
+        self._interceptors = InterceptorChain(())
+        self._deliver = world.application.deliver
+        self._sealers = self
+        self._world = world
+
+    def seal(self, batch: ProducerBatch) -> None:
+        """On a thread of its own, some time later."""
+
+        def seal() -> None:
+            batch.seal()
+
+        delay_ms = self._world.random.random() * self._world.options.seal_ms
+        if delay_ms:
+            self._world.schedule.after(int(delay_ms * MS), seal)
+        else:
+            seal()
+
+    def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
+        self.table = table
+
+    def _await_partition(self, topic: str, partition: Any, deadline: Any, may_wait: bool = True) -> bool:
+        return True  # or else the TableSender says so
+
+    def _check_sendable(self) -> None:
+        """The appender has."""
+
+    def _refuse(self, error: KafkaError) -> None:
+        """The checkers look at the report."""
+
+    def end(self, table: TableSender) -> None:
+        self._end_table(table, None)
+
+    def stop(self, table: TableSender, stopped: BaseException) -> None:
+        self._stop_table(table, stopped)
+
+
+class SentRow(SentRecord):
+    """A row of a table, or a record of an encoded batch."""
+
+    __slots__ = ()
+    tells_timestamp = False
+
+
+class SentTable:
+    """A table that was sent, and what its report says.
+
+    Attributes
+    ----------
+    rows : list of SentRow
+    named : list of (int or None)
+        The partition that each row names.
+    is_ended : bool
+        All rows are accepted, or will not be.
+    was_refused : bool
+        `send_table` raised.
+    told_count : int
+        How often on_delivery was called.
+    attempt_count : int
+        How often the appender came with it: more than once where it had to wait.
+    """
+
+    def __init__(self, world: World, topic: str, rows: list[SentRow], named: list[int | None]) -> None:
+        self.topic = topic
+        self.rows = rows
+        self.named = named
+        self.is_ended = self.was_refused = False
+        self.told_count = self.attempt_count = 0
+        self.delivery: TableDelivery | None = None
+        self.partition_counts: set[int] = set()
+        self._world = world
+        self._progress = -1
+        self._seen_count = -1
+        self._offsets: list[int] = []
+        self._codes: list[int] = []
+
+    @property
+    def report(self) -> TableReport:
+        assert self.delivery is not None
+        return self.delivery.report
+
+    @property
+    def is_done(self) -> bool:
+        return self.delivery is not None and self.delivery.done()
+
+    def is_row_done(self, row: int) -> bool:
+        if self.is_done:
+            return True
+        self._look()
+        if row >= len(self._codes):
+            return False
+        if self._codes[row] or self._offsets[row] >= 0:
+            return True
+        may_be = self.rows[row].number in self._world.wire.ambiguous
+        return may_be and self._unsaid_count() > 0
+
+    def _look(self) -> None:
+        """The report anew, where it may have changed."""
+        if self._seen_count != self.report.done_rows:
+            self._seen_count = self.report.done_rows
+            self._offsets = self.report.offsets.tolist()
+            self._codes = self.report.error_codes.tolist()
+
+    def _unsaid_count(self) -> int:
+        """Rows that are done, of which it cannot be said which they are."""
+        said = sum(
+            1 for offset, code in zip(self._offsets, self._codes, strict=True) if offset >= 0 or code != 0
+        )
+        return self._seen_count - said
+
+    # Told by the producer
+
+    def progress(self, report: TableReport) -> None:
+        if report.done_rows < max(1, self._progress):
+            raise Violation(f"{self}: the progress goes back from {self._progress} to {report.done_rows}")
+        self._progress = report.done_rows
+
+    def told(self, report: TableReport) -> None:
+        self.told_count += 1
+        if not self.is_done or report.done_rows != report.row_count:
+            raise Violation(f"{self} counts as done, {report}")
+        if self._world.options.workload.throwing:
+            raise CallbackError
+
+    # What got in
+
+    def queued_counts(self) -> list[int]:
+        """Records in the queues, by partition."""
+        accumulator, count = self._world.accumulator, max(self.partition_counts, default=0)
+        return [
+            sum(batch.record_count for batch in accumulator.batches(self.topic, partition))
+            for partition in range(count)
+        ]
+
+    def note_accepted(self, before: list[int]) -> None:
+        """Rows are in that were not, when the queues had `before`."""
+        left = [after - count for after, count in zip(self.queued_counts(), before, strict=True)]
+        if not any(left):
+            return
+        partitions = self.report.partitions.tolist()
+        codes = self.report.error_codes.tolist()
+        for row, (partition, code) in enumerate(zip(partitions, codes, strict=True)):
+            if row >= len(self.rows):
+                raise Violation(f"{self} has {len(self.rows)} rows, and {self.report}")
+            if partition < 0 or code or self.rows[row].delivery is not None or left[partition] == 0:
+                continue
+            left[partition] -= 1
+            self._check_partition(row, partition)
+            self._world.application.accepted(self.rows[row], RowOutcome(self, row, partition))
+        if any(left):
+            raise Violation(f"{self}: by partition {left} records are in the queues that are no rows of it")
+
+    def _check_partition(self, row: int, partition: int) -> None:
+        """A row goes where it says, or where its key says."""
+        key, named = self.rows[row].key, self.named[row]
+        allowed = {partition}
+        if named is not None:
+            allowed = {named}
+        elif key is not None:
+            allowed = {partition_for_key(key, count) for count in self.partition_counts}
+        if partition not in allowed:
+            raise Violation(f"{self}: row {row} is for partition {partition}, and not one of {allowed}")
+
+    def __str__(self) -> str:
+        return f"the table of records {self.rows[0].number} to {self.rows[-1].number}"
+
+
+Row = TypeVar("Row", bound=SentRow)
+
+
+class RowOutcome:
+    """What a report says of a row."""
+
+    __slots__ = ("partition", "row", "table")
+
+    def __init__(self, table: SentTable, row: int, partition: int) -> None:
+        self.table = table
+        self.row = row
+        self.partition = partition
+
+    @property
+    def topic(self) -> str:
+        return self.table.topic
+
+    def done(self) -> bool:
+        return self.table.is_row_done(self.row)
+
+    def exception(self) -> BaseException | None:
+        return self.table.report.errors.get(self.row)
+
+    def result(self) -> RecordMetadata:
+        report = self.table.report
+        return RecordMetadata(self.topic, int(report.partitions[self.row]), int(report.offsets[self.row]))
+
+
+class SendingTable:
+    """A new table."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.topic = tables.draw_topic()
+        self._tables = tables
+        self._world = tables.world
+        self._sent: SentTable | None = None
+        self._native: TableSender | None = None
+
+    def attempt(self, *, first_in_line: bool) -> object:
+        count = self._world.engine.snapshot.view.partition_count(self.topic)
+        if not count:
+            return Refusal.METADATA
+        if self._sent is None:
+            self._begin(count)
+        assert self._sent is not None and self._native is not None
+        self._sent.attempt_count += 1
+        self._sent.partition_counts.add(count)
+        before = self._sent.queued_counts()
+        answer: object
+        try:
+            answer = self._native.accept(first_in_line=first_in_line, now_ns=self._world.schedule.now_ns)
+        except (ValueError, KafkaError) as error:
+            self._sent.note_accepted(before)
+            self._stop(error)
+            return error
+        self._sent.note_accepted(before)
+        if answer is True:
+            self._sent.is_ended = True
+            self._tables.shell.end(self._native)
+        self._world.trace("%s: %s, %s", self._sent, answer, self._sent.report)
+        return answer
+
+    def give_up(self, error: KafkaError) -> None:
+        if self._sent is not None:
+            self._stop(error)
+
+    def _begin(self, partition_count: int) -> None:
+        table = self._tables.new_table(self.topic, partition_count)
+        shell = self._tables.shell
+        table.delivery = shell.send_table(
+            self.topic,
+            self._tables.arrow_of(table),
+            key="its key",
+            on_delivery=table.told,
+            on_progress=table.progress,
+        )
+        self._native = shell.table
+        self._sent = table
+
+    def _stop(self, error: Exception) -> None:
+        """Rows that are not accepted yet will not be."""
+        sent, native = self._sent, self._native
+        assert sent is not None and native is not None
+        sent.is_ended = True
+        try:
+            self._tables.shell.stop(native, error)
+        except Exception as raised:
+            sent.was_refused = True
+            if raised is not error or any(row.delivery is not None for row in sent.rows):
+                raise
+        self._world.trace("%s stops: %s, %s", sent, error, sent.report)
+
+
+class SendingBatch:
+    """A new batch, encoded by somebody else."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.topic = tables.draw_topic()
+        self._world = tables.world
+        self._random = tables.random
+        self._records = tables.new_batch()
+        self._partition = -1
+        codec = self._random.choice(CODECS)
+        self._data = encode(
+            [(each.key, each.value, each.headers, each.timestamp_ms) for each in self._records],
+            compression=codec,
+        )
+
+    def attempt(self, *, first_in_line: bool) -> object:
+        world = self._world
+        count = world.engine.snapshot.view.partition_count(self.topic)
+        if len(self._data) > world.config.max_request_size:
+            return None
+        if self._partition < 0 and count:
+            self._partition = self._random.randrange(count)
+        if self._partition < 0 or count <= self._partition:
+            return Refusal.METADATA
+        try:
+            answer = world.accumulator.append_batch(
+                self.topic, self._partition, self._data, world.schedule.now_ns, first_in_line=first_in_line
+            )
+        except RecordTooLargeError as error:  # for buffer.memory
+            return error
+        if isinstance(answer, BatchDelivery):
+            world.trace("a batch of %d records", len(self._records))
+            for index, record in enumerate(self._records):
+                world.application.accepted(record, BatchedOutcome(world, answer, index))
+        return answer
+
+    def give_up(self, error: KafkaError) -> None:
+        """It was never accepted."""
+
+
+class BatchedOutcome:
+    """What a BatchDelivery says of one record."""
+
+    __slots__ = ("_delivery", "_index", "_world")
+
+    def __init__(self, world: World, delivery: BatchDelivery, index: int) -> None:
+        self._world = world
+        self._delivery = delivery
+        self._index = index
+
+    @property
+    def topic(self) -> str:
+        return self._delivery.topic
+
+    @property
+    def partition(self) -> int:
+        return self._delivery.partition
+
+    def done(self) -> bool:
+        return self._delivery.done()
+
+    def exception(self) -> BaseException | None:
+        return self._delivery.exception()
+
+    def result(self) -> RecordMetadata:
+        index = self._index
+        for run in self._delivery.offset_runs():
+            if index < run.record_count:
+                offset = run.first_offset + index if run.first_offset >= 0 else -1
+                return RecordMetadata(self.topic, self.partition, offset)
+            index -= run.record_count
+        raise Violation(f"the runs of a batch end before its record {self._index}")
+
+
+class EncodedRecord(SentRow):
+    """A record of an encoded batch."""
+
+    __slots__ = ("world",)
+    world: World
+
+    @property
+    def is_settled(self) -> bool:
+        """Of a batch that goes in parts nobody says which of them are settled."""
+        return self.is_done or "shrink" in self.world.faults.counts
+
+
+class Tables:
+    """
+    Attributes
+    ----------
+    sent : list of SentTable
+    """
+
+    def __init__(self, world: World, options: TableOptions) -> None:
+        self.world = world
+        self.options = options
+        self.random = Random(f"rows {world.options.seed}")
+        self.shell = TableShell(world)
+        self.sent: list[SentTable] = []
+
+    @property
+    def application(self) -> Application:
+        return self.world.application
+
+    def draw(self) -> Sending | None:
+        """What an appender sends next; None: a record."""
+        drawn = self.random.random()
+        if drawn < self.options.tables:
+            return SendingTable(self)
+        return SendingBatch(self) if drawn < self.options.tables + self.options.batches else None
+
+    def draw_topic(self) -> str:
+        return self.random.choice(list(self.world.options.cluster.partition_counts))
+
+    def ended(self) -> list[SentTable]:
+        """Tables that have been taken, and are not done."""
+        return [each for each in self.sent if each.is_ended and not each.was_refused and not each.is_done]
+
+    def new_batch(self) -> list[EncodedRecord]:
+        make = partial(self._new_row, EncodedRecord)
+        records = [make() for _ in range(self.random.randrange(1, self.options.batch_records + 1))]
+        for record in records:
+            record.world = self.world
+        return records
+
+    def new_table(self, topic: str, partition_count: int) -> SentTable:
+        random, options = self.random, self.options
+        rows = [self._new_row(SentRow) for _ in range(random.randrange(1, options.rows + 1))]
+        named = [
+            random.randrange(partition_count) if random.random() < options.explicit else None for _ in rows
+        ]
+        if random.random() < options.wrong:
+            named[random.randrange(len(named))] = partition_count + 100
+        for row in rows:
+            if random.random() < options.huge:
+                self._enlarge(row)
+        table = SentTable(self.world, topic, rows, named)
+        self.sent.append(table)
+        return table
+
+    def _new_row(self, kind: Callable[..., Row]) -> Row:
+        random, options = self.random, self.options
+        number = self.application.new_number()
+        start = number.to_bytes(4, "big")
+        size = random.randrange(self.world.options.workload.value_bytes + 1)
+        value = start + (random.randbytes(size) if random.random() < 0.5 else b"x" * size)
+        key = b"key " + start if random.random() < options.keyed else None
+        is_tombstone = key is not None and random.random() < options.tombstones
+        row = kind(number, key, None if is_tombstone else value, self.world.schedule.wall_ms, "none")
+        if random.random() < options.headers:
+            row.headers = (("h", b"1"), ("h", None), ("i", b""))[: random.randrange(4)]
+        return row
+
+    def _enlarge(self, row: SentRow) -> None:
+        """More than can be sent."""
+        config = self.world.config
+        limit = min(config.max_request_size, config.buffer_memory)
+        if limit < 100_000 and row.value is not None:
+            row.value += bytes(limit)
+
+    def arrow_of(self, table: SentTable) -> Any:
+        """The table as a stream of record batches."""
+        try:
+            import pyarrow as pa
+        except ImportError as error:
+            text = "worlds with tables need pyarrow: pip install 'kbatch[arrow]'"
+            raise ImportError(text) from error
+        rows = table.rows
+        columns = {
+            "its key": pa.array([row.key for row in rows], pa.binary()),
+            "value": pa.array([row.value for row in rows], pa.binary()),
+            "timestamp": pa.array([row.timestamp_ms for row in rows], pa.timestamp("ms")),
+        }
+        if any(row.headers for row in rows):
+            pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+            headers = [[{"key": name, "value": data} for name, data in row.headers] for row in rows]
+            columns["headers"] = pa.array(headers, pa.list_(pair))
+        if any(named is not None for named in table.named):
+            columns["partition"] = pa.array(table.named, pa.int32())
+        chunk_rows = self.random.randrange(1, self.options.chunk_rows + 1)
+        return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=chunk_rows))

@@ -1,0 +1,77 @@
+"""Which worlds send tables and encoded batches, and what these are like.
+
+They are drawn from a source of their own, so that the other worlds are as they would be without.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.options import Options
+
+LIKELIHOOD = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """
+    Attributes
+    ----------
+    tables, batches : float
+        How likely what is sent next is a table; a batch that was encoded before.
+    rows, chunk_rows : int
+        Of a table, and of a record batch of it, at most.
+    batch_records : int
+        Of an encoded batch, at most.
+    keyed, explicit, tombstones, headers : float
+        How likely a row has a key; a partition; no value; headers.
+    huge : float
+        How likely a row is larger than max.request.size or buffer.memory, and fails by itself.
+    wrong : float
+        How likely a table has a row with a partition that is not there, behind which nothing is accepted.
+    """
+
+    tables: float
+    batches: float
+    rows: int
+    chunk_rows: int
+    batch_records: int
+    keyed: float
+    explicit: float
+    tombstones: float
+    headers: float
+    huge: float
+    wrong: float
+
+
+def with_tables(options: Options) -> Options:
+    """The same world, or, of some, one that sends tables and encoded batches as well."""
+    source = random.Random(f"tables {options.seed}")
+    if source.random() >= LIKELIHOOD:
+        return options
+    of = source.choice
+    kinds = of(((0.3, 0.0), (0.1, 0.1), (0.3, 0.2), (0.0, 0.3), (0.6, 0.0)))
+    tables = TableOptions(
+        tables=kinds[0],
+        batches=kinds[1],
+        rows=of((1, 10, 40, 40, 100)),
+        chunk_rows=of((1, 3, 20, 100, 100)),
+        batch_records=of((1, 5, 20)),
+        keyed=of((0, 0.5, 0.5, 1)),
+        explicit=of((0, 0, 0.5, 1)),
+        tombstones=of((0, 0, 0.2)),
+        headers=of((0, 0, 0.5)),
+        huge=of((0, 0, 0.05)),
+        wrong=of((0, 0, 0.1)),
+    )
+    settings = options.settings
+    if source.random() < 0.5:  # tables for which there is no memory at once
+        memory_bytes = of((12_000, 12_000, 24_000))
+        batch_bytes = min(settings["batch.size"], memory_bytes // 2)
+        settings = settings | {"buffer.memory": memory_bytes, "batch.size": batch_bytes}
+    # a table is many records at once
+    workload = replace(options.workload, records=min(options.workload.records, of((5, 10, 15))))
+    return replace(options, tables=tables, settings=settings, workload=workload)

@@ -1,0 +1,108 @@
+"""Bugs of tables that the simulation must see (planted_bugs.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from kbatch import tables
+from kbatch._native.record_appender import Refusal
+from kbatch.core.idempotence import InFlight
+from kbatch.core.sender import Sender
+from kbatch.tables import TableProducer, TableReport
+from tests.simulation.planting import plants
+
+
+@plants(TableReport, "error_codes")
+def rows_of_a_failed_batch_have_succeeded(original: Any) -> Any:
+    """The report knows of no errors."""
+    return property(lambda self: original.fget(self) * 0)
+
+
+@plants(TableReport, "offsets")
+def offsets_of_a_report_are_sorted(original: Any) -> Any:
+    """Offsets of a table are in the order of its rows, whichever partitions these went to."""
+    return property(lambda self: sorted_known(original.fget(self)))
+
+
+def sorted_known(offsets: Any) -> Any:
+    found = offsets.copy()
+    found[found >= 0] = sorted(found[found >= 0])
+    return found
+
+
+@plants(tables, "TableSender")
+def chunks_of_a_table_change_places(original: Any) -> Any:
+    """The rows of every second record batch come before those of the one in front of it."""
+
+    def sender(owner: Any, topic: str, data: Any, names: Any, **rest: Any) -> Any:
+        batches = data.to_batches()
+        for at in range(0, len(batches) - 1, 2):
+            batches[at], batches[at + 1] = batches[at + 1], batches[at]
+        return original(owner, topic, pa.Table.from_batches(batches, data.schema), names, **rest)
+
+    return sender
+
+
+class Paused:
+    """A TableSender that forgets where it was when it has to wait."""
+
+    def __init__(self, make: Callable[..., Any], data: Any, *rest: Any, **keywords: Any) -> None:
+        self._has_paused = False
+        reader = pa.RecordBatchReader.from_batches(data.schema, self._pulled(data.to_batches()))
+        self._sender = make(*rest[:2], reader, *rest[2:], **keywords)
+
+    def _pulled(self, batches: list[Any]) -> Iterator[Any]:
+        for batch in batches:
+            first_row, self._has_paused = int(self._has_paused), False
+            yield batch.slice(first_row)
+
+    def accept(self, **turn: Any) -> Any:
+        answer = self._sender.accept(**turn)
+        self._has_paused = self._has_paused or answer is Refusal.MEMORY
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sender, name)
+
+
+@plants(tables, "TableSender")
+def a_paused_pull_loses_a_row(original: Any) -> Any:
+    """Once there was no memory for a row, the first row of what is pulled next is not sent."""
+    return lambda owner, topic, data, names, **rest: Paused(original, data, owner, topic, names, **rest)
+
+
+@plants(TableProducer, "_stop_table")
+def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
+    """Rows that are not accepted any more have no outcome."""
+
+    def stop(self: TableProducer, table: Any, stopped: BaseException) -> None:
+        if not table.has_begun:
+            raise stopped
+        self._end_table(table, None)
+
+    return stop
+
+
+@plants(TableProducer, "_end_table")
+def a_table_that_is_done_early_is_not_told_of(original: Any) -> Any:
+    """What is answered before the last row is accepted was the last answer, and nobody is called."""
+
+    def end(self: TableProducer, table: Any, error: Any) -> None:
+        if table.end(error):
+            table.told()
+
+    return end
+
+
+@plants(Sender, "_succeed")
+def offsets_of_parts_are_one_off(original: Any) -> Any:
+    """Of a batch that was split the parts behind the first stand one further on."""
+
+    def succeed(self: Sender, entry: InFlight, base_offset: int, *rest: Any) -> None:
+        is_later = entry.batch.is_split and base_offset > 0
+        original(self, entry, base_offset + is_later, *rest)
+
+    return succeed
