@@ -236,14 +236,20 @@ class FindCoordinator(Operation):
 
 
 class InitProducerId(Operation):
-    """`bumps`: from the identity that there is to its next epoch (KIP-360)."""
+    """A producer id and epoch; `bumps`: from the identity that there is to its next epoch (KIP-360).
+
+    `ended` is the operation that has ended a transaction, whose call waits for the epoch of the next.
+    """
 
     kind = Kind.INIT_PRODUCER_ID
     priority = 1
     request = messages.InitProducerIdRequest
 
-    def __init__(self, call: Call | None, timeout_ms: int, *, bumps: bool) -> None:
+    def __init__(
+        self, call: Call | None, timeout_ms: int, *, bumps: bool, ended: Operation | None = None
+    ) -> None:
         super().__init__(call)
+        self.ended = ended
         self.timeout_ms = timeout_ms
         self.bumps = bumps
 

@@ -13,7 +13,8 @@ does not bring one (transaction version 2, KIP-890). Whether the cluster has ver
 transactions only.
 
 An operation that was not answered may have been done. So it is asked again even when the transaction has
-become abortable, for the coordinator to have no transaction of which the client does not know.
+become abortable, for the coordinator to have no transaction of which the client does not know. Where it is
+refused then, an abort is sent in any case, and may find nothing.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager.
 """
@@ -138,6 +139,7 @@ class Transactions:
         self._out: Operation | None = None
         self._asking = Asking()
         self._has_offsets = False
+        self._may_be_begun = False  # by a request that was not answered, and refused when it was sent again
         self._bumps = False  # at the end of the transaction
         self._can_bump = False
         order.handle_failure = self._handle_failure
@@ -251,7 +253,7 @@ class Transactions:
         if self._out is not None:
             self._queue.append(self._out)
         for operation in self._queue:
-            self._finish(operation.call, error)
+            self._give_up(operation, error)
         self._queue.clear()
 
     def _why_unsent(self) -> KafkaError:
@@ -271,11 +273,17 @@ class Transactions:
         operation = self._first()
         if operation is None or now_ns < operation.not_before_ns or self._has_to_wait(operation):
             return None
-        if isinstance(operation, EndTransaction) and not (self._order.partitions or self._has_offsets):
+        is_end = isinstance(operation, EndTransaction)
+        if is_end and not (self._is_begun or self._may_be_begun):
             self._queue.remove(operation)
             self._complete(operation)  # there is nothing to be ended
             return self._next(now_ns)
         return operation
+
+    @property
+    def _is_begun(self) -> bool:
+        """The coordinator has the transaction, or will have when it gets what is under way."""
+        return bool(self._order.partitions) or self._has_offsets
 
     def _has_to_wait(self, operation: Operation) -> bool:
         """EndTxn comes behind all records, sent or not."""
@@ -356,12 +364,19 @@ class Transactions:
         error = error_of(code, f"{about}: {row_of(code).doc}")
         if action in (Action.BUMP_OR_FATAL, Action.GONE):
             self._bumps = self._can_bump and (self._order.transaction_version < 2 or action is Action.GONE)
+        if action is Action.ABORT and self._may_be_committed:
+            action = Action.RETRY  # only the coordinator that is looked for can tell
+        ended = operation.ended if isinstance(operation, InitProducerId) else None
         match action:
+            case _ if code == ErrorCode.INVALID_TXN_STATE and self._finds_nothing(operation):
+                self._complete(operation)
             case Action.RETRY | Action.FIND:
                 if action is Action.FIND:
                     self._find_again(operation)
                 is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
                 self._again(operation, now_ns, is_concurrent=is_concurrent)
+            case Action.INIT_AGAIN if ended is not None:
+                self._make_abortable(error, operation)
             case Action.INIT_AGAIN:
                 self._enter(State.ABORTABLE_ERROR)
                 self._enter(State.UNINITIALIZED)
@@ -377,6 +392,15 @@ class Transactions:
             case _:
                 self._fail_for_good(error, operation)
 
+    def _finds_nothing(self, operation: Operation) -> bool:
+        """An abort that was sent for a transaction that may not have been begun."""
+        return isinstance(operation, Abort) and self._may_be_begun and not self._is_begun
+
+    @property
+    def _may_be_committed(self) -> bool:
+        """EndTxn was sent, and is to be sent again."""
+        return any(isinstance(each, Commit) and each.is_unsure for each in self._queue)
+
     def _find_again(self, operation: Operation) -> None:
         key = operation.coordinator(self._id)
         if key is not None:
@@ -385,12 +409,12 @@ class Transactions:
     def _again(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
         """The operation is to be sent again, unless the transaction is to be aborted without it."""
         backoff_ns = self._backoff.delay_ns(operation.attempts)
-        if is_concurrent and not (self._order.partitions or self._has_offsets):
+        if is_concurrent and not self._is_begun:
             backoff_ns = min(backoff_ns, CONCURRENT_BACKOFF_NS)
         operation.attempts += 1
         operation.not_before_ns = now_ns + backoff_ns
         if self.state is State.ABORTABLE_ERROR and _can_drop(operation):
-            self._finish(operation.call, self.why_abortable())
+            self._give_up(operation, self.why_abortable())
         elif operation not in self._queue:
             self._queue.append(operation)
 
@@ -432,7 +456,7 @@ class Transactions:
     def _complete(self, operation: Operation) -> None:
         """The transaction is over."""
         self._order.end()
-        self._has_offsets = False
+        self._has_offsets = self._may_be_begun = False
         self._accumulator.completing = False
         self.error = None
         if self._sender.first_failure is not None:
@@ -442,13 +466,16 @@ class Transactions:
         self._order.transaction_version = level
         if self._bumps or self._order.needs_identity:
             self._enter(State.INITIALIZING)
-            self._ask_for_identity(operation.call, bumps=not self._order.needs_identity)
+            self._ask_for_identity(operation.call, bumps=not self._order.needs_identity, ended=operation)
         else:
             self._enter(State.READY)
             self._finish(operation.call)
 
-    def _ask_for_identity(self, call: Call | None, *, bumps: bool) -> None:
-        self._queue.append(InitProducerId(call, self._config.transaction_timeout_ms, bumps=bumps))
+    def _ask_for_identity(
+        self, call: Call | None, *, bumps: bool, ended: Operation | None = None
+    ) -> None:
+        timeout_ms = self._config.transaction_timeout_ms
+        self._queue.append(InitProducerId(call, timeout_ms, bumps=bumps, ended=ended))
 
     def _feature_level(self) -> int:
         """1 or 2, by the latest that any node has told; looked at between two transactions only."""
@@ -487,6 +514,8 @@ class Transactions:
     def _make_abortable(self, error: KafkaError, operation: Operation | None = None) -> None:
         """The transaction can only be aborted, because of `error` or one before it."""
         if operation is not None:  # it was refused, and goes as the others do
+            begins = isinstance(operation, AddPartitions | AddOffsets)
+            self._may_be_begun = self._may_be_begun or (begins and operation.is_unsure)
             operation.is_unsure = False
             self._queue.append(operation)
         if self.state is State.ABORTING:
@@ -505,7 +534,14 @@ class Transactions:
         """Operations that nothing depends on any more fail; those that may have been done go on."""
         for operation in [each for each in self._queue if _can_drop(each) and is_meant(each)]:
             self._queue.remove(operation)
-            self._finish(operation.call, error)
+            self._give_up(operation, error)
+
+    def _give_up(self, operation: Operation, error: KafkaError) -> None:
+        """Who waits is told why; a commit is done, and of what came of the epoch behind it the next call is
+        told.
+        """
+        is_behind_commit = isinstance(operation, InitProducerId) and isinstance(operation.ended, Commit)
+        self._finish(operation.call, None if is_behind_commit else error)
 
     def _fail_for_good(self, error: KafkaError, operation: Operation | None = None) -> None:
         if operation is not None:
@@ -529,7 +565,9 @@ class Transactions:
 
 
 def _can_drop(operation: Operation) -> bool:
-    """Whether the coordinator does not know of it, and will not."""
+    """Whether the coordinator does not know of it, and will not; a new epoch can be asked for once more."""
+    if isinstance(operation, InitProducerId):
+        return True
     return not isinstance(operation, FindCoordinator) and not operation.is_unsure
 
 

@@ -46,7 +46,7 @@ def api_versions(
                 name="transaction.version", min_version=0, max_version=2
             )
         ],
-        finalized_features_epoch=1,
+        finalized_features_epoch=state.features_epoch,
         finalized_features=[feature] if state.options.transaction_version else [],
     )
 

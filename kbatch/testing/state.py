@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -160,6 +160,7 @@ class BrokerState:
     rng: random.Random
     now_ms: int
     node_count: int = 1
+    features_epoch: int = 1
     acls: Acls = field(default_factory=Acls)
     timers: Timers = field(default_factory=Timers)
     # what ApiVersions lists, by API key: known to the core, which knows all handlers
@@ -227,6 +228,12 @@ class BrokerState:
             self.coordinators.offsets.topics_deleted({name: topic.topic_id})
         for partition in topic.partitions if topic else ():
             self.partition_changed(name, partition.index)
+
+    def set_transaction_version(self, level: int) -> None:
+        """The feature level from now on, as by UpdateFeatures; clients learn of it when they connect."""
+        self.options = replace(self.options, transaction_version=level)
+        self.features_epoch += 1
+        self.coordinators.transactions.transaction_version = level
 
     def hold_high_watermark(self, topic: str, index: int, hold: bool) -> None:
         self.cluster.partition(topic, index).log.hold_high_watermark = hold

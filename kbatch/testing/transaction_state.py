@@ -105,7 +105,7 @@ class TransactionCoordinator:
         leaves all as it was.
     write_markers : WriteMarkers
     transaction_version : int
-        Feature level 0, 1 or 2.
+        Feature level 0, 1 or 2; may be set later.
     max_timeout_ms, expiration_ms : int
         transaction.max.timeout.ms and transactional.id.expiration.ms.
     offsets_partition_count : int
@@ -129,7 +129,7 @@ class TransactionCoordinator:
         self._next_producer_id = next_producer_id
         self._store = store
         self._write_markers = write_markers
-        self._transaction_version = transaction_version
+        self.transaction_version = transaction_version
         self._max_timeout_ms = max_timeout_ms
         self._expiration_ms = expiration_ms
         self._offsets_partition_count = offsets_partition_count
@@ -351,7 +351,7 @@ class TransactionCoordinator:
 
     def _put(self, metadata: TransactionMetadata) -> None:
         """Stores, and then it counts."""
-        self._store(*to_record(metadata, min(self._transaction_version, 1)))
+        self._store(*to_record(metadata, min(self.transaction_version, 1)))
         self._know(metadata.transactional_id, metadata)
         if self._expiry_check_ms is None:
             self._expiry_check_ms = metadata.last_update_ms + EXPIRY_CHECK_INTERVAL_MS
@@ -369,7 +369,7 @@ class TransactionCoordinator:
 
     def _abort_fenced(self, metadata: TransactionMetadata, now_ms: int) -> None:
         """Aborts against the producer's will, with an epoch beyond its own (PrepareEpochFence)."""
-        if self._transaction_version >= 2:
+        if self.transaction_version >= 2:
             self._end(metadata, False, 2, now_ms)
         else:
             self._end(metadata.fenced(), False, 0, now_ms)

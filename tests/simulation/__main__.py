@@ -10,13 +10,12 @@ from kbatch.testing.simulator import SimulationError, simulate
 
 
 def _range(text: str) -> range:
-    start, _, stop = text.partition(":")
-    return range(int(start), int(stop)) if stop else range(int(start))
+    return range(*map(int, text.split(":")))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=_range, default=range(1000), help="from:to")
+    parser.add_argument("--seeds", type=_range, default=range(1000), help="from:to, or from:to:step")
     parser.add_argument("--seed", type=int, help="one only")
     parser.add_argument("--verbose", action="store_true", help="print what happens in each world")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")

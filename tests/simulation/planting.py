@@ -1,4 +1,4 @@
-"""The registry of bugs that are planted on purpose (planted_bugs.py)."""
+"""How bugs are planted: each replaces a function of the producer by a worse one, for a while."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from kbatch.testing.simulation.transactional_options import is_transactional
+
 
 class Bug(NamedTuple):
-    """`owner.name` is replaced by `make(the original)`."""
+    """`owner.name` is replaced by `make(the original)`; in worlds of transactions only, or in any."""
 
     owner: Any
     name: str
     make: Callable[[Any], Any]
     doc: str
+    is_of_transactions: bool
+
+    def may_be_seen(self, seed: int) -> bool:
+        return is_transactional(seed) or not self.is_of_transactions
 
 
 BUGS: dict[str, Bug] = {}
 
 
-def plants(owner: Any, name: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+def plants(
+    owner: Any, name: str, *, of_transactions: bool = False
+) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Adds a bug: the function gets the original, and gives what takes its place."""
 
     def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        BUGS[make.__name__] = Bug(owner, name, make, " ".join((make.__doc__ or "").split()))
+        doc = " ".join((make.__doc__ or "").split())
+        BUGS[make.__name__] = Bug(owner, name, make, doc, of_transactions)
         return make
 
     return add

@@ -8,6 +8,10 @@ from multiprocessing import get_context
 
 import pytest
 
+from kbatch.testing.simulation.actor import Actor
+from kbatch.testing.simulation.schedule import Schedule
+from kbatch.testing.simulation.transactional_options import is_transactional
+from kbatch.testing.simulation.world import World
 from kbatch.testing.simulator import SimulationError, simulate
 
 SEEDS, BLOCK = 1000, 50
@@ -61,7 +65,8 @@ def test_worlds_have_tables_that_wait_rows_that_arrive_and_rows_that_fail(quiet:
     counts: Counter[str] = Counter()
     for seed in range(40):
         world = simulate(seed)
-        for table in world.tables.sent if world.tables is not None else ():
+        tables = world.tables if isinstance(world, World) else None
+        for table in tables.sent if tables is not None else ():
             counts["tables"] += 1
             counts["waited"] += table.attempt_count > 1
             if not table.was_refused:
@@ -71,3 +76,50 @@ def test_worlds_have_tables_that_wait_rows_that_arrive_and_rows_that_fail(quiet:
     assert counts["tables"] > 20
     assert counts["rows"] > 500
     assert min(counts["waited"], counts["failed"], counts["not accepted"]) > 5
+
+
+def test_worlds_of_transactions_have_every_outcome(quiet: None) -> None:
+    outcomes: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    for seed in filter(is_transactional, range(120)):
+        world = simulate(seed)
+        outcomes.update(world.application.outcomes)
+        faults.update(world.faults.counts)
+    assert outcomes["transaction committed"] > 100
+    assert {f"transaction {each}" for each in ("aborted", "lost", "unknown")} <= outcomes.keys()
+    assert {"ghost", "crash", "crash in a call", "time-out of a call", "change_version"} <= faults.keys()
+    assert {"refused by a coordinator", "unanswered by a coordinator", "move_coordinator"} <= faults.keys()
+
+
+def test_an_actor_runs_when_it_is_let_and_ends_when_it_is_killed() -> None:
+    schedule, seen = Schedule(0), []
+
+    def script() -> None:
+        seen.append(schedule.now_ns)
+        actor.sleep(5)
+        seen.append(schedule.now_ns)
+        try:
+            actor.wait(lambda: False, 1000)
+        finally:
+            seen.append(-1)
+
+    actor = Actor(schedule, script)
+    assert not seen
+    actor.go()
+    assert seen == [0]
+    while schedule.step(10):
+        """Time goes by."""
+    assert seen == [0, 5]
+    actor.kill()
+    assert seen == [0, 5, -1]
+    assert not actor.is_over
+
+
+def test_what_an_actor_raises_comes_out_where_it_was_let_run() -> None:
+    def script() -> None:
+        raise ValueError("in the thread")
+
+    actor = Actor(Schedule(0), script)
+    with pytest.raises(ValueError, match="in the thread"):
+        actor.go()
+    actor.kill()

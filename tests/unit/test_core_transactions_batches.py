@@ -20,7 +20,7 @@ from kbatch.errors import (
 )
 from kbatch.protocol import messages
 from tests.unit.sending import BACKOFF_MS, OK, OUT_OF_ORDER, TOPIC, Reply
-from tests.unit.transacting import STARTED, Transacting, failed, ok
+from tests.unit.transacting import COORDINATOR, STARTED, Transacting, failed, ok
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
@@ -236,6 +236,100 @@ def test_a_new_epoch_that_was_abortable_is_asked_for_again() -> None:
     assert tx.apis()[-3:] == ["EndTxn", "InitProducerId", "InitProducerId"]
     tx.delivered("b")
     assert tx.stamp("b") == (4242, 1, 0)
+
+
+def test_an_unanswered_init_does_not_outlive_an_error() -> None:
+    tx = Transacting().script("InitProducerId", "drop")
+    tx.script("FindCoordinator", ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE)
+    call = tx.init()
+    tx.advance(1000)
+    assert isinstance(failed(call), TransactionAbortableError)
+    ok(tx.abort())
+    assert tx.at is State.READY
+    tx.delivered("a")
+    ok(tx.commit())
+
+
+@pytest.mark.parametrize("found", [OK, ErrorCode.INVALID_TXN_STATE])
+@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "AddPartitionsToTxn"])
+def test_what_was_refused_behind_an_unanswered_attempt_is_aborted(api: str, found: int) -> None:
+    """The coordinator may have a transaction, or not: either answer is well."""
+    tx = Transacting(1).ready().script(api, "drop", ErrorCode.TRANSACTION_ABORTABLE).script("EndTxn", found)
+    tx.begun("a") if api == "AddPartitionsToTxn" else tx.begun()
+    if api == "AddOffsetsToTxn":
+        tx.offsets()
+    tx.advance(1000)
+    assert tx.at is State.ABORTABLE_ERROR
+    ok(tx.abort())
+    assert tx.apis()[-1] == "EndTxn"
+    tx.delivered("b")
+    ok(tx.commit())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_may_be_done_is_asked_for_until_it_is_known(version: int) -> None:
+    tx = Transacting(version).delivered("a").script("EndTxn", "drop")
+    tx.script("FindCoordinator", ErrorCode.TRANSACTION_ABORTABLE)
+    call = tx.commit()
+    tx.advance(1000)
+    ok(call)
+    assert tx.apis()[-4:] == ["EndTxn", "FindCoordinator", "FindCoordinator", "EndTxn"]
+    tx.delivered("b")
+    ok(tx.commit())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.PRODUCER_FENCED,
+    ],
+)
+def test_a_commit_was_done_whatever_comes_of_the_next_epoch(code: int) -> None:
+    """The cluster has got version 2, so that a commit is followed by InitProducerId."""
+    tx = Transacting(1).delivered("a")
+    tx.version, tx.features_epoch = 2, 2
+    tx.drop(COORDINATOR)
+    tx.script("InitProducerId", code)
+    call = tx.commit()
+    tx.advance(1000)
+    ok(call)
+    error = failed(tx._call("begin_transaction", tx.transactions.begin))
+    assert error.code == code
+    if code == ErrorCode.PRODUCER_FENCED:
+        assert error.fatal
+        return
+    assert error.abortable
+    ok(tx.abort())
+    tx.delivered("b")
+    ok(tx.commit())
+
+
+def test_a_commit_was_done_though_the_coordinator_is_not_found_again() -> None:
+    tx = Transacting(1).delivered("a")
+    tx.version, tx.features_epoch = 2, 2
+    tx.drop(COORDINATOR)
+    tx.script("InitProducerId", ErrorCode.NOT_COORDINATOR)
+    tx.script("FindCoordinator", ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE)
+    call = tx.commit()
+    tx.advance(1000)
+    ok(call)
+    assert failed(tx._call("begin_transaction", tx.transactions.begin)).abortable
+    ok(tx.abort())
+
+
+def test_an_abort_whose_new_epoch_was_not_allowed_is_called_again() -> None:
+    tx = Transacting(1).begun("a")
+    tx.answer(a=TOO_LARGE)
+    tx.script("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    error = failed(tx.abort())
+    assert error.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert error.abortable
+    ok(tx.abort())
+    assert tx.apis()[-3:] == ["EndTxn", "InitProducerId", "InitProducerId"]
+    tx.delivered("b")
+    ok(tx.commit())
 
 
 def test_what_may_have_been_added_is_asked_for_until_it_is_known() -> None:

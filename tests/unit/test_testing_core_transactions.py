@@ -187,6 +187,20 @@ def test_transaction_that_takes_too_long_is_aborted(broker: VirtualBroker) -> No
     assert producer.init() == 0
 
 
+def test_transaction_version_may_change() -> None:
+    """Who connects is told the new level, under a new epoch of the features."""
+    broker = VirtualBroker()
+    producer = Transactional(broker, tv2=True)
+    producer.init()
+    broker.state.set_transaction_version(1)
+    asked = messages.ApiVersionsRequest(client_software_name="new", client_software_version="1")
+    answer = broker.client().ask(asked, 4)
+    assert answer.finalized_features_epoch == 2
+    assert [feature.max_version_level for feature in answer.finalized_features] == [1]
+    assert producer.produce(b"a") == ErrorCode.NONE  # what was begun by version 2 ends by it
+    assert producer.end(commit=True) == ErrorCode.NONE
+
+
 def test_markers_wait_for_a_leader() -> None:
     broker = VirtualBroker(topics=())
     broker.state.cluster.create_topic(TOPIC, 1)

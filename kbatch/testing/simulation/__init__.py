@@ -1,5 +1,6 @@
 """The producer in a world of virtual time, simulated brokers and faults, all of it from one seed."""
 
-from kbatch.testing.simulation.world import SimulationError, World, simulate
+from kbatch.testing.simulation.world import World
+from kbatch.testing.simulation.worlds import SimulationError, simulate
 
 __all__ = ["SimulationError", "World", "simulate"]

@@ -15,7 +15,7 @@ from kbatch.testing.state import BrokerState, Connection, Options
 
 if TYPE_CHECKING:
     from kbatch.testing.simulation.faults import Fate
-    from kbatch.testing.simulation.world import World
+    from kbatch.testing.simulation.surroundings import Surroundings
 
 PORT = 9092
 BOOTSTRAP = "bootstrap.sim"
@@ -37,7 +37,7 @@ class NodeEnd:
     def cut(self) -> None:
         self.is_over = True
         self._frames.clear()
-        self._cluster.ends.discard(self)
+        self._cluster.ends.pop(self, None)
 
     def hold(self, late_ns: int) -> None:
         """The client has gone; what it sent is done later."""
@@ -131,26 +131,30 @@ class SimulatedCluster:
         Topics that are deleted now.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         options = world.options.cluster
         self.world = world
         self.state = BrokerState(
-            options=Options(auto_create_topics=False, internal_topic_partitions=1),
+            options=Options(
+                auto_create_topics=False,
+                internal_topic_partitions=1,
+                transaction_version=options.transaction_version,
+            ),
             directory=None,
             rng=random.Random(f"broker {world.options.seed}"),
             now_ms=WALL_MS,
             node_count=options.node_count,
         )
         self.core = BrokerCore(self.state)
-        self.ends: set[NodeEnd] = set()
+        self.ends: dict[NodeEnd, None] = {}  # in order
         self.paused_until_ns: dict[int, int] = {}
         self.archives: list[Archive] = []
         self.missing: set[str] = set()
         self._names: dict[bytes, str] = {}
         self._timer: Event | None = None
         self._forced_error: Any = None
-        self.core.faults.intercept("Produce", lambda request: self._forced_error)
-        self.core.faults.intercept("Metadata", lambda request: self._forced_error)
+        for name in world.faults.refused_requests:
+            self.core.faults.intercept(name, lambda request: self._forced_error)
         for node in self.state.cluster.nodes:
             node.host, node.port = f"node-{node.node_id}.sim", PORT
         for name, count in options.partition_counts.items():
@@ -193,7 +197,7 @@ class SimulatedCluster:
 
     def accept(self, link: Link) -> NodeEnd:
         end = NodeEnd(self, link)
-        self.ends.add(end)
+        self.ends[end] = None
         return end
 
     def handle(self, connection: Connection, frame: bytes, error: Any) -> Reply:

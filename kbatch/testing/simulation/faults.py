@@ -19,7 +19,7 @@ from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
 from kbatch.testing.topic_config import TopicConfig
 
 if TYPE_CHECKING:
-    from kbatch.testing.simulation.world import World
+    from kbatch.testing.simulation.surroundings import Surroundings
 
 PRODUCE = messages.ProduceRequest.api_key
 METADATA = messages.MetadataRequest.api_key
@@ -86,7 +86,7 @@ class Fate:
 
     def changed(self, data: bytes) -> bytes:
         """The answer as the client gets it."""
-        change = CHANGES.get(self.api_key)
+        change = self._faults.changes.get(self.api_key)
         if change is None and not self.mute_ns:
             return data
         kind = messages.REQUESTS[self.api_key].response
@@ -106,14 +106,22 @@ class Faults:
         Faults happen; until `heal`.
     is_fatal : bool
         The producer was told that it may not go on.
+    refused_requests : tuple of str
+        Requests that may be answered with an error, and not done.
+    errors, changes : dict
+        By API key: the errors, and what changes an answer on its way.
     """
 
-    def __init__(self, world: World) -> None:
+    refused_requests: tuple[str, ...] = ("Produce", "Metadata")
+
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.is_active = True
         self.is_fatal = False
         self.hidden: set[str] = set()
         self.counts: dict[str, int] = {}
+        self.errors: dict[int, tuple[ErrorCode, ...]] = ERRORS
+        self.changes = CHANGES
         self._random = world.random
         self._requests = world.options.request_faults
         self._undo: list[Callable[[], None]] = []
@@ -162,8 +170,8 @@ class Faults:
         elif self._happens(rates.drop_after):
             fate.drops_after = True
             self._tell("drop after", "connection %d breaks when %s is done", link.connection_id, name)
-        elif self._happens(rates.error_before) and fate.api_key in ERRORS:
-            fate.error_before = self._random.choice(ERRORS[fate.api_key])
+        elif self._happens(rates.error_before) and fate.api_key in self.errors:
+            fate.error_before = self._random.choice(self.errors[fate.api_key])
             self._tell("error before", "%s is answered %s", name, fate.error_before)
         elif self._happens(rates.error_after) and fate.api_key == PRODUCE:
             fate.error_after = self._random.choice(AFTER_APPEND_ERRORS)
@@ -307,13 +315,13 @@ class Faults:
     def _forget(self) -> None:
         partition = self._any_partition()
         place = (partition.topic.name, partition.index)
-        if self.world.wire.is_quiet(place):
+        if self.world.is_quiet(place):
             self.world.trace("!! %s-%d forgets all producers", *place)
             partition.log.forget_producers()
 
     def _grow(self) -> None:
         topic = self._any_topic()
-        if len(topic.partitions) < 6:
+        if len(topic.partitions) < 6 and not topic.is_internal:
             self.world.trace("!! %s grows", topic.name)
             cluster = self.world.cluster
             cluster.change(cluster.state.cluster.create_partitions, topic.name, len(topic.partitions) + 1)

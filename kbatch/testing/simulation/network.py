@@ -20,7 +20,7 @@ from kbatch.testing.simulation.schedule import MS, SECOND, Event
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
-    from kbatch.testing.simulation.world import World
+    from kbatch.testing.simulation.surroundings import Host
 
 BROKEN_NET = "10.9."  # addresses that nobody listens at
 IDLE_ROUNDS = 1100  # that the sender may have in a virtual second without anything to do
@@ -30,7 +30,7 @@ NEVER = 2**63 - 1
 class Link:
     """One connection. The client's end has `pending` buffers, the node's end `arrived` bytes."""
 
-    def __init__(self, world: World, connection_id: int, node_id: int) -> None:
+    def __init__(self, world: Host, connection_id: int, node_id: int) -> None:
         self.connection_id = connection_id
         self.node_id = node_id
         self.is_open = True  # for the client
@@ -189,7 +189,7 @@ class Link:
 class Shell:
     """The sender's thread."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Host) -> None:
         self._world = world
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._round: Event | None = None

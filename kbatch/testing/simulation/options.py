@@ -159,6 +159,8 @@ class ClusterOptions:
         Addresses of each node's name that nobody listens at, before the right one.
     first_epoch : int
         The epoch that a new producer id comes with.
+    transaction_version : int
+        At first.
     """
 
     node_count: int
@@ -168,6 +170,7 @@ class ClusterOptions:
     broken_addresses: int
     first_epoch: int
     chunk_bytes: int
+    transaction_version: int = 2
 
     @property
     def round_trip_ms(self) -> int:

@@ -23,7 +23,7 @@ from kbatch.testing.simulation.schedule import MS, SECOND
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
-    from kbatch.testing.simulation.world import World
+    from kbatch.testing.simulation.surroundings import Host
 
 REMEMBERED_BATCHES = 5  # by a broker, of each producer id
 # By which a batch may have a new leader, to which it goes without a back-off (KIP-951).
@@ -102,7 +102,7 @@ class ConnectionWatch:
 class Wire:
     """The judge of a world's requests."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Host) -> None:
         settings = world.options.settings
         self._world = world
         self._is_idempotent = settings.get("enable.idempotence", True)
@@ -163,6 +163,8 @@ class Wire:
         connection.handed_bytes += size
         if kind is messages.ProduceRequest:
             self._produce(sent, request.message)
+        else:
+            self._question(request.message)
         self._world.trace(
             "-> node %s: %s v%d #%d on connection %d%s",
             connection.node_id,
@@ -188,6 +190,12 @@ class Wire:
             asked.popleft()
         if len(asked) > QUESTIONS_A_SECOND:
             raise Violation(f"{kind.__name__} was sent {len(asked)} times in a second")
+
+    def _question(self, message: Any) -> None:
+        """What is no Produce request is about to go out."""
+
+    def _response(self, message: Any) -> None:
+        """The answer to a question has come."""
 
     def _produce(self, sent: SentRequest, message: Any) -> None:
         for topic in message.topic_data:
@@ -282,6 +290,7 @@ class Wire:
         connection.throttled_until_ns = self._world.schedule.now_ns + throttled_ns
         if kind is not messages.ProduceRequest:
             self._world.trace("<- node %s: #%d", connection.node_id, request.correlation_id)
+            self._response(response)
             return
         codes = [
             (answer.error_code, answer.base_offset)

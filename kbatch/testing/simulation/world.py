@@ -8,10 +8,9 @@ compared with what the application was told. What must never happen raises a Vio
 
 from __future__ import annotations
 
-import gc
 import random
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch.config import ProducerConfig
@@ -23,11 +22,11 @@ from kbatch.testing.simulation.application import Application, SentRecord
 from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT, SimulatedCluster
 from kbatch.testing.simulation.faults import Faults
 from kbatch.testing.simulation.network import Shell
-from kbatch.testing.simulation.options import Options, described
-from kbatch.testing.simulation.schedule import MS, SECOND, Schedule
+from kbatch.testing.simulation.options import Options
+from kbatch.testing.simulation.schedule import MS, SECOND
+from kbatch.testing.simulation.surroundings import Host, Surroundings
 from kbatch.testing.simulation.table_application import Tables
-from kbatch.testing.simulation.table_options import with_tables
-from kbatch.testing.simulation.trace import Trace, Violation
+from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.wire import Wire
 
 WATCH_NS = 50 * MS
@@ -35,10 +34,9 @@ CALM_MS = 3000  # after the faults, for back-offs to end
 PROBE_ROUNDS = 3
 # With less there may not be time for a new connection.
 PROBED_TIMEOUT_MS = 3000
-MAX_EVENTS = 300_000
 
 
-class World:
+class World(Surroundings):
     """A world of a seed; `run` is its life.
 
     Parameters
@@ -48,12 +46,11 @@ class World:
         Print what happens.
     """
 
+    application: Application
+
     def __init__(self, options: Options, *, prints: bool = False) -> None:
-        self.options = options
+        super().__init__(options, prints=prints)
         self.settings = options.settings
-        self.random = random.Random(f"world {options.seed}")
-        self.schedule = Schedule(self.random.randrange(10 * SECOND))
-        self.trace = Trace(self.schedule, prints=prints)
         self.config = ProducerConfig(
             {"bootstrap.servers": f"{BOOTSTRAP}:{PORT}", "client.id": "simulated", **options.settings}
         )
@@ -62,7 +59,8 @@ class World:
         self.faults = Faults(self)
         self.cluster = SimulatedCluster(self)
         self.shell = Shell(self)
-        self.accumulator = _accumulator(self)
+        known: World = weakref.proxy(self)
+        self.accumulator: RecordAccumulator = new_accumulator(self, lambda: known.application.memory_freed())
         self.engine = Engine(
             self.config,
             self.accumulator,
@@ -74,9 +72,7 @@ class World:
         self.application = Application(self)
         self.tables = Tables(self, options.tables) if options.tables is not None else None
         self.wire = Wire(self)
-        self.event_count = 0
         self.healed_ns = 0
-        self.violation: Violation | None = None
         self._snapshot = self.engine.snapshot
 
     @property
@@ -96,13 +92,13 @@ class World:
         self._watch()
         if self.options.workload.close != "late":
             self._close_some_time()
-        self._run_for(self.options.fault_ms * MS)
+        self.run_for(self.options.fault_ms * MS)
         self.faults.heal()
         self.healed_ns = self.schedule.now_ns
         self._run_until_finished()
         self._probe()
         self.application.close()
-        self._run_for(CALM_MS * MS)
+        self.run_for(CALM_MS * MS)
         self.shell.close()
         logs = checkers.Logs(self)
         for check in checkers.CHECKS:
@@ -128,17 +124,8 @@ class World:
                         f"{name}-{index}: leader epoch {new.leader_epoch} in place of {old.leader_epoch}"
                     )
 
-    def _run_for(self, duration_ns: int) -> None:
-        until_ns = self.schedule.now_ns + duration_ns
-        while self.schedule.step(until_ns):
-            self._count_event()
-
-    def _count_event(self) -> None:
-        if self.violation is not None:
-            raise self.violation
-        self.event_count += 1
-        if self.event_count > MAX_EVENTS:
-            raise Violation(f"there is no end to it: {MAX_EVENTS} events")
+    def is_quiet(self, place: tuple[str, int]) -> bool:
+        return self.wire.is_quiet(place)
 
     def _watch(self) -> None:
         self.application.check_deadlines()
@@ -162,21 +149,19 @@ class World:
         if self.tables is not None:  # where rows wait one after another
             longest_ms += sends * config.max_block_ms
         until_ns = self.schedule.now_ns + int(longest_ms) * MS
-        while not self.application.is_finished:
-            if not self.schedule.step(until_ns):
-                raise Violation(f"{longest_ms} ms after all was healed the application is not through")
-            self._count_event()
+        if not self.run_until(until_ns, lambda: self.application.is_finished):
+            raise Violation(f"{longest_ms} ms after all was healed the application is not through")
 
     def _probe(self) -> None:
         """A producer that has been through all that still delivers, everywhere."""
-        self._run_for(CALM_MS * MS)
+        self.run_for(CALM_MS * MS)
         if self.application.is_closed or self.engine.fatal_error is not None:
             return
         partitions = self.cluster.state.cluster.partitions()
         missing = {(partition.topic.name, partition.index) for partition in partitions}
         for _ in range(PROBE_ROUNDS):
             self.application.resume()
-            self._run_for(100 * MS)
+            self.run_for(100 * MS)
             probes = [self._probe_of(*place) for place in sorted(missing)]
             self._run_until_done(probes)
             for record in probes:
@@ -189,8 +174,7 @@ class World:
 
     def _run_until_done(self, records: list[SentRecord]) -> None:
         until_ns = self.schedule.now_ns + self.config.delivery_timeout_ms * MS + SECOND
-        while not all(record.is_done for record in records) and self.schedule.step(until_ns):
-            self._count_event()
+        self.run_until(until_ns, lambda: all(record.is_done for record in records))
 
     def _probe_of(self, topic: str, partition: int) -> SentRecord:
         self.engine.want_topic(topic)
@@ -201,10 +185,10 @@ class World:
         return record
 
 
-def _accumulator(world: World) -> RecordAccumulator:
+def new_accumulator(world: Host, memory_freed: Callable[[], object]) -> RecordAccumulator:
     config = world.config
     # deliveries, which the world keeps, hold the accumulator where the garbage collector does not look
-    known: World = weakref.proxy(world)
+    known: Host = weakref.proxy(world)
     return RecordAccumulator(
         batch_size=config.batch_size,
         buffer_memory=config.buffer_memory,
@@ -214,50 +198,9 @@ def _accumulator(world: World) -> RecordAccumulator:
         retry_backoff_max_ns=config.retry_backoff_max_ms * MS,
         delivery_timeout_ns=config.delivery_timeout_ms * MS,
         seal_on_append=world.random.random() < 0.5,
+        transactional=config.transactional_id is not None,
         seed=world.options.seed,
         poison=True,
         wake=lambda: known.shell.wake(),
-        memory_freed=lambda: known.application.memory_freed(),
-    )
-
-
-class SimulationError(Exception):
-    """A seed's world went wrong; the text says what happened last, and how to see it again."""
-
-
-def simulate(seed: int, *, verbose: bool = False) -> World:
-    """Lives through the world of a seed.
-
-    Raises
-    ------
-    SimulationError
-        Something happened that must not; its cause is the Violation, or the producer's exception.
-    """
-    options = with_tables(Options.draw(seed))
-    world: World | None = None
-    if verbose:
-        print("\n".join(described(options)))
-    was_collecting = gc.isenabled()
-    gc.disable()  # memory must come back without the collector
-    try:
-        world = World(options, prints=verbose)
-        world.run()
-    except (Exception, RecursionError) as error:
-        last = world.trace.lines() if world is not None else ()
-        raise SimulationError(_report(seed, error, options, last)) from error
-    finally:
-        if was_collecting:
-            gc.enable()
-    return world
-
-
-def _report(seed: int, error: BaseException, options: Options, last: Sequence[str]) -> str:
-    kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
-    return "\n".join(
-        [
-            f"seed {seed}: {kind}{error}",
-            *described(options),
-            *last,
-            f"to see all of it: python -m tests.simulation --seed {seed} --verbose",
-        ]
+        memory_freed=memory_freed,
     )

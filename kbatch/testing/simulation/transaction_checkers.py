@@ -1,0 +1,252 @@
+"""What must be true when a world of transactions has ended, for those who read committed data.
+
+`Logs` reads each partition as a consumer with isolation.level=read_committed does: by a fetch up to the last
+stable offset, leaving out what the broker's list of aborted transactions names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kbatch._native.record import Record
+from kbatch._native.record_batch import RecordBatch, decode
+from kbatch.errors import KafkaError
+from kbatch.protocol import messages
+from kbatch.testing.coordinator_records import decode_record
+from kbatch.testing.coordinators import TRANSACTIONS_TOPIC
+from kbatch.testing.producer_state import Marker
+from kbatch.testing.simulation.trace import Violation
+from kbatch.testing.simulation.transactional_application import Outcome, Transaction
+from kbatch.testing.simulation.wire import record_number
+from kbatch.testing.transaction_metadata import TransactionState
+from kbatch.testing.transaction_state import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from kbatch.testing.partition import Partition
+    from kbatch.testing.simulation.transactional_world import TransactionalWorld
+
+LAST_SEQUENCE = 2**31 - 1
+Place = tuple[str, int]
+UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+
+class Logged(NamedTuple):
+    """A record in a log."""
+
+    place: Place
+    batch: RecordBatch
+    record: Record
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that counted once: of which group and partition, and which one."""
+
+    group: str
+    place: Place
+    offset: int
+
+
+class Logs:
+    """What the brokers have.
+
+    Attributes
+    ----------
+    batches : dict of (topic, partition) to list of RecordBatch
+        All that is in the logs of the applications' topics.
+    stored, visible : dict of int to list of Logged
+        By record: where it is in a log, and where a reader of committed data sees it.
+    visible_at : dict of (topic, partition) to list of Logged
+        The same by partition, in its order.
+    offsets : list of CommittedOffset
+        Those of transactions that were committed, in their order.
+    """
+
+    def __init__(self, world: TransactionalWorld) -> None:
+        self.batches: dict[Place, list[RecordBatch]] = {}
+        self.stored: dict[int, list[Logged]] = defaultdict(list)
+        self.visible: dict[int, list[Logged]] = defaultdict(list)
+        self.visible_at: dict[Place, list[Logged]] = defaultdict(list)
+        self.offsets: list[CommittedOffset] = []
+        for partition in world.cluster.state.cluster.partitions():
+            place = (partition.topic.name, partition.index)
+            if place[0] == OFFSETS_TOPIC:
+                self.offsets += _offsets(partition.log)
+            elif place[0] != TRANSACTIONS_TOPIC:
+                self._read(place, partition.log)
+
+    def _read(self, place: Place, log: Partition) -> None:
+        self.batches[place] = [batch for batch in log.batches(0) if not batch.is_control]
+        for batch in self.batches[place]:
+            for record in batch:
+                self.stored[record_number(record)].append(Logged(place, batch, record))
+        for batch in read_committed(log):
+            for record in batch:
+                logged = Logged(place, batch, record)
+                self.visible_at[place].append(logged)
+                self.visible[record_number(record)].append(logged)
+
+
+def read_committed(log: Partition) -> Iterator[RecordBatch]:
+    """The batches that a consumer gives its user (org.apache.kafka.clients.consumer CompletedFetch)."""
+    fetched = log.fetch(0, max_bytes=2**31 - 1, committed=True)
+    to_come = sorted(fetched.aborted_transactions, key=lambda aborted: aborted[1])
+    aborted: set[int] = set()
+    for data in fetched.batches:
+        for batch in decode(data):
+            while to_come and to_come[0][1] <= batch.last_offset:
+                aborted.add(to_come.pop(0)[0])
+            if batch.is_control:
+                if not Marker.of(next(iter(batch))).is_commit:
+                    aborted.discard(batch.producer_id)
+            elif not (batch.is_transactional and batch.producer_id in aborted):
+                yield batch
+
+
+def _offsets(log: Partition) -> Iterator[CommittedOffset]:
+    for batch in read_committed(log):
+        for record in batch:
+            decoded = decode_record(
+                messages.OffsetCommitKey,
+                messages.OffsetCommitValue,
+                bytes(record.key or b""),
+                bytes(record.value) if record.value is not None else None,
+            )
+            if decoded is not None and decoded[1] is not None:
+                key, value = decoded[0], decoded[1]
+                yield CommittedOffset(key.group, (key.topic, key.partition), value.offset)
+
+
+def check_nothing_hangs(world: TransactionalWorld) -> None:
+    """All transactions are decided, and readers of committed data get to the end of every log."""
+    for partition in world.cluster.state.cluster.partitions():
+        log = partition.log
+        if log.last_stable_offset != log.log_end_offset:
+            raise Violation(
+                f"{partition.topic.name}-{partition.index} hangs: the last stable offset is "
+                f"{log.last_stable_offset}, and the end {log.log_end_offset}"
+            )
+    found, _ = world.cluster.state.coordinators.transactions.list_transactions(world.cluster.now_ms)
+    for metadata in found:
+        if metadata.state in UNDECIDED:
+            raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
+
+
+def check_contents(world: TransactionalWorld, logs: Logs) -> None:
+    """What stands in a log was accepted, for that partition, with these bytes; and stands there once."""
+    for number, found in logs.stored.items():
+        record = world.application.records.get(number)
+        if record is None:
+            raise Violation(f"record {number} is in the log, and was never accepted")
+        if len(found) > 1:
+            raise Violation(f"record {number} is {len(found)} times in {found[0].place}")
+        if found[0].place != record.place:
+            raise Violation(f"record {number} of {record.place} is in {found[0].place}")
+        if (found[0].record.key, found[0].record.value) != (record.key, record.value):
+            raise Violation(f"record {number} is in {found[0].place} with other bytes")
+
+
+def check_deliveries(world: TransactionalWorld, logs: Logs) -> None:
+    """What an application was told of a record is so."""
+    for record in world.application.records.values():
+        delivery, transaction = record.delivery, world.application.transaction_of[record.number]
+        assert delivery is not None
+        if not delivery.done():
+            if transaction.outcome in (Outcome.COMMITTED, Outcome.ABORTED):
+                raise Violation(f"record {record.number} of {transaction} is not done")
+            continue
+        error, found = delivery.exception(), logs.stored.get(record.number)
+        if error is None:
+            offset = delivery.result().offset
+            if not found or offset not in (-1, found[0].record.offset):
+                raise Violation(f"record {record.number} was delivered at {offset}, and is at {found}")
+        elif not isinstance(error, KafkaError):
+            raise Violation(f"record {record.number} failed with {error!r}")
+        elif found and not error.possibly_persisted:
+            raise Violation(f"record {record.number} is in the log, and failed for certain: {error!r}")
+
+
+def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
+    """All of what was committed is seen, none of what was not, and of what nobody knows either."""
+    offsets: dict[int, set[Place]] = defaultdict(set)
+    for each in logs.offsets:
+        offsets[each.offset].add(each.place)
+    for transaction in world.application.transactions:
+        seen: list[Any] = [r.number for r in transaction.records if logs.visible.get(r.number)]
+        seen += [place for place in sorted(transaction.offsets) if place in offsets[transaction.number]]
+        count = len(transaction.records) + len(transaction.offsets)
+        if transaction.outcome is Outcome.COMMITTED and len(seen) < count:
+            raise Violation(f"of {transaction} readers see no more than {seen}")
+        if transaction.outcome in (Outcome.ABORTED, Outcome.LOST, Outcome.OPEN) and seen:
+            raise Violation(f"of {transaction} readers see {seen}")
+        if transaction.outcome is Outcome.UNKNOWN and 0 < len(seen) < count:
+            raise Violation(f"of {transaction} readers see a part: {seen}")
+
+
+def check_order(world: TransactionalWorld, logs: Logs) -> None:
+    """Readers see the records of an application in the order of acceptance, a fenced producer's first."""
+    for place, found in logs.visible_at.items():
+        last: dict[str, tuple[int, int]] = {}
+        positions = {number: position for position, number in enumerate(world.application.records)}
+        for logged in found:
+            number = record_number(logged.record)
+            client = world.application.transaction_of[number].client
+            this = (client.number, positions[number])
+            program = client.program.transactional_id
+            if this < last.get(program, (-1, -1)):
+                numbers = [record_number(each.record) for each in found]
+                raise Violation(f"record {number} is in {place} behind later ones: {numbers}")
+            last[program] = this
+
+
+def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
+    """A group's offsets count in the order of its transactions, and the last one is what it is told."""
+    transactions = {each.number: each for each in world.application.transactions}
+    last: dict[tuple[str, Place], Transaction] = {}
+    for group, place, number in logs.offsets:
+        transaction = transactions[number]
+        before = last.setdefault((group, place), transaction)
+        if (transaction.client.number, number) < (before.client.number, before.number):
+            raise Violation(f"the offset of {group} for {place} is of {transaction} behind {before}")
+        last[group, place] = transaction
+    store = world.cluster.state.coordinators.offsets
+    for (group, place), transaction in last.items():
+        fetched = store.fetch(group, [place], require_stable=True)[place]
+        if fetched.offset != transaction.number:
+            raise Violation(f"the offset of {group} for {place} is {fetched}, and the last of {transaction}")
+
+
+def check_sequences(world: TransactionalWorld, logs: Logs) -> None:
+    """Within an epoch the sequences of a log have no gap, and every new epoch begins at 0."""
+    for place, batches in logs.batches.items():
+        last: dict[int, tuple[int, int]] = {}
+        for batch in batches:
+            epoch, sequence = last.get(batch.producer_id, (-1, -1))
+            expected = (sequence + 1) & LAST_SEQUENCE if epoch == batch.producer_epoch else 0
+            if batch.base_sequence != expected or batch.producer_epoch < epoch:
+                raise Violation(
+                    f"{place}: {batch.producer_id}/{batch.producer_epoch}/{batch.base_sequence} behind "
+                    f"{epoch}/{sequence}"
+                )
+            last[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
+
+
+def check_memory(world: TransactionalWorld, logs: Logs) -> None:
+    """All memory came back, of producers that did not die."""
+    for client in world.clients:
+        memory = client.accumulator.memory
+        left = (memory.total_bytes - memory.available_bytes, client.accumulator.incomplete_count)
+        if any(left) and not client.is_dead:
+            raise Violation(f"{client.name}: bytes and batches that are left at the end: {left}")
+
+
+CHECKS: tuple[Callable[[TransactionalWorld, Logs], None], ...] = (
+    check_contents,
+    check_deliveries,
+    check_outcomes,
+    check_order,
+    check_offsets,
+    check_sequences,
+    check_memory,
+)

@@ -1,0 +1,91 @@
+"""What a transactional producer writes, judged as it is written: the Wire, and the order of a transaction.
+
+A sequence may be given again, under the same epoch, if what had it failed and is known not to be in the log:
+batches behind a refused one move up. Requests to coordinators go one by one. EndTxn comes when every record
+of the transaction is done, and until it is answered nothing else is sent that belongs to a transaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kbatch.protocol import messages
+from kbatch.testing.simulation.trace import Violation
+from kbatch.testing.simulation.wire import SentBatch, SentRequest, Wire
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.transactional_client import Client
+
+TO_COORDINATORS = (
+    messages.FindCoordinatorRequest,
+    messages.InitProducerIdRequest,
+    messages.AddPartitionsToTxnRequest,
+    messages.AddOffsetsToTxnRequest,
+    messages.TxnOffsetCommitRequest,
+    messages.EndTxnRequest,
+)
+ANSWERS = tuple(kind.response for kind in TO_COORDINATORS)
+
+
+class TransactionalWire(Wire):
+    """The judge of one producer's requests."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self._client = client
+        self._numbers: dict[tuple[str, int, tuple[int, int, int]], tuple[int, ...]] = {}
+
+    def _check_sequence(self, batch: SentBatch) -> None:
+        place = (batch.topic, batch.partition, batch.key)
+        before = self._numbers.get(place)
+        if before is not None and before != batch.numbers and all(map(self._is_lost, before)):
+            self._bytes.pop(place, None)
+        self._numbers[place] = batch.numbers
+        super()._check_sequence(batch)
+
+    def _is_lost(self, number: int) -> bool:
+        """The record failed, and is not in the log of the topic as it is now."""
+        return self._client.has_failed(number) and number not in self.ambiguous
+
+    def _produce(self, sent: SentRequest, message: Any) -> None:
+        super()._produce(sent, message)
+        if message.transactional_id != self._client.config.transactional_id:
+            raise Violation(f"a Produce request has transactional_id {message.transactional_id}")
+        if self._is_asked(messages.EndTxnRequest):
+            raise Violation("a Produce request is sent while EndTxn is unanswered")
+
+    def _question(self, message: Any) -> None:
+        if not isinstance(message, TO_COORDINATORS):
+            return
+        asked = [kind.__name__ for kind in TO_COORDINATORS if self._is_asked(kind)]
+        if asked:
+            raise Violation(f"{type(message).__name__} is sent while {asked} is unanswered")
+        if isinstance(message, messages.EndTxnRequest):
+            self._end(message)
+
+    def _end(self, message: Any) -> None:
+        transaction = self._client.transaction
+        if transaction is None:
+            raise Violation("EndTxn is sent before a transaction was begun")
+        pending = [record.number for record in transaction.records if not record.is_done]
+        if pending:
+            raise Violation(f"EndTxn is sent, and records {pending} are not done")
+        if message.committed:
+            failed = [
+                each.number for each in transaction.records if each.delivery and each.delivery.exception()
+            ]
+            if failed or not transaction.is_to_be_committed:
+                raise Violation(f"{transaction} is committed, and must not be; failed: {failed}")
+            transaction.may_be_committed = True
+        self._client.trace("EndTxn: %s", "commit" if message.committed else "abort")
+
+    def _response(self, message: Any) -> None:
+        if isinstance(message, ANSWERS):
+            self._client.trace("   says %s", message)
+
+    def _is_asked(self, kind: type[Any]) -> bool:
+        return any(
+            request.api_key == kind.api_key
+            for connection in self.connections.values()
+            for request in connection.unanswered
+        )

@@ -1,0 +1,66 @@
+"""`simulate`: the world of a seed, from its drawing to its end."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+from kbatch.testing.simulation.options import Options, described
+from kbatch.testing.simulation.table_options import with_tables
+from kbatch.testing.simulation.trace import Violation
+from kbatch.testing.simulation.transactional_options import TransactionalOptions, is_transactional
+from kbatch.testing.simulation.transactional_world import TransactionalWorld
+from kbatch.testing.simulation.world import World
+
+
+class SimulationError(Exception):
+    """A seed's world went wrong; the text says what happened last, and how to see it again."""
+
+
+def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
+    """Lives through the world of a seed.
+
+    Raises
+    ------
+    SimulationError
+        Something happened that must not; its cause is the Violation, or the producer's exception.
+    """
+    world: World | TransactionalWorld | None = None
+    options = Options.draw(seed)
+    options = TransactionalOptions.of(options) if is_transactional(seed) else with_tables(options)
+    if verbose:
+        print("\n".join(_described(options)))
+    was_collecting = gc.isenabled()
+    gc.disable()  # memory must come back without the collector
+    try:
+        world = _world(options, prints=verbose)
+        world.run()
+    except (Exception, RecursionError) as error:
+        last = world.trace.lines() if world is not None else ()
+        raise SimulationError(_report(seed, error, options, last)) from error
+    finally:
+        if was_collecting:
+            gc.enable()
+    return world
+
+
+def _world(options: Options, *, prints: bool) -> World | TransactionalWorld:
+    if isinstance(options, TransactionalOptions):
+        return TransactionalWorld(options, prints=prints)
+    return World(options, prints=prints)
+
+
+def _described(options: Options) -> Sequence[str]:
+    return options.described() if isinstance(options, TransactionalOptions) else described(options)
+
+
+def _report(seed: int, error: BaseException, options: Options, last: Sequence[str]) -> str:
+    kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
+    return "\n".join(
+        [
+            f"seed {seed}: {kind}{error}",
+            *_described(options),
+            *last,
+            f"to see all of it: python -m tests.simulation --seed {seed} --verbose",
+        ]
+    )

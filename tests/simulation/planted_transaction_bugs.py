@@ -1,0 +1,274 @@
+"""Bugs of transactions that the simulation must see; planted and looked for as those of planted_bugs.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kbatch.core import transactions
+from kbatch.core.idempotence import NOBODY, Idempotence, Identity
+from kbatch.core.sender import Sender
+from kbatch.core.transaction_requests import (
+    TRANSACTION,
+    Abort,
+    Action,
+    AddPartitions,
+    Commit,
+    CommitOffsets,
+    CoordinatorKey,
+    InitProducerId,
+)
+from kbatch.core.transaction_states import State
+from kbatch.core.transactional_order import TransactionalOrder
+from kbatch.core.transactions import Transactions
+from kbatch.errors import KafkaTimeoutError
+from kbatch.transactional import TransactionMethods
+from tests.simulation.planting import plants as plants_any
+
+plants = partial(plants_any, of_transactions=True)
+
+
+# Epochs and sequences
+
+
+@plants(Transactions, "_complete")
+def no_bump_after_an_abort(original: Any) -> Any:
+    """Version 1: the epoch stays behind a transaction of which a batch may be in the log."""
+
+    def complete(self: Transactions, operation: Any) -> None:
+        self._bumps = False
+        original(self, operation)
+
+    return complete
+
+
+@plants(transactions, "_DONE")
+def the_epoch_of_end_txn_is_ignored(original: Any) -> Any:
+    """Version 2: the producer goes on with the epoch that it had."""
+
+    def ended(self: Transactions, operation: Any, *rest: Any) -> None:
+        self._complete(operation)
+
+    return {**original, Commit: ended, Abort: ended}
+
+
+@plants(Idempotence, "_begin_anew")
+def sequences_go_on_in_a_new_epoch(original: Any) -> Any:
+    """The first sequence of an epoch follows the last one of the epoch before."""
+
+    def begin_anew(self: Idempotence, state: Any) -> None:
+        counter = state.next_counter
+        original(self, state)
+        state.next_counter, state.acked_counter = counter, counter - 1
+
+    return begin_anew
+
+
+@plants(CommitOffsets, "message")
+def offsets_have_an_old_epoch(original: Any) -> Any:
+    """TxnOffsetCommit has the epoch that the producer had before."""
+
+    def message(self: CommitOffsets, transactional_id: str, identity: Identity, version: int) -> Any:
+        old = Identity(identity.producer_id, max(identity.epoch - 1, 0))
+        return original(self, transactional_id, old, version)
+
+    return message
+
+
+# The end of a transaction
+
+
+@plants(Transactions, "_has_to_wait")
+def end_txn_passes_records(original: Any) -> Any:
+    """EndTxn is sent while records of the transaction are under way."""
+    return lambda self, operation: False
+
+
+@plants(Transactions, "_handle_failure")
+def a_commit_without_a_record(original: Any) -> Any:
+    """A record that failed does not keep the transaction from being committed."""
+    return lambda self, error, had_sequence: None
+
+
+@plants(Transactions, "_may")
+def a_commit_after_an_error(original: Any) -> Any:
+    """commit_transaction() is accepted though the transaction can only be aborted."""
+
+    def may(self: Transactions, call: Any, *states: State) -> bool:
+        if call.name == "commit_transaction" and self.state is State.ABORTABLE_ERROR:
+            self.state = State.IN_TRANSACTION
+        return original(self, call, *states)  # type: ignore[no-any-return]
+
+    return may
+
+
+@plants(Transactions, "_handle_response")
+def no_answer_to_end_txn_means_done(original: Any) -> Any:
+    """A connection that breaks behind EndTxn counts as its answer."""
+
+    def handle(self: Transactions, operation: Any, response: Any) -> None:
+        if response.message is None and isinstance(operation, Commit):
+            self._out = None
+            self._complete(operation)
+        else:
+            original(self, operation, response)
+
+    return handle
+
+
+@plants(Transactions, "_next")
+def an_abort_is_forgotten(original: Any) -> Any:
+    """abort_transaction() does not tell the coordinator."""
+
+    def following(self: Transactions, now_ns: int) -> Any:
+        operation = original(self, now_ns)
+        if isinstance(operation, Abort):
+            self._queue.remove(operation)
+            self._complete(operation)
+            return None
+        return operation
+
+    return following
+
+
+@plants(Transactions, "_next")
+def an_empty_transaction_is_ended(original: Any) -> Any:
+    """EndTxn is sent for a transaction of which the coordinator knows nothing."""
+
+    def following(self: Transactions, now_ns: int) -> Any:
+        before, self._has_offsets = self._has_offsets, True
+        try:
+            return original(self, now_ns)
+        finally:
+            self._has_offsets = before
+
+    return following
+
+
+@plants(Sender, "abort_unsent")
+def unsent_records_outlive_an_abort(original: Any) -> Any:
+    """What was not sent when the transaction was aborted stays in its queue."""
+    return lambda self, error: None
+
+
+@plants(TransactionMethods, "_check_transaction")
+def sends_while_committing(original: Any) -> Any:
+    """send() does not look whether the transaction is being committed."""
+    return lambda self: None
+
+
+@plants(TransactionMethods, "_run_call")
+def a_call_that_timed_out_is_forgotten(original: Any) -> Any:
+    """Behind a commit of which nobody knows what came of it an abort is accepted."""
+
+    def run_call(self: TransactionMethods, *given: Any) -> Any:
+        try:
+            return original(self, *given)
+        except KafkaTimeoutError:
+            self._unfinished = None
+            raise
+
+    return run_call
+
+
+# Partitions and offsets
+
+
+@plants(TransactionalOrder, "_is_added")
+def partitions_are_not_added(original: Any) -> Any:
+    """Version 1: records are sent without AddPartitionsToTxn."""
+    return lambda self, place: True
+
+
+@plants(TransactionalOrder, "end")
+def partitions_outlive_their_transaction(original: Any) -> Any:
+    """Version 1: a partition of an earlier transaction is not added to the next."""
+
+    def end(self: TransactionalOrder) -> None:
+        self.stop()
+
+    return end
+
+
+@plants(Transactions, "_handle_response")
+def no_answer_means_added(original: Any) -> Any:
+    """Version 1: a connection that breaks behind AddPartitionsToTxn counts as its answer."""
+
+    def handle(self: Transactions, operation: Any, response: Any) -> None:
+        if response.message is None and isinstance(operation, AddPartitions):
+            self._out = None
+            self._added(operation, None, response)
+        else:
+            original(self, operation, response)
+
+    return handle
+
+
+@plants(CommitOffsets, "coordinator")
+def offsets_go_to_the_wrong_coordinator(original: Any) -> Any:
+    """TxnOffsetCommit is sent to the coordinator of the transaction, not of the group."""
+    return lambda self, transactional_id: CoordinatorKey(TRANSACTION, transactional_id)
+
+
+# Errors
+
+
+def _instead(actions: dict[Action, Action]) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def verdict_of(*given: Any) -> Any:
+            verdict = original(*given)
+            return verdict._replace(action=actions.get(verdict.action, verdict.action))
+
+        return verdict_of
+
+    return make
+
+
+@plants(transactions, "verdict_of")
+def fencing_is_retried(original: Any) -> Any:
+    """PRODUCER_FENCED counts as an error that passes."""
+    return _instead({Action.FENCED: Action.RETRY})(original)
+
+
+@plants(transactions, "verdict_of")
+def the_coordinator_is_not_looked_up_again(original: Any) -> Any:
+    """NOT_COORDINATOR is retried where it came from."""
+    return _instead({Action.FIND: Action.RETRY})(original)
+
+
+@plants(transactions, "verdict_of")
+def every_error_is_fatal(original: Any) -> Any:
+    """What an abort would mend ends the producer."""
+    return _instead({Action.ABORT: Action.FATAL})(original)
+
+
+@plants(Transactions, "_handle_refusal")
+def a_fenced_producer_comes_back(original: Any) -> Any:
+    """PRODUCER_FENCED leads to a new InitProducerId, by which the old producer fences the new one."""
+
+    def handle(
+        self: Transactions, operation: Any, action: Action, code: int, about: str, now_ns: int
+    ) -> None:
+        if action is Action.FENCED:
+            self._order.adopt(NOBODY)
+            self._order.partitions.clear()
+            self._has_offsets = False
+            action = Action.RETRY if isinstance(operation, InitProducerId | Abort) else Action.ABORT
+        original(self, operation, action, code, about, now_ns)
+
+    return handle
+
+
+@plants(Transactions, "_may_be_committed")
+def a_commit_that_may_be_done_is_given_up(original: Any) -> Any:
+    """An error while the coordinator is looked for ends a commit of which nobody knows what came of it."""
+    return property(lambda self: False)
+
+
+@plants(transactions, "_can_drop")
+def init_producer_id_outlives_an_error(original: Any) -> Any:
+    """InitProducerId that was not answered goes on behind an error, and ends in a state that has passed."""
+    return lambda operation: (
+        not isinstance(operation, transactions.FindCoordinator) and not operation.is_unsure
+    )
