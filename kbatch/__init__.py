@@ -19,6 +19,7 @@ from kbatch._native.buffer_pool import Buffer, BufferPool
 from kbatch._native.estimator import CompressionRatioEstimator
 from kbatch._native.record import Record
 from kbatch._native.record_batch import RecordBatch, decode, rebase
+from kbatch.aio import AsyncProducer
 from kbatch.columns import decode_arrow, encode_arrow
 from kbatch.errors import (
     BufferExhaustedError,
@@ -46,6 +47,7 @@ from kbatch.waiting import as_completed, wait
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncProducer",
     "Buffer",
     "BufferExhaustedError",
     "BufferPool",

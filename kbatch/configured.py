@@ -14,9 +14,14 @@ LONGEST_NS = 2**63 - 1
 
 
 def accumulator_of(
-    config: ProducerConfig, random: Random, wake: Callable[[], object], memory_freed: Callable[[], object]
+    config: ProducerConfig,
+    random: Random,
+    wake: Callable[[], object],
+    memory_freed: Callable[[], object],
+    *,
+    seal_on_append: bool = True,
 ) -> RecordAccumulator:
-    """The accumulator of a producer; `wake` and `memory_freed` are what RecordAccumulator calls."""
+    """The accumulator of a producer; what follows `random` is as RecordAccumulator has it."""
     codec = config.compression_type
     levels = {
         "gzip": config.compression_gzip_level if config.compression_gzip_level != -1 else None,
@@ -36,6 +41,7 @@ def accumulator_of(
         transactional=config.transactional_id is not None,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * 1_000_000,
+        seal_on_append=seal_on_append,
         seed=random.getrandbits(64),
         wake=wake,
         memory_freed=memory_freed,

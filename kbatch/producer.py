@@ -3,11 +3,9 @@
 Theory of operation. `send` (RecordSender) puts a record into the accumulator from the caller's thread. The
 sender's thread (Network) drives the engine, which takes batches out and to the brokers. What brokers said is
 told by a third thread (DeliveryThread), so that no callback holds up sending. The caller's thread waits only
-here: for metadata, for memory, for a flush, for the end.
+here (ProducerBase): for metadata, for memory, for a flush, for the end.
 
-No thread refers to the producer itself, so one that is dropped is found (`__del__`), says so by a
-ResourceWarning, and ends; so does one that is still open when the interpreter exits, after a flush that takes
-EXIT_SECONDS at most. In a forked child the producer is the parent's: all it does is to say that.
+A producer that is still open when the interpreter exits flushes, which takes EXIT_SECONDS at most.
 
 After org.apache.kafka.clients.producer.KafkaProducer.
 """
@@ -15,75 +13,31 @@ After org.apache.kafka.clients.producer.KafkaProducer.
 from __future__ import annotations
 
 import atexit
-import itertools
 import logging
-import os
 import threading
-import time
 import warnings
 import weakref
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from operator import call, index
-from random import Random
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Self
 
-from kbatch._native.delivery import Acknowledgement, RecordMetadata
-from kbatch._native.encoded_batch import PendingBatch
-from kbatch._native.record_appender import Refusal
-from kbatch._native.send import PendingRecord
-from kbatch.config import ProducerConfig
-from kbatch.configured import accumulator_of, refuse_what_is_not_there
-from kbatch.core.engine import Engine
-from kbatch.core.transaction_states import State
-from kbatch.errors import (
-    BufferExhaustedError,
-    DeliveryError,
-    ForkedProducerError,
-    IllegalStateError,
-    InvalidTopicError,
-    KafkaError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    PurgedError,
-    TransactionAbortedError,
-)
-from kbatch.interceptors import InterceptorChain
-from kbatch.metrics import MetricName, MetricsRegistry
+from kbatch.errors import DeliveryError
 from kbatch.network import DeliveryThread, Network, Sealers, Waker
-from kbatch.partitioner import partitioner_for
-from kbatch.records import ProducerRecord
-from kbatch.serializers import serializer_for
-from kbatch.tables import TableProducer
+from kbatch.producer_base import EXIT_SECONDS, ProducerBase, note_callback_thread, open_producers
 from kbatch.transactional import TransactionMethods
-from kbatch.waiting import Change, Deadline, Marker, MemoryLine, in_one_step
+from kbatch.waiting import Change, Deadline, MemoryLine, ThreadEvent, at_once, blocking
 
 if TYPE_CHECKING:
     from kbatch._native.delivery import Delivery
-    from kbatch._native.flush import Flush
-    from kbatch.core.cluster import PartitionMetadata
+    from kbatch._native.encoded_batch import PendingBatch
+    from kbatch._native.record_appender import Refusal
+    from kbatch._native.send import PendingRecord
 
 logger = logging.getLogger(__name__)
 
-# What a producer that nobody closed gets for its records when the interpreter exits.
-EXIT_SECONDS = 10.0
-# Metadata that lack a partition are asked for again so often while somebody waits.
-REFRESH_SECONDS = 0.5
-# Whoever waits for the sender's thread looks so often whether there still is one.
-LOOK_SECONDS = 0.1
-# What the protocol can say (STRING, INT32).
-MAX_TOPIC_BYTES = 32_767
-MAX_PARTITION = 2**31 - 1
 
-_client_numbers = itertools.count(1)
-_open_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-# What `__del__` needs: of a cycle that is collected, finalizers run in any order, those of files too.
-_open_networks: set[Network] = set()
-
-
-class Producer(TransactionMethods, TableProducer):
+class Producer(TransactionMethods, ProducerBase):
     """Sends records to Kafka.
 
     Parameters
@@ -103,465 +57,82 @@ class Producer(TransactionMethods, TableProducer):
         For keys or values that cannot be.
     """
 
+    _delivery: DeliveryThread
+    _network: Network
+
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        self._is_closed = self._is_released = True  # until there is something to close
-        self._is_forked = False
-        self._given = None if settings is None else dict(settings), keywords
-        self.config = config = ProducerConfig(settings, next(_client_numbers), **keywords)
-        refuse_what_is_not_there(config)
-        random = Random()
-        self._registry = MetricsRegistry(
-            config.client_id,
-            sample_window_ms=config.metrics_sample_window_ms,
-            num_samples=config.metrics_num_samples,
-            recording_level=config.metrics_recording_level,
-        )
-        self._interceptors = InterceptorChain(config.interceptor_classes)
-        self._releasing = threading.RLock()
-        self._line = MemoryLine()
-        self._changed = Change()
         waker = Waker()
-        accumulator = accumulator_of(config, random, waker.wake, self._line.freed)
-        is_javas = config.partitioner_class is None
-        super().__init__(
-            accumulator,
-            max_request_size=config.max_request_size,
-            key_serializer=serializer_for("key.serializer", config.key_serializer),
-            value_serializer=serializer_for("value.serializer", config.value_serializer),
-            partitioner=None if is_javas else partitioner_for(config, random),
-            ignore_keys=config.partitioner_ignore_keys and is_javas,
+        super().__init__(settings, keywords, changed=Change(), wake=waker.wake, line=MemoryLine())
+        name = self.config.client_id
+        self._delivery = DeliveryThread(
+            self.config, self._registry, partial(note_callback_thread, weakref.ref(self))
         )
-        self._accumulator = accumulator
-        self._engine = Engine(
-            config,
-            accumulator,
-            random=random,
-            registry=self._registry,
-            now_ns=time.monotonic_ns(),
-            on_change=partial(_note_change, weakref.ref(self), self._changed),
-        )
-        self._delivery = DeliveryThread(config, self._registry, partial(_note_thread, weakref.ref(self)))
-        self._deliver = self._delivery.deliver
-        self._sealers = Sealers(f"kbatch-table-sealer-{config.client_id}", config.compression_type)
+        self._sealers = Sealers(f"kbatch-table-sealer-{name}", self.config.compression_type)
+        self._seal = self._sealers.seal
         self._network = Network(
             self._engine,
-            config=config,
+            config=self.config,
             deliver=self._delivery.deliver,
-            name=f"kbatch-sender-{config.client_id}",
+            name=f"kbatch-sender-{name}",
             metrics=self._registry,
             waker=waker,
         )
         self._network.start()
-        self._is_closed = self._is_released = False
-        self.sends_directly = not self._interceptors and self._engine.transactions is None
-        _open_networks.add(self._network)
-        _open_producers.add(self)
+        self._opened()
+        self.sends_directly = self._may_send_directly
 
-    # Sending; `send_table` is TableProducer's, and the rest is RecordSender's
-
-    def _send_slowly(
-        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
-    ) -> Delivery | None:
-        self._check_sendable()
-        if refusal is None and self._interceptors:
-            self._intercept(record)
-            record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
-        deadline = Deadline(self.config.max_block_ms / 1000)
-        outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
-        while isinstance(outcome, Refusal):
-            if outcome is Refusal.METADATA:
-                if not self._await_partition(record.topic, record.partition, deadline, may_wait):
-                    return None
-                outcome = self._append(record)
-            elif may_wait:
-                outcome = self._await_memory(partial(self._append, record, first_in_line=True), deadline)
-            else:
-                return None
-        return outcome
-
-    def _intercept(self, record: PendingRecord | PendingBatch) -> None:
-        if isinstance(record, PendingBatch):
-            self._interceptors.on_send_batch()
-            return
-        made = self._interceptors.on_send(
-            ProducerRecord(
-                record.topic,
-                record.value,
-                record.key,
-                record.headers or (),
-                record.partition,  # type: ignore[arg-type]  # as given: what is wrong with it is said later
-                record.timestamp_ms,  # type: ignore[arg-type]
-            )
-        )
-        record.topic, record.value, record.key = made.topic, made.value, made.key
-        record.headers, record.partition = made.headers, made.partition
-        record.timestamp_ms = made.timestamp_ms
-
-    def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
-        start_ns = time.monotonic_ns()
-        try:
-            # a callback waits before all others, who may need the memory that it gives back when it ends
-            goes_first = self._delivery.in_callback()
-            outcome = self._line.wait(self._accumulator, append, deadline, goes_first=goes_first)
-        except IllegalStateError:
-            self._check_usable()
-            raise
-        finally:
-            self._record("bufferpool-wait", time.monotonic_ns() - start_ns)
-        if outcome is Refusal.MEMORY:
-            self._record("buffer-exhausted", 1)
-            memory = self._accumulator.memory
-            raise BufferExhaustedError(
-                f"no memory for the record in max.block.ms={self.config.max_block_ms}: "
-                f"{memory.available_bytes} bytes of buffer.memory={memory.total_bytes} are free, and "
-                f"{memory.waiting_count} other senders wait; brokers take records more slowly than they come"
-            )
-        return outcome
-
-    def _await_partition(
-        self, topic: str, partition: SupportsIndex | None, deadline: Deadline, may_wait: bool = True
-    ) -> bool:
-        """Waits for the topic to be known, and to have the partition; False where it must not wait."""
-        start_ns = time.monotonic_ns()
-        is_known = partial(self._is_known, topic, partition)
-        try:
-            while not is_known():
-                _check_topic(topic)
-                self._engine.want_topic(topic)
-                self._network.wake()
-                if not may_wait:
-                    return False
-                if deadline.is_over:
-                    raise KafkaTimeoutError(self._why_unknown(topic, partition))
-                left = deadline.left
-                step = REFRESH_SECONDS if left is None else min(left, REFRESH_SECONDS)
-                self._changed.wait_until(is_known, Deadline(step))
-        finally:
-            self._record("metadata-wait-time", time.monotonic_ns() - start_ns)
-        return True
-
-    def _is_known(self, topic: str, partition: SupportsIndex | None) -> bool:
-        self._check_usable()
-        metadata = self._engine.snapshot.topics.get(topic)
-        if metadata is not None and len(metadata.partitions) > index(partition or 0):
-            return True
-        error = self._engine.topic_error(topic) or self._engine.authentication_error
-        if error is not None:
-            raise error
-        return False
-
-    def _why_unknown(self, topic: str, partition: SupportsIndex | None) -> str:
-        metadata = self._engine.snapshot.topics.get(topic)
-        waited = f"after max.block.ms={self.config.max_block_ms}"
-        if metadata is not None and partition is not None:
-            return (
-                f"topic {topic} has no partition {partition} {waited}: it has {len(metadata.partitions)}, "
-                f"numbered from 0"
-            )
-        if self._engine.snapshot.nodes:
-            return f"there is no metadata of topic {topic} {waited}: brokers answer, but know no such topic"
-        failure = self._engine.last_connection_failure
-        return (
-            f"there is no metadata of topic {topic} {waited}: none of "
-            f"{', '.join(self.config.bootstrap_servers)} has said which partitions it has"
-            + (f"; {failure}" if failure else "")
-        )
-
-    def _handle_refused(self, record: PendingRecord | PendingBatch, error: BaseException) -> None:
-        if self._is_forked:  # whose locks nobody may ever release
-            return
-        self._record("record-error", 1)
-        self._note_refused(error)
-        if self._interceptors:
-            asked = record.partition
-            partition = asked if isinstance(asked, int) and 0 <= asked <= MAX_PARTITION else -1
-            self._interceptors.on_acknowledgement(RecordMetadata(record.topic, partition), error)
-
-    # What is asked of it
-
-    def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """The partitions of a topic, in order; waits for them up to max.block.ms.
-
-        Raises
-        ------
-        KafkaError
-            KafkaTimeoutError, or why there is no such topic for us.
-        """
-        self._check_usable()
-        deadline = Deadline(self.config.max_block_ms / 1000)
-        while (metadata := self._engine.snapshot.topics.get(topic)) is None:
-            self._await_partition(topic, None, deadline)
-        return metadata.partitions
-
-    def metrics(self) -> dict[MetricName, float]:
-        """Every metric, under the names of Kafka's Java producer (docs/metrics.md)."""
-        self._check_not_forked()
-        return self._registry.snapshot(time.monotonic_ns() // 1_000_000)
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Has everything sent at once, linger.ms or not, and waits until all of it is known to be delivered
-        or failed, and its callbacks have run.
-
-        Parameters
-        ----------
-        timeout : float or None
-            Seconds; None is as long as it takes, which delivery.timeout.ms bounds.
-
-        Raises
-        ------
-        KafkaTimeoutError
-            Some records are still on their way.
-        DeliveryError
-            Records failed, of which nobody was told: they had no on_delivery, and nobody has asked.
-        IllegalStateError
-            In a callback, which the flush would wait for.
-        """
-        self._check_not_forked()
-        if self._delivery.in_callback():
-            raise IllegalStateError("flush() in a callback would wait for that callback; call it elsewhere")
-        start_ns = time.monotonic_ns()
-        left = self._flush(Deadline(timeout))
-        self._record("flush-time", time.monotonic_ns() - start_ns)
-        if left:
-            raise KafkaTimeoutError(f"after {timeout} s {left}")
-        self._raise_unobserved()
-
-    def purge(self, *, queued: bool = True, in_flight: bool = False) -> None:
-        """Gives records up: they fail with PurgedError.
-
-        Parameters
-        ----------
-        queued : bool
-            Those that were never sent.
-        in_flight : bool
-            Those that were, too; they may be in the log all the same.
-        """
-        self._check_usable()
-        if queued or in_flight:
-            error = PurgedError("purge() gave the record up before it was delivered")
-            self._engine.purge(error, queued=queued, in_flight=in_flight)
-            self._await_sender()
-
-    def resume(self) -> None:
-        """Goes on after a failed record has stopped others (kbatch.on.delivery.failure)."""
-        self._check_usable()
-        self._engine.resume()
-        self._await_sender()
-
-    def recreate(self) -> Self:
-        """A new producer of the same configuration; this one is closed without waiting for anything, and
-        failures that nobody was told of are logged.
-        """
-        _close_now(self)
-        settings, keywords = self._given
-        return type(self)(settings, **keywords)
-
-    def _flush(self, deadline: Deadline) -> str:
-        """What is still to be done when the time is over; nothing where all is."""
-        flushes: list[Flush] = []
-        try:
-            flushes.extend(map(call, [self._accumulator.begin_flush]))  # which no interrupt can come between
-            (flush,) = flushes
-            self._network.wake()
-            if not flush.wait(deadline.left):
-                return f"{flush.pending_count} batches are still on their way"
-            return "" if self._await_callbacks(deadline) else "callbacks are still to run"
-        finally:
-            try:
-                self._end(flushes)
-            finally:  # in case that an interrupt came before it
-                self._end(flushes)
-
-    def _end(self, flushes: list[Flush]) -> None:
-        if flushes:
-            in_one_step(flushes.clear, self._accumulator.end_flush)
-
-    def _await_callbacks(self, deadline: Deadline) -> bool:
-        """Waits for those of what had been answered before, and is no batch of a flush any more."""
-        memory = self._accumulator.memory
-        if not memory.callback_bytes:
-            return True
-        answered = Marker()
-        self._engine.mark(answered)
-        self._network.wake()
-        if not self._wait_for(answered.reached, deadline) and not self._network.is_alive:
-            self._delivery.deliver([answered])  # the sender has no more to tell
-            answered.reached.wait(deadline.left)
-        return answered.reached.is_set() or not memory.callback_bytes
-
-    def _await_sender(self) -> None:
-        """Returns when the sender's thread has done what it was told: what is sent next comes behind that."""
-        done = threading.Event()
-        self._engine.submit(lambda now_ns: done.set())
-        self._network.wake()
-        self._wait_for(done, Deadline(None))
-
-    def _wait_for(self, event: threading.Event, deadline: Deadline) -> bool:
-        """Whether the sender's thread has set it, before the time was over or the thread had ended."""
-        while self._network.is_alive and not deadline.is_over:
-            left = deadline.left
-            if event.wait(LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)):
-                return True
-        return event.is_set()
-
-    def _raise_unobserved(self) -> None:
-        """The failures since the last time that nobody was told of."""
-        unobserved = [
-            completion
-            for completion in self._engine.failures.take()
-            if not isinstance(completion.error, TransactionAbortedError)
-        ]
-        if not unobserved:
-            return
-        kinds = Counter((each.topic, type(each.error).__name__) for each in unobserved)
-        for (topic, kind), count in kinds.items():
-            logger.error("%d batches to %s failed with %s, and nobody asked", count, topic, kind)
-        first = unobserved[0].error
-        assert isinstance(first, KafkaError)
-        raise DeliveryError(sum(each.unobserved_count for each in unobserved), first)
-
-    def _record(self, sensor: str, value: float) -> None:
-        self._registry.record(sensor, value, time.monotonic_ns() // 1_000_000)
-
-    # Its end
-
-    def close(self, timeout: float | None = None) -> None:
-        """Sends what is left, and ends.
-
-        Parameters
-        ----------
-        timeout : float or None
-            Seconds; None is as long as it takes, which delivery.timeout.ms bounds. 0, as always in a
-            callback, sends nothing more: what is not delivered fails.
-
-        Raises
-        ------
-        DeliveryError
-            As `flush`; the producer is closed all the same.
-        """
-        if self._is_forked:
-            return
-        deadline = Deadline(0 if self._delivery.in_callback() else timeout)
-        self.sends_directly = False
-        self._is_closed = True
-        if deadline.is_over:
-            self._network.stop()  # first: what the accumulator holds is ready to go once it is closed
-        if not self._is_released:
-            self._accumulator.close()
-            self._changed.notify()
-            self._line.wake_all()
-            if not deadline.is_over:
-                self._end_transaction(deadline)
-                self._flush(deadline)
-        self._release(deadline)
-        self._raise_unobserved()
-
-    def _release(self, deadline: Deadline) -> None:
-        self._network.stop()
-        with self._releasing:
-            is_first, self._is_released = not self._is_released, True
-            if is_first:
-                error = ProducerClosedError("the producer was closed before the record was delivered")
-                self._engine.fail(error)
-                self._delivery.deliver(self._engine.poll_completed())
-        self._delivery.close(deadline.left)
-        self._sealers.stop()
-        if is_first:
-            self._interceptors.close()
-            _open_producers.discard(self)
-            _open_networks.discard(self._network)
+    send_table = blocking(ProducerBase._send_table)
+    partitions_for = blocking(ProducerBase._partitions_for)
+    flush = blocking(ProducerBase._flush)
+    purge = blocking(ProducerBase._purge)
+    resume = blocking(ProducerBase._resume)
+    init_transactions = blocking(TransactionMethods._init_transactions)
+    begin_transaction = blocking(TransactionMethods._begin_transaction)
+    commit_transaction = blocking(TransactionMethods._commit_transaction)
+    abort_transaction = blocking(TransactionMethods._abort_transaction)
+    send_offsets_to_transaction = blocking(TransactionMethods._send_offsets_to_transaction)
+    close = blocking(ProducerBase._close)
+    __exit__ = blocking(ProducerBase._leave)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:  # what was accepted is sent, but the error that ends the block is the one to be seen
-            self.close()
-        except DeliveryError as failed:
-            error.add_note(f"besides, {failed}")
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction for a with block: committed at its end, aborted on an exception, which goes on.
 
-    def __del__(self) -> None:
-        if self._is_released or self._is_forked:
-            return
-        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
+        Where the commit times out nothing is aborted, since it may have been done: make it again.
+        """
+        self.begin_transaction()
+        try:
+            yield
+            self.commit_transaction()
+        except BaseException as error:
+            at_once(self._abort_for(error))
+            raise
+
+    def _send_slowly(
+        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
+    ) -> Delivery | None:
+        return at_once(self._send_waiting(record, refusal, may_wait))
+
+    # How it waits
+
+    _new_event = staticmethod(ThreadEvent)
+
+    async def _await_last_callbacks(self, deadline: Deadline) -> None:
+        self._delivery.close(deadline.left)
+        self._sealers.stop()
+
+    def _close_elsewhere(self) -> None:
         # the collector may run on any thread, the sender's too, which cannot wait for its own end
-        threading.Thread(target=_close_now, args=(self,), name="kbatch-closer").start()
-
-    def __repr__(self) -> str:
-        state = "forked" if self._is_forked else "closed" if self._is_closed else "open"
-        return f"<{type(self).__name__} {self.config.client_id}, {state}>"
-
-    def _check_sendable(self) -> None:
-        self._check_usable()
-        self._check_transaction()
-
-    def _check_usable(self) -> None:
-        self._check_not_forked()
-        if self._is_closed:
-            raise ProducerClosedError("the producer is closed, and sends no more: make another (recreate())")
-        error = self._engine.fatal_error
-        if error is not None:
-            raise error.marked()  # each raise with a traceback of its own
-
-    def _check_not_forked(self) -> None:
-        if self._is_forked:
-            raise ForkedProducerError(
-                "the producer belongs to the parent process, and has no threads in this one: make one behind "
-                "the fork"
-            )
-
-
-def _check_topic(topic: str) -> None:
-    """Before it is asked for: a name that no request can have would end the sender."""
-    if not isinstance(topic, str):
-        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-    try:
-        is_sendable = len(topic.encode()) <= MAX_TOPIC_BYTES
-    except UnicodeEncodeError:
-        is_sendable = False
-    if not is_sendable:
-        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
-
-
-def _note_change(producer: weakref.ref[Producer], changed: Change) -> None:
-    """The cluster is another than before, or the engine has failed."""
-    changed.notify()
-    found = producer()
-    if found is None:
-        return
-    engine = found._engine
-    if engine.fatal_error is not None:
-        found._line.wake_all()
-    elif engine.transactions is None or engine.transactions.state is State.IN_TRANSACTION:
-        return
-    found.sends_directly = False
-
-
-def _note_thread(producer: weakref.ref[Producer], ident: int) -> None:
-    """The delivery thread begins."""
-    found = producer()
-    if found is not None:
-        found.callback_thread_ident = ident
-
-
-def _close_now(producer: Producer) -> None:
-    """Where nobody is there to be told of failures."""
-    try:
-        producer.close(timeout=0)
-    except DeliveryError as error:
-        logger.error("%r: %s", producer, error)
+        threading.Thread(target=self._close_now, name="kbatch-closer").start()
 
 
 def _close_all() -> None:
-    for producer in list(_open_producers):
+    for producer in list(open_producers):
+        if not isinstance(producer, Producer):
+            continue
         message = f"{producer!r} is still open at exit; it gets {EXIT_SECONDS} s to send what it has"
         warnings.warn(message, ResourceWarning, source=producer, stacklevel=2)
         try:
@@ -570,13 +141,4 @@ def _close_all() -> None:
             logger.error("at exit: %s", error)
 
 
-def _disown_all() -> None:
-    for producer in list(_open_producers):
-        producer._is_forked = True
-        producer.sends_directly = False
-    _open_producers.clear()
-
-
 atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)

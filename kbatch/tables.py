@@ -7,7 +7,8 @@ they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
@@ -19,11 +20,13 @@ from kbatch._native.table_sender import TableSender
 from kbatch.column_serializers.roles import Part, reading, record_columns
 from kbatch.columns import reader_of_numpy
 from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
-from kbatch.waiting import Deadline
+from kbatch.waiting import Deadline, future_of
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from kbatch._native.buffer_memory import BufferMemory
+    from kbatch._native.producer_batch import ProducerBatch
     from kbatch.config import ProducerConfig
     from kbatch.interceptors import InterceptorChain
 
@@ -37,9 +40,11 @@ class TableProducer(RecordSender):
     config: ProducerConfig
     _interceptors: InterceptorChain
     _deliver: Callable[[Iterable[Any]], object]
-    _sealers: Any
+    _seal: Callable[[ProducerBatch], object] | None
+    # Of thousands of rows each, until others have the thread.
+    _blocks_a_turn = sys.maxsize
 
-    def send_table(
+    async def _send_table(
         self,
         topic: str,
         data: Any,
@@ -89,7 +94,7 @@ class TableProducer(RecordSender):
                 raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
         if self._interceptors:
             data = self._interceptors.on_send_table(topic, data)
-        self._await_partition(topic, None, self._block_deadline())
+        await self._await_partition(topic, None, self._block_deadline())
         source, names = record_columns(
             reader_of_numpy(data) if isinstance(data, Mapping) else data,
             key=key,
@@ -98,30 +103,31 @@ class TableProducer(RecordSender):
             timestamp=timestamp,
             partition=partition,
         )
-        table = TableSender(self, topic, source, names, seal=self._sealers.seal)
+        table = TableSender(self, topic, source, names, seal=self._seal)
         report = TableReport(table.outcome)
         if on_progress is not None:
             table.outcome.watch(report, on_progress)
         if on_delivery is not None:
             table.outcome.is_observed = True
             table.outcome.listen(report, on_delivery)
-        self._accept_rows(topic, table, partial(reading, source))
-        return TableDelivery(topic, report)
+        await self._accept_rows(topic, table, partial(reading, source))
+        return TableDelivery(topic, report, self.accumulator.memory)
 
-    def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
+    async def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
         """All rows of the table; or those that can be, the others fail."""
         try:
             with reading():
-                outcome = table.accept()
+                outcome = table.accept(blocks=self._blocks_a_turn)
                 while outcome is not True:
                     if outcome is Refusal.METADATA:
-                        self._await_partition(topic, None, self._block_deadline())
-                        outcome = table.accept()
+                        await self._await_partition(topic, None, self._block_deadline())
+                        outcome = table.accept(blocks=self._blocks_a_turn)
                     elif outcome is Refusal.MEMORY:
                         first = partial(table.accept, first_in_line=True)
-                        outcome = self._await_memory(first, self._block_deadline())
+                        outcome = await self._await_memory(first, self._block_deadline())
                     else:
-                        outcome = table.accept()
+                        await self._give_way()
+                        outcome = table.accept(blocks=self._blocks_a_turn)
         except BaseException as stopped:
             self._stop_table(table, stopped)
             if not isinstance(stopped, Exception):
@@ -148,6 +154,9 @@ class TableProducer(RecordSender):
 
     # What it needs of the producer
 
+    async def _give_way(self) -> None:
+        """Others may have the thread for a while."""
+
     def _check_sendable(self) -> None:
         raise NotImplementedError
 
@@ -155,10 +164,12 @@ class TableProducer(RecordSender):
         """Rows were not accepted, though others were."""
         raise NotImplementedError
 
-    def _await_partition(self, topic: str, partition: Any, deadline: Deadline, may_wait: bool = True) -> bool:
+    async def _await_partition(
+        self, topic: str, partition: Any, deadline: Deadline, may_wait: bool = True
+    ) -> bool:
         raise NotImplementedError
 
-    def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
+    async def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         raise NotImplementedError
 
 
@@ -199,8 +210,9 @@ class TableDelivery:
     not raise because of rows that failed.
     """
 
-    def __init__(self, topic: str, report: TableReport) -> None:
+    def __init__(self, topic: str, report: TableReport, memory: BufferMemory) -> None:
         self.topic = topic
+        self._memory = memory
         self._report = report
         self._outcome = report._outcome
 
@@ -217,6 +229,8 @@ class TableDelivery:
         """Whether every row was delivered or failed, after up to `timeout` seconds (None: as long as it
         takes). It does not count as asking why rows failed.
         """
+        if not self._outcome.is_done and timeout != 0:
+            self._memory.check_may_wait()
         return self._outcome.wait(Deadline(timeout).left)
 
     def result(self, timeout: float | None = None) -> TableReport:
@@ -249,6 +263,11 @@ class TableDelivery:
         """
         if not self._outcome.listen(self, function):
             function(self)
+
+    def __await__(self) -> Generator[Any, None, TableReport]:
+        if not self.done():
+            yield from future_of(self).__await__()
+        return self.result(0)
 
     def __repr__(self) -> str:
         done, rows = self._outcome.done_count, self._outcome.row_count

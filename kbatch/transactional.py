@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from kbatch.core.transaction_requests import Call
     from kbatch.core.transactions import Transactions
     from kbatch.interceptors import InterceptorChain
-    from kbatch.waiting import Change
+    from kbatch.waiting import Changing
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class TransactionMethods:
 
     config: ProducerConfig
     sends_directly: bool
-    _changed: Change
+    _changed: Changing
     _delivery: Any
     _engine: Engine
     _interceptors: InterceptorChain
@@ -64,50 +63,36 @@ class TransactionMethods:
 
         def _check_usable(self) -> None: ...
         def _record(self, sensor: str, value: float) -> None: ...
-        def _await_callbacks(self, deadline: Deadline) -> bool: ...
+        async def _await_callbacks(self, deadline: Deadline) -> bool: ...
 
-    def init_transactions(self, timeout: float | None = None) -> None:
+    async def _init_transactions(self, timeout: float | None = None) -> None:
         """Begins the work of a transactional producer, once: waits for transactions that an earlier producer
         of the same transactional.id has left, aborting what is open, and fences that producer.
         """
-        self._run_call("init", self._transactions.initialize, timeout)
+        await self._run_call("init", self._transactions.initialize, timeout)
 
-    def begin_transaction(self) -> None:
+    async def _begin_transaction(self) -> None:
         """From now on records are part of a transaction."""
-        self._run_call("begin", self._transactions.begin, None)
+        await self._run_call("begin", self._transactions.begin, None)
         self._is_in_transaction = True
         self.sends_directly = not self._interceptors
         if self._transactions.state is not State.IN_TRANSACTION:  # it has failed meanwhile
             self.sends_directly = False
 
-    def commit_transaction(self, timeout: float | None = None) -> None:
+    async def _commit_transaction(self, timeout: float | None = None) -> None:
         """Sends what is left, and commits: consumers with isolation.level=read_committed see all of the
         transaction's records, and its offsets are committed. When it returns the callbacks have run.
         """
-        self._end_by("commit", self._transactions.commit, timeout)
+        await self._end_by("commit", self._transactions.commit, timeout)
 
-    def abort_transaction(self, timeout: float | None = None) -> None:
+    async def _abort_transaction(self, timeout: float | None = None) -> None:
         """Ends the transaction, or one that failed, as if it had not been: what was not sent fails with
         TransactionAbortedError, what was sent no consumer with isolation.level=read_committed sees.
         """
-        self._end_by("abort", self._transactions.abort, timeout)
+        await self._end_by("abort", self._transactions.abort, timeout)
         self._engine.failures.take()  # of which nobody need be told any more
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """A transaction for a with block: committed at its end, aborted on an exception, which goes on.
-
-        Where the commit times out nothing is aborted, since it may have been done: make it again.
-        """
-        self.begin_transaction()
-        try:
-            yield
-            self.commit_transaction()
-        except BaseException as error:
-            self._abort_for(error)
-            raise
-
-    def send_offsets_to_transaction(
+    async def _send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group_metadata: ConsumerGroupMetadata | str | bytes,
@@ -123,7 +108,9 @@ class TransactionMethods:
             confluent-kafka's consumer gives will do. Or the group's id alone.
         """
         checked, group = _checked_offsets(offsets), _checked_group(group_metadata)
-        self._run_call("send_offsets_to", partial(self._transactions.send_offsets, checked, group), None)
+        await self._run_call(
+            "send_offsets_to", partial(self._transactions.send_offsets, checked, group), None
+        )
 
     # Calls
 
@@ -134,13 +121,15 @@ class TransactionMethods:
             raise IllegalStateError("transactions need a transactional.id, which this producer has not")
         return transactions
 
-    def _end_by(self, verb: str, command: Callable[[Call, int], None], timeout: float | None) -> None:
+    async def _end_by(self, verb: str, command: Callable[[Call, int], None], timeout: float | None) -> None:
         if self._delivery.in_callback():
             raise IllegalStateError(f"{verb}_transaction() in a callback would wait for that callback")
         self.sends_directly = self._is_in_transaction = False
-        self._await_callbacks(self._run_call(verb, command, timeout))
+        await self._await_callbacks(await self._run_call(verb, command, timeout))
 
-    def _run_call(self, verb: str, command: Callable[[Call, int], None], timeout: float | None) -> Deadline:
+    async def _run_call(
+        self, verb: str, command: Callable[[Call, int], None], timeout: float | None
+    ) -> Deadline:
         """Has a command done, or waits for the one that timed out."""
         name = f"{verb}_transactions" if verb == "init" else f"{verb}_transaction"
         call = self._unfinished
@@ -156,7 +145,7 @@ class TransactionMethods:
         call = call or self._engine.call(name, command)
         if verb != "send_offsets_to":  # which commit waits for
             self._unfinished = call
-        is_done = self._await_call(call, deadline)
+        is_done = await self._await_call(call, deadline)
         sensor = "send-offsets" if verb == "send_offsets_to" else verb
         self._record(f"txn-{sensor}-time", time.monotonic_ns() - start_ns)
         if not is_done and self._engine.authentication_error is not None:
@@ -170,25 +159,25 @@ class TransactionMethods:
             raise call.error
         return deadline
 
-    def _await_call(self, call: Call, deadline: Deadline) -> bool:
+    async def _await_call(self, call: Call, deadline: Deadline) -> bool:
         engine = self._engine
         self._network.wake()
         while not call.is_done and engine.fatal_error is None and not deadline.is_over:
             if engine.authentication_error is not None:
                 break
             step = Deadline(LOOK_SECONDS if deadline.left is None else min(deadline.left, LOOK_SECONDS))
-            self._changed.wait_until(lambda: call.is_done or engine.fatal_error is not None, step)
+            await self._changed.wait_until(lambda: call.is_done or engine.fatal_error is not None, step)
         if not call.is_done and engine.fatal_error is not None:
             call.finish(engine.fatal_error)
         return call.is_done
 
-    def _abort_for(self, error: BaseException) -> None:
+    async def _abort_for(self, error: BaseException) -> None:
         """After an exception in a with block."""
         is_open = self._unfinished is None and self._transactions.has_ongoing
         if not is_open or self._engine.fatal_error is not None:
             return
         try:
-            self.abort_transaction()
+            await self._abort_transaction()
         except KafkaError as failed:
             error.add_note(f"besides, the transaction could not be aborted: {failed}")
 
@@ -222,7 +211,7 @@ class TransactionMethods:
 
     # The end
 
-    def _end_transaction(self, deadline: Deadline) -> None:
+    async def _end_transaction(self, deadline: Deadline) -> None:
         """A commit that timed out is waited for, and what is open is aborted: the producer is closed."""
         transactions = self._engine.transactions
         if transactions is None:
@@ -232,11 +221,11 @@ class TransactionMethods:
         left = deadline.left
         deadline = Deadline(limit_seconds if left is None else min(left, limit_seconds))
         if self._unfinished is not None and self._unfinished.name != "init_transactions":
-            self._await_call(self._unfinished, deadline)
+            await self._await_call(self._unfinished, deadline)
         is_going_on = transactions.state in (State.COMMITTING, State.ABORTING)
         if not is_going_on and transactions.has_ongoing and self._engine.fatal_error is None:
             logger.warning("%r is closed within a transaction, which is aborted", self)
-            self._await_call(self._engine.call("abort_transaction", transactions.abort), deadline)
+            await self._await_call(self._engine.call("abort_transaction", transactions.abort), deadline)
 
 
 def _checked_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:

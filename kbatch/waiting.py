@@ -1,25 +1,54 @@
-"""Waiting: for deliveries, for memory, for something to change."""
+"""Waiting: for deliveries, for memory, for something to change.
+
+Theory of operation. What a producer does is written once, as coroutines. What they await is from here for
+Producer, and holds up the calling thread: such a coroutine never suspends, and `at_once` runs it like any
+function. For AsyncProducer it is from `kbatch.loop_waiting`, and suspends.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from operator import call
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, final
 
+from kbatch._native.delivery import await_with
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from kbatch._native.accumulator import RecordAccumulator
-    from kbatch._native.delivery import Delivery
+    from kbatch._native.delivery import Delivery, RecordMetadata
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def at_once(waiting: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives that never suspends."""
+    try:
+        waiting.send(None)
+    except StopIteration as ended:
+        return cast(T, ended.value)
+    waiting.close()
+    raise AssertionError(f"{waiting!r} has to hold up the thread where it waits, and suspended instead")
+
+
+def blocking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """The method for callers that are no coroutines themselves."""
+
+    @wraps(method)
+    def call_at_once(*arguments: P.args, **keywords: P.kwargs) -> T:
+        return at_once(method(*arguments, **keywords))
+
+    return call_at_once
 
 
 class Waited(NamedTuple):
@@ -49,7 +78,8 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
     KafkaTimeoutError
         Some are not known after `timeout` seconds.
     IllegalStateError
-        In a callback, behind which the others' callbacks wait; `wait` is for there.
+        In a callback, behind which the others' callbacks wait; `wait` is for there. On an event loop that
+        would bring the answers; asyncio.as_completed is for there.
     """
     if getattr(threading.current_thread(), "runs_callbacks", False):
         raise IllegalStateError("as_completed() in a callback would wait for that callback; take wait()")
@@ -57,6 +87,7 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
     deadline = Deadline(timeout)
     count = 0
     for delivery in deliveries:
+        delivery.check_may_wait()
         delivery.add_done_callback(known.put)
         count += 1
     for number in range(count):
@@ -95,17 +126,12 @@ class Deadline:
 
 @final
 class MemoryLine:
-    """Threads that wait for memory: first come, first served.
+    """The Line of threads.
 
     Who is first waits for `freed`, the others for their turn. A KeyboardInterrupt may come between any two
     lines, and would be lost in what native code calls. So `freed` has no line of Python, what must be done
     together is one step, what must be done in the end is tried again, and everyone looks once in a while,
     whether called or not.
-
-    Attributes
-    ----------
-    freed : callable
-        There may be memory now; any thread, native code too.
     """
 
     freed: Callable[[], object]
@@ -115,7 +141,7 @@ class MemoryLine:
         self._memory: SimpleQueue[None] = SimpleQueue()
         self.freed = partial(self._memory.put, None)
 
-    def wait(
+    async def wait(
         self,
         accumulator: RecordAccumulator,
         append: Callable[[], T | Refusal],
@@ -123,9 +149,6 @@ class MemoryLine:
         *,
         goes_first: bool = False,
     ) -> T | Refusal:
-        """What `append()` gives once it is this thread's turn and there is memory; Refusal.MEMORY where there
-        was none before the deadline. `goes_first`: before those who came earlier.
-        """
         mine: SimpleQueue[None] = SimpleQueue()
         join = self._waiting.appendleft if goes_first else self._waiting.append
         try:
@@ -148,7 +171,6 @@ class MemoryLine:
             self.wake_all()
 
     def wake_all(self) -> None:
-        """Has everyone look again."""
         for each in list(self._waiting):
             each.put(None)
         self.freed()
@@ -169,22 +191,96 @@ def _await_call(calls: SimpleQueue[None], deadline: Deadline) -> None:
 
 @final
 class Marker:
-    """What stands among completions, and is reached when those before it are dealt with."""
+    """What stands among completions, and calls `reached` when those before it are dealt with."""
 
     has_callbacks = True
     record_count = 0
 
-    def __init__(self) -> None:
-        self.reached = threading.Event()
+    def __init__(self, reached: Callable[[], object]) -> None:
+        self._reached = reached
 
     def run_callbacks(self, threw: object) -> int:
-        self.reached.set()
+        self._reached()
         return 0
+
+
+class Event(Protocol):
+    """It happens once, and is waited for."""
+
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+    async def wait(self, deadline: Deadline) -> bool:
+        """Whether it has happened, before the deadline."""
+
+
+class Line(Protocol):
+    """Those who wait for memory: first come, first served.
+
+    Attributes
+    ----------
+    freed : callable
+        There may be memory now; any thread, native code too.
+    """
+
+    freed: Callable[[], object]
+
+    async def wait(
+        self,
+        accumulator: RecordAccumulator,
+        append: Callable[[], T | Refusal],
+        deadline: Deadline,
+        *,
+        goes_first: bool = False,
+    ) -> T | Refusal:
+        """What `append()` gives once it is the caller's turn and there is memory; Refusal.MEMORY where there
+        was none before the deadline. `goes_first`: before those who came earlier.
+        """
+
+    def wake_all(self) -> None:
+        """Has everyone look again."""
+
+
+class Changing(Protocol):
+    """Something that is waited for to change."""
+
+    def notify(self) -> None: ...
+    async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
+        """Whether `is_so()`; it is asked after every change. What it raises comes out."""
+
+
+class OwnerOfEngine(Protocol):
+    """The network: a thread's, or an event loop's."""
+
+    wake: Callable[[], object]
+
+    @property
+    def is_alive(self) -> bool: ...
+    def stop(self) -> None: ...
+
+
+class Callbacks(Protocol):
+    """Where callbacks run."""
+
+    def deliver(self, completions: Any) -> None: ...
+    def in_callback(self) -> bool: ...
+
+
+@final
+class ThreadEvent:
+    """An Event for threads."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.set = self._event.set
+        self.is_set = self._event.is_set
+
+    async def wait(self, deadline: Deadline) -> bool:
+        return self._event.wait(deadline.left)
 
 
 @final
 class Change:
-    """Something that threads wait to see changed."""
+    """Something that threads wait for to change."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -193,7 +289,44 @@ class Change:
         with self._condition:
             self._condition.notify_all()
 
-    def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
-        """Whether `is_so()`; it is asked after every change. What it raises comes out."""
+    async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
         with self._condition:
             return self._condition.wait_for(is_so, deadline.left)
+
+
+def _awaited(delivery: Delivery) -> Generator[Any, None, RecordMetadata]:
+    """What `await delivery` does, on whichever event loop; it is not told by that loop, in general."""
+    if not delivery.done():
+        yield from future_of(delivery).__await__()
+    return delivery.result(0)
+
+
+def future_of(delivery: Awaited) -> asyncio.Future[None]:
+    """Is done, on the running event loop, when it is known what became of the delivery."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    def settle() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def told(delivery: Any) -> None:
+        if asyncio._get_running_loop() is loop:
+            settle()
+        else:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+                loop.call_soon_threadsafe(settle)
+
+    delivery.add_done_callback(told)
+    return future
+
+
+class Awaited(Protocol):
+    """A Delivery, or a TableDelivery."""
+
+    def add_done_callback(self, function: Callable[[Any], object], /) -> None: ...
+
+
+await_with(_awaited)

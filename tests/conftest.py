@@ -7,10 +7,21 @@ import pytest
 from hypothesis import settings
 
 from tests.oracle.java import JavaMissingError, JavaOracle
+from tests.unit.shells import parametrized, shell_of
 
 # How long an example takes is the machine's business, and no test's.
 settings.register_profile("kbatch", deadline=None)
 settings.load_profile("kbatch")
+
+
+pytest_generate_tests = parametrized
+
+
+@pytest.fixture
+def shell(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Which of the two producers `new_producer` makes."""
+    with shell_of(request.param) as kind:
+        yield kind
 
 
 @pytest.fixture(scope="session")

@@ -38,3 +38,4 @@ cdef class BatchOwner:
     cdef void note_filled(self, object queue) noexcept
     cdef list take_filled(self)
     cdef void alarm(self, int64_t deadline_ns) noexcept
+    cdef bint is_due(self) noexcept

@@ -15,7 +15,8 @@ The locks guard a few instructions each, and none is taken under another of them
 """
 
 cimport cython
-from libc.stdint cimport int64_t
+from cpython.time cimport PyTime_MonotonicRaw
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 from kbatch._native.buffer_memory cimport BufferMemory
 from kbatch._native.lock cimport (
@@ -132,3 +133,13 @@ cdef class BatchOwner:
             kb_lock_release(&self._alarm_lock)
         if sooner and self._wake is not None:
             self._wake()
+
+    cdef bint is_due(self) noexcept:
+        """Whether the alarm has rung, and the sender has not looked yet."""
+        cdef int64_t alarm_ns
+        kb_lock_acquire(&self._alarm_lock)
+        alarm_ns = self._alarm_ns
+        kb_lock_release(&self._alarm_lock)
+        if alarm_ns == INT64_MAX or alarm_ns == INT64_MIN:
+            return alarm_ns == INT64_MIN
+        return alarm_ns <= PyTime_MonotonicRaw()

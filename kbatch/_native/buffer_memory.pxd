@@ -48,6 +48,7 @@ cdef enum Turn:
 cdef class BufferMemory:
     cdef readonly int64_t total_bytes
     cdef readonly bint poison
+    cdef public unsigned long loop_thread_ident
     cdef object _freed
     # under _lock
     cdef kb_lock _lock

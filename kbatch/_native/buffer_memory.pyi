@@ -5,9 +5,11 @@ from typing import final
 class BufferMemory:
     total_bytes: int
     poison: bool
+    loop_thread_ident: int
     def __init__(
         self, total_bytes: int, *, poison: bool = False, freed: Callable[[], object] | None = None
     ) -> None: ...
+    def check_may_wait(self) -> None: ...
     @property
     def available_bytes(self) -> int: ...
     @property

@@ -14,6 +14,7 @@ could wait for memory that only its own return would free.
 """
 
 cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -24,6 +25,8 @@ from kbatch._native.lock cimport (
     kb_lock_init,
     kb_lock_release,
 )
+
+from kbatch.errors import IllegalStateError
 
 
 cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *behind) noexcept nogil:
@@ -44,7 +47,9 @@ cdef void _free_all(kb_chunk *chunks) noexcept nogil:
 cdef class BufferMemory:
     """`total_bytes` of memory; `freed` is called, under no lock, when some came back while somebody waits.
 
-    `poison` overwrites what comes back, so that a use after release shows.
+    `poison` overwrites what comes back, so that a use after release shows. `loop_thread_ident` is
+    `threading.get_ident()` of the thread whose event loop brings the answers, if one does: there nobody may
+    wait for them but by `await`.
     """
 
     def __cinit__(self):
@@ -60,6 +65,12 @@ cdef class BufferMemory:
     def __dealloc__(self):
         _free_all(self._free)
         kb_lock_destroy(&self._lock)
+
+    def check_may_wait(self):
+        """IllegalStateError where nobody may wait for an answer."""
+        if self.loop_thread_ident == PyThread_get_thread_ident():
+            raise IllegalStateError("to wait here would stop the event loop that is to bring the answer: "
+                                    "await the delivery")
 
     @property
     def available_bytes(self):

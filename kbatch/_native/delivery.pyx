@@ -490,6 +490,8 @@ cdef class Delivery:
             Why the record failed.
         KafkaTimeoutError
             It is not known yet; the delivery goes on.
+        IllegalStateError
+            It would stop the event loop that it waits for: `await delivery`.
         """
         cdef int32_t index
         cdef Completion completion = self._settled(timeout, &index)
@@ -524,8 +526,7 @@ cdef class Delivery:
 
     def __await__(self):
         if _awaiter is None:
-            raise TypeError("a delivery is awaited where kbatch.AsyncProducer is at work; elsewhere ask for "
-                            "its result()")
+            raise TypeError("a delivery cannot be awaited before kbatch is imported whole")
         return _awaiter(self)
 
     def __repr__(self):
@@ -542,10 +543,16 @@ cdef class Delivery:
             index[0] -= completion._start
         return completion
 
+    def check_may_wait(self):
+        """IllegalStateError on the thread of the event loop that would bring the answer."""
+        self._completion._memory.check_may_wait()
+
     cdef Completion _wait(self, object timeout):
         """Its Completion, settled or after `timeout` seconds."""
         cdef int32_t index
         cdef Completion completion = self._leaf(&index)
+        if completion._outcome == PENDING and timeout != 0:
+            self.check_may_wait()
         deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout
         while completion._outcome == PENDING:
             event = completion._event_if_pending()

@@ -32,6 +32,8 @@ cdef class PendingRecord:
 cdef class RecordSender:
     cdef readonly RecordAppender accumulator
     cdef public bint sends_directly
+    cdef public bint gives_way
+    cdef public bint is_giving_way
     cdef public unsigned long callback_thread_ident
     cdef readonly int64_t slow_count
     cdef readonly int64_t refused_count
@@ -41,6 +43,7 @@ cdef class RecordSender:
     cdef object _partitioner
     cdef bint _hashes_keys
 
+    cdef bint _must_give_way(self) noexcept
     cdef object _send(self, object pending, bint may_wait)
     cdef object _attempt(self, object pending, Turn turn)
     cdef object _attempt_record(self, PendingRecord record, Turn turn)

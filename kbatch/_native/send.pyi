@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, SupportsIndex, final
 
 from typing_extensions import Buffer
@@ -27,6 +27,8 @@ class PendingRecord:
 
 class RecordSender:
     sends_directly: bool
+    gives_way: bool
+    is_giving_way: bool
     callback_thread_ident: int
     def __init__(
         self,
@@ -75,6 +77,20 @@ class RecordSender:
         *,
         on_delivery: DeliveryCallback | None = None,
     ) -> BatchDelivery: ...
+    def _offer(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Sequence[Header] | None,
+        partition: SupportsIndex | None,
+        timestamp_ms: SupportsIndex | None,
+        on_delivery: DeliveryCallback | None,
+        /,
+    ) -> Any: ...
+    @property
+    def must_give_way(self) -> bool: ...
+    def _send_on(self, topic: str, iterator: Iterator[Any], deliveries: list[Delivery]) -> Any: ...
     def _append(
         self, record: PendingRecord | PendingBatch, *, first_in_line: bool = False
     ) -> Delivery | Refusal: ...

@@ -139,6 +139,11 @@ cdef class RecordSender:
     sends_directly : bool
         False, as in the beginning: everything goes to `_send_slowly` first, because the producer is closed or
         failed, or has interceptors.
+    gives_way : bool
+        Whether a record that may wait goes to `_send_slowly` first when the sender has something to do
+        (`must_give_way`), because that needs the same thread.
+    is_giving_way : bool
+        Somebody does so: whoever comes later gives way too, for records to stay in order.
     callback_thread_ident : int
         `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
     slow_count, refused_count : int
@@ -212,8 +217,7 @@ cdef class RecordSender:
         cdef str name = _name_of(topic)
         iterator = iter(records)
         try:
-            for item in iterator:
-                deliveries.append(self._send(_pending_item(name, item), True))
+            self._send_on(name, iterator, deliveries)
         except Exception as error:
             raise PartialSendError(deliveries, len(deliveries), error) from error
         return deliveries
@@ -258,6 +262,30 @@ cdef class RecordSender:
 
     # For the subclass: what it calls, and what it defines.
 
+    def _offer(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, /):
+        """`send`, with arguments that cost the least."""
+        return self._send(
+            _pending(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery), True)
+
+    @property
+    def must_give_way(self):
+        """Whether it is the sender's turn."""
+        return self._must_give_way()
+
+    cdef bint _must_give_way(self) noexcept:
+        return self.gives_way and (self.is_giving_way or self.accumulator.is_due())
+
+    def _send_on(self, topic, iterator, list deliveries not None):
+        """Sends what `send_many` takes, up to the end, or up to a record for which `_send_slowly` gave
+        something else than a Delivery, which is returned."""
+        cdef str name = _name_of(topic)
+        for item in iterator:
+            sent = self._send(_pending_item(name, item), True)
+            if type(sent) is not Delivery:
+                return sent
+            deliveries.append(sent)
+        return None
+
     def _append(self, object record not None, *, bint first_in_line=False):
         """Goes on with a PendingRecord or PendingBatch that was refused, or was not tried yet. Returns a
         Delivery, or the Refusal that is to be waited for; `first_in_line` as for `RecordAccumulator.append`.
@@ -275,7 +303,7 @@ cdef class RecordSender:
     cdef object _send(self, object pending, bint may_wait):
         refusal = None
         try:
-            if self.sends_directly:
+            if self.sends_directly and not (may_wait and self._must_give_way()):
                 refusal = self._attempt(pending, IN_TURN)
                 if type(refusal) is Delivery or type(refusal) is BatchDelivery:
                     return refusal

@@ -135,8 +135,8 @@ cdef class TableSender:
         free(self._order)
         free(self._starts)
 
-    def accept(self, *, bint first_in_line=False, now_ns=None):
-        """Goes on accepting rows.
+    def accept(self, *, bint first_in_line=False, int64_t blocks=INT64_MAX, now_ns=None):
+        """Goes on accepting rows, of so many blocks at most.
 
         Parameters
         ----------
@@ -148,8 +148,8 @@ cdef class TableSender:
         Returns
         -------
         bool or Refusal
-            True: all of them were. A Refusal: what has to be waited for, for the next one. False: a row was
-            accepted of somebody who was `first_in_line`, and is not any more.
+            True: all of them were. A Refusal: what has to be waited for, for the next one. False: that many
+            blocks were, or a row of somebody who was `first_in_line`, and is not any more.
 
         Raises
         ------
@@ -179,6 +179,9 @@ cdef class TableSender:
             if step == ROW_FIRST:
                 return False
             self._has_block = False
+            blocks -= 1
+            if blocks <= 0:
+                return False
 
     def end(self, error=None):
         """No more rows are accepted. Returns whom to tell that all is done by now, as (argument, function);

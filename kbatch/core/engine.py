@@ -67,6 +67,8 @@ class Engine:
         Called when there is another `snapshot` or a `fatal_error`.
     first_counter : int
         Where sequences begin; for tests.
+    seals_itself : bool
+        False: its owner has something better to do than to compress, be it little (`Seal`).
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class Engine:
         now_ns: int,
         on_change: Callable[[], object] = lambda: None,
         first_counter: int = 0,
+        seals_itself: bool = True,
     ) -> None:
         self._accumulator = accumulator
         self._on_change = on_change
@@ -116,6 +119,7 @@ class Engine:
             SenderMeasures(registry, accumulator),
             self._completed,
             self.failures,
+            seals_itself=seals_itself,
         )
         self.transactions: Transactions | None = None
         if isinstance(self._order, TransactionalOrder):

@@ -111,6 +111,8 @@ class Sender:
         measures: SenderMeasures,
         completed: list[Completion],
         failures: Failures,
+        *,
+        seals_itself: bool = True,
     ) -> None:
         self._config = config
         self._accumulator = accumulator
@@ -120,6 +122,7 @@ class Sender:
         self._measures = measures
         self._completed = completed
         self._failures = failures
+        self._sealed_inline_bytes = SEALED_INLINE_BYTES if seals_itself else 0
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._unsealed: list[ProducerBatch] = []
         self._retries = config.retries
@@ -199,7 +202,7 @@ class Sender:
         """Compresses what is not worth a thread's attention; whether there was any such batch."""
         sealed = False
         for batch in self._accumulator.take_unsealed():
-            if batch.records_bytes <= SEALED_INLINE_BYTES:
+            if batch.records_bytes <= self._sealed_inline_bytes:
                 sealed = batch.seal(wake=False) or sealed
             else:
                 self._unsealed.append(batch)

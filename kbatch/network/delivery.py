@@ -33,9 +33,9 @@ class CallbackThread(threading.Thread):
     runs_callbacks = True
 
 
-@final
-class DeliveryThread:
-    """Runs the callbacks of completions, in the order in which those were delivered.
+class CallbackRunner:
+    """Runs callbacks, counts them and keeps the time. What ends the thread's program (`ends_program`) goes
+    through; anything else that a callback raises is logged.
 
     Parameters
     ----------
@@ -43,6 +43,57 @@ class DeliveryThread:
         Of it client.id, for the thread's name, and metrics.recording.level.
     metrics : MetricsRegistry or None
         Gets callback-queue-size and callback-time.
+    """
+
+    ends_program: tuple[type[BaseException], ...] = ()
+
+    def __init__(self, config: ProducerConfig, metrics: MetricsRegistry | None = None) -> None:
+        self._counting = threading.Lock()
+        self._waiting_count = 0
+        self._failures = _Failures()
+        # a clock read twice a batch is not for nothing
+        self._timer = None
+        if metrics is not None:
+            metrics.gauge("callback-queue-size", lambda now_ms: self._waiting_count)
+            if config.metrics_recording_level != "INFO":
+                self._timer = metrics.sensor("callback-time")
+
+    def _add(self, batches: Iterable[Completion]) -> None:
+        """They are to be run."""
+        with self._counting:
+            self._waiting_count += sum(batch.record_count for batch in batches)
+
+    def _run_callbacks(self, batches: Iterable[Completion]) -> None:
+        for batch in batches:
+            start_ns = time.monotonic_ns() if self._timer is not None else 0
+            called_count = self._run_all(batch)
+            if self._timer is not None and called_count:
+                end_ns = time.monotonic_ns()
+                self._timer.record((end_ns - start_ns) / called_count, end_ns // 1_000_000)
+            with self._counting:
+                self._waiting_count -= batch.record_count
+
+    def _run_all(self, batch: Completion) -> int:
+        """What is no Exception, such as that of sys.exit(), comes out of run_callbacks, and the next call of
+        it goes on behind."""
+        while True:
+            try:
+                return batch.run_callbacks(self._failures.add)
+            except BaseException as error:
+                if isinstance(error, self.ends_program):
+                    raise
+                with suppress(BaseException):  # a log that cannot be written
+                    self._failures.add(None, error)
+
+
+@final
+class DeliveryThread(CallbackRunner):
+    """Runs the callbacks of completions, in the order in which those were delivered.
+
+    Parameters
+    ----------
+    config, metrics
+        As CallbackRunner.
     started : callable
         Called with the thread's ident, on the thread, before any callback.
     """
@@ -53,28 +104,21 @@ class DeliveryThread:
         metrics: MetricsRegistry | None = None,
         started: Callable[[int], object] = lambda ident: None,
     ) -> None:
+        super().__init__(config, metrics)
         self._started = started
         self._name = f"kbatch-delivery-{config.client_id}"
         self._queue: SimpleQueue[list[Completion] | None] = SimpleQueue()
         self._lock = threading.Lock()  # of all that follows
         self._thread: threading.Thread | None = None
         self._is_closing = False
-        self._waiting_count = 0
-        self._failures = _Failures()
-        # a clock read twice a batch is not for nothing
-        self._timer = None
-        if metrics is not None:
-            metrics.gauge("callback-queue-size", lambda now_ms: self._waiting_count)
-            if config.metrics_recording_level != "INFO":
-                self._timer = metrics.sensor("callback-time")
 
     def deliver(self, completions: Iterable[Completion]) -> None:
         """Has the callbacks of settled batches called; any thread."""
         batches = [completion for completion in completions if completion.has_callbacks]
         if not batches:
             return
+        self._add(batches)
         with self._lock:
-            self._waiting_count += sum(batch.record_count for batch in batches)
             self._queue.put(batches)
             if self._thread is not None:
                 return
@@ -140,26 +184,6 @@ class DeliveryThread:
                 self._is_closing = False
                 self._thread = None
             return self._thread is None
-
-    def _run_callbacks(self, batches: list[Completion]) -> None:
-        for batch in batches:
-            start_ns = time.monotonic_ns() if self._timer is not None else 0
-            called_count = self._run_all(batch)
-            if self._timer is not None and called_count:
-                end_ns = time.monotonic_ns()
-                self._timer.record((end_ns - start_ns) / called_count, end_ns // 1_000_000)
-            with self._lock:
-                self._waiting_count -= batch.record_count
-
-    def _run_all(self, batch: Completion) -> int:
-        """What is no Exception, such as that of sys.exit(), comes out of run_callbacks, and the next call of
-        it goes on behind."""
-        while True:
-            try:
-                return batch.run_callbacks(self._failures.add)
-            except BaseException as error:
-                with suppress(BaseException):  # a log that cannot be written
-                    self._failures.add(None, error)
 
 
 class _Failures:

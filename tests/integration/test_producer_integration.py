@@ -18,6 +18,9 @@ from tests.integration.cutting_proxy import CUTS, CuttingProxy
 from tests.integration.ledger import Ledger, read_all
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
+from tests.unit.shells import new_producer
+
+pytestmark = pytest.mark.usefixtures("shell")
 
 SECONDS = 60.0
 TIME_MS = 1_700_000_000_000
@@ -37,7 +40,7 @@ def new_topic(target: str, partitions: int = 1, **configs: str) -> str:
 def test_keys_go_where_java_sends_them(target: str) -> None:
     topic = new_topic(target, partitions=7)
     keys = [b"", b"\xff", *(b"key-%d" % number for number in range(200))]
-    with Producer(bootstrap_servers=target) as producer:
+    with new_producer(bootstrap_servers=target) as producer:
         for number, key in enumerate(keys):
             producer.send(topic, b"%d" % number, key)
     for partition, records in enumerate(read_all(target, topic, 7)):
@@ -49,7 +52,7 @@ def test_keys_go_where_java_sends_them(target: str) -> None:
 def test_others_read_what_was_sent(target: str, codec: str) -> None:
     topic = new_topic(target)
     headers = [("name", b"content"), ("name", b"again"), ("empty", b""), ("null", None), ("ü", b"\xff")]
-    with Producer(bootstrap_servers=target, compression_type=codec, batch_size=2000) as producer:
+    with new_producer(bootstrap_servers=target, compression_type=codec, batch_size=2000) as producer:
         deliveries = [
             producer.send(
                 topic,
@@ -73,7 +76,7 @@ def test_others_read_what_was_sent(target: str, codec: str) -> None:
 @pytest.mark.usefixtures("java_jars")
 def test_java_reads_what_was_sent(target: str) -> None:
     topic = new_topic(target, partitions=2)
-    with Producer(bootstrap_servers=target, compression_type="zstd") as producer:
+    with new_producer(bootstrap_servers=target, compression_type="zstd") as producer:
         for number in range(200):
             producer.send(
                 topic,
@@ -95,7 +98,7 @@ def test_java_reads_what_was_sent(target: str) -> None:
 
 def test_log_append_time_is_the_brokers(target: str) -> None:
     topic = new_topic(target, message_timestamp_type="LogAppendTime")
-    with Producer(bootstrap_servers=target) as producer:
+    with new_producer(bootstrap_servers=target) as producer:
         metadata = producer.send(topic, b"", timestamp_ms=TIME_MS).result(SECONDS)
     ((record,),) = read_all(target, topic, 1)
     assert metadata.timestamp_ms == record.timestamp_ms > TIME_MS
@@ -106,7 +109,7 @@ def test_large_records(target: str, codec: str) -> None:
     size = 5_000_000
     topic = new_topic(target, max_message_bytes="6000000")
     values = [os.urandom(size), b"between", bytes(size), os.urandom(900_000)]
-    with Producer(
+    with new_producer(
         bootstrap_servers=target, max_request_size=6_000_000, compression_type=codec, linger_ms=0
     ) as producer:
         producer.send_many(topic, [(None, value) for value in values])
@@ -116,7 +119,7 @@ def test_large_records(target: str, codec: str) -> None:
 
 def test_record_that_the_topic_does_not_take_fails_alone(target: str) -> None:
     topic = new_topic(target, max_message_bytes="2000")
-    with Producer(bootstrap_servers=target, linger_ms=50, batch_size=10_000) as producer:
+    with new_producer(bootstrap_servers=target, linger_ms=50, batch_size=10_000) as producer:
         sent = [(b"%d " % number).ljust(3000 if number == 5 else 300) for number in range(12)]
         deliveries = [producer.send(topic, value) for value in sent]
         errors = [delivery.exception(SECONDS) for delivery in deliveries]
@@ -130,7 +133,7 @@ def test_record_that_the_topic_does_not_take_fails_alone(target: str) -> None:
 def test_many_partitions_keep_order(target: str) -> None:
     topic = new_topic(target, partitions=60)
     keys: dict[str, Any] = {"batch_size": 1000, "compression_type": "lz4", "buffer_memory": 400_000}
-    with Producer(bootstrap_servers=target, **keys) as producer:
+    with new_producer(bootstrap_servers=target, **keys) as producer:
         ledger = Ledger(producer, topic, 60)
         ledger.send(100)
     assert ledger.check(target) == {"acknowledged": 6000}
@@ -138,7 +141,7 @@ def test_many_partitions_keep_order(target: str) -> None:
 
 def test_several_threads_send(target: str) -> None:
     topic = new_topic(target, partitions=3)
-    with Producer(bootstrap_servers=target, batch_size=500) as producer:
+    with new_producer(bootstrap_servers=target, batch_size=500) as producer:
 
         def send(name: int) -> None:
             for number in range(500):
@@ -160,7 +163,7 @@ def test_several_threads_send(target: str) -> None:
 @pytest.mark.parametrize("acks", ["0", "1"])
 def test_without_idempotence(target: str, acks: str) -> None:
     topic = new_topic(target, partitions=2)
-    with Producer(bootstrap_servers=target, acks=acks, enable_idempotence=False) as producer:
+    with new_producer(bootstrap_servers=target, acks=acks, enable_idempotence=False) as producer:
         ledger = Ledger(producer, topic, 2)
         ledger.send(500)
         producer.flush(SECONDS)
@@ -173,7 +176,7 @@ def test_without_idempotence(target: str, acks: str) -> None:
 
 def test_topic_that_does_not_exist(target: str) -> None:
     told = pytest.raises(kbatch.KafkaTimeoutError, match="brokers answer, but know no such topic")
-    with Producer(bootstrap_servers=target, max_block_ms=500) as producer, told:
+    with new_producer(bootstrap_servers=target, max_block_ms=500) as producer, told:
         producer.send(f"absent-{next(_numbers)}", b"")
 
 
@@ -186,7 +189,7 @@ def test_cut_connections_cost_and_double_nothing(target: str, seed: int, in_flig
     topic = new_topic(target, partitions=3)
     with CuttingProxy(target, f"{seed} {in_flight}", cuts=25, spacing=6) as proxy:
         keys = EAGER | {"batch_size": 1000, "max_in_flight_requests_per_connection": in_flight}
-        with Producer(bootstrap_servers=proxy.bootstrap_servers, **keys) as producer:
+        with new_producer(bootstrap_servers=proxy.bootstrap_servers, **keys) as producer:
             ledger = Ledger(producer, topic, 3)
             deadline = time.monotonic() + SECONDS
             while sum(proxy.done.values()) < 25:
@@ -202,7 +205,7 @@ def test_cut_connections_without_retries_tell_what_may_be_there(target: str) -> 
     topic = new_topic(target, partitions=2)
     with CuttingProxy(target, "no retries", cuts=20, spacing=4) as proxy:
         keys = EAGER | {"enable_idempotence": False, "retries": 0, "batch_size": 500}
-        with Producer(bootstrap_servers=proxy.bootstrap_servers, **keys) as producer:
+        with new_producer(bootstrap_servers=proxy.bootstrap_servers, **keys) as producer:
             ledger = Ledger(producer, topic, 2)
             deadline = time.monotonic() + SECONDS
             while sum(proxy.done.values()) < 20:
@@ -236,7 +239,7 @@ def under(
     """A producer under load, and what happens to its broker meanwhile; all is over when this returns."""
     topic = new_topic(broker.bootstrap_servers, partitions=4)
     settings: dict[str, Any] = {"batch_size": 2000, "max_block_ms": 60_000, "linger_ms": 1} | keys
-    with Producer(bootstrap_servers=broker.bootstrap_servers, **(EAGER | settings)) as producer:
+    with new_producer(bootstrap_servers=broker.bootstrap_servers, **(EAGER | settings)) as producer:
         ledger = Ledger(producer, topic, 4)
         with sending([ledger]):
             await_progress([ledger])

@@ -22,10 +22,13 @@ from kbatch.errors import CommitFailedError, KafkaError, ProducerFencedError
 from tests.integration.conftest import require_jars
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka, create_topic
+from tests.unit.shells import new_producer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FENCED_IN_JAVA = ("ProducerFencedException", "InvalidProducerEpochException")
 _numbers = itertools.count()
+
+pytestmark = pytest.mark.usefixtures("shell")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def new_topic(brokers: str, partitions: int = 2) -> str:
 
 
 def transactional(brokers: str, transactional_id: str) -> Producer:
-    return Producer(bootstrap_servers=brokers, transactional_id=transactional_id, linger_ms=0)
+    return new_producer(bootstrap_servers=brokers, transactional_id=transactional_id, linger_ms=0)
 
 
 def read_committed(brokers: str, topic: str, partitions: int = 2) -> list[bytes]:

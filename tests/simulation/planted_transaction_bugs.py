@@ -162,9 +162,9 @@ def sends_while_committing(original: Any) -> Any:
 def a_call_that_timed_out_is_forgotten(original: Any) -> Any:
     """Behind a commit of which nobody knows what came of it an abort is accepted."""
 
-    def run_call(self: TransactionMethods, *given: Any) -> Any:
+    async def run_call(self: TransactionMethods, *given: Any) -> Any:
         try:
-            return original(self, *given)
+            return await original(self, *given)
         except KafkaTimeoutError:
             self._unfinished = None
             raise

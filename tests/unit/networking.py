@@ -18,6 +18,7 @@ from kbatch.config import ProducerConfig
 from kbatch.core.actions import Action, Connect, Write
 from kbatch.errors import KafkaError
 from kbatch.network import Network
+from tests.unit import shells
 from tests.unit.accumulating import accumulator, one, put
 
 NEVER = 2**63 - 1
@@ -138,7 +139,8 @@ def config(**keys: Any) -> ProducerConfig:
 def running(**keys: Any) -> Iterator[tuple[ScriptedEngine, Network]]:
     """A network that is at work, with the configuration given, and its engine."""
     engine = ScriptedEngine()
-    network = Network(engine, config=config(**keys), deliver=lambda completed: None, name=SENDER)
+    kind: Any = Network if shells.the_loop() is None else shells.NetworkOnLoop
+    network = kind(engine, config=config(**keys), deliver=lambda completed: None, name=SENDER)
     engine.wake = network.wake
     network.start()
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kbatch import DeliveryError, Producer, RecordMetadata
 from kbatch.testing import Broker
+from tests.unit.shells import new_producer
 
 TOPIC = "events"
 SECONDS = 30.0  # until a test that waits in vain fails
@@ -22,7 +23,7 @@ Told = tuple[RecordMetadata, BaseException | None]
 @contextlib.contextmanager
 def producing(broker: Broker, **keys: Any) -> Iterator[Producer]:
     """A producer, which is closed without much waiting and without being asked for failures."""
-    producer = Producer(bootstrap_servers=broker.bootstrap_servers, **({"linger_ms": 0} | keys))
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, **({"linger_ms": 0} | keys))
     try:
         yield producer
     finally:

@@ -7,14 +7,12 @@ import gc
 import pickle
 import sys
 import threading
-from collections.abc import Generator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from kbatch import IllegalStateError, KafkaError, KafkaTimeoutError
-from kbatch._native import delivery as native
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.delivery import Completion, Delivery, RecordMetadata
 from kbatch._native.flush import Flush
@@ -298,28 +296,19 @@ def test_done_callbacks_follow_their_record_through_a_split() -> None:
     assert is_whole(records)
 
 
-def test_await_is_what_the_producer_layer_makes_it() -> None:
+def test_await_gives_what_result_gives() -> None:
     _, batch, (delivery, *_) = sent()
 
     async def awaited() -> RecordMetadata:
+        asyncio.get_running_loop().call_soon(settle)
         return await delivery
 
-    with pytest.raises(TypeError, match="AsyncProducer"):
-        asyncio.run(awaited())
+    def settle() -> None:
+        batch.complete(3)
+        batch.completion.run_callbacks(print)
 
-    def awaiter(delivery: Delivery) -> Generator[Any, None, RecordMetadata]:
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        delivery.add_done_callback(lambda done: loop.call_soon_threadsafe(future.set_result, None))
-        loop.call_soon(lambda: (batch.complete(3), batch.completion.run_callbacks(print)))
-        yield from future
-        return delivery.result(0)
-
-    native.await_with(awaiter)
-    try:
-        assert asyncio.run(awaited()).offset == 3
-    finally:
-        native.await_with(None)
+    assert asyncio.run(awaited()) == delivery.result(0)
+    assert delivery.result(0).offset == 3
 
 
 # What nobody saw

@@ -12,7 +12,7 @@ from kbatch.config import KEYS
 from kbatch.metrics import METRICS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("delivery.md", "transactions.md", "troubleshooting.md")
+PAGES = ("asyncio.md", "delivery.md", "transactions.md", "troubleshooting.md")
 TOPIC_KEYS = {"max.message.bytes", "min.insync.replicas"}
 OTHER_KEYS = {"isolation.level", "group.instance.id", "transaction.version"}  # of consumers and clusters
 ATTRIBUTES = {"error.possibly_persisted", "metadata.offset"}

@@ -39,6 +39,9 @@ from tests.unit.producing import (
     values,
     within,
 )
+from tests.unit.shells import new_producer
+
+pytestmark = pytest.mark.usefixtures("shell")
 
 TIME_MS = 1_700_000_000_000
 ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
@@ -267,7 +270,7 @@ def test_topic_that_is_no_str_is_refused(producer: Producer, topic: Any) -> None
 
 def test_nobody_there_is_told_with_the_servers_names() -> None:
     told = pytest.raises(KafkaTimeoutError, match=r"max.block.ms=100: none of 127.0.0.1:1 has said")
-    with Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=100) as producer, told:
+    with new_producer(bootstrap_servers="127.0.0.1:1", max_block_ms=100) as producer, told:
         producer.send(TOPIC, b"")
 
 

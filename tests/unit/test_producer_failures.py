@@ -29,6 +29,9 @@ from tests.unit.producing import (
     requests_seen,
     values,
 )
+from tests.unit.shells import new_producer
+
+pytestmark = pytest.mark.usefixtures("shell")
 
 TIME_MS = 1_700_000_000_000
 ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
@@ -197,7 +200,7 @@ def test_fatal_error_ends_the_producer_and_recreate_begins_anew(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     keys: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0}
-    old = Producer(keys, client_id="name")
+    old = new_producer(keys, client_id="name")
     keys["client.id"] = "changed behind its back"
     broker.fail_next("Produce", "CLUSTER_AUTHORIZATION_FAILED")
     old.send(TOPIC, b"")
@@ -215,7 +218,7 @@ def test_fatal_error_ends_the_producer_and_recreate_begins_anew(
 
 
 def test_recreate_logs_what_nobody_saw(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    old = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0, **ONCE)
+    old = new_producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0, **ONCE)
     fail_some(broker, old, 1)
     old.recreate().close()
     assert any("NotEnoughReplicas" in record.getMessage() for record in caplog.records)

@@ -26,6 +26,9 @@ from tests.unit.producing import (
     values,
     within,
 )
+from tests.unit.shells import new_producer
+
+pytestmark = pytest.mark.usefixtures("shell")
 
 
 @pytest.fixture
@@ -107,6 +110,7 @@ def test_close_0_sends_nothing_more(broker: Broker) -> None:
     assert values(broker) == []
 
 
+@pytest.mark.threads
 def test_N03_close_in_a_callback_waits_for_nothing(broker: Broker) -> None:
     with producing(broker, max_in_flight_requests_per_connection=1) as producer:
         closed = threading.Event()
@@ -129,6 +133,7 @@ def test_N03_close_in_a_callback_waits_for_nothing(broker: Broker) -> None:
         producer.close()
 
 
+@pytest.mark.threads
 def test_close_in_a_callback_ends_a_close_that_waits(broker: Broker) -> None:
     closed = Closed()
     with producing(broker, interceptor_classes=[closed]) as producer:
@@ -186,6 +191,7 @@ def test_close_0_ends_a_close_and_a_flush_that_wait(broker: Broker) -> None:
         assert isinstance(delivery.exception(0), ProducerClosedError)
 
 
+@pytest.mark.threads
 def test_close_waits_for_callbacks_no_longer_than_its_timeout(broker: Broker) -> None:
     with producing(broker) as producer:
         may_end, ended = threading.Event(), threading.Event()
@@ -228,7 +234,7 @@ def test_senders_that_race_with_close_lose_nothing(broker: Broker) -> None:
 
 def test_block_sends_all_before_it_ends(broker: Broker) -> None:
     keys: dict[str, Any] = {"linger_ms": 600_000, "delivery_timeout_ms": 2**31 - 1}
-    with Producer(bootstrap_servers=broker.bootstrap_servers, **keys) as producer:
+    with new_producer(bootstrap_servers=broker.bootstrap_servers, **keys) as producer:
         producer.send(TOPIC, b"value")
     assert values(broker) == [b"value"]
 
@@ -237,7 +243,7 @@ def test_block_that_ends_badly_sends_what_was_accepted(broker: Broker) -> None:
     keys: dict[str, Any] = {"retries": 0, "enable_idempotence": False, "linger_ms": 0}
     with (
         pytest.raises(ZeroDivisionError) as raised,
-        Producer(bootstrap_servers=broker.bootstrap_servers, **keys) as producer,
+        new_producer(bootstrap_servers=broker.bootstrap_servers, **keys) as producer,
     ):
         producer.send(TOPIC, b"value").result(SECONDS)
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
@@ -248,7 +254,7 @@ def test_block_that_ends_badly_sends_what_was_accepted(broker: Broker) -> None:
 
 
 def test_block_may_be_left_by_close(broker: Broker) -> None:
-    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         producer.send(TOPIC, b"value")
         producer.close()
     assert values(broker) == [b"value"]
@@ -259,7 +265,7 @@ def test_configuration_that_cannot_be_leaves_nothing_behind() -> None:
         warnings.simplefilter("error")
         for keys in ({}, {"nonsense": 1}, {"security_protocol": "SASL_SSL"}, {"interceptor_classes": [5]}):
             with pytest.raises(ConfigError):
-                Producer(**({"bootstrap_servers": "127.0.0.1:1"} if keys else {}), **keys)
+                new_producer(**({"bootstrap_servers": "127.0.0.1:1"} if keys else {}), **keys)
         gc.collect()
 
 
@@ -268,7 +274,7 @@ def test_configuration_that_cannot_be_leaves_nothing_behind() -> None:
 
 def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> Tellings:
     told = Tellings()
-    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=600_000)
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=600_000)
     if is_broken:  # its thread has ended, and holds nothing of it any more
         producer._engine.submit(lambda now_ns: 1 // 0)
         producer._network.wake()
@@ -285,7 +291,7 @@ def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> Tellings
 @pytest.mark.parametrize("in_cycle", [False, True])
 def test_dropped_producer_says_so_and_ends(broker: Broker, in_cycle: bool) -> None:
     with pytest.warns(
-        ResourceWarning, match=r"<Producer kbatch-producer-\d+, open> was dropped without close"
+        ResourceWarning, match=r"<(?:Async)?Producer kbatch-producer-\d+, open> was dropped without close"
     ):
         told = drop(broker, in_cycle=in_cycle)
         gc.collect()
@@ -305,7 +311,7 @@ def test_dropped_producer_that_had_failed_ends_in_silence(
 
 @pytest.mark.filterwarnings("always::ResourceWarning")
 def test_producer_that_the_sender_collects_ends_too(broker: Broker) -> None:
-    producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers)
     told = Tellings()
     producer.send(TOPIC, b"", on_delivery=told)
     told.next()
@@ -343,6 +349,7 @@ def test_defect_ends_the_producer_and_nobody_waits_for_ever(
 # Threads that cannot be started any more
 
 
+@pytest.mark.threads
 def test_callbacks_run_where_there_are_no_new_threads(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,12 +377,12 @@ def test_producers_come_and_go_without_a_trace(broker: Broker) -> None:
         gc.collect()
         return len(list(descriptors.iterdir()))
 
-    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         producer.send(TOPIC, b"").result(SECONDS)
     del producer
     before = open_count()
     for _ in range(20):
-        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send(TOPIC, b"").result(SECONDS)
         del producer
     until(lambda: open_count() <= before)
@@ -384,7 +391,7 @@ def test_producers_come_and_go_without_a_trace(broker: Broker) -> None:
 def test_closed_producer_is_collected(broker: Broker) -> None:
     import weakref
 
-    producer = Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=SECONDS_MS)
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=SECONDS_MS)
     producer.send(TOPIC, b"", on_delivery=lambda *_: None).result(SECONDS)
     producer.close()
     found = weakref.ref(producer)

@@ -26,6 +26,9 @@ from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
 from tests.unit.producing import TOPIC, producing, requests_seen, until, values, within
+from tests.unit.shells import new_producer
+
+pytestmark = pytest.mark.usefixtures("shell")
 
 ID = "orders"
 SOURCE = TopicPartition("source", 0)
@@ -343,6 +346,7 @@ def test_a_commit_that_fails_in_a_with_block_is_aborted(broker: Broker, producer
     assert committed(broker) == [b"b"]
 
 
+@pytest.mark.threads
 def test_callbacks_have_run_when_a_commit_returns_and_cannot_commit(
     broker: Broker, producer: Producer
 ) -> None:
@@ -366,7 +370,7 @@ def test_callbacks_have_run_when_a_commit_returns_and_cannot_commit(
 @pytest.mark.parametrize("has_sent", [False, True])
 def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
     keys = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": ID, "linger_ms": 60_000}
-    producer = Producer(**keys)
+    producer = new_producer(**keys)
     producer.init_transactions()
     producer.begin_transaction()
     sent(producer, "a")
@@ -380,7 +384,7 @@ def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
 
 
 def test_T24_close_waits_for_a_commit_that_is_under_way(broker: Broker) -> None:
-    producer = Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
     producer.init_transactions()
     producer.begin_transaction()
     sent(producer, "a")
@@ -394,7 +398,7 @@ def test_T24_close_waits_for_a_commit_that_is_under_way(broker: Broker) -> None:
 @pytest.mark.parametrize("api", ["FindCoordinator", "InitProducerId"])
 def test_T24_close_does_not_hang(broker: Broker, api: str) -> None:
     broker.delay(api, 600)
-    producer = Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
     with pytest.raises(KafkaTimeoutError):
         producer.init_transactions(timeout=0.05)
     waiting = within(producer.init_transactions)
@@ -443,7 +447,7 @@ def test_a_transaction_that_takes_too_long_is_fenced(broker: Broker) -> None:
 
 def test_what_failed_in_a_transaction_is_told_by_the_commit_and_not_by_close(broker: Broker) -> None:
     broker.fail_next("Produce", "INVALID_RECORD")
-    with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID) as producer:
+    with new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         (delivery,) = sent(producer, "a")

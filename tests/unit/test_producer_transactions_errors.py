@@ -20,6 +20,8 @@ from kbatch.errors import ROWS, ErrorCode, KafkaError
 from kbatch.testing import Broker
 from tests.unit.producing import producing, values, within
 
+pytestmark = pytest.mark.usefixtures("shell")
+
 APIS = {kind: kind.value.partition(" ")[0] for kind in Kind}
 CODES = sorted(ROWS)
 # Without a log start offset, which a faulty answer has not, it is not known whether records were lost.

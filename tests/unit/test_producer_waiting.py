@@ -40,6 +40,8 @@ from tests.unit.producing import (
 SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}
 RECORD = bytes(1000)
 
+pytestmark = pytest.mark.usefixtures("shell")
+
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
@@ -145,6 +147,7 @@ def test_many_senders_in_little_memory_lose_nothing(broker: Broker) -> None:
 # Callbacks
 
 
+@pytest.mark.threads
 def test_callback_may_send_and_wait_for_what_it_sent(broker: Broker) -> None:
     with producing(broker) as producer:
         told = Tellings()
@@ -159,6 +162,7 @@ def test_callback_may_send_and_wait_for_what_it_sent(broker: Broker) -> None:
         assert found == [1]
 
 
+@pytest.mark.threads
 def test_callback_sends_while_memory_is_full_and_others_wait(broker: Broker) -> None:
     """Those who wait may need the memory that the callback's own records hold until it ends."""
     with producing(broker, **(SMALL | {"batch_size": 4000})) as producer:
@@ -207,6 +211,7 @@ def test_callbacks_come_in_order_and_one_that_raises_stops_none(
     assert any("the callback" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.threads
 def test_slow_callback_holds_up_no_record(broker: Broker) -> None:
     with producing(broker) as producer:
         may_end = threading.Event()
@@ -272,6 +277,7 @@ def test_flush_ends_while_others_go_on_sending(broker: Broker) -> None:
         sending.result(SECONDS)
 
 
+@pytest.mark.threads
 def test_N03_flush_in_a_callback_is_refused(broker: Broker) -> None:
     with producing(broker) as producer:
         raised: list[BaseException] = []
@@ -352,6 +358,7 @@ def test_as_completed_says_how_many_are_left(broker: Broker) -> None:
             next(completed)
 
 
+@pytest.mark.threads
 def test_as_completed_in_a_callback_is_refused_and_wait_is_not(broker: Broker) -> None:
     with producing(broker) as producer:
         found: list[Any] = []

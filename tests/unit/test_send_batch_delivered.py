@@ -38,6 +38,8 @@ from tests.unit.producing import (
 from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Sending
 from tests.unit.test_send_batch import BATCH, CODECS, altered, encoded, fields_of
 
+pytestmark = pytest.mark.usefixtures("shell")
+
 TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS
 TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 
@@ -374,6 +376,7 @@ def test_a_closed_producer_takes_no_batch(broker: Broker, producer: Producer) ->
         producer.send_batch(TOPIC, 0, BATCH)
 
 
+@pytest.mark.threads
 def test_a_callback_can_send_a_batch(broker: Broker, producer: Producer) -> None:
     later: list[Any] = []
     producer.send_batch(

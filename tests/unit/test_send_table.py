@@ -40,6 +40,8 @@ from tests.unit.producing import (
     within,
 )
 
+pytestmark = pytest.mark.usefixtures("shell")
+
 PARTITIONS = 4
 # One request a batch, each answered before the next, so that faults hit the batches in order.
 ONE_BY_ONE: dict[str, Any] = {
@@ -439,6 +441,7 @@ def test_close_ends_the_table_that_waits(broker: Broker) -> None:
 # Who is told
 
 
+@pytest.mark.threads
 def test_on_delivery_is_called_once_on_the_delivery_thread(broker: Broker) -> None:
     told: list[tuple[TableReport, str]] = []
 
@@ -504,6 +507,7 @@ def test_done_callbacks_and_those_that_come_late(broker: Broker) -> None:
         assert told == [delivery, delivery]
 
 
+@pytest.mark.threads
 def test_a_callback_may_send_a_table(broker: Broker) -> None:
     second: list[TableDelivery] = []
     with producing(broker, buffer_memory=4000, batch_size=1000, max_block_ms=SECONDS_MS) as producer:

@@ -29,6 +29,7 @@ from kbatch.testing.simulation.application import CallbackError, Sending, SentRe
 from kbatch.testing.simulation.options import CODECS
 from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
+from kbatch.waiting import blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,10 +57,10 @@ class TableShell(TableProducer):
         self.config = world.config
         self._interceptors = InterceptorChain(())
         self._deliver = world.application.deliver
-        self._sealers = self
+        self._seal = self._seal_later
         self._world = world
 
-    def seal(self, batch: ProducerBatch) -> None:
+    def _seal_later(self, batch: ProducerBatch) -> None:
         """On a thread of its own, some time later."""
 
         def seal() -> None:
@@ -71,10 +72,14 @@ class TableShell(TableProducer):
         else:
             seal()
 
-    def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
+    send_table = blocking(TableProducer._send_table)
+
+    async def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
         self.table = table
 
-    def _await_partition(self, topic: str, partition: Any, deadline: Any, may_wait: bool = True) -> bool:
+    async def _await_partition(
+        self, topic: str, partition: Any, deadline: Any, may_wait: bool = True
+    ) -> bool:
         return True  # or else the TableSender says so
 
     def _check_sendable(self) -> None:

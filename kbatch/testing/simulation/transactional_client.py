@@ -27,7 +27,7 @@ from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_wire import TransactionalWire
 from kbatch.testing.simulation.world import new_accumulator
 from kbatch.transactional import TransactionMethods
-from kbatch.waiting import Deadline
+from kbatch.waiting import Deadline, at_once, blocking
 
 if TYPE_CHECKING:
     from kbatch.core.transaction_requests import Call
@@ -184,6 +184,12 @@ class SimulatedProducer(TransactionMethods):
         self._delivery = SimpleNamespace(in_callback=lambda: False)
         self._until_ns = 0
 
+    init_transactions = blocking(TransactionMethods._init_transactions)
+    begin_transaction = blocking(TransactionMethods._begin_transaction)
+    commit_transaction = blocking(TransactionMethods._commit_transaction)
+    abort_transaction = blocking(TransactionMethods._abort_transaction)
+    send_offsets_to_transaction = blocking(TransactionMethods._send_offsets_to_transaction)
+
     # What TransactionMethods needs
 
     def _check_usable(self) -> None:
@@ -195,15 +201,15 @@ class SimulatedProducer(TransactionMethods):
     def _record(self, sensor: str, value: float) -> None:
         """Its metrics are of no interest here."""
 
-    def _await_callbacks(self, deadline: Deadline) -> bool:
+    async def _await_callbacks(self, deadline: Deadline) -> bool:
         return True  # they run where batches are done
 
-    def _run_call(self, verb: str, command: Any, timeout: float | None) -> Deadline:
+    async def _run_call(self, verb: str, command: Any, timeout: float | None) -> Deadline:
         limit_ms = self.config.max_block_ms if timeout is None else timeout * 1000
         self._until_ns = self.client.schedule.now_ns + int(limit_ms * MS)
-        return super()._run_call(verb, command, timeout)
+        return await super()._run_call(verb, command, timeout)
 
-    def _await_call(self, call: Call, deadline: Deadline) -> bool:
+    async def _await_call(self, call: Call, deadline: Deadline) -> bool:
         engine = self._engine
         self._network.wake()
         if call.name == "commit_transaction":
@@ -264,6 +270,6 @@ class SimulatedProducer(TransactionMethods):
         self.client.accumulator.close()
         limit_ns = self.config.delivery_timeout_ms * MS
         self._until_ns = self.client.schedule.now_ns + limit_ns
-        self._end_transaction(Deadline(None))
+        at_once(self._end_transaction(Deadline(None)))
         self._engine.fail(ProducerClosedError("closed"))
         self.client.completed(self._engine.poll_completed())

@@ -1,0 +1,278 @@
+"""LoopNetwork: an asyncio event loop as the owner of an engine, with the loop's own transports and timers.
+
+Theory of operation. What happens on transports is told to the engine as it happens, and a round is asked for,
+one for all that happens until it comes. A round lets the engine run (EngineDriver) and sets a timer for when
+it wants to run again. A timer that is too early is left alone: it costs a round in vain, and less than to set
+it anew with every round. `wake` ends the loop's wait for sockets, from any thread, by the waker, which the
+loop watches like a socket.
+
+No thread belongs to it but those that compress. Its tasks make connections and look names up, nothing else.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, final
+
+from kbatch.config import ProducerConfig
+from kbatch.core.actions import Address, Close, Connect, Resolve, Write
+from kbatch.errors import KafkaError, NetworkError
+from kbatch.loop_waiting import Bell
+from kbatch.network.channels import release
+from kbatch.network.driver import (
+    RECEIVE_BYTES,
+    Engine,
+    EngineDriver,
+    distinct,
+    peer_of,
+    without_address,
+)
+from kbatch.network.transports import TransportChannel, why_lost, why_not_secured
+from kbatch.waiting import Deadline
+
+logger = logging.getLogger(__name__)
+
+# The peer's answer to TLS's goodbye is waited for no longer.
+_GOODBYE_SECONDS = 1.0
+# What takes longer to be handed to another thread than to be compressed.
+_SEALED_AT_ONCE_BYTES = 2_048
+
+
+@final
+class LoopNetwork(EngineDriver):
+    """Drives an engine on an event loop, from `start` to `stop`. Parameters: as EngineDriver, and
+
+    after_round : callable
+        Called behind every round.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        config: ProducerConfig,
+        after_round: Callable[[], object] = lambda: None,
+        **rest: Any,
+    ) -> None:
+        super().__init__(engine, config=config, **rest)
+        if config.compression_type != "none":
+            self._sealed_at_once_bytes = _SEALED_AT_ONCE_BYTES
+        self._after_round = after_round
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopped = False
+        self._channels: dict[int, TransportChannel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._made: set[TransportChannel] = set()  # and not lost yet
+        self._lost = Bell()
+        self._space = memoryview(bytearray(RECEIVE_BYTES))
+        self._next_round: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._ended_ns = time.monotonic_ns()  # the last round
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has a loop that can run it."""
+        return self._loop is not None and not self._is_stopped and not self._loop.is_closed()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Once, on the loop's thread."""
+        self._loop = loop
+        loop.add_reader(self._waker.fileno(), self.run_now)
+        self._ask_for_round()
+
+    def stop(self) -> None:
+        """Closes all connections, and does nothing more. What the engine has not completed stays so."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        self._give_up_actions()
+        self._sealers.stop()
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        loop.remove_reader(self._waker.fileno())
+        for handle in (self._next_round, self._timer):
+            if handle is not None:
+                handle.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    async def ended(self, deadline: Deadline) -> None:
+        """Behind `stop`: until all connections are gone, with their goodbyes."""
+        while self._made and not deadline.is_over:
+            await self._lost.heard(deadline)
+        if self._tasks and not deadline.is_over:  # which are cancelled, and have to hear of it
+            await asyncio.wait(self._tasks, timeout=deadline.left)
+
+    # Rounds
+
+    def run_now(self) -> None:
+        """A round, now."""
+        self._waker.clear()
+        self._round()
+
+    def _ask_for_round(self) -> None:
+        if self._next_round is None and self._loop is not None and not self._is_stopped:
+            self._next_round = self._loop.call_soon(self._round)
+
+    def _round(self) -> None:
+        if self._next_round is not None:
+            self._next_round.cancel()
+            self._next_round = None
+        if self._is_stopped:
+            return
+        start_ns = time.monotonic_ns()
+        try:
+            wait_ns = self._run_engine_on(start_ns - self._ended_ns, start_ns)
+        except BaseException as error:
+            self._end_by(error)
+        else:
+            self._ended_ns = time.monotonic_ns()
+            self._set_timer(wait_ns)
+        self._after_round()
+
+    def _tell(self, event: Callable[[], object]) -> None:
+        """Something happened, of which the engine hears by `event()`."""
+        if self._is_stopped:
+            return
+        try:
+            event()
+        except BaseException as error:
+            self._end_by(error)
+        self._ask_for_round()
+
+    def _end_by(self, error: BaseException) -> None:
+        logger.critical("a defect ends %s", self._name, exc_info=error)
+        self._fail(error)
+        self.stop()
+        if not isinstance(error, Exception):
+            raise error
+
+    def _set_timer(self, wait_ns: int) -> None:
+        if not wait_ns:
+            self._ask_for_round()
+            return
+        due_ns = self._ended_ns + wait_ns
+        if self._timer is not None and self._ended_ns < self._timer_ns <= due_ns:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        self._timer_ns = due_ns
+        # loops count in milliseconds
+        self._timer = self._loop.call_later(-(-wait_ns // 1_000_000) / 1e3, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._round()
+
+    def _post(self, function: Callable[[], object]) -> None:
+        if self.is_alive and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._tell, function)
+
+    # What happens
+
+    def handle_made(self, channel: TransportChannel) -> None:
+        self._made.add(channel)
+        self._tell(partial(self._engine.handle_connected, channel.connection_id, time.monotonic_ns()))
+
+    def handle_received(self, channel: TransportChannel, data: memoryview) -> None:
+        self._tell(partial(self._engine.handle_bytes, channel.connection_id, data, time.monotonic_ns()))
+
+    def handle_written(self, channel: TransportChannel, written_bytes: int) -> None:
+        now_ns = time.monotonic_ns()
+        self._tell(partial(self._engine.handle_written, channel.connection_id, written_bytes, now_ns))
+
+    def handle_lost(self, channel: TransportChannel, error: KafkaError) -> None:
+        self._made.discard(channel)
+        self._lost.ring()
+        if self._channels.pop(channel.connection_id, None) is not None:
+            self._tell(partial(self._engine.handle_closed, channel.connection_id, error, time.monotonic_ns()))
+
+    # What the engine asks for
+
+    def _resolve(self, action: Resolve) -> None:
+        nothing = without_address(action.host, asyncio.CancelledError("the look-up was cancelled"))
+        self._begin(self._look_up(action), partial(self._tell, partial(self._resolved, action, nothing)))
+
+    async def _look_up(self, action: Resolve) -> None:
+        assert self._loop is not None
+        addresses: list[Address] | OSError
+        try:
+            found = await self._loop.getaddrinfo(
+                action.host, action.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+            )
+            addresses = distinct(found)
+        except (OSError, UnicodeError) as error:
+            addresses = without_address(action.host, error)
+        self._tell(partial(self._resolved, action, addresses))
+
+    def _connect(self, action: Connect) -> None:
+        channel = TransportChannel(action.connection_id, peer_of(action), self, self._space)
+        self._channels[action.connection_id] = channel
+        lost = partial(self.handle_lost, channel, why_lost(channel.peer, asyncio.CancelledError("cancelled")))
+        channel.opening = self._begin(self._open(action, channel), lost)
+
+    async def _open(self, action: Connect, channel: TransportChannel) -> None:
+        try:
+            connecting = await self._reached(action)
+        except (OSError, ValueError) as error:
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+            self.handle_lost(channel, NetworkError(f"no connection to {channel.peer}: {reason}"))
+            return
+        assert self._loop is not None
+        try:
+            await self._loop.create_connection(
+                lambda: channel,
+                sock=connecting,
+                ssl=self._tls,
+                server_hostname=None if self._tls is None else action.host,
+                ssl_shutdown_timeout=None if self._tls is None else _GOODBYE_SECONDS,
+            )
+        except Exception as error:  # in a handshake, anything
+            self.handle_lost(channel, why_not_secured(channel.peer, error))
+
+    async def _reached(self, action: Connect) -> socket.socket:
+        """A socket that is connected."""
+        assert self._loop is not None
+        connecting = self._new_socket(action.family)
+        try:
+            await self._loop.sock_connect(connecting, action.sockaddr)
+        except BaseException:
+            connecting.close()
+            raise
+        return connecting
+
+    def _begin(self, work: Coroutine[Any, Any, None], cancelled: Callable[[], object]) -> asyncio.Task[None]:
+        """`cancelled()` is called if the task is cancelled, as all tasks are at the end of asyncio.run."""
+        assert self._loop is not None
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                cancelled()
+
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    def _write(self, action: Write) -> None:
+        channel = self._channels.get(action.connection_id)
+        if channel is None:  # it has ended, of which the engine did not know when it asked
+            release(action.buffers)
+        elif written_bytes := channel.write(action.buffers):
+            self._engine.handle_written(channel.connection_id, written_bytes, time.monotonic_ns())
+
+    def _close(self, action: Close) -> None:
+        channel = self._channels.pop(action.connection_id, None)
+        if channel is not None:
+            channel.close()

@@ -1,0 +1,524 @@
+"""AsyncProducer: what is about event loops; what it has in common with Producer is tested with that."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+import kbatch
+from kbatch import AsyncProducer, BufferExhaustedError, Delivery, IllegalStateError, RecordMetadata
+from kbatch.errors import ConfigError, NotEnoughReplicasError, ProducerClosedError
+from kbatch.testing import Broker
+from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, requests_seen, values
+
+Runner = Callable[[Coroutine[Any, Any, Any]], Any]
+# Room for some ten records of 1,000 bytes.
+SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}
+RECORD = bytes(1000)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Runner:
+    """Runs a program on one of the loops."""
+    if request.param == "asyncio":
+        return asyncio.run
+    uvloop = pytest.importorskip("uvloop")
+    runner: Runner = uvloop.run
+    return runner
+
+
+def made(broker: Broker, **keys: Any) -> AsyncProducer:
+    return AsyncProducer(bootstrap_servers=broker.bootstrap_servers, **({"linger_ms": 0} | keys))
+
+
+@asynccontextmanager
+async def producing(broker: Broker, **keys: Any) -> Any:
+    """A producer, closed without waiting, and without being asked for failures."""
+    producer = made(broker, **keys)
+    try:
+        yield producer
+    finally:
+        with suppress(kbatch.DeliveryError):
+            await producer.close(timeout=0)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        await asyncio.sleep(0.001)
+
+
+async def fill(broker: Broker, producer: AsyncProducer) -> list[Delivery]:
+    """Takes all memory with records that are not acknowledged until `release`."""
+    await producer.partitions_for(TOPIC)
+    broker.hold_high_watermark(TOPIC, 0)
+    deliveries = []
+    while (delivery := producer.try_send(TOPIC, RECORD)) is not None:
+        deliveries.append(delivery)
+    return deliveries
+
+
+def release(broker: Broker) -> None:
+    broker.hold_high_watermark(TOPIC, 0, False)
+
+
+def waiting_count(producer: AsyncProducer) -> int:
+    (count,) = (value for metric, value in producer.metrics().items() if metric.name == "waiting-threads")
+    return int(count)
+
+
+# Deliveries
+
+
+def test_send_and_its_delivery_are_awaited(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker) as producer:
+            delivery = await producer.send(TOPIC, b"value", b"key")
+            metadata = await delivery
+            assert metadata == RecordMetadata(TOPIC, 0, 0, metadata.timestamp_ms, 3, 5)
+            assert await delivery == metadata
+            many = [await producer.send(TOPIC, b"") for _ in range(100)]
+            offsets = [each.offset for each in await asyncio.gather(*many)]
+            assert offsets == list(range(1, 101))
+            first = await asyncio.wait_for(await producer.send(TOPIC, b""), SECONDS)
+            assert first.offset == 101
+            tasks = [asyncio.create_task(producer.send(TOPIC, b"%d" % number)) for number in range(10)]
+            assert [(await (await task)).offset for task in tasks] == list(range(102, 112))
+
+    run(program())
+    assert values(broker)[102:] == [b"%d" % number for number in range(10)]
+
+
+def test_a_failure_is_raised_where_it_is_awaited(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, retries=0, enable_idempotence=False) as producer:
+            broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+            with pytest.raises(NotEnoughReplicasError):
+                await (await producer.send(TOPIC, b""))
+            await producer.flush()
+
+    run(program())
+
+
+def test_a_delivery_of_another_thread_is_awaited_too(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as producer:
+            assert [(await producer.send(TOPIC, b"")).offset for _ in range(3)] == [0, 1, 2]
+
+    run(program())
+
+
+def test_a_cancelled_await_of_a_delivery_cancels_no_record(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker) as producer:
+            await producer.partitions_for(TOPIC)
+            broker.hold_high_watermark(TOPIC, 0)
+            delivery = await producer.send(TOPIC, b"value")
+            waiting: Awaitable[Any]
+            for waiting in (delivery, asyncio.gather(delivery), producer.flush()):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(waiting, 0.01)
+            release(broker)
+            assert (await delivery).offset == 0
+
+    run(program())
+    assert values(broker) == [b"value"]
+
+
+def test_tables_and_batches_are_awaited(broker: Broker, run: Runner) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"key": [b"%d" % number for number in range(50_000)], "value": [b"x"] * 50_000})
+
+    async def program() -> None:
+        async with made(broker, buffer_memory=2_000_000) as producer:
+            turns = 0
+
+            async def count() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            counting = asyncio.create_task(count())
+            report = await (await producer.send_table(TOPIC, table))
+            counting.cancel()
+            assert turns > 10  # others had the loop meanwhile
+            assert sorted(report.offsets) == list(range(50_000))
+            batch = kbatch.encode([(None, b"encoded")])
+            assert (await (await producer.send_batch(TOPIC, 0, batch))).offset == 50_000
+            many = await producer.send_many(TOPIC, [(None, b"1"), (b"k", b"2")])
+            assert [(await delivery).offset for delivery in many] == [50_001, 50_002]
+
+    run(program())
+
+
+# Where it runs
+
+
+def test_no_thread_for_a_call_and_callbacks_on_the_loop(broker: Broker, run: Runner) -> None:
+    before = set(threading.enumerate())
+
+    async def program() -> None:
+        found: set[int] = set()
+        async with made(broker, compression_type="zstd", batch_size=100_000) as producer:
+            for number in range(5000):
+                await producer.send(
+                    TOPIC, b"%0100d" % number, on_delivery=lambda *_: found.add(threading.get_ident())
+                )
+            await producer.flush()
+            names = {thread.name.rsplit("-", 1)[0] for thread in set(threading.enumerate()) - before}
+            assert names <= {f"kbatch-{producer.config.client_id}-sealer", "asyncio_0"}
+        assert found == {threading.get_ident()}
+
+    run(program())
+
+
+def test_a_task_that_sends_without_end_gives_way(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, batch_size=1000) as producer:
+            await producer.partitions_for(TOPIC)
+            told: list[int] = []
+            count = 0
+            while not told:  # it suspends nowhere else
+                await producer.send(
+                    TOPIC, b"", on_delivery=lambda metadata, error: told.append(metadata.offset)
+                )
+                count += 1
+            assert count < 100_000
+
+    run(program())
+
+
+def test_waiting_for_a_delivery_would_stop_the_loop_and_is_refused(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker) as producer:
+            delivery = await producer.send(TOPIC, b"")
+            for wait in (
+                delivery.result,
+                delivery.exception,
+                lambda: kbatch.wait([delivery]),
+                lambda: list(kbatch.as_completed([delivery])),
+            ):
+                with pytest.raises(IllegalStateError, match="would stop the event loop"):
+                    wait()
+            assert not delivery.wait(0)
+            found = await asyncio.get_running_loop().run_in_executor(None, delivery.result, SECONDS)
+            assert found.offset == 0 and delivery.result() == found
+
+    run(program())
+
+
+def test_another_loop_is_refused(broker: Broker, run: Runner) -> None:
+    producer = made(broker)
+    with pytest.raises(IllegalStateError, match="on a running event loop"):
+        producer.try_send(TOPIC, b"")
+
+    async def program() -> Delivery:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            return await producer.send(TOPIC, b"first")
+
+    assert run(program()).done()
+
+    async def elsewhere() -> None:
+        for call in (
+            lambda: producer.send(TOPIC, b""),
+            lambda: producer.send_many(TOPIC, [(None, b"")]),
+            lambda: producer.flush(),
+            lambda: producer.partitions_for(TOPIC),
+        ):
+            with pytest.raises(IllegalStateError):
+                await call()
+        await producer.close()
+
+    run(elsewhere())
+    assert values(broker) == [b"first"]
+
+
+def test_a_loop_that_ends_before_the_producer_is_closed_sends_what_is_left(
+    broker: Broker, run: Runner
+) -> None:
+    async def program() -> AsyncProducer:
+        producer = made(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1)
+        await producer.send(TOPIC, b"value")
+        return producer
+
+    with pytest.warns(
+        ResourceWarning, match=r"<AsyncProducer .*, open> is still open at the end of its loop"
+    ):
+        producer = run(program())
+    assert values(broker) == [b"value"]
+    assert "closed" in repr(producer)
+    del producer
+    gc.collect()
+
+
+def test_one_that_was_never_used_needs_no_loop(broker: Broker) -> None:
+    with pytest.warns(ResourceWarning, match="was dropped"):
+        made(broker)
+        gc.collect()
+    with pytest.raises(ConfigError):
+        AsyncProducer(nonsense=1)
+    asyncio.run(made(broker).close())
+
+
+# Callbacks
+
+
+def test_slow_callbacks_leave_the_loop_to_others_in_between(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, linger_ms=0, max_in_flight_requests_per_connection=1) as producer:
+            order: list[str] = []
+
+            def slow(metadata: RecordMetadata, error: BaseException | None) -> None:
+                end = time.monotonic() + 0.002
+                while time.monotonic() < end:
+                    pass
+                order.append("callback")
+
+            async def other() -> None:
+                while order.count("callback") < 10:
+                    order.append("other")
+                    await asyncio.sleep(0)
+
+            waiting = asyncio.create_task(other())
+            await producer.partitions_for(TOPIC)
+            batches = [kbatch.encode([(None, b"%d" % number)]) for number in range(10)]
+            for batch in batches:
+                await producer.send_batch(TOPIC, 0, batch, on_delivery=slow)
+            await producer.flush()
+            await waiting
+            assert "callback callback callback" not in " ".join(order)
+
+    run(program())
+
+
+def test_a_callback_that_raises_is_logged_and_the_others_run(
+    broker: Broker, run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def program() -> None:
+        told: list[int] = []
+
+        def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
+            told.append(metadata.offset)
+            if metadata.offset == 3:
+                raise asyncio.CancelledError  # no Exception
+            raise ZeroDivisionError
+
+        async with made(broker, linger_ms=60_000) as producer:
+            for _ in range(10):
+                await producer.send(TOPIC, b"", on_delivery=on_delivery)
+            await producer.flush()
+            assert told == list(range(10))
+
+    run(program())
+    assert any("the callback" in record.getMessage() for record in caplog.records)
+
+
+def test_a_callback_sends_at_once_while_memory_is_full(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, **(SMALL | {"batch_size": 4000})) as producer:
+            sent: list[Delivery | None] = []
+
+            def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
+                if not sent:
+                    while producer.try_send(TOPIC, RECORD) is not None:
+                        pass
+                    sent.append(producer.try_send(TOPIC, b"x"))
+
+            await producer.partitions_for(TOPIC)
+            deliveries = await producer.send_many(TOPIC, [(None, b"")] * 50)
+            await producer.send(TOPIC, b"", on_delivery=on_delivery)
+            waiting = [asyncio.create_task(producer.send(TOPIC, RECORD)) for _ in range(30)]
+            for task in waiting:
+                deliveries.append(await task)
+            await producer.flush()
+            assert all(delivery.done() for delivery in deliveries)
+
+    run(program())
+
+
+# Memory
+
+
+def test_B05_tasks_get_memory_in_the_order_in_which_they_came(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, **SMALL) as producer:
+            earlier = await fill(broker, producer)
+            large = b"0" + bytes(12_000)
+            sizes = [large, *(b"%d" % number for number in range(1, 6))]
+            waiting = [asyncio.create_task(producer.send(TOPIC, value)) for value in sizes]
+            await until(lambda: waiting_count(producer) == 6)
+            assert producer.try_send(TOPIC, b"") is None
+            release(broker)
+            for task in waiting:
+                await (await task)
+            later = [value[:1] for value in values(broker)[len(earlier) :] if value]
+            assert later == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+    run(program())
+
+
+def test_B04_a_task_waits_no_longer_than_max_block_ms(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with producing(broker, **(SMALL | {"max_block_ms": 100})) as producer:
+            await fill(broker, producer)
+            with pytest.raises(BufferExhaustedError, match=r"max.block.ms=100"):
+                await producer.send(TOPIC, RECORD)
+            assert waiting_count(producer) == 0
+            release(broker)
+            await producer.flush(SECONDS)
+            await (await producer.send(TOPIC, RECORD))
+
+    run(program())
+
+
+def test_a_task_that_is_cancelled_leaves_the_line_to_the_others(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, **SMALL) as producer:
+            await fill(broker, producer)
+            waiting = [
+                asyncio.create_task(producer.send(TOPIC, b"%d" % number + RECORD)) for number in range(5)
+            ]
+            await until(lambda: waiting_count(producer) == 5)
+            for task in (waiting[0], waiting[3]):
+                task.cancel()
+            release(broker)
+            done = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(each) for each in done if not isinstance(each, Delivery)] == [
+                asyncio.CancelledError
+            ] * 2
+            await producer.flush()
+
+    run(program())
+    assert [value[:1] for value in values(broker) if value and len(value) > 1000] == [b"1", b"2", b"4"]
+
+
+# Cancellation
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_cancelled_at_any_step_loses_and_doubles_nothing(
+    broker: Broker, run: Runner, seed: int
+) -> None:
+    """Tasks do all that can be awaited, and are cancelled between any two turns of the loop. What `send` has
+    returned for is in the log once; what it was cancelled for is not.
+    """
+    random = Random(seed)
+    accepted: list[tuple[bytes, Delivery]] = []
+    cancelled: list[bytes] = []
+
+    async def work(producer: AsyncProducer, name: int) -> None:
+        for number in range(40):
+            value = b"%d-%d " % (name, number) + bytes(random.choice((0, 500, 3000)))
+            try:
+                delivery = await producer.send(TOPIC, value)
+            except asyncio.CancelledError:
+                cancelled.append(value)
+                raise
+            accepted.append((value, delivery))
+            step = random.randrange(8)
+            if step == 0:
+                await delivery
+            elif step == 1:
+                await producer.flush()
+            elif step == 2:
+                await producer.partitions_for(TOPIC)
+            elif step == 3:
+                await producer.resume()
+
+    async def program() -> None:
+        async with made(broker, **SMALL, retry_backoff_ms=1, reconnect_backoff_ms=1) as producer:
+            broker.drop_connection("Produce", when="after", times=3)
+            tasks = [asyncio.create_task(work(producer, name)) for name in range(30)]
+            while not all(task.done() for task in tasks):
+                for _ in range(random.randrange(30)):
+                    await asyncio.sleep(0)
+                random.choice(tasks).cancel()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(each) for each in found} <= {type(None), asyncio.CancelledError}
+            await producer.flush(SECONDS)
+            assert waiting_count(producer) == 0
+            assert [delivery.exception(0) for _, delivery in accepted] == [None] * len(accepted)
+
+    run(program())
+    assert cancelled
+    assert sorted(values(broker)) == sorted(value for value, _ in accepted)  # type: ignore[type-var]
+
+
+def test_a_cancelled_close_goes_on_sending_and_is_called_again(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        producer = made(broker)
+        await producer.partitions_for(TOPIC)
+        broker.hold_high_watermark(TOPIC, 0)
+        seen = requests_seen(broker)
+        delivery = await producer.send(TOPIC, b"value")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.05)
+        with pytest.raises(ProducerClosedError):
+            await producer.send(TOPIC, b"")
+        await until(lambda: not seen.empty())
+        release(broker)
+        await producer.close()
+        assert delivery.result().offset == 0
+
+    run(program())
+
+
+def test_a_block_that_is_cancelled_sends_what_was_accepted(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        began = asyncio.Event()
+
+        async def work() -> None:
+            async with made(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1) as producer:
+                await producer.send(TOPIC, b"value")
+                began.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(program())
+    assert values(broker) == [b"value"]
+
+
+def test_a_cancelled_commit_goes_on_and_is_awaited_again(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, transactional_id="orders", retry_backoff_ms=1) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send(TOPIC, b"value")
+            broker.delay("EndTxn", 0.2)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.commit_transaction(), 0.1)
+            with pytest.raises(IllegalStateError, match="call it again"):
+                await producer.abort_transaction()
+            await producer.commit_transaction()
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"aborted")
+                    raise ZeroDivisionError
+            async with producer.transaction():
+                await producer.send(TOPIC, b"second")
+
+    run(program())
+    assert values(broker) == [b"value", b"second"]
