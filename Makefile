@@ -14,7 +14,8 @@ BENCH ?=
 .PHONY: help demo test simulate soak sanitize bench lint clean
 
 help:
-	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal;"
+	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
+	@echo "               exactly once though a task and a query are killed on the way;"
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
 	@echo "make test      all tests (under 25 minutes on two cores)"
 	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
@@ -48,6 +49,7 @@ simulate: .venv/ready
 
 soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak
+	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py
 
 sanitize: .venv/ready
 	.ci/sanitize

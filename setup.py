@@ -15,7 +15,9 @@ NATIVE = Path("kbatch/_native")
 LINKED = {"hashes": ["src_c/crc32c.c"]}
 HEADERS = [str(path) for path in sorted(Path("src_c").glob("*.h"))]
 # Spark finds a data source by itself when it is DefaultSource in a top-level package named pyspark_*.
-SPARK_SOURCES = {"pyspark_kbatch_segments": "kbatch/spark/pyspark_kbatch_segments"}
+SPARK_SOURCES = {
+    name: f"kbatch/spark/{name}" for name in ("pyspark_kbatch", "pyspark_kbatch_segments")
+}
 
 if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []

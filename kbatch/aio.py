@@ -30,6 +30,7 @@ from kbatch._native.batch_delivery import BatchDelivery
 from kbatch._native.delivery import Delivery
 from kbatch._native.send import RecordSender
 from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
+from kbatch.groups import GroupMethods
 from kbatch.loop_waiting import LoopChange, LoopEvent, LoopLine
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.loop_delivery import LoopDelivery
@@ -53,7 +54,7 @@ _running_loop = asyncio.get_running_loop
 _send_batch = RecordSender.send_batch
 
 
-class AsyncProducer(TransactionMethods, ProducerBase):
+class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     """Sends records to Kafka from an asyncio event loop: Producer's methods, awaited. `try_send`, `metrics`
     and `recreate` wait for nothing, and are not awaited.
 
@@ -187,6 +188,8 @@ class AsyncProducer(TransactionMethods, ProducerBase):
     flush = ProducerBase._flush
     purge = ProducerBase._purge
     resume = ProducerBase._resume
+    committed_offsets = GroupMethods._committed_offsets
+    group_ids = GroupMethods._group_ids
     init_transactions = TransactionMethods._init_transactions
     begin_transaction = TransactionMethods._begin_transaction
     commit_transaction = TransactionMethods._commit_transaction

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kbatch.errors import DeliveryError
+from kbatch.groups import GroupMethods
 from kbatch.network import DeliveryThread, Network, Sealers, Waker
 from kbatch.producer_base import EXIT_SECONDS, ProducerBase, note_callback_thread, open_producers
 from kbatch.transactional import TransactionMethods
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Producer(TransactionMethods, ProducerBase):
+class Producer(TransactionMethods, GroupMethods, ProducerBase):
     """Sends records to Kafka.
 
     Parameters
@@ -91,6 +92,8 @@ class Producer(TransactionMethods, ProducerBase):
     commit_transaction = blocking(TransactionMethods._commit_transaction)
     abort_transaction = blocking(TransactionMethods._abort_transaction)
     send_offsets_to_transaction = blocking(TransactionMethods._send_offsets_to_transaction)
+    committed_offsets = blocking(GroupMethods._committed_offsets)
+    group_ids = blocking(GroupMethods._group_ids)
     close = blocking(ProducerBase._close)
     __exit__ = blocking(ProducerBase._leave)
 

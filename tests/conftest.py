@@ -2,12 +2,16 @@
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.oracle.java import JavaMissingError, JavaOracle
+from tests.oracle.java import KAFKA_VERSION, JavaMissingError, JavaOracle, jars
 from tests.unit.shells import parametrized, shell_of
+
+if TYPE_CHECKING:
+    from tests.oracle.kafka import RealKafka
 
 # How long an example takes is the machine's business, and no test's.
 settings.register_profile("kbatch", deadline=None)
@@ -35,3 +39,36 @@ def java_oracle() -> Iterator[JavaOracle]:
         pytest.skip(f"the Java oracle is not available: {missing}")
     with oracle:
         yield oracle
+
+
+@pytest.fixture(scope="session")
+def java_jars() -> None:
+    """Kafka's jars are there."""
+    require_jars()
+
+
+def require_jars(version: str = KAFKA_VERSION) -> None:
+    """Skips where there are no jars. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
+    try:
+        jars(version)
+    except JavaMissingError as missing:
+        if os.environ.get("KBATCH_REQUIRE_JAVA") == "1":
+            raise
+        pytest.skip(f"the real Kafka is not available: {missing}")
+
+
+@pytest.fixture(scope="session")
+def real_kafka(java_jars: None) -> Iterator["RealKafka"]:
+    """One broker a test process: tests keep apart by the names of their topics, groups and transactions."""
+    from tests.oracle.kafka import RealKafka
+
+    with RealKafka() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def embedded_bootstrap_servers() -> Iterator[str]:
+    from kbatch.testing import Broker
+
+    with Broker(auto_create_topics=False, group_initial_rebalance_delay_ms=0) as broker:
+        yield broker.bootstrap_servers

@@ -6,8 +6,10 @@ Each flight becomes a record: key the tail number (2,512 flights have none), val
 with the carrier, timestamp the scheduled hour. Spark encodes them over 12 partitions with zstd, writes
 Kafka log segments, reads these back and compares row for row. Kafka's own DumpLogSegments judges the
 segments where Java and Maven are. Then a producer sends what Spark encoded to a broker: the embedded one, or
-that of KAFKA; what is read back from there is compared too. The last line is `OK: 336776 records ...`; the
-exit status is 1 if anything differs.
+that of KAFKA; what is read back from there is compared too. At last the flights go from Parquet files through
+Spark's `format("kbatch")` exactly once: as a job one of whose tasks is killed, and as a streaming query that
+is killed and started again. The last line is `OK: 336776 records ...`; the exit status is 1 if anything
+differs.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import flights_pipeline
 import kafka_target
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,7 +54,7 @@ PARTITIONS = 12
 COMPRESSION = "zstd"
 TOPIC = "flights"
 COMPARED = ("key", "value", "headers", "timestamp")
-STEPS = 12
+STEPS = 17
 
 QUIET_LOG4J = """
 rootLogger.level = error
@@ -91,16 +94,18 @@ def main() -> int:
     with kafka_target.target(TOPIC, PARTITIONS) as target:
         print(f"      {target.name}, topic {target.topic}")
         digest, complaints_of_target = through_kafka(encoded, target, speeds)
+    complaints_of_sink = through_sink(encoded, digest)
     print_table(sizes, speeds)
-    differences += complaints + complaints_of_target
+    differences += complaints + complaints_of_target + complaints_of_sink
     if differences:
         print("\n".join(f"DIFFERENT: {difference}" for difference in differences))
         return 1
     if output is not None:
         print(f"the segments are in {output}")
     print(
-        f"OK: {FLIGHTS} records came back as they went out, from the segments and from {target.name}: each "
-        f"once, keys on the partitions Java would choose, every partition in order, digest {digest}"
+        f"OK: {FLIGHTS} records came back as they went out, from the segments and from {target.name}, a job "
+        f"and a query that were killed included: each once, keys on the partitions Java would choose, every "
+        f"partition in order, digest {digest}"
     )
     return 0
 
@@ -163,6 +168,43 @@ def through_kafka(encoded: Encoded, target: Target, speeds: dict[str, list[float
         return digest, differences
 
 
+def through_sink(encoded: Encoded, digest: str) -> list[str]:
+    """From Parquet files by the Spark sink, exactly once whatever is killed; what differs."""
+    differences: list[str] = []
+    with TemporaryDirectory(prefix="kbatch-flights-sink-") as folder:
+        scratch = Path(folder)
+        with step("start Spark again, write Parquet files"):
+            spark = session(scratch)
+            spark.sparkContext.setLogLevel("OFF")  # of a worker that is killed Spark tells at length
+            kbatch.spark.register(spark)
+            flights_pipeline.write_parquet(
+                spark.createDataFrame(encoded.rows.combine_chunks()), scratch / "parquet"
+            )
+        try:
+            with kafka_target.target(f"{TOPIC}-job", PARTITIONS) as target:
+                with step("write them exactly once, a task is killed, the job is run again"):
+                    flights_pipeline.batch_write(spark, scratch / "parquet", target)
+                with step("read them back and compare"):
+                    differences += different_records("the job", list(target.read()), digest)
+            with kafka_target.target(f"{TOPIC}-query", PARTITIONS) as target:
+                with step("write them as a streaming query, which is killed and started again"):
+                    checkpoint = scratch / "checkpoint"
+                    flights_pipeline.killed_stream(spark, scratch / "parquet", checkpoint, target, scratch)
+                with step("read them back and compare"):
+                    differences += different_records("the query", list(target.read()), digest)
+        finally:
+            spark.stop()
+    return differences
+
+
+def different_records(name: str, received: list[Received], digest: str) -> Iterator[str]:
+    """Each once, as it was, and where Java puts it."""
+    found = digest_of(fingerprint(*record[2:]) for record in received)
+    if (len(received), found) != (FLIGHTS, digest):
+        yield f"{name}: {len(received)} records came back with the digest {found}, which should be {digest}"
+    yield from different_keys(received)
+
+
 def hand_over(producer: kbatch.Producer, topic: str, partition: int, batch: bytes) -> None:
     """Gives the producer a batch that Spark encoded, as it is; it waits where brokers are slower. What fails
     is raised when it is closed.
@@ -192,7 +234,7 @@ def session(scratch: Path) -> SparkSession:
     log4j = scratch / "log4j2.properties"
     log4j.write_text(QUIET_LOG4J)
     return (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,3]")
         .appName("flights")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")

@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -64,7 +65,7 @@ def check() -> None:
 
 
 def _outside(address: str, topic: str, partitions: int) -> Target:
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
     client = {"bootstrap.servers": address}
@@ -75,16 +76,19 @@ def _outside(address: str, topic: str, partitions: int) -> Target:
         sys.exit(f"the topic {topic} cannot be made in Kafka at {address}: {error}")
 
     def read() -> Iterator[Received]:
-        consumer = Consumer({**client, "group.id": topic, "enable.auto.commit": False})
+        settings = {"group.id": topic, "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**client, **settings, "isolation.level": "read_committed"})
         try:
             places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
-            left = sum(consumer.get_watermark_offsets(place, timeout=PATIENCE_SECONDS)[1] for place in places)
             consumer.assign(places)
-            while left > 0:
-                messages = consumer.consume(min(left, 10_000), PATIENCE_SECONDS)
-                if not messages:
-                    raise TimeoutError(f"{left} records of {topic} do not come")
+            open_partitions = set(range(partitions))
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while open_partitions:
+                messages = consumer.consume(10_000, 1.0)
                 for message in messages:
+                    if message.error() and message.error().code() == KafkaError._PARTITION_EOF:
+                        open_partitions.discard(message.partition())
+                        continue
                     if message.error():
                         raise RuntimeError(f"reading {topic}: {message.error()}")
                     yield Received(
@@ -95,7 +99,10 @@ def _outside(address: str, topic: str, partitions: int) -> Target:
                         tuple(message.headers() or ()),
                         message.timestamp()[1],
                     )
-                left -= len(messages)
+                if messages:
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+                elif time.monotonic() > deadline:
+                    raise TimeoutError(f"partitions {sorted(open_partitions)} of {topic} do not end")
         finally:
             consumer.close()
 

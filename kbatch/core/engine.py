@@ -9,7 +9,8 @@ User threads see the published cluster snapshot, and put commands into a queue t
 state is the owner's alone.
 
 The parts: Cluster knows topics, leaders and nodes; Connections has the connections to nodes and the requests
-on them; Sender moves batches; Idempotence numbers them; Transactions begins and ends transactions.
+on them; Sender moves batches; Idempotence numbers them; Transactions begins and ends transactions; Questions
+asks what users want to know of groups.
 
 After org.apache.kafka.clients.producer.internals.Sender.runOnce.
 """
@@ -30,6 +31,7 @@ from kbatch.core.connections import Connections
 from kbatch.core.failures import Failures
 from kbatch.core.idempotence import Idempotence, Identity, WithoutIdempotence
 from kbatch.core.measures import SenderMeasures
+from kbatch.core.questions import Question, Questions
 from kbatch.core.sender import Sender
 from kbatch.core.transaction_requests import Call
 from kbatch.core.transactional_order import TransactionalOrder
@@ -134,6 +136,7 @@ class Engine:
                 on_change=on_change,
             )
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._questions = Questions(self._connections, self._cluster, self._backoff, on_change)
         self._registry = registry
         # counters are to be read once a window at least, for rates to be right
         self._observe_every_ns = config.metrics_sample_window_ms * 1_000_000 // 2
@@ -179,6 +182,10 @@ class Engine:
         call = Call(name)
         self.submit(partial(command, call))
         return call
+
+    def ask(self, question: Question) -> None:
+        """Has a question put to the cluster, which says itself when it is answered."""
+        self.submit(partial(self._questions.ask, question))
 
     def want_topic(self, topic: str) -> None:
         """The topic's metadata is needed, or newer ones than there are."""
@@ -236,6 +243,7 @@ class Engine:
         self._adopt_cluster()
         self._ask_for_metadata(now_ns)
         if self._sender.fatal_error is None:
+            self._questions.run(now_ns)
             if self.transactions is not None:
                 self.transactions.run(now_ns)
             elif self._order.needs_identity:
@@ -265,7 +273,7 @@ class Engine:
         """When to call `run` next, if nothing happens before."""
         deadlines = [self._connections.deadline_ns(now_ns)]
         if self._sender.fatal_error is None:
-            deadlines.append(self._sender.deadline_ns(now_ns))
+            deadlines += [self._sender.deadline_ns(now_ns), self._questions.deadline_ns()]
             if self.transactions is not None:
                 deadlines.append(self.transactions.deadline_ns(now_ns))
             elif self._order.needs_identity and not self._identity.is_asked:
@@ -284,6 +292,7 @@ class Engine:
     def _tell_of_fatal_error(self) -> None:
         if self._sender.fatal_error is not None and not self._is_failed:
             self._is_failed = True
+            self._questions.fail(self._sender.fatal_error)
             if self.transactions is not None:
                 self.transactions.fail(self._sender.fatal_error)
             self._on_change()

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -28,6 +27,7 @@ from kbatch.spark.schemas import (
     RECORD_ARROW,
     RECORD_SCHEMA,
     declared_batches,
+    same_type,
 )
 
 ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -211,16 +211,9 @@ def _check_columns(schema: StructType, names: dict[str, str]) -> None:
                 raise ValueError(f"no column {name!r} for the {role} among {list(types)}")
             continue
         kind, allowed = types.pop(name), COLUMN_TYPES[role]
-        if not any(_same_type(kind, other) for other in allowed):
+        if not any(same_type(kind, other) for other in allowed):
             expected = " or ".join(other.simpleString() for other in allowed)
             raise TypeError(f"column {name!r} is {kind.simpleString()}: the {role} must be {expected}")
     if types:
         unknown = next(iter(types))
         raise ValueError(f"unknown column {unknown!r}: drop it, or say what it is, as in value={unknown!r}")
-
-
-def _same_type(kind: DataType, other: DataType) -> bool:
-    """Equal but for whether nulls may occur inside."""
-    if isinstance(kind, ArrayType) and isinstance(other, ArrayType):
-        return _same_type(kind.elementType, other.elementType)
-    return kind.simpleString() == other.simpleString()

@@ -99,3 +99,10 @@ def declared_batches(
         except pa.ArrowInvalid as error:
             raise ValueError(f"column {field.name!r} does not fit Spark's {field.type}: {error}") from error
     yield from pa.table(columns, schema=schema).to_batches()
+
+
+def same_type(kind: DataType, other: DataType) -> bool:
+    """Equal but for whether nulls may occur inside."""
+    if isinstance(kind, ArrayType) and isinstance(other, ArrayType):
+        return same_type(kind.elementType, other.elementType)
+    return kind.simpleString() == other.simpleString()

@@ -24,12 +24,14 @@ from kbatch._native.record_batch import RecordBatch
 from kbatch.columns import decode_arrow
 from kbatch.errors import CorruptRecordError
 from kbatch.segments import SEGMENT_BYTES, SegmentWriter, check_topic, read_segment
+from kbatch.spark.committed import CommittedBatches
 from kbatch.spark.schemas import ENCODED_SCHEMA, SEGMENT_ARROW, SEGMENT_SCHEMA, declared_batches
 from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments
 
 # Spark hands over option names in lower case. Other names are refused.
 WRITE_OPTIONS = ("path", "topic", "segment.bytes")
-READ_OPTIONS = ("path", "topic", "check.crcs")
+READ_OPTIONS = ("path", "topic", "check.crcs", "isolation")
+ISOLATIONS = ("read_uncommitted", "read_committed")
 REQUIRED_COLUMNS = ("partition", "batch")
 
 # Bounds of what is decoded in one go; what the bytes hold may be many times larger.
@@ -46,7 +48,9 @@ class SegmentDataSource(DataSource):
     executors see), `topic`, `segment.bytes`.
 
     Reading gives SEGMENT_SCHEMA, a task a segment, control records left out. Options: `path`, `topic`
-    (default: all), `check.crcs` (default true).
+    (default: all), `check.crcs` (default true), `isolation` (default read_uncommitted). With read_committed
+    what was aborted is left out, and all from the first transaction on that is not over; a task is then a
+    partition, whose files are read twice.
     """
 
     @classmethod
@@ -78,7 +82,11 @@ class SegmentDataSource(DataSource):
         check_crc = self.options.get("check.crcs", "true").lower()
         if check_crc not in ("true", "false"):
             raise ValueError(f"option 'check.crcs' is {check_crc!r}: it must be true or false")
-        return SegmentsReader(segments(path, self.options.get("topic")), check_crc == "true")
+        isolation = self.options.get("isolation", ISOLATIONS[0])
+        if isolation not in ISOLATIONS:
+            raise ValueError(f"option 'isolation' is {isolation!r}: it must be {' or '.join(ISOLATIONS)}")
+        found = segments(path, self.options.get("topic"))
+        return SegmentsReader(found, check_crc == "true", committed=isolation == "read_committed")
 
 
 def _path(options: Mapping[str, str], known: tuple[str, ...]) -> Path:
@@ -188,22 +196,36 @@ def _batches(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
 
 
 class SegmentsReader(DataSourceReader):
-    """Reads a segment a task."""
+    """Reads a segment a task; `committed`: a partition a task, of which only what was committed."""
 
-    def __init__(self, found: list[Segment], check_crc: bool) -> None:
+    def __init__(self, found: list[Segment], check_crc: bool, *, committed: bool = False) -> None:
         self._segments = found
         self._check_crc = check_crc
+        self._committed = committed
 
     def partitions(self) -> list[InputPartition]:
+        tasks: dict[object, list[Segment]] = {}
+        for segment in self._segments:
+            of = (segment.topic, segment.partition) if self._committed else segment.log_path
+            tasks.setdefault(of, []).append(segment)
         # For no partitions at all Spark puts in one of its own, of another form in each version.
-        return [InputPartition(segment) for segment in self._segments] or [InputPartition(None)]
+        return [InputPartition(task) for task in tasks.values()] or [InputPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        segment: Segment | None = partition.value
-        if segment is None:
-            return
+        task: list[Segment] = partition.value
+        seen = None
+        if self._committed:
+            seen = CommittedBatches(
+                batch for segment in task for batch in read_segment(segment.log_path, check_crc=False)
+            )
+        for segment in task:
+            yield from self._read_segment(segment, seen)
+
+    def _read_segment(self, segment: Segment, seen: CommittedBatches | None) -> Iterator[pa.RecordBatch]:
         batches = read_segment(segment.log_path, check_crc=self._check_crc)
-        data_batches = (batch for batch in batches if not batch.is_control)
+        data_batches = (
+            batch for batch in batches if not batch.is_control and (seen is None or seen.holds(batch))
+        )
         for timestamp_type, run in groupby(data_batches, key=lambda batch: batch.timestamp_type):
             for some in _pieces(run):
                 try:

@@ -35,6 +35,7 @@ LEVELS = {
     "kbatch.loop_waiting": 5,
     "kbatch.configured": 5,
     "kbatch.tables": 5,
+    "kbatch.groups": 6,
     "kbatch.transactional": 6,
     "kbatch.producer_base": 6,
     "kbatch.producer": 7,
@@ -71,7 +72,8 @@ def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:
     assert "kbatch/py.typed" in names
     assert "kbatch/_native/record_batch.pyi" in names
     assert "kbatch/bench/Driver.java" in names
-    assert "pyspark_kbatch_segments/__init__.py" in names
+    assert {"pyspark_kbatch/__init__.py", "pyspark_kbatch_segments/__init__.py"} <= set(names)
+    assert not [name for name in names if name.startswith("kbatch/spark/pyspark_")]
     assert not [name for name in names if name.endswith((".c", ".pyx")) or name.startswith("tests")]
 
 
@@ -87,7 +89,7 @@ for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
     (batch,) = kbatch.decode(kbatch.encode(rows, compression=codec))
     assert [(record.key, record.value) for record in batch] == rows
 assert not {"pyarrow", "numpy", "pyspark", "click"} & set(sys.modules)
-import pyspark_kbatch_segments  # without pyspark: it never raises
+import pyspark_kbatch, pyspark_kbatch_segments  # without pyspark: they never raise
 print("fine")
 """
     assert run(python, "-c", code, cwd=tmp_path).strip() == "fine"

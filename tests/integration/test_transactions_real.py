@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 import kbatch
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
 from kbatch.errors import CommitFailedError, KafkaError, ProducerFencedError
-from tests.integration.conftest import require_jars
+from tests.conftest import require_jars
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka, create_topic
 from tests.unit.shells import new_producer

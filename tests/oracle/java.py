@@ -20,6 +20,7 @@ from tests.oracle.plain import CODECS, HEADER_FIELDS, Batch, Headers, Record, Ro
 SOURCES = Path(__file__).parents[1] / "java"
 # Of the real Kafka, but where an older one is asked for.
 KAFKA_VERSION = "4.3.1"
+SPARK_KAFKA_NAME = "spark-kafka-4.2.0"
 MINIMAL_JAVA = 17
 STDERR_TAIL_BYTES = 4000
 NO_LEVEL = -(2**31)
@@ -63,16 +64,27 @@ class Timing(NamedTuple):
 
 @cache
 def jars(version: str = KAFKA_VERSION) -> Path:
-    """The folder of Kafka's jars, fetched where it is missing. Of two processes at it the first one wins."""
+    """The folder of Kafka's jars."""
+    return _fetched(f"kafka-{version}", "pom.xml", version)
+
+
+@cache
+def spark_kafka_jars() -> Path:
+    """The folder of the jars of Spark's own Kafka sink."""
+    return _fetched(SPARK_KAFKA_NAME, "spark-kafka.xml")
+
+
+def _fetched(name: str, project: str, kafka_version: str = KAFKA_VERSION) -> Path:
+    """A folder of jars, fetched where it is missing. Of two processes at it the first one wins."""
     _check_java()
     cache_folder = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
-    folder = cache_folder / f"kafka-{version}"
+    folder = cache_folder / name
     if folder.is_dir():
         return folder
     cache_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder) as partial:
-        fetched = Path(partial) / folder.name
-        _fetch_jars(fetched, version)
+        fetched = Path(partial) / name
+        _fetch_jars(fetched, project, kafka_version)
         try:
             fetched.rename(folder)
         except OSError:
@@ -92,13 +104,13 @@ def _check_java() -> None:
         raise JavaMissingError(f"a JDK {MINIMAL_JAVA} or newer is needed; `java` says: {banner.strip()}")
 
 
-def _fetch_jars(folder: Path, version: str) -> None:
+def _fetch_jars(folder: Path, project: str, kafka_version: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JavaMissingError("no `mvn` on PATH: install Maven, it fetches Kafka's jars")
-    command = [maven, "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies"]
+    command = [maven, "-q", "-B", "-f", str(SOURCES / project), "dependency:copy-dependencies"]
     done = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}", f"-Dkafka.version={version}"],
+        [*command, f"-DoutputDirectory={folder}", f"-Dkafka.version={kafka_version}"],
         capture_output=True,
         text=True,
         check=False,

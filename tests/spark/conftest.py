@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kbatch.spark
+from tests.spark.sinks import Sink, new_sink
 
 # Without an appender Spark takes its own defaults, and PySpark's gateway gives its level to the root logger.
 QUIET_LOG4J = """
@@ -24,7 +25,7 @@ logger.gateway.level = off
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """local[2], a failed task is tried once more. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
+    """local[2], a task may fail twice. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
     if shutil.which("java") is None and os.environ.get("KBATCH_REQUIRE_JAVA") != "1":
         pytest.skip("Spark needs Java")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -32,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     log4j = scratch / "log4j2.properties"
     log4j.write_text(QUIET_LOG4J)
     session = (
-        SparkSession.builder.master("local[2,2]")
+        SparkSession.builder.master("local[2,3]")
         .appName("kbatch tests")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         .config("spark.local.dir", str(scratch))
@@ -53,3 +54,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def path(tmp_path: Path) -> Path:
     """A folder to write to that is not there yet."""
     return tmp_path / "segments"
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.java)])
+def brokers(request: pytest.FixtureRequest) -> str:
+    """Bootstrap servers of the embedded broker, then of a real Kafka."""
+    if request.param == "real":
+        return str(request.getfixturevalue("real_kafka").bootstrap_servers)
+    return str(request.getfixturevalue("embedded_bootstrap_servers"))
+
+
+@pytest.fixture
+def sink(spark: SparkSession, brokers: str) -> Sink:
+    """A new topic with four partitions."""
+    return new_sink(brokers)

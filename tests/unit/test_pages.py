@@ -35,7 +35,7 @@ def test_a_page_names_what_there_is(page: str) -> None:
     assert exceptions <= set(errors.__all__)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "spark.md"])
 def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
     for target, heading in re.findall(r"\]\(([\w.]+)(?:#([\w-]+))?\)", (DOCS / page).read_text()):
         headings = re.findall(r"^#+ (.+)$", (DOCS / target).read_text(), re.MULTILINE)

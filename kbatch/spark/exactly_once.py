@@ -1,0 +1,298 @@
+"""Exactly once: a transaction a task attempt, and in it a marker by which a replay knows that it is one.
+
+Theory of operation. A write is named by app_id and sink, the write of a batch in it by version; a task of it
+by its Spark partition. From these follows the name of the task:
+
+    <prefix>.<app_id>.<sink>.<Spark partition>
+
+It is the task's transactional.id, so that InitProducerId of a newer attempt fences the older one and aborts
+what that had open; and the id of the consumer group that has the marker: the offset `version`, committed for
+partition 0 of the marker topic in the same transaction as the rows (the txnAppId and txnVersion of Delta).
+Its metadata say how many rows there were and an order-free digest of them.
+
+An attempt asks for the producer id, and only then reads the marker, since until then an older attempt can
+commit. No marker, or one below the version: the rows are written. At the version: they are there, and the
+attempt only reads its input, to see that it is the same. Above it: the query goes on from a checkpoint older
+than the topic, which nothing here can make right.
+
+A fenced attempt does not fail, which would count towards spark.task.maxFailures: a newer one has its rows. It
+waits until the marker says so, or until Spark kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kbatch._native.row_hashes import digest_rows
+from kbatch.errors import (
+    DeliveryError,
+    InvalidProducerEpochError,
+    InvalidTxnTimeoutError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+)
+from kbatch.producer import Producer
+from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.spark.sink_options import SinkOptions
+from kbatch.spark.sink_rows import RowSender, TaskReport, by_topic
+
+logger = logging.getLogger(__name__)
+
+# Of transaction.timeout.ms, when a task gives up before the coordinator does.
+GIVES_UP_AT = 0.9
+# Between two looks of a fenced attempt at the marker of the one that took over.
+POLL_SECONDS = 0.5
+# What an attempt that fails takes to abort; a newer one does it otherwise.
+ABORT_SECONDS = 5.0
+_DIGEST_MODULUS = 2**64
+
+
+def write_name(prefix: str, app_id: str, sink: str) -> str:
+    """What the names of the tasks of a write begin with; different for different writes."""
+    escaped = app_id.replace("%", "%25").replace(".", "%2E")
+    return f"{prefix}.{escaped}.{sink}."
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What was written: of which version, how many rows, and their digest."""
+
+    version: int
+    rows: int
+    digest: int
+
+    def to_offset(self) -> OffsetAndMetadata:
+        content = {"rows": self.rows, "digest": f"{self.digest:016x}"}
+        return OffsetAndMetadata(self.version, json.dumps(content))
+
+    @classmethod
+    def of(cls, group: str, committed: OffsetAndMetadata) -> Marker:
+        """Raises ValueError for an offset that is no marker."""
+        try:
+            content = json.loads(committed.metadata)
+            return cls(committed.offset, content["rows"], int(content["digest"], 16))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"group {group} has offset {committed.offset} with metadata {committed.metadata!r}, "
+                "which kbatch did not write: choose another transactional.id.prefix, or delete that group"
+            ) from error
+
+
+class Digest:
+    """The rows of a task and their digest, whatever their order and their batches."""
+
+    def __init__(self, topic: str | None, task: int) -> None:
+        self._topic = topic
+        self._task = task
+        self.rows = 0
+        self.value = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for topic, _, part in by_topic(batch, self._topic, self._task, self.rows):
+            self.value = (self.value + digest_rows(part, topic)) % _DIGEST_MODULUS
+        self.rows += batch.num_rows
+
+
+class TaskWrite:
+    """The write of one attempt of one task.
+
+    Parameters
+    ----------
+    options : SinkOptions
+    app_id, version
+        Which write it is.
+    report : TaskReport
+        Of this attempt.
+    settings : Mapping[str, object]
+        Of the producer, without transactional.id.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        app_id: str,
+        version: int,
+        report: TaskReport,
+        settings: Mapping[str, object],
+    ) -> None:
+        self._options = options
+        self._report = report
+        self._settings = settings
+        self._write = f"{options.sink!r} of {app_id!r}, version {version}"
+        self._version = version
+        self._name = f"{write_name(options.prefix, app_id, options.sink)}{report.task}"
+        self._place = TopicPartition(options.marker_topic, 0)
+        self._digest = Digest(options.topic, report.task)
+        report.app_id, report.version = app_id, version
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Writes the rows, or finds that they are there."""
+        iterator = iter(batches)
+        try:
+            with self._report.stage("connect"):
+                producer = Producer({**self._settings, "transactional.id": self._name})
+            with closing_now(producer):
+                self._run(producer, iterator)
+        except KafkaError as error:
+            if not is_fenced(error):
+                raise
+            logger.warning("%s: a newer attempt has taken over: %s", self._name, error)
+            self._await_successor(iterator, error)
+
+    def _run(self, producer: Producer, batches: Iterator[pa.RecordBatch]) -> None:
+        with self._report.stage("connect"):
+            self._initialize(producer)
+            marker = read_marker(producer, self._name, self._place)
+        if self._is_replay(marker):
+            assert marker is not None
+            self._skip(batches, marker)
+            return
+        deadline = time.monotonic() + GIVES_UP_AT * producer.config.transaction_timeout_ms / 1000
+        producer.begin_transaction()
+        rows = RowSender(producer, self._report, self._options.topic)
+        for batch in batches:
+            self._check_time(deadline, producer)
+            self._digest.add(batch)
+            rows.send(batch)
+        rows.flush()
+        self._check_time(deadline, producer)
+        with self._report.stage("commit"):
+            marker = Marker(self._version, self._digest.rows, self._digest.value)
+            producer.send_offsets_to_transaction({self._place: marker.to_offset()}, self._name)
+            commit(producer, deadline)
+
+    def _initialize(self, producer: Producer) -> None:
+        try:
+            producer.init_transactions()
+        except InvalidTxnTimeoutError as error:
+            raise InvalidTxnTimeoutError(
+                f"kafka.transaction.timeout.ms={producer.config.transaction_timeout_ms} is more than the "
+                "brokers' transaction.max.timeout.ms: lower the one or raise the other; a task has to be "
+                "done within it"
+            ) from error
+
+    def _check_time(self, deadline: float, producer: Producer) -> None:
+        if time.monotonic() > deadline:
+            raise KafkaTimeoutError(
+                f"Spark partition {self._report.task} takes longer than {GIVES_UP_AT:.0%} of "
+                f"kafka.transaction.timeout.ms={producer.config.transaction_timeout_ms}, after which the "
+                "brokers would abort its transaction: have smaller tasks (repartition, "
+                "maxOffsetsPerTrigger), or a higher limit, which the brokers' transaction.max.timeout.ms "
+                "bounds"
+            )
+
+    # Rows that are there
+
+    def _is_replay(self, marker: Marker | None) -> bool:
+        if marker is None or marker.version < self._version:
+            return False
+        if marker.version > self._version:
+            raise ValueError(
+                f"{self._write}: version {marker.version} was written before, by Spark partition "
+                f"{self._report.task}. A checkpoint older than the topic was restored, or txnversion does "
+                "not grow: what was written since cannot be told from what is new; go on with another "
+                "checkpoint or txnappid, and take what is there twice out by hand"
+            )
+        return True
+
+    def _skip(self, batches: Iterable[pa.RecordBatch], marker: Marker) -> None:
+        """Nothing is written; the input is compared with what was."""
+        for batch in batches:
+            self._digest.add(batch)
+        self._report.skipped = True
+        self._report.records = self._digest.rows
+        if (marker.rows, marker.digest) != (self._digest.rows, self._digest.value):
+            raise ValueError(
+                f"{self._write}, Spark partition {self._report.task}: {marker.rows} rows with digest "
+                f"{marker.digest:016x} were written, and now there are {self._digest.rows} with "
+                f"{self._digest.value:016x}. Rows have to come to the same tasks when a batch is repeated: "
+                "no repartition(n) without columns, no rand(), no current time"
+            )
+
+    def _await_successor(self, batches: Iterator[pa.RecordBatch], fenced: KafkaError) -> None:
+        """Until the newer attempt has committed, or nothing can be left of it."""
+        for batch in batches:
+            self._digest.add(batch)
+        with Producer(asking(self._settings)) as client:
+            end = time.monotonic() + client.config.transaction_timeout_ms / 1000
+            while time.monotonic() < end:
+                marker = read_marker(client, self._name, self._place)
+                if self._is_replay(marker):
+                    assert marker is not None
+                    self._report.offsets.clear()
+                    self._skip((), marker)
+                    return
+                time.sleep(POLL_SECONDS)
+        raise fenced
+
+
+def commit(producer: Producer, deadline: float) -> None:
+    """Commits; where the answer is late it is asked for again, since nobody knows meanwhile."""
+    while True:
+        try:
+            producer.commit_transaction()
+            return
+        except KafkaTimeoutError:
+            if time.monotonic() > deadline:
+                raise
+
+
+@contextmanager
+def closing_now(producer: Producer) -> Iterator[None]:
+    """Closes a producer at the end of a block; after an exception without waiting for more than the abort of
+    its transaction.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(DeliveryError):
+            producer.close(ABORT_SECONDS)
+        raise
+    producer.close()
+
+
+def asking(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings for a producer that only asks questions: it needs no ACL of its own."""
+    return {**settings, "enable.idempotence": "false"}
+
+
+def read_marker(client: Producer, group: str, place: TopicPartition) -> Marker | None:
+    committed = client.committed_offsets(group, [place]).get(place)
+    return None if committed is None else Marker.of(group, committed)
+
+
+def is_fenced(error: BaseException | None) -> bool:
+    """Whether another producer has the transactional.id now."""
+    while error is not None:
+        if isinstance(error, ProducerFencedError | InvalidProducerEpochError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def check_other_tasks(options: SinkOptions, app_id: str, version: int, tasks: set[int]) -> None:
+    """Raise ValueError where a task that is not among `tasks` has written the same version: the write was
+    begun with more tasks, and repeated with fewer.
+    """
+    begin = write_name(options.prefix, app_id, options.sink)
+    place = TopicPartition(options.marker_topic, 0)
+    with Producer(asking(options.settings)) as client:
+        for group in client.group_ids():
+            number = group.removeprefix(begin)
+            if number == group or not number.isdecimal() or int(number) in tasks:
+                continue
+            marker = read_marker(client, group, place)
+            if marker is not None and marker.version == version:
+                raise ValueError(
+                    f"{options.sink!r} of {app_id!r}, version {version}: Spark partition {number} had "
+                    f"written {marker.rows} rows, and now there are {len(tasks)} tasks; the topic may have "
+                    "rows twice. Repeat a batch with as many partitions, from the same input"
+                )

@@ -1,0 +1,74 @@
+"""The columns that the data source `kbatch` takes: those of Spark's own Kafka sink, and `timestamp`.
+
+Error texts are those of org.apache.spark.sql.kafka010.KafkaWriter, so that what is known of it helps here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from kbatch.spark.schemas import HEADERS_TYPE, same_type
+
+_BYTES = (StringType(), BinaryType())
+
+
+class Attribute(NamedTuple):
+    """What a column may be, and how an error says it."""
+
+    types: tuple[DataType, ...]
+    expected: str
+
+
+ATTRIBUTES = {
+    "topic": Attribute((StringType(),), "string"),
+    "key": Attribute(_BYTES, "string or binary"),
+    "value": Attribute(_BYTES, "string or binary"),
+    "headers": Attribute((HEADERS_TYPE,), "array<struct<key:string,value:binary>>"),
+    "partition": Attribute((IntegerType(),), "int"),
+    "timestamp": Attribute(
+        (TimestampType(), TimestampNTZType(), LongType()),
+        "timestamp, timestamp_ntz or bigint of milliseconds",
+    ),
+}
+NO_TOPIC = (
+    "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
+)
+NULL_TOPIC = (
+    "The Kafka message data sent to the producer contains a null topic. "
+    "Use the `topic` option for setting a topic."
+)
+
+
+def check_columns(schema: StructType, topic: str | None, *, ignores_unknown: bool) -> None:
+    """Raise ValueError or TypeError for columns that cannot become records."""
+    types = {field.name: field.dataType for field in schema.fields}
+    if len(types) < len(schema.fields):
+        raise ValueError(f"columns of the same name: {', '.join(schema.names)}")
+    if topic is None and "topic" not in types:
+        raise ValueError(NO_TOPIC)
+    if "value" not in types:
+        raise ValueError("Required attribute 'value' not found")
+    for name, kind in types.items():
+        if name in ATTRIBUTES:
+            allowed = ATTRIBUTES[name]
+            if not any(same_type(kind, each) for each in allowed.types):
+                raise TypeError(
+                    f"{name} attribute unsupported type {kind.simpleString()}. "
+                    f"{name} must be a(n) {allowed.expected}"
+                )
+        elif not ignores_unknown:
+            raise ValueError(
+                f"unknown column {name!r}: drop it, or leave all such columns out with "
+                f".option('unknown.columns', 'ignore'); known are {', '.join(ATTRIBUTES)}"
+            )

@@ -1,0 +1,198 @@
+"""The options of the data source `kbatch`: what they are called, what they may be, what follows from them.
+
+Spark hands over names in lower case and values as strings. All is checked here, on the driver, before there
+is a task; what is made of it is pickled to the tasks.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kbatch.config import ProducerConfig
+from kbatch.errors import ConfigError
+from kbatch.segments import check_topic
+
+KAFKA_PREFIX = "kafka."
+# Of each option what it is for; docs/spark.md says more.
+OPTIONS = {
+    "topic": "where all rows go, whatever a column says",
+    "delivery": "at_least_once or exactly_once",
+    "sink": "a name for this write among those of the same batch",
+    "txnappid": "who writes, the same after a restart",
+    "txnversion": "which write it is, a whole number that grows",
+    "marker.topic": "the topic under whose name markers are kept",
+    "transactional.id.prefix": "what transactional ids and marker groups begin with",
+    "unknown.columns": "error or ignore",
+}
+# What a streaming query puts among the options of its sink.
+OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+DELIVERIES = ("at_least_once", "exactly_once")
+UNKNOWN_COLUMNS = ("error", "ignore")
+
+# For tables of many rows: large batches, which brokers handle cheaply, and a codec that keeps up.
+BULK_SETTINGS: Mapping[str, object] = {"linger.ms": 20, "batch.size": 256 << 10, "compression.type": "lz4"}
+# What brokers allow at most by default (transaction.max.timeout.ms): stages are long.
+TRANSACTION_TIMEOUT_MS = 900_000
+OF_THE_SINK = {
+    "key.serializer": "keys are serialized with ByteArraySerializer.",
+    "value.serializer": "values are serialized with ByteArraySerializer.",
+    "transactional.id": "it follows from the write and its task: give the option transactional.id.prefix.",
+}
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What a write was asked to do.
+
+    Attributes
+    ----------
+    topic : str | None
+        None: the column says it.
+    exactly_once : bool
+    sink, marker_topic, prefix : str
+        What markers and transactional ids are made of; see exactly_once.py.
+    app_id, version
+        txnappid and txnversion; None in a streaming query, whose id and batch they are.
+    names_sink : bool
+        The option sink was given.
+    ignores_unknown : bool
+        Columns that are not the sink's are left out.
+    settings : Mapping[str, object]
+        Of the producer, checked.
+    """
+
+    topic: str | None
+    exactly_once: bool
+    sink: str
+    marker_topic: str
+    prefix: str
+    app_id: str | None
+    version: int | None
+    names_sink: bool
+    ignores_unknown: bool
+    settings: Mapping[str, object]
+
+
+def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """The options of a write.
+
+    Raises
+    ------
+    ValueError
+        An option that is unknown, missing or cannot be what it is; it says which, and what to write.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    given = {name: value for name, value in given.items() if not (streaming and name in OF_SPARK)}
+    for name in given:
+        if not name.startswith(KAFKA_PREFIX):
+            _check_known(name)
+    exactly_once = _one_of(given, "delivery", DELIVERIES) == "exactly_once"
+    topic = given.get("topic")
+    if topic is not None:
+        check_topic(topic)
+    if given.get("transactional.id.prefix") == "":
+        raise ValueError("option 'transactional.id.prefix' is empty: leave it out, for 'kbatch', or name one")
+    app_id, version = _identity(given, exactly_once, streaming)
+    return SinkOptions(
+        topic=topic,
+        exactly_once=exactly_once,
+        sink=_named_or_topic(given, "sink", exactly_once),
+        marker_topic=_named_or_topic(given, "marker.topic", exactly_once),
+        prefix=given.get("transactional.id.prefix", "kbatch"),
+        app_id=app_id,
+        version=version,
+        names_sink="sink" in given,
+        ignores_unknown=_one_of(given, "unknown.columns", UNKNOWN_COLUMNS) == "ignore",
+        settings=_settings(given, exactly_once),
+    )
+
+
+def _check_known(name: str) -> None:
+    if name in OPTIONS:
+        return
+    if name == "path":
+        raise ValueError(
+            "option 'path' is of no use here: name the topic with .option('topic', ...) and call .save()"
+        )
+    spelt = [
+        *OPTIONS,
+        *(KAFKA_PREFIX + key for key in ("bootstrap.servers", "compression.type", "linger.ms")),
+    ]
+    nearest = difflib.get_close_matches(name, spelt, 1, 0)[0]
+    raise ValueError(
+        f"unknown option {name!r}: did you mean {nearest!r}? Known: {', '.join(OPTIONS)}, and "
+        "kafka.<key> for every key of the producer (docs/configuration.md)"
+    )
+
+
+def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
+    value = given.get(name, values[0])
+    if value not in values:
+        raise ValueError(f"option {name!r} is {value!r}: it must be {' or '.join(values)}")
+    return value
+
+
+def _named_or_topic(given: Mapping[str, str], name: str, exactly_once: bool) -> str:
+    """An option of exactly_once that is the topic's name where it is not given."""
+    value = given.get(name, given.get("topic"))
+    if name in given and not exactly_once:
+        raise ValueError(f"option {name!r} is for delivery=exactly_once: leave it out, or ask for that")
+    if exactly_once and not value:
+        why = "its topics are in a column" if name not in given else "it is empty"
+        raise ValueError(
+            f"option {name!r} is missing: delivery=exactly_once needs it when {why}; {OPTIONS[name]}"
+        )
+    if name == "marker.topic" and value:
+        check_topic(value)
+    return value or ""
+
+
+def _identity(given: Mapping[str, str], exactly_once: bool, streaming: bool) -> tuple[str | None, int | None]:
+    app_id, version = given.get("txnappid"), given.get("txnversion")
+    found = [name for name in ("txnappid", "txnversion") if name in given]
+    if found and (streaming or not exactly_once):
+        why = "a streaming query has its own id and batch" if streaming else "it is for delivery=exactly_once"
+        raise ValueError(f"option {found[0]!r} must be left out: {why}")
+    if not exactly_once or streaming:
+        return None, None
+    if not app_id or version is None:
+        missing = "txnversion" if app_id else "txnappid"
+        raise ValueError(
+            f"option {missing!r} is missing: delivery=exactly_once knows a repeated write by txnappid (who "
+            "writes, the same after a restart) and txnversion (a whole number that grows with every write)"
+        )
+    if not (version.isascii() and version.isdigit()) or int(version) >= 2**63:
+        raise ValueError(
+            f"option 'txnversion' is {version!r}: it must be a whole number from 0 to {2**63 - 1}"
+        )
+    return app_id, int(version)
+
+
+def _settings(given: Mapping[str, str], exactly_once: bool) -> Mapping[str, object]:
+    """The producer's settings: what was given, and for the rest what suits tables."""
+    kafka = {
+        name.removeprefix(KAFKA_PREFIX): value
+        for name, value in given.items()
+        if name.startswith(KAFKA_PREFIX)
+    }
+    for name, why in OF_THE_SINK.items():
+        if name in kafka:
+            raise ValueError(f"Kafka option '{name}' is not supported as {why}")
+    if "bootstrap.servers" not in kafka:
+        raise ValueError(
+            "option 'kafka.bootstrap.servers' is missing: name brokers, as in host:9092,host:9092"
+        )
+    defaults: dict[str, object] = {**BULK_SETTINGS}
+    if exactly_once:
+        defaults["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
+    try:
+        config = ProducerConfig(kafka)
+    except ConfigError as error:
+        raise ValueError(f"options kafka.*: {error}") from error
+    if exactly_once and not config.enable_idempotence:
+        raise ValueError(
+            "delivery=exactly_once needs kafka.enable.idempotence=true and kafka.acks=all: leave them out"
+        )
+    return {**{name: value for name, value in defaults.items() if name not in config.given}, **kafka}

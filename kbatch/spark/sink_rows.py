@@ -1,0 +1,233 @@
+"""RowSender: the Arrow batches of a Spark task into a producer, and what became of their rows.
+
+Theory of operation. Each batch that Spark hands over is a table for `send_table` (several, where rows say
+their topic). Its report is kept until all of its rows are done, then counted and dropped, the oldest first:
+so what is kept is bounded by buffer.memory, however many rows a task has. The first row that failed ends the
+task with an error that names it: the number counts the rows of the task from 0.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kbatch.errors import DeliveryError, KafkaError
+from kbatch.producer import Producer
+from kbatch.spark.sink_columns import NULL_TOPIC
+from kbatch.tables import TableDelivery
+
+RETRIES = ("record-retry-total", "producer-metrics")
+NO_OFFSET = np.iinfo(np.int64).max
+
+
+@dataclass
+class PartitionOffsets:
+    """What a task wrote of one Kafka partition: how many records, and the first and last of their offsets,
+    -1 where the broker said none. Records of others may lie between."""
+
+    records: int = 0
+    first: int = -1
+    last: int = -1
+
+    def add(self, records: int, first: int, last: int) -> None:
+        self.records += records
+        if last >= 0:
+            self.first = first if self.first < 0 else min(self.first, first)
+            self.last = max(self.last, last)
+
+
+@dataclass
+class TaskReport(WriterCommitMessage):
+    """What a task did.
+
+    Attributes
+    ----------
+    task, attempt : int
+        Its Spark partition, and which attempt it was, from 0.
+    records, bytes : int
+        Rows, and the bytes of their keys and values.
+    offsets : dict
+        By (topic, partition).
+    retries : int
+        Records that were sent again.
+    skipped : bool
+        The rows were there already: nothing was written.
+    seconds : dict
+        By stage: connect, read (waiting for Spark), send (accepting, which waits for memory), flush, commit.
+    app_id, version
+        Of exactly_once.
+    """
+
+    task: int
+    attempt: int
+    records: int = 0
+    bytes: int = 0
+    offsets: dict[tuple[str, int], PartitionOffsets] = field(default_factory=dict)
+    retries: int = 0
+    skipped: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    app_id: str = ""
+    version: int = -1
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Counts the time of a block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def timed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches; waiting for each counts as read."""
+        iterator = iter(batches)
+        while True:
+            with self.stage("read"):
+                batch = next(iterator, None)
+            if batch is None:
+                return
+            yield batch
+
+
+class Sent:
+    """Rows on their way: those of an Arrow batch that go to one topic.
+
+    Attributes
+    ----------
+    first_row : int
+        Number of the batch's first row in the task.
+    rows : pa.Array | None
+        Their numbers in the batch; None: all of them.
+    """
+
+    def __init__(self, delivery: TableDelivery, first_row: int, rows: pa.Array | None) -> None:
+        self.delivery = delivery
+        self.first_row = first_row
+        self.rows = rows
+
+    def number(self, row: int) -> int:
+        return self.first_row + (row if self.rows is None else self.rows[row].as_py())
+
+
+class RowSender:
+    """Sends the rows of one task; `report` counts them. ValueError or KafkaError names the row at fault."""
+
+    def __init__(self, producer: Producer, report: TaskReport, topic: str | None) -> None:
+        self._producer = producer
+        self._report = report
+        self._topic = topic
+        self._sent: deque[Sent] = deque()
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Has a batch's rows accepted, and looks which of earlier ones are done."""
+        first_row = self._report.records
+        self._check_partitions(batch, first_row)
+        with self._report.stage("send"):
+            for topic, rows, part in by_topic(batch, self._topic, self._report.task, first_row):
+                self._sent.append(Sent(self._accept(topic, part, first_row, rows), first_row, rows))
+        self._report.records += batch.num_rows
+        self._report.bytes += _bytes_of(batch)
+        while self._sent and self._sent[0].delivery.done():
+            self._settle(self._sent.popleft())
+
+    def flush(self) -> None:
+        """Returns when every row is acknowledged."""
+        with self._report.stage("flush"):
+            with suppress(DeliveryError):  # the row that failed says more
+                self._producer.flush()
+            while self._sent:
+                self._settle(self._sent.popleft())
+        metrics = self._producer.metrics().items()
+        self._report.retries = sum(int(value) for name, value in metrics if name[:2] == RETRIES)
+
+    def _place(self, row: int) -> str:
+        return place_of(self._report.task, row)
+
+    def _accept(
+        self, topic: str, part: pa.RecordBatch, first_row: int, rows: pa.Array | None
+    ) -> TableDelivery:
+        try:
+            return self._producer.send_table(topic, part)
+        except (ValueError, TypeError) as error:  # nothing was accepted; the text says which row of the part
+            told = re.search(r"\brow (\d+)", str(error))
+            row = int(told[1]) if told else 0
+            number = first_row + (row if rows is None else rows[row].as_py())
+            raise type(error)(f"{self._place(number)}, topic {topic}: {error}") from error
+        except KafkaError as error:
+            error.add_note(f"{self._place(first_row)} and those behind it, topic {topic}, were not accepted")
+            raise
+
+    def _check_partitions(self, batch: pa.RecordBatch, first_row: int) -> None:
+        """Says at once what Spark's sink says by a time-out: there is no such partition."""
+        if self._topic is None or "partition" not in batch.schema.names or batch.num_rows == 0:
+            return
+        column = batch.column("partition")
+        known = len(self._producer.partitions_for(self._topic))
+        wrong = pc.or_kleene(pc.less(column, 0), pc.greater_equal(column, known))
+        row = pc.index(wrong, True).as_py()
+        if row >= 0:
+            raise ValueError(
+                f"{self._place(first_row + row)}: column 'partition' is {column[row]}, and topic "
+                f"{self._topic} has partitions 0 to {known - 1}"
+            )
+
+    def _settle(self, sent: Sent) -> None:
+        """Counts rows that are done, once they are."""
+        report = sent.delivery.result()
+        topic = sent.delivery.topic
+        if report.failed_rows:
+            row, error = next(iter(report.errors.items()))
+            where = (
+                f"{self._place(sent.number(row))}, topic {topic}, Kafka partition {report.partitions[row]}"
+            )
+            failed = error.marked()
+            failed.args = (f"{where}: {error} ({report.failed_rows} rows of one Arrow batch failed)",)
+            raise failed from error
+        partitions, offsets = report.partitions, report.offsets
+        if not len(partitions):
+            return
+        count = int(partitions.max()) + 1
+        first, last = np.full(count, NO_OFFSET), np.full(count, -1)
+        np.minimum.at(first, partitions, np.where(offsets < 0, NO_OFFSET, offsets))
+        np.maximum.at(last, partitions, offsets)
+        records = np.bincount(partitions, minlength=count)
+        for partition in np.flatnonzero(records).tolist():
+            found = self._report.offsets.setdefault((topic, partition), PartitionOffsets())
+            found.add(int(records[partition]), int(first[partition]), int(last[partition]))
+
+
+def place_of(task: int, row: int) -> str:
+    """A row as errors name it: Spark's partition, and its number in there."""
+    return f"Spark partition {task}, row {row}"
+
+
+def by_topic(
+    batch: pa.RecordBatch, topic: str | None, task: int, first_row: int
+) -> Iterator[tuple[str, pa.Array | None, pa.RecordBatch]]:
+    """Topic, numbers of rows (None: all) and the rows, for each topic that rows go to."""
+    if batch.num_rows == 0:
+        return
+    if topic is not None:
+        yield topic, None, batch
+        return
+    column = batch.column("topic")
+    if column.null_count:
+        row = first_row + pc.index(pc.is_null(column), True).as_py()
+        raise ValueError(f"{place_of(task, row)}: {NULL_TOPIC}")
+    for each in pc.unique(column):
+        rows = pc.indices_nonzero(pc.equal(column, each))
+        yield each.as_py(), rows, batch.take(rows)
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    found = (batch.column(name) for name in ("key", "value") if name in batch.schema.names)
+    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in found)

@@ -1,0 +1,222 @@
+"""What the tests of the sink share: a topic to write to, an independent reader, and tasks that fail."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kbatch.spark import exactly_once, sink, sink_rows
+from tests.oracle.kafka import create_topic
+
+PARTITIONS = 4
+_numbers = itertools.count()
+
+
+class Found(NamedTuple):
+    """A record as librdkafka read it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A topic of a cluster, and how to write to it."""
+
+    brokers: str
+    topic: str
+    format: str = "kbatch"
+
+    def faulty(self) -> Sink:
+        return replace(self, format=FaultySource.name())
+
+    def options(self, **options: object) -> dict[str, str]:
+        given = {"kafka.bootstrap.servers": self.brokers, "topic": self.topic, **options}
+        return {name.replace("__", "."): str(value) for name, value in given.items() if value is not None}
+
+    def write(self, frame: DataFrame, mode: str = "append", **options: object) -> None:
+        frame.write.format(self.format).options(**self.options(**options)).mode(mode).save()
+
+    def write_once(self, frame: DataFrame, version: int = 0, **options: object) -> None:
+        exactly = {"delivery": "exactly_once", "txnappid": self.topic, "txnversion": version}
+        self.write(frame, **{**exactly, **options})
+
+    def read(self, isolation: str = "read_committed", topic: str | None = None) -> list[Found]:
+        return read(self.brokers, topic or self.topic, isolation)
+
+    def values(self, **arguments: str) -> list[int]:
+        """Each record's value as a number, in order of size."""
+        return sorted(int(found.value or b"-1") for found in self.read(**arguments))
+
+
+def new_sink(brokers: str) -> Sink:
+    topic = f"sink.{os.getpid()}.{next(_numbers)}"
+    create_topic(brokers, topic, PARTITIONS)
+    return Sink(brokers, topic)
+
+
+def numbers(spark: SparkSession, count: int = 4000, first: int = 0, tasks: int = 3) -> DataFrame:
+    """Values that count, every seventh row without a key."""
+    rows = spark.range(first, first + count, 1, tasks)
+    key = f.when(f.col("id") % 7 > 0, f.concat(f.lit("key-"), f.col("id") % 100))
+    return rows.select(key.alias("key"), f.col("id").cast("string").cast("binary").alias("value"))
+
+
+def read(brokers: str, topic: str, isolation: str, partitions: int = PARTITIONS) -> list[Found]:
+    """All that is in a topic up to its end (with read_committed: up to where no transaction is open)."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": brokers,
+            "group.id": f"reader-{next(_numbers)}",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([Place(topic, index, 0) for index in range(partitions)])
+    found: list[Found] = []
+    ended: set[int] = set()
+    while len(ended) < partitions:
+        record = consumer.poll(60)
+        assert record is not None, "nothing comes"
+        if record.error() is None:
+            found.append(
+                Found(
+                    topic,
+                    record.partition(),
+                    record.offset(),
+                    record.key(),
+                    record.value(),
+                    tuple(record.headers() or ()),
+                    record.timestamp()[1],
+                )
+            )
+        else:
+            ended.add(record.partition())
+    consumer.close()
+    return found
+
+
+# Tasks that fail, once each, in an attempt numbered 0
+
+
+class TaskFaultError(RuntimeError):
+    """A fault that the test asked for."""
+
+
+def _fail() -> None:
+    raise TaskFaultError("the fault that the test asked for")
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _after(owner: Any, name: str, fail: Callable[[], None]) -> None:
+    """In this worker, which ends with the task: the fault behind the call."""
+    original = getattr(owner, name)
+
+    def faulty(*arguments: Any, **keywords: Any) -> Any:
+        result = original(*arguments, **keywords)
+        fail()
+        return result
+
+    setattr(owner, name, faulty)
+
+
+# By task: an error or kill -9, behind which call.
+FAULTS: list[tuple[Any, str, Callable[[], None]]] = [
+    (sink_rows.RowSender, "flush", _fail),
+    (exactly_once, "commit", _fail),
+    (sink_rows.RowSender, "send", _kill),
+    (sink_rows.RowSender, "flush", _kill),
+    (exactly_once, "commit", _kill),
+]
+
+
+def prepare(fault: str) -> None:
+    """With the fault `tasks` the first attempt of each task but the last fails, each in another way."""
+    context = TaskContext.get()
+    assert context is not None
+    if fault == "tasks" and context.attemptNumber() == 0 and context.partitionId() < len(FAULTS):
+        _after(*FAULTS[context.partitionId()])
+
+
+def fail_commit(fault: str) -> None:
+    """`commit <path>`: raises as long as the file is there, which it removes."""
+    kind, _, path = fault.partition(" ")
+    if kind == "commit" and Path(path).exists():
+        Path(path).unlink()
+        _fail()
+
+
+class FaultyWriter(DataSourceArrowWriter):
+    """The real writer, but for the fault."""
+
+    def __init__(self, real: DataSourceArrowWriter, fault: str) -> None:
+        self.real, self.fault = real, fault
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        prepare(self.fault)
+        return self.real.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.real.commit(messages)
+        fail_commit(self.fault)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.real.abort(messages)
+
+
+class FaultyStreamWriter(DataSourceStreamArrowWriter):
+    """The same for a stream."""
+
+    def __init__(self, real: DataSourceStreamArrowWriter, fault: str) -> None:
+        self.real, self.fault = real, fault
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        prepare(self.fault)
+        return self.real.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self.real.commit(messages, batchId)
+        fail_commit(self.fault)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self.real.abort(messages, batchId)
+
+
+class FaultySource(sink.KbatchDataSource):
+    """`kbatch` with an option `fault`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kbatch-faulty"
+
+    def _real(self) -> sink.KbatchDataSource:
+        return sink.KbatchDataSource({k: v for k, v in self.options.items() if k.lower() != "fault"})
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return FaultyWriter(self._real().writer(schema, overwrite), self.options.get("fault", ""))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return FaultyStreamWriter(self._real().streamWriter(schema, overwrite), self.options.get("fault", ""))

@@ -1,0 +1,260 @@
+"""A task's rows and transactions on the embedded broker, without a session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kbatch import Producer, TopicPartition
+from kbatch.errors import InvalidTxnTimeoutError, KafkaError, KafkaTimeoutError, RecordTooLargeError
+from kbatch.spark import exactly_once
+from kbatch.spark.exactly_once import Marker, TaskWrite, check_other_tasks, write_name
+from kbatch.spark.sink_options import read_options
+from kbatch.spark.sink_rows import PartitionOffsets, RowSender, TaskReport
+from kbatch.testing import Broker
+
+TOPICS = {"t": 3, "u": 1}
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(topics=TOPICS, auto_create_topics=False) as running:
+        yield running
+
+
+@pytest.fixture
+def producer(broker: Broker) -> Iterator[Producer]:
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0, max_block_ms=5000) as made:
+        yield made
+
+
+def values(*numbers: int, **columns: list[Any]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"value": pa.array([b"%d" % number for number in numbers], pa.binary()), **columns}
+    )
+
+
+def test_report_counts_what_was_written(producer: Producer) -> None:
+    report = TaskReport(7, 1)
+    rows = RowSender(producer, report, "t")
+    rows.send(values(*range(100), partition=pa.array([number % 2 for number in range(100)], pa.int32())))
+    rows.send(values(1000, partition=pa.array([1], pa.int32()), key=[b"key"]))
+    rows.send(values())
+    rows.flush()
+    assert report.offsets == {("t", 0): PartitionOffsets(50, 0, 49), ("t", 1): PartitionOffsets(51, 0, 50)}
+    assert (report.records, report.bytes) == (101, 190 + 4 + 3)
+    assert {"send", "flush"} <= set(report.seconds)
+
+
+def test_topics_of_rows(broker: Broker, producer: Producer) -> None:
+    rows = RowSender(producer, TaskReport(0, 0), None)
+    rows.send(values(1, 2, 3, topic=["t", "u", "t"]))
+    rows.flush()
+    assert sorted(record.value or b"" for record in broker.records("t")) == [b"1", b"3"]
+    assert [record.value for record in broker.records("u")] == [b"2"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (
+            {"partition": pa.array([0, None, 3], pa.int32())},
+            "Spark partition 5, row 102: column 'partition' is 3, and topic t has partitions 0 to 2",
+        ),
+        (
+            {"partition": pa.array([0, -1, 3], pa.int32())},
+            "Spark partition 5, row 101: column 'partition' is -1",
+        ),
+        ({"topic": ["t", None, "t"]}, "Spark partition 5, row 101: The Kafka message data sent to the"),
+        (
+            {"topic": ["t", "u", "u"], "partition": pa.array([0, 0, 1], pa.int32())},
+            "Spark partition 5, row 102, topic u: column 'partition', row 1: partition 1 is out of range",
+        ),
+        (
+            {
+                "headers": pa.array(
+                    [[], [], [{"key": None, "value": b""}]],
+                    pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+                )
+            },
+            "Spark partition 5, row 102, topic t: column 'headers', row 2",
+        ),
+    ],
+    ids=["partition", "negative partition", "no topic", "partition of a topic", "header"],
+)
+def test_a_wrong_row_is_named(producer: Producer, columns: dict[str, Any], told: str) -> None:
+    rows = RowSender(producer, TaskReport(5, 0), None if "topic" in columns else "t")
+    first = {"topic": ["t"] * 100} if "topic" in columns else {}
+    rows.send(values(*range(100), **first))
+    with pytest.raises(ValueError) as raised:
+        rows.send(values(1, 2, 3, **columns))
+    assert str(raised.value).startswith(told)
+
+
+def test_a_row_that_fails_is_named(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers, max_request_size=1000) as producer:
+        rows = RowSender(producer, TaskReport(5, 0), "t")
+        rows.send(values(*range(10)))
+        with pytest.raises((RecordTooLargeError, KafkaError), match="Spark partition 5, row 11"):
+            rows.send(pa.record_batch({"value": [b"", bytes(2000), b""]}))
+            rows.flush()
+
+
+def test_a_row_that_a_broker_refuses_is_named(broker: Broker, producer: Producer) -> None:
+    rows = RowSender(producer, TaskReport(5, 0), "u")
+    broker.fail_next("Produce", error="TOPIC_AUTHORIZATION_FAILED", times=1)
+    rows.send(values(1, 2))
+    with pytest.raises(KafkaError, match="Spark partition 5, row 0, topic u, Kafka partition 0"):
+        rows.flush()
+
+
+# Transactions
+
+
+def task(
+    broker: Broker, version: int = 0, number: int = 0, attempt: int = 0, **options: str
+) -> tuple[TaskWrite, TaskReport]:
+    given = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "topic": "t",
+        "delivery": "exactly_once",
+        "txnappid": "app",
+        "txnversion": str(version),
+        "kafka.linger.ms": "0",
+        **options,
+    }
+    read = read_options(given, streaming=False)
+    report = TaskReport(number, attempt)
+    return TaskWrite(read, "app", version, report, read.settings), report
+
+
+def committed(broker: Broker) -> list[int]:
+    return sorted(int(record.value or b"-1") for record in broker.records("t"))
+
+
+def test_a_replay_is_skipped_and_the_next_version_is_not(broker: Broker) -> None:
+    for version, skipped in ((0, False), (0, True), (1, False), (1, True)):
+        write, report = task(broker, version)
+        write.run([values(*range(10)), values(*range(10, 20))])
+        assert (report.skipped, report.records) == (skipped, 20)
+    assert committed(broker) == sorted([*range(20)] * 2)
+
+
+def test_a_replay_may_come_in_another_order_and_other_batches(broker: Broker) -> None:
+    task(broker)[0].run([values(*range(20))])
+    write, report = task(broker)
+    write.run([values(*range(19, 5, -1)), values(*range(6))])
+    assert report.skipped
+
+
+def test_a_newer_attempt_fences_the_older_one_which_then_skips(broker: Broker) -> None:
+    """Speculation: both attempts run; the older one is within its rows when the newer one begins."""
+    is_open, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield values(*range(10))
+        is_open.set()
+        assert go_on.wait(60)
+        yield values(*range(10, 20))
+
+    older, older_report = task(broker)
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            older.run(slow())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert is_open.wait(60)
+    newer, newer_report = task(broker, attempt=1)
+    newer.run([values(*range(20))])
+    go_on.set()
+    thread.join(60)
+    assert not errors
+    assert (older_report.skipped, newer_report.skipped) == (True, False)
+    assert committed(broker) == list(range(20))
+
+
+def test_a_fenced_attempt_whose_successor_never_commits_fails(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once, "POLL_SECONDS", 0.01)
+    write, _ = task(broker, **{"kafka.transaction.timeout.ms": "1500"})
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield values(1)
+        name = write_name("kbatch", "app", "t") + "0"
+        with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=name) as other:
+            other.init_transactions()
+
+    with pytest.raises(KafkaError) as raised:
+        write.run(rows())
+    assert exactly_once.is_fenced(raised.value)
+    assert committed(broker) == []
+
+
+def test_a_task_that_takes_too_long_fails_before_the_brokers_end_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once, "GIVES_UP_AT", 0.0)
+    with pytest.raises(KafkaTimeoutError, match=r"longer than 0% of kafka\.transaction\.timeout\.ms=900000"):
+        task(broker)[0].run([values(1)])
+    assert committed(broker) == []
+
+
+def test_a_time_that_brokers_do_not_allow_names_both_keys(broker: Broker) -> None:
+    with pytest.raises(InvalidTxnTimeoutError, match=r"kafka.transaction.timeout.ms=\d+ .*transaction.max"):
+        task(broker, **{"kafka.transaction.timeout.ms": "900001"})[0].run([values(1)])
+
+
+def test_tasks_that_are_gone_are_found(broker: Broker) -> None:
+    for number in range(3):
+        task(broker, number=number)[0].run([values(number)])
+    write, _ = task(broker, number=9, version=1)
+    write.run([values(9)])
+    options = read_options(
+        {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "topic": "t",
+            "delivery": "exactly_once",
+            "txnappid": "app",
+            "txnversion": "0",
+        },
+        streaming=False,
+    )
+    check_other_tasks(options, "app", 0, {0, 1, 2})
+    check_other_tasks(options, "another", 0, set())
+    with pytest.raises(ValueError, match="Spark partition 2 had written 1 rows, and now there are 2 tasks"):
+        check_other_tasks(options, "app", 0, {0, 1})
+
+
+def test_a_group_of_somebody_else_is_no_marker(broker: Broker) -> None:
+    from kbatch import OffsetAndMetadata
+
+    name = write_name("kbatch", "app", "t") + "0"
+    with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="other") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_offsets_to_transaction({TopicPartition("t", 0): OffsetAndMetadata(0, "x")}, name)
+    with pytest.raises(ValueError, match=rf"group {name} has offset 0 with metadata 'x'"):
+        task(broker)[0].run([values(1)])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(("a.b", "c"), ("a", "b.c")), (("a%2Eb", "c"), ("a.b", "c"))], ids=str
+)
+def test_names_of_different_writes_differ(first: tuple[str, str], second: tuple[str, str]) -> None:
+    assert write_name("kbatch", *first) != write_name("kbatch", *second)
+
+
+def test_marker_survives_being_kept() -> None:
+    marker = Marker(5, 1_000_000, 2**64 - 1)
+    assert Marker.of("g", marker.to_offset()) == marker
+    assert len(marker.to_offset().metadata) < 200
