@@ -20,8 +20,7 @@ from kbatch.errors import ROWS, ErrorCode, KafkaError
 from kbatch.testing import Broker
 from tests.unit.producing import producing, values, within
 
-pytestmark = pytest.mark.usefixtures("shell")
-
+# What is told is the engine's business, and Producer is enough to have it told.
 APIS = {kind: kind.value.partition(" ")[0] for kind in Kind}
 CODES = sorted(ROWS)
 # Without a log start offset, which a faulty answer has not, it is not known whether records were lost.
@@ -30,6 +29,13 @@ LEAVES_OPEN = (ErrorCode.UNKNOWN_PRODUCER_ID,)
 PRODUCE_CODES = [code for code in CODES if code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER]
 REPEATS = (1, 3)
 OF_VERSION_1 = (Kind.ADD_PARTITIONS, Kind.ADD_OFFSETS)
+# By which version of transactions.
+ASKED = [
+    pytest.param(version, kind, id=f"TV{version}-{kind.value}")
+    for version in (1, 2)
+    for kind in Kind
+    if version == 1 or kind not in OF_VERSION_1
+]
 _numbers = itertools.count()
 
 
@@ -116,12 +122,10 @@ def check(broker: Broker, story: Story, *, is_fatal: bool, is_noticed: bool, cod
 
 @pytest.mark.parametrize("times", REPEATS)
 @pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.value)
+@pytest.mark.parametrize(("broker", "kind"), ASKED, indirect=["broker"])
 def test_0105_what_coordinators_answer(
     broker: Broker, producer: Producer, kind: Kind, code: int, times: int
 ) -> None:
-    if kind in OF_VERSION_1 and not is_version_1(broker):
-        pytest.skip("version 2 has no such request")
     is_at_the_end = kind is Kind.ABORT or (kind is Kind.COMMIT and times > 1)
     if code == ErrorCode.UNKNOWN_PRODUCER_ID and is_at_the_end and is_version_1(broker):
         pytest.skip("a coordinator that has the transaction, as this one does, says no such thing")
