@@ -143,7 +143,8 @@ class SenderStages:
 
     def __init__(self) -> None:
         from kbatch.core.connections import Connections
-        from kbatch.core.sender import ProduceAttempt, Sender
+        from kbatch.core.produce_attempt import ProduceAttempt
+        from kbatch.core.sender import Sender
         from kbatch.network.channels import PlainChannel
         from kbatch.network.loop import Network
 

@@ -32,7 +32,7 @@ from kbatch.core.backoff import NEVER_NS
 
 if TYPE_CHECKING:
     from kbatch._native.producer_batch import ProducerBatch
-    from kbatch.core.sender import ProduceAttempt
+    from kbatch.core.produce_attempt import ProduceAttempt
     from kbatch.errors import KafkaError
 
 MAX_EPOCH = 32767

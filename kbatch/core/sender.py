@@ -26,6 +26,7 @@ from kbatch.core.cluster import Node
 from kbatch.core.failures import Failures, errors_of, leaves_open
 from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
 from kbatch.core.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of
+from kbatch.core.produce_attempt import ProduceAttempt
 from kbatch.errors import (
     CorruptRecordError,
     ErrorCode,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch.config import ProducerConfig
     from kbatch.core.cluster import Cluster
-    from kbatch.core.connections import Connections, Request, Response
+    from kbatch.core.connections import Connections, Response
     from kbatch.core.measures import SenderMeasures
 
 logger = logging.getLogger(__name__)
@@ -62,28 +63,6 @@ SEALED_INLINE_BYTES = 16_384
 _TopicProduceData = messages.ProduceRequest.TopicProduceData
 _PartitionProduceData = messages.ProduceRequest.PartitionProduceData
 _PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
-
-
-class ProduceAttempt:
-    """A Produce request and the batches in it."""
-
-    __slots__ = ("entries", "names", "node_id", "request", "sender", "sent_ns")
-
-    def __init__(self, sender: Sender, node_id: int, sent_ns: int) -> None:
-        self.sender = sender
-        self.node_id = node_id
-        self.sent_ns = sent_ns
-        self.entries: dict[tuple[str, int], InFlight] = {}
-        self.names: dict[bytes, str] = {}
-        self.request: Request | None = None
-
-    @property
-    def was_written(self) -> bool:
-        """Whether the broker may have seen any of it."""
-        return self.request is not None and self.request.was_written
-
-    def handle(self, response: Response) -> None:
-        self.sender.handle_response(self, response)
 
 
 class Sender:

@@ -9,8 +9,7 @@ Records go on meanwhile: TransactionalOrder says which may be drained. EndTxn wa
 and every Produce request answered, so that the next transaction meets nothing of this one. A batch that fails
 makes the transaction abortable: what was not sent fails, what was is waited for, and only an abort leads on.
 After it the sequences are in doubt, so that a new epoch is asked for (InitProducerId, KIP-360) where EndTxn
-does not bring one (transaction version 2, KIP-890). Whether the cluster has version 2 is looked at between
-transactions only.
+does not bring one (transaction version 2, KIP-890). Versions are looked at between transactions only.
 
 An operation that was not answered may have been done. So it is asked again even when the transaction has
 become abortable, for the coordinator to have no transaction of which the client does not know. Where it is

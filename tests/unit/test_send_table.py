@@ -577,8 +577,7 @@ def test_tables_and_records_of_several_threads(broker: Broker) -> None:
         others = within(lambda: [producer.send(TOPIC, b"other").result(SECONDS) for _ in range(100)])
         done = [each.result(SECONDS) for each in running]
         assert len(others.result(SECONDS)) == 100
-        log = read(broker)
-        assert len(log) == 3 * 4000 + 100
+        assert len(log := read(broker)) == 3 * 4000 + 100
         for data, report in done:
             assert [log[place].value for place in places(report)] == data["value"].to_pylist()
             for partition in range(PARTITIONS):
