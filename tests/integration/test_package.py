@@ -132,7 +132,10 @@ def readme_examples() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("code", readme_examples(), ids=["producer", "objects", "table", "spark", "broker"])
+EXAMPLES = ("producer", "rows", "asyncio", "objects", "table", "spark", "broker")
+
+
+@pytest.mark.parametrize("code", readme_examples(), ids=EXAMPLES)
 def test_the_examples_of_the_readme_run_as_they_stand(code: str, tmp_path: Path) -> None:
     assert run(sys.executable, "-c", code, cwd=tmp_path)
 
