@@ -31,6 +31,7 @@ LEADER_FAULTS = frozenset({"move_leader", "leave_leaderless", "stop_node", "recr
 QUESTIONS_A_SECOND, LEAST_BACKOFF_MS = 150, 10  # Metadata or InitProducerId; with which retry.backoff.ms
 # What was appended before went with the topic.
 GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+NOT_APPENDED = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 Key = tuple[int, int, int]  # producer id, epoch, base sequence
 
 
@@ -304,8 +305,8 @@ class Wire:
                 self._refused_ns[batch.numbers[0]] = self._world.schedule.now_ns
             if code and row_of(code).possibly_persisted and code not in GONE:
                 self._note_ambiguous(batch)
-            elif code == ErrorCode.MESSAGE_TOO_LARGE and self.ambiguous.isdisjoint(batch.numbers):
-                # it may be split, and its first part has its sequence
+            elif code in NOT_APPENDED and self.ambiguous.isdisjoint(batch.numbers):
+                # it may be split, and its first part has its sequence; or, in a transaction, be numbered anew
                 self._bytes.pop((batch.topic, batch.partition, batch.key), None)
 
     def ended(self, connection_id: int) -> None:
