@@ -63,7 +63,7 @@ cdef class Sensor:
 
     def __cinit__(self, *, int64_t window_ms, int num_samples, bint recording=True):
         if window_ms < 1 or num_samples < 1:
-            raise ValueError(f"num_samples={num_samples} windows of window_ms={window_ms}: both are 1 or more")
+            raise ValueError(f"window_ms and num_samples are 1 or more; they are {window_ms}, {num_samples}")
         self._windows = <Window *>malloc((num_samples + 1) * sizeof(Window))
         if self._windows == NULL:
             raise MemoryError

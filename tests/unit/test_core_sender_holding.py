@@ -8,9 +8,16 @@ import pytest
 
 from kbatch import errors
 from kbatch.errors import ErrorCode
+from kbatch.protocol import codec
 from tests.unit.sending import OK, OUT_OF_ORDER, Sending
 
 INVALID = ErrorCode.INVALID_RECORD
+
+
+@pytest.fixture
+def bytes_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of larger batches are."""
+    monkeypatch.setattr(codec, "JOINED_BYTES", 0)
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
@@ -95,6 +102,7 @@ def test_a_batch_that_is_purged_while_it_is_sealed_is_freed_by_its_sealer() -> N
     assert (s.waiting, s.is_whole) == ([], True)
 
 
+@pytest.mark.usefixtures("bytes_by_reference")
 def test_B11_bytes_that_a_closing_connection_holds_are_not_sent_again_meanwhile() -> None:
     s = Sending().warmed()
     s.writes_at_once = s.lets_go = False
@@ -109,6 +117,7 @@ def test_B11_bytes_that_a_closing_connection_holds_are_not_sent_again_meanwhile(
     assert s.waiting == ["b0"]
 
 
+@pytest.mark.usefixtures("bytes_by_reference")
 def test_B11_a_batch_is_renumbered_when_its_bytes_are_free() -> None:
     """Decision 4."""
     s = Sending().warmed()
@@ -125,6 +134,7 @@ def test_B11_a_batch_is_renumbered_when_its_bytes_are_free() -> None:
     assert [sent.stamp[1:] for sent in s.attempts("b1")] == [(1, 0)]
 
 
+@pytest.mark.usefixtures("bytes_by_reference")
 def test_B11_the_memory_of_an_expired_batch_comes_back_when_the_network_is_done_with_it() -> None:
     s = Sending(delivery_timeout_ms=2000, request_timeout_ms=2000).warmed()
     s.lets_go = False
