@@ -145,6 +145,7 @@ class Engine:
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._is_failed = False
         self._metadata = Asking()
+        self._features_of: int | None = None  # a node to be asked
         self._identity = Asking()
 
     # For any thread
@@ -245,6 +246,7 @@ class Engine:
         if self._sender.fatal_error is None:
             self._questions.run(now_ns)
             if self.transactions is not None:
+                self._ask_for_features(self.transactions, now_ns)
                 self.transactions.run(now_ns)
             elif self._order.needs_identity:
                 self._ask_for_identity(now_ns)
@@ -334,8 +336,13 @@ class Engine:
         else:
             self._cluster.handle_response(response.message, response.now_ns)
             self._adopt_cluster()
-            if self.transactions is not None:
-                self.transactions.ask_for_features(response.request.node_id, response.now_ns)
+            self._features_of = response.request.node_id
+
+    def _ask_for_features(self, transactions: Transactions, now_ns: int) -> None:
+        """Of the node that had metadata to tell; behind all that came with these, which may throttle us."""
+        node_id, self._features_of = self._features_of, None
+        if node_id is not None:
+            transactions.ask_for_features(node_id, now_ns)
 
     # The producer's identity
 
