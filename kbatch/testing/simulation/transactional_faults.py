@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import messages
+from kbatch.protocol import codec, messages
 from kbatch.testing.simulation.faults import (
     CHANGES,
     ERRORS,
@@ -104,7 +104,16 @@ class TransactionalFaults(Faults):
         client = self.world.client_of(link) if fate.error_before in FATAL else None
         if client is not None:
             client.may_fail = True
+        if fate.api_key == INIT_PRODUCER_ID:
+            self._note_takeover(codec.decode_request(frame).client_id or "")
         return fate
+
+    def _note_takeover(self, name: str) -> None:
+        """One of a process that is over may come late, and fences those that came behind it."""
+        transactional_id, _, number = name.rpartition("/")
+        for client in self.world.clients:
+            if client.program.transactional_id == transactional_id and client.number > int(number):
+                client.may_fail = True
 
     def _meet_coordinator(self, fate: Fate) -> None:
         """Such requests are few, so that they have faults of their own."""
