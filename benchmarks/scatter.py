@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kbatch.bench import clients
 from kbatch.bench.probes import process_cpu_ns, resident_kib
-
-POLL_EVERY_RECORDS, POLL_SECONDS = 100, 0.1
 
 
 class Delivered:
@@ -31,72 +30,47 @@ class Delivered:
         self.count += error is None
 
 
-class Kbatch:
+class ToPartitions(clients.Kbatch):
     """`send` with an on_delivery."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        import kbatch
-
-        self.producer = kbatch.Producer(settings)
-
-    def send(self, topic: str, partitions: int, value: bytes, delivered: Delivered) -> None:
+    def scatter(self, topic: str, partitions: int, value: bytes, delivered: Delivered) -> None:
         send = self.producer.send
         for partition in range(partitions):
             send(topic, value, partition=partition, on_delivery=delivered.kbatch)
 
-    def close(self) -> None:
-        self.producer.close()
 
-
-class Confluent:
+class ConfluentToPartitions(clients.Confluent):
     """`produce` with an on_delivery, and the polls that it needs."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        from confluent_kafka import Producer
-
-        self.producer = Producer(
-            {
-                "bootstrap.servers": settings["bootstrap.servers"],
-                "acks": settings["acks"],
-                "enable.idempotence": settings["enable.idempotence"],
-                "compression.type": settings["compression.type"],
-                "linger.ms": settings["linger.ms"],
-                "batch.size": settings["batch.size"],
-                "message.max.bytes": settings["max.request.size"],
-                "queue.buffering.max.kbytes": settings["buffer.memory"] // 1024,
-                "queue.buffering.max.messages": 0,
-            }
-        )
-
-    def send(self, topic: str, partitions: int, value: bytes, delivered: Delivered) -> None:
+    def scatter(self, topic: str, partitions: int, value: bytes, delivered: Delivered) -> None:
         produce, poll = self.producer.produce, self.producer.poll
         for partition in range(partitions):
-            if partition % POLL_EVERY_RECORDS == 0:
+            if partition % clients.POLL_EVERY_RECORDS == 0:
                 poll(0)
             while True:
                 try:
                     produce(topic, value, partition=partition, on_delivery=delivered.confluent)
                     break
                 except BufferError:
-                    poll(POLL_SECONDS)
-
-    def close(self) -> None:
-        self.producer.flush()
+                    poll(clients.POLL_SECONDS)
 
 
-CLIENTS: dict[str, Callable[[dict[str, Any]], Any]] = {"kbatch": Kbatch, "confluent-kafka": Confluent}
+CLIENTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "kbatch": ToPartitions,
+    "confluent-kafka": ConfluentToPartitions,
+}
 
 
 def scatter(name: str, job: dict[str, Any]) -> dict[str, int]:
     delivered = Delivered()
-    clients = [CLIENTS[name](job["settings"]) for _ in range(job["producers"])]
+    made = [CLIENTS[name](job["settings"]) for _ in range(job["producers"])]
     idle_kib = resident_kib("VmRSS")
     value = bytes(job["value_bytes"])
 
     def send(rounds: int) -> None:
-        for client in clients:
+        for client in made:
             for _ in range(rounds):
-                client.send(job["topic"], job["partitions"], value, delivered)
+                client.scatter(job["topic"], job["partitions"], value, delivered)
                 client.producer.flush()
 
     send(1)
@@ -109,7 +83,7 @@ def scatter(name: str, job: dict[str, Any]) -> dict[str, int]:
         "idle_kib": idle_kib,
         "peak_kib": resident_kib("VmHWM"),
     }
-    for client in clients:
+    for client in made:
         client.close()
     return answer
 

@@ -1,4 +1,4 @@
-"""Metrics under the names of Kafka's Java producer 4.3: the table, and the sensors that measure.
+"""Metrics under the names of Kafka's Java producer 4.3: the table, and the registry of what measures.
 
 A sensor is told values as things happen, and feeds one or more metrics. It keeps `metrics.num.samples`
 windows of `metrics.sample.window.ms` each, so that an average, a maximum or a rate is of the recent past,

@@ -180,7 +180,7 @@ def test_rates_that_are_read_before_anything_happened_are_kafkas(
         assert [ours[i] for i in rates] == pytest.approx([theirs[i] for i in rates], rel=1e-12)
 
 
-def test_a_burst_longer_than_the_list_of_a_sensor_is_counted() -> None:
+def test_a_long_burst_is_counted() -> None:
     sensor = sensor_of(2, 1000)
     for value in range(10_000):
         sensor.record(value, 5)
