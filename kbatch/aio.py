@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from kbatch._native.batch_delivery import BatchDelivery
 from kbatch._native.delivery import Delivery
+from kbatch._native.interrupts import at_once
 from kbatch._native.send import RecordSender
 from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
 from kbatch.groups import GroupMethods
@@ -37,7 +38,7 @@ from kbatch.network.loop_delivery import LoopDelivery
 from kbatch.network.waker import Waker
 from kbatch.producer_base import EXIT_SECONDS, ProducerBase, note_callback_thread
 from kbatch.transactional import TransactionMethods
-from kbatch.waiting import Deadline, Marker, at_once
+from kbatch.waiting import Deadline, Marker
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -169,7 +170,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     ) -> Any:
         if may_wait:
             return self._send_later(record, refusal)
-        return at_once(self._send_waiting(record, refusal, may_wait))
+        return at_once(self._send_waiting, record, refusal, may_wait)
 
     async def _send_later(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None
@@ -270,7 +271,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         farewell, self._farewell = self._farewell, None
         if farewell is not None and not self._is_farewell:
-            at_once(farewell.aclose())
+            at_once(farewell.aclose)
         if self._loop is not None and not self._loop.is_closed() and not deadline.is_over:
             await self._network.ended(deadline)
             last = LoopEvent()

@@ -22,12 +22,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from kbatch._native.interrupts import at_once
 from kbatch.errors import DeliveryError
 from kbatch.groups import GroupMethods
 from kbatch.network import DeliveryThread, Network, Sealers, Waker
 from kbatch.producer_base import EXIT_SECONDS, ProducerBase, note_callback_thread, open_producers
 from kbatch.transactional import TransactionMethods
-from kbatch.waiting import Change, Deadline, MemoryLine, ThreadEvent, at_once, blocking
+from kbatch.waiting import Change, Deadline, MemoryLine, ThreadEvent, blocking
 
 if TYPE_CHECKING:
     from kbatch._native.delivery import Delivery
@@ -111,13 +112,13 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
             yield
             self.commit_transaction()
         except BaseException as error:
-            at_once(self._abort_for(error))
+            at_once(self._abort_for, error)
             raise
 
     def _send_slowly(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
     ) -> Delivery | None:
-        return at_once(self._send_waiting(record, refusal, may_wait))
+        return at_once(self._send_waiting, record, refusal, may_wait)
 
     # How it waits
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 
 from kbatch._native.delivery import Acknowledgement, RecordMetadata
 from kbatch._native.encoded_batch import PendingBatch
+from kbatch._native.interrupts import at_once
 from kbatch._native.record_appender import Refusal
 from kbatch._native.send import PendingRecord
 from kbatch.config import ProducerConfig
@@ -63,7 +64,6 @@ from kbatch.waiting import (
     Line,
     Marker,
     OwnerOfEngine,
-    at_once,
     in_one_step,
 )
 
@@ -487,7 +487,7 @@ class ProducerBase(TableProducer):
     def _close_now(self) -> None:
         """Where nobody is there to be told of failures."""
         try:
-            at_once(self._close(timeout=0))
+            at_once(self._close, timeout=0)
         except DeliveryError as error:
             logger.error("%r: %s", self, error)
 

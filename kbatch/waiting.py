@@ -15,8 +15,9 @@ from contextlib import suppress
 from functools import partial, wraps
 from operator import call
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, final
 
+from kbatch._native import interrupts
 from kbatch._native.delivery import await_with
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
@@ -31,22 +32,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def at_once(waiting: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives that never suspends."""
-    try:
-        waiting.send(None)
-    except StopIteration as ended:
-        return cast(T, ended.value)
-    waiting.close()
-    raise AssertionError(f"{waiting!r} has to hold up the thread where it waits, and suspended instead")
-
-
 def blocking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """The method for callers that are no coroutines themselves."""
 
     @wraps(method)
     def call_at_once(*arguments: P.args, **keywords: P.kwargs) -> T:
-        return at_once(method(*arguments, **keywords))
+        return interrupts.at_once(method, *arguments, **keywords)
 
     return call_at_once
 
@@ -270,7 +261,7 @@ class ThreadEvent:
     """An Event for threads."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._event = interrupts.Event()
         self.set = self._event.set
         self.is_set = self._event.is_set
 
@@ -280,18 +271,28 @@ class ThreadEvent:
 
 @final
 class Change:
-    """Something that threads wait for to change."""
+    """Something that threads wait for to change; whoever tells of it never waits for a lock."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        self._waiting: deque[interrupts.Event] = deque()
 
     def notify(self) -> None:
-        with self._condition:
-            self._condition.notify_all()
+        with suppress(IndexError):
+            while True:
+                self._waiting.popleft().set()
 
     async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
-        with self._condition:
-            return self._condition.wait_for(is_so, deadline.left)
+        while True:
+            change = interrupts.Event()
+            self._waiting.append(change)  # before it is asked, so that no change is missed
+            try:
+                if is_so():
+                    return True
+                if not change.wait(deadline.left):
+                    return is_so()
+            finally:
+                with suppress(ValueError):  # it was told
+                    self._waiting.remove(change)
 
 
 def _awaited(delivery: Delivery) -> Generator[Any, None, RecordMetadata]:

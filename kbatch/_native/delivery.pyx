@@ -32,6 +32,7 @@ from kbatch._native.table_outcome cimport observed_rows, part_of_rows, settle_ro
 import threading
 import time
 
+from kbatch._native.interrupts import Event
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 
 # By Outcome.
@@ -391,7 +392,7 @@ cdef class Completion:
         return child
 
     cdef object _event_if_pending(self):
-        event = threading.Event()
+        event = Event()
         kb_lock_acquire(&self._lock)
         try:
             if self._outcome != PENDING:

@@ -13,7 +13,7 @@ from kbatch._native.lock cimport (
     kb_lock_release,
 )
 
-import threading
+from kbatch._native.interrupts import Event
 
 
 @cython.final
@@ -39,7 +39,7 @@ cdef class Flush:
 
     def wait(self, timeout=None):
         """Whether it is over, after up to `timeout` seconds (None: as long as it takes)."""
-        event = threading.Event()
+        event = Event()
         kb_lock_acquire(&self._lock)
         try:
             if self._pending_count == 0:

@@ -26,9 +26,10 @@ from kbatch._native.lock cimport (
 )
 from kbatch._native.memory cimport OwnedMemory
 
-import threading
 from bisect import bisect_right, insort
 from operator import itemgetter
+
+from kbatch._native.interrupts import Event
 
 cdef int64_t FIRST_ROWS = 4096
 # The code of an error that is no broker's: UNKNOWN_SERVER_ERROR.
@@ -55,7 +56,7 @@ cdef class TableOutcome:
         kb_lock_init(&self._lock)
 
     def __init__(self):
-        self._event = threading.Event()
+        self._event = Event()
         self._listeners = []
         self._failed_batches = {}
         self._refused = {}

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.delivery import Completion, Delivery
+from kbatch._native.interrupts import at_once
 from kbatch.config import ProducerConfig
 from kbatch.core.engine import Engine
 from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, ProducerClosedError
@@ -27,7 +28,7 @@ from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_wire import TransactionalWire
 from kbatch.testing.simulation.world import new_accumulator
 from kbatch.transactional import TransactionMethods
-from kbatch.waiting import Deadline, at_once, blocking
+from kbatch.waiting import Deadline, blocking
 
 if TYPE_CHECKING:
     from kbatch.core.transaction_requests import Call
@@ -270,6 +271,6 @@ class SimulatedProducer(TransactionMethods):
         self.client.accumulator.close()
         limit_ns = self.config.delivery_timeout_ms * MS
         self._until_ns = self.client.schedule.now_ns + limit_ns
-        at_once(self._end_transaction(Deadline(None)))
+        at_once(self._end_transaction, Deadline(None))
         self._engine.fail(ProducerClosedError("closed"))
         self.client.completed(self._engine.poll_completed())
