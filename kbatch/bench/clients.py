@@ -203,6 +203,7 @@ class Confluent(Sync):
         theirs["queue.buffering.max.kbytes"] = theirs.pop("buffer.memory") // 1024
         theirs["queue.buffering.max.messages"] = 10_000_000
         theirs["message.max.bytes"] = theirs.pop("max.request.size")
+        theirs["socket.send.buffer.bytes"] = max(theirs.pop("send.buffer.bytes"), 0)
         theirs |= {"partitioner": "murmur2_random", "socket.nagle.disable": True, "log_level": 2}
         self.producer = Producer(theirs)
         self._is_closed = False
@@ -312,6 +313,8 @@ class KafkaPython(Sync):
             theirs["compression_type"] = None
         if "buffer_memory" not in KafkaProducer.DEFAULT_CONFIG:  # since 3.0 it bounds no memory
             del theirs["buffer_memory"]
+        if theirs["send_buffer_bytes"] < 0:
+            theirs["send_buffer_bytes"] = None
         self.producer = KafkaProducer(**theirs)
 
     def first(self, topic: str) -> None:

@@ -33,6 +33,7 @@ SETTINGS: Mapping[str, object] = {
     "batch.size": 128 * KIB,
     "buffer.memory": BUFFER_MEMORY,
     "max.request.size": MIB,
+    "send.buffer.bytes": -1,  # all as large as the system lets it grow
 }
 JAVA_OPTIONS = ("-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 JAVA_DRIVER = Path(__file__).with_name("Driver.java")

@@ -122,8 +122,9 @@ class ProducerConfig:
         "How long TCP connect may take at first. Each failure in a row doubles it (KIP-601).")
     socket_connection_setup_timeout_max_ms: int = key(LONG, 30_000, ANY, MEDIUM,
         "Where the doubling of socket.connection.setup.timeout.ms ends.")
-    send_buffer_bytes: int = key(INT, 131_072, at_least(-1), MEDIUM,
-        "SO_SNDBUF of a connection; -1 leaves it to the system.")
+    send_buffer_bytes: int = key(INT, -1, at_least(-1), MEDIUM,
+        "SO_SNDBUF of a connection; -1 leaves it to the system, which lets it grow. Java has 131072, which a "
+        "request of several large batches does not fit into.")
     receive_buffer_bytes: int = key(INT, 32_768, at_least(-1), MEDIUM,
         "SO_RCVBUF of a connection; -1 leaves it to the system.")
     request_timeout_ms: int = key(INT, 30_000, at_least(0), MEDIUM,

@@ -35,6 +35,7 @@ OTHER_DEFAULTS = {
     "enable.metrics.push": "not there yet",
     "key.serializer": "keys are bytes already",
     "metric.reporters": "no JMX",
+    "send.buffer.bytes": "the system's grows, and a large request is written at once",
     "ssl.keystore.type": "PEM only",
     "ssl.truststore.type": "PEM only",
     "value.serializer": "values are bytes already",
