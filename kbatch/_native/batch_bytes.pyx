@@ -63,6 +63,7 @@ from kbatch._native.lock cimport (
     kb_lock_release,
 )
 from kbatch._native.memory cimport give_up, reserve
+from kbatch._native.views cimport fill_view
 
 cdef int64_t SMALLEST_CHUNK_BYTES = 512
 
@@ -351,17 +352,7 @@ cdef class BatchPiece:
             raise BufferError("the bytes of a batch are read-only")
         if not self._batch.hold():
             raise BufferError("the batch is done, and its memory has gone back")
-        view.buf = self._data
-        view.obj = self
-        view.len = self._size
-        view.readonly = 1
-        view.itemsize = 1
-        view.format = "B"
-        view.ndim = 1
-        view.shape = &self._size
-        view.strides = &view.itemsize
-        view.suboffsets = NULL
-        view.internal = NULL
+        fill_view(view, self, self._data, &self._size, True)
 
     def __releasebuffer__(self, Py_buffer *view):
         self._batch.release()

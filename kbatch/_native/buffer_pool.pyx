@@ -21,6 +21,8 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from kbatch._native.views cimport fill_view
+
 import time
 
 from kbatch.errors import BufferExhaustedError, KafkaError
@@ -349,17 +351,7 @@ cdef class Buffer:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         self._check_held()
-        view.buf = self._memory
-        view.obj = self
-        view.len = self._size
-        view.readonly = 0
-        view.itemsize = 1
-        view.format = "B"
-        view.ndim = 1
-        view.shape = &self._size
-        view.strides = &view.itemsize
-        view.suboffsets = NULL
-        view.internal = NULL
+        fill_view(view, self, self._memory, &self._size, False)
         self._exports += 1
 
     def __releasebuffer__(self, Py_buffer *view):

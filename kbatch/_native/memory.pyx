@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from kbatch._native.c cimport kb_memory
+from kbatch._native.views cimport fill_view
 
 import os
 
@@ -138,17 +139,7 @@ cdef class OwnedMemory:
         return self.size
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        view.buf = self.data
-        view.obj = self
-        view.len = self.size
-        view.readonly = 0
-        view.itemsize = 1
-        view.format = "B"
-        view.ndim = 1
-        view.shape = &self.size
-        view.strides = &view.itemsize
-        view.suboffsets = NULL
-        view.internal = NULL
+        fill_view(view, self, self.data, &self.size, False)
 
 
 def new_memory(int64_t size):

@@ -25,6 +25,7 @@ from kbatch._native.lock cimport (
     kb_lock_release,
 )
 from kbatch._native.memory cimport OwnedMemory
+from kbatch._native.views cimport fill_view
 
 from bisect import bisect_right, insort
 from operator import itemgetter
@@ -329,17 +330,7 @@ cdef class OutcomeColumn:
     def __getbuffer__(self, Py_buffer *view, int flags):
         if flags & PyBUF_WRITABLE:
             raise BufferError("the outcome of rows is read-only")
-        view.buf = self.data
-        view.obj = self
-        view.len = self.size
-        view.readonly = 1
-        view.itemsize = 1
-        view.format = "B"
-        view.ndim = 1
-        view.shape = &self.size
-        view.strides = &view.itemsize
-        view.suboffsets = NULL
-        view.internal = NULL
+        fill_view(view, self, self.data, &self.size, True)
 
 
 @cython.final

@@ -149,12 +149,13 @@ def test_each_row_learns_what_became_of_its_record(
         values = [b"%d-%d" % (number, row) + b"." * choices.randrange(60) for row in range(count)]
         row_keys = [choices.choice((None, b"a", b"b", b"c", b"d")) for _ in values]
         is_of.update({value: (number, row) for row, value in enumerate(values)})
+        times = pa.array([1000] * count, pa.timestamp("ms", "UTC"))  # the clock's would be of other sizes
         data = pa.table({"key": pa.array(row_keys, pa.binary()), "value": pa.array(values, pa.binary())})
-        table = send_table(sender, data)
+        table = send_table(sender, data.append_column("timestamp", times))
         reports.append(TableReport(table.outcome))
         expected.append([(-2, -2, -2, None)] * count)
         if choices.random() < 0.5:
-            sender.send("t", b"other", b"a")
+            sender.send("t", b"other", b"a", timestamp_ms=1000)
     base_offset = 0
     while batches := all_drained(records):
         for batch in batches:

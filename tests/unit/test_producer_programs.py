@@ -236,6 +236,34 @@ def test_storm_of_interrupts_leaves_nothing_behind(broker: Broker) -> None:
     assert ended(program(broker, STORM)) == ("", "")
 
 
+STORM_OF_QUESTIONS = """
+import random
+
+class Interrupted(BaseException):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupted
+
+rng = random.Random(7)
+signal.signal(signal.SIGALRM, interrupt)
+producer = Producer(bootstrap_servers=servers, linger_ms=0, retry_backoff_ms=0, max_block_ms=60_000)
+for _ in range(1500):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 2e-3))
+        producer.partitions_for("unknown")
+    except Interrupted:
+        continue
+producer.send(topic, b"the sender is there").result(30)
+producer.close(30)
+"""
+
+
+def test_storm_of_interrupts_does_not_stop_the_sender(broker: Broker) -> None:
+    """Who waits for metadata is told by the sender's thread."""
+    assert ended(program(broker, STORM_OF_QUESTIONS)) == ("", "")
+
+
 # Forked
 
 FORKED = """
