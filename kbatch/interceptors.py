@@ -23,8 +23,10 @@ class Interceptor:
         """Called by `send()` first; what is returned is sent. `record._replace(...)` alters it."""
         return record
 
-    def on_send_table(self, topic: str, table: Any) -> Any:
-        """Called by `send_table()` once for a whole table, in its stead; what is returned is sent."""
+    def on_send_table(self, topic: str | None, table: Any) -> Any:
+        """Called by `send_table()` once for a whole table, in its stead; what is returned is sent. `topic` is
+        None where a column says it.
+        """
         return table
 
     def on_acknowledgement(self, metadata: "RecordMetadata", error: BaseException | None) -> None:
@@ -68,7 +70,7 @@ class InterceptorChain:
                 logger.error(text, type(interceptor).__name__, type(made).__name__)
         return record
 
-    def on_send_table(self, topic: str, table: Any) -> Any:
+    def on_send_table(self, topic: str | None, table: Any) -> Any:
         """The table that the last interceptor made of it; IllegalStateError where one only knows records,
         which the rows of a table would pass unseen.
         """

@@ -43,7 +43,6 @@ from kbatch.errors import (
     DeliveryError,
     ForkedProducerError,
     IllegalStateError,
-    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
@@ -55,7 +54,7 @@ from kbatch.metrics import MetricName, MetricsRegistry
 from kbatch.partitioner import partitioner_for
 from kbatch.records import ProducerRecord
 from kbatch.serializers import serializer_for
-from kbatch.tables import TableProducer
+from kbatch.tables import TableProducer, check_topic
 from kbatch.waiting import (
     Callbacks,
     Changing,
@@ -80,8 +79,7 @@ EXIT_SECONDS = 10.0
 REFRESH_SECONDS = 0.5
 # Whoever waits for the sender looks so often whether there still is one.
 LOOK_SECONDS = 0.1
-# What the protocol can say (STRING, INT32).
-MAX_TOPIC_BYTES = 32_767
+# What the protocol can say (INT32).
 MAX_PARTITION = 2**31 - 1
 
 _client_numbers = itertools.count(1)
@@ -239,7 +237,7 @@ class ProducerBase(TableProducer):
         is_known = partial(self._is_known, topic, partition)
         try:
             while not is_known():
-                _check_topic(topic)
+                check_topic(topic)
                 self._engine.want_topic(topic)
                 self._network.wake()
                 if not may_wait:
@@ -552,18 +550,6 @@ class ProducerBase(TableProducer):
                 "the producer belongs to the parent process, and has no threads in this one: make one behind "
                 "the fork"
             )
-
-
-def _check_topic(topic: str) -> None:
-    """Before it is asked for: a name that no request can have would end the sender."""
-    if not isinstance(topic, str):
-        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-    try:
-        is_sendable = len(topic.encode()) <= MAX_TOPIC_BYTES
-    except UnicodeEncodeError:
-        is_sendable = False
-    if not is_sendable:
-        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
 
 
 def _note_change(producer: weakref.ref[ProducerBase], changed: Changing) -> None:

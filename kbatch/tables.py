@@ -19,7 +19,13 @@ from kbatch._native.table_outcome import TableOutcome
 from kbatch._native.table_sender import TableSender
 from kbatch.column_serializers.roles import Part, reading, record_columns
 from kbatch.columns import reader_of_numpy
-from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
+from kbatch.errors import (
+    DeliveryError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    SerializationError,
+)
 from kbatch.waiting import Deadline, future_of
 
 if TYPE_CHECKING:
@@ -31,6 +37,10 @@ if TYPE_CHECKING:
     from kbatch.interceptors import InterceptorChain
 
 Listener = tuple[Any, Callable[[Any], object]]
+# What the protocol can say (STRING).
+MAX_TOPIC_BYTES = 32_767
+# How many of a table's topics a text names.
+SHOWN_TOPICS = 3
 Reading = Callable[[], AbstractContextManager[None]]
 
 
@@ -46,7 +56,7 @@ class TableProducer(RecordSender):
 
     async def _send_table(
         self,
-        topic: str,
+        topic: str | None,
         data: Any,
         *,
         key: Part = "key",
@@ -54,6 +64,7 @@ class TableProducer(RecordSender):
         headers: str | None = "headers",
         timestamp: str | None = "timestamp",
         partition: str | None = "partition",
+        topic_column: str | None = None,
         on_delivery: Callable[[TableReport], object] | None = None,
         on_progress: Callable[[TableReport], object] | None = None,
     ) -> TableDelivery:
@@ -64,7 +75,8 @@ class TableProducer(RecordSender):
 
         Parameters
         ----------
-        topic : str
+        topic : str or None
+            Of all rows; with `topic_column`, of those where that is null. None: there are no such rows.
         data : table
             As for `kbatch.encode_arrow`. A stream may be larger than memory: it is read batch by batch.
         key, value : str or column serializer
@@ -72,6 +84,10 @@ class TableProducer(RecordSender):
         headers, timestamp, partition : str or None
             Columns, as for `kbatch.encode_arrow`. Where a row names no partition, Java's murmur2 of the key
             decides; without a key it goes where `send` would send it.
+        topic_column : str or None
+            Column of string, large_string, string_view or a dictionary of those: the topic that each row goes
+            to. If a topic cannot be had (there is none of this name, it is not allowed), its rows fail, also
+            those that come later, and the others are sent.
         on_delivery : callable or None
             Called as `on_delivery(report)`, once, when the outcome of every row is known.
         on_progress : callable or None
@@ -89,12 +105,11 @@ class TableProducer(RecordSender):
             Nothing was accepted, for this reason.
         """
         self._check_sendable()
-        for name, function in (("on_delivery", on_delivery), ("on_progress", on_progress)):
-            if function is not None and not callable(function):
-                raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
+        _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
         if self._interceptors:
-            data = self._interceptors.on_send_table(topic, data)
-        await self._await_partition(topic, None, self._block_deadline())
+            data = self._interceptors.on_send_table(topic if topic_column is None else None, data)
+        if topic is not None and topic_column is None:
+            await self._await_partition(topic, None, self._block_deadline())
         source, names = record_columns(
             reader_of_numpy(data) if isinstance(data, Mapping) else data,
             key=key,
@@ -102,25 +117,21 @@ class TableProducer(RecordSender):
             headers=headers,
             timestamp=timestamp,
             partition=partition,
+            topic=topic_column,
         )
         table = TableSender(self, topic, source, names, seal=self._seal)
-        report = TableReport(table.outcome)
-        if on_progress is not None:
-            table.outcome.watch(report, on_progress)
-        if on_delivery is not None:
-            table.outcome.is_observed = True
-            table.outcome.listen(report, on_delivery)
-        await self._accept_rows(topic, table, partial(reading, source))
-        return TableDelivery(topic, report, self.accumulator.memory)
+        report = _told_report(table.outcome, on_delivery, on_progress)
+        await self._accept_rows(table, partial(reading, source))
+        return TableDelivery(topic if topic_column is None else None, report, self.accumulator.memory)
 
-    async def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
+    async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
         """All rows of the table; or those that can be, the others fail."""
         try:
             with reading():
                 outcome = table.accept(blocks=self._blocks_a_turn)
                 while outcome is not True:
                     if outcome is Refusal.METADATA:
-                        await self._await_partition(topic, None, self._block_deadline())
+                        await self._await_topics(table, self._block_deadline())
                         outcome = table.accept(blocks=self._blocks_a_turn)
                     elif outcome is Refusal.MEMORY:
                         first = partial(table.accept, first_in_line=True)
@@ -128,12 +139,32 @@ class TableProducer(RecordSender):
                     else:
                         await self._give_way()
                         outcome = table.accept(blocks=self._blocks_a_turn)
+            self._check_topics_of(table)
         except BaseException as stopped:
             self._stop_table(table, stopped)
             if not isinstance(stopped, Exception):
                 raise
         else:
             self._end_table(table, None)
+
+    async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
+        """Waits for the topics that rows come for next; those that cannot be had are refused."""
+        for may_wait in (False, True):  # all are asked for before one is waited for
+            for topic in table.unknown_topics:
+                try:
+                    await self._await_partition(topic, None, deadline, may_wait)
+                except KafkaError as error:
+                    self._check_sendable()  # or else it is the topic's
+                    table.refuse_topic(topic, error)
+
+    def _check_topics_of(self, table: TableSender) -> None:
+        """All rows have been read: what it means that topics were refused."""
+        error = cast("KafkaError | None", table.outcome.topic_error)
+        if error is None:
+            return
+        if not table.has_begun:
+            raise error
+        self._refuse(error)
 
     def _stop_table(self, table: TableSender, stopped: BaseException) -> None:
         """Rows that are not accepted yet fail, because of `stopped`; it is raised where none is."""
@@ -173,6 +204,43 @@ class TableProducer(RecordSender):
         raise NotImplementedError
 
 
+def _check_call(topic: object, topic_column: object, **functions: object) -> None:
+    if topic is None and topic_column is None:
+        raise TypeError("topic is None: give the topic, or topic_column=... with one for every row")
+    if topic is not None:
+        check_topic(topic)
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
+
+
+def check_topic(topic: object) -> None:
+    """Before it is asked for: a name that no request can have would end the sender."""
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+    try:
+        is_sendable = len(topic.encode()) <= MAX_TOPIC_BYTES
+    except UnicodeEncodeError:
+        is_sendable = False
+    if not is_sendable:
+        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
+
+
+def _told_report(
+    outcome: TableOutcome,
+    on_delivery: Callable[[TableReport], object] | None,
+    on_progress: Callable[[TableReport], object] | None,
+) -> TableReport:
+    """The report, with those who are to be told of it."""
+    report = TableReport(outcome)
+    if on_progress is not None:
+        outcome.watch(report, on_progress)
+    if on_delivery is not None:
+        outcome.is_observed = True
+        outcome.listen(report, on_delivery)
+    return report
+
+
 def _as_kafka_error(error: BaseException) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
@@ -208,9 +276,14 @@ class _Told:
 class TableDelivery:
     """What `send_table` gives: the promise of a TableReport. It reads like a Delivery, but that `result` does
     not raise because of rows that failed.
+
+    Attributes
+    ----------
+    topic : str or None
+        Of all rows; None where a column names topics: `report.topics` has those.
     """
 
-    def __init__(self, topic: str, report: TableReport, memory: BufferMemory) -> None:
+    def __init__(self, topic: str | None, report: TableReport, memory: BufferMemory) -> None:
         self.topic = topic
         self._memory = memory
         self._report = report
@@ -245,7 +318,7 @@ class TableDelivery:
             left = self._outcome.row_count - self._outcome.done_count
             raise KafkaTimeoutError(
                 f"it is not known after {timeout} s what became of {left} of {self._outcome.row_count} rows "
-                f"to {self.topic} (delivery.timeout.ms bounds it)"
+                f"to {self._where} (delivery.timeout.ms bounds it)"
             )
         self._outcome.is_observed = True
         return self._report
@@ -271,7 +344,14 @@ class TableDelivery:
 
     def __repr__(self) -> str:
         done, rows = self._outcome.done_count, self._outcome.row_count
-        return f"<TableDelivery {self.topic}, {done} of {rows} rows done>"
+        return f"<TableDelivery {self._where}, {done} of {rows} rows done>"
+
+    @property
+    def _where(self) -> str:
+        names = self._report.topics
+        more = len(names) - SHOWN_TOPICS
+        shown = ", ".join(names[:SHOWN_TOPICS]) or "no topic"
+        return shown + (f" and {more} more topics" if more > 0 else "")
 
 
 @final
@@ -297,6 +377,21 @@ class TableReport:
     @property
     def failed_rows(self) -> int:
         return self._outcome.failed_count
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that rows name, in order of first appearance; or the one of all rows."""
+        return self._outcome.topic_names
+
+    @property
+    def topic_codes(self) -> np.ndarray:
+        """int32: each row's place in `topics`; -1 where accepting had stopped before its topic was read."""
+        codes = self._outcome.topic_codes
+        if codes is not None:
+            return self._array(codes, "int32")
+        import numpy as np
+
+        return np.broadcast_to(np.int32(0), self.row_count)
 
     @property
     def partitions(self) -> np.ndarray:

@@ -85,6 +85,10 @@ cdef class BinaryColumn(Column):
                    int64_t parent_offset) except -1
 
 
+cdef class StringColumn(BinaryColumn):
+    pass
+
+
 cdef class IntColumn(Column):
     cdef const uint8_t *validity
     cdef const int32_t *values
@@ -110,7 +114,6 @@ cdef class HeadersColumn(Column):
     cdef BinaryColumn keys
     cdef BinaryColumn values
 
-    cdef bint _is_string(self, const ArrowSchema *schema) except -1
     cdef object _wrong_type(self, const ArrowSchema *schema)
     cdef int _fault(self, const kb_record_header *header, int64_t item, int64_t good,
                     int64_t origin) noexcept nogil

@@ -135,7 +135,6 @@ cdef class Column:
         raise NotImplementedError
 
 
-@cython.final
 cdef class BinaryColumn(Column):
     """Of any binary-like type: key, value, and the two sides of headers."""
 
@@ -177,6 +176,22 @@ cdef class BinaryColumn(Column):
                                         else array.buffers[2])
         column.view_data = <const uint8_t *const *>(array.buffers + 2)
         return 0
+
+
+cdef bint _is_string(const ArrowSchema *schema) except -1:
+    cdef const ArrowSchema *plain = schema if schema.dictionary == NULL else schema.dictionary
+    return <bytes>plain.format in (b"u", b"U", b"vu")
+
+
+@cython.final
+cdef class StringColumn(BinaryColumn):
+    """Of text, or nothing but nulls: the topic."""
+
+    cdef int bind(self, const ArrowSchema *schema, const ArrowArray *array, int64_t parent_offset) except -1:
+        if not _is_string(schema) and strcmp(schema.format, b"n") != 0:
+            raise _type_error(self.name, schema,
+                              "string, large_string, string_view, a dictionary of those, or null")
+        return BinaryColumn.bind(self, schema, array, parent_offset)
 
 
 @cython.final
@@ -257,7 +272,7 @@ cdef class HeadersColumn(Column):
             key, value = 0, 1  # by position: the fields of a map may have any name
         else:
             key, value = child_index(item, "key"), child_index(item, "value")
-        if item.n_children != 2 or key < 0 or value < 0 or not self._is_string(item.children[key]):
+        if item.n_children != 2 or key < 0 or value < 0 or not _is_string(item.children[key]):
             raise self._wrong_type(schema)
         self.validity = _validity(array)
         self.offset = parent_offset + array.offset
@@ -271,10 +286,6 @@ cdef class HeadersColumn(Column):
         self.keys.bind(item.children[key], items.children[key], items.offset)
         self.values.bind(item.children[value], items.children[value], items.offset)
         return 0
-
-    cdef bint _is_string(self, const ArrowSchema *schema) except -1:
-        cdef const ArrowSchema *plain = schema if schema.dictionary == NULL else schema.dictionary
-        return <bytes>plain.format in (b"u", b"U", b"vu")
 
     cdef object _wrong_type(self, const ArrowSchema *schema):
         return _type_error(

@@ -7,6 +7,7 @@ from kbatch._native.arrow cimport (
     Column,
     HeadersColumn,
     IntColumn,
+    StringColumn,
     TimestampColumn,
 )
 from kbatch._native.c cimport kb_record_header, kb_rows, kb_span
@@ -18,6 +19,7 @@ cdef class TableColumns:
     cdef TimestampColumn timestamp
     cdef IntColumn partition
     cdef HeadersColumn headers
+    cdef StringColumn topic          # None where no column is to name it
     cdef dict _names
     cdef list _columns               # those that the table has: (where, Column)
     # where they are in the table: -1 where it has none
@@ -26,11 +28,13 @@ cdef class TableColumns:
     cdef int64_t timestamp_at
     cdef int64_t partition_at
     cdef int64_t headers_at
+    cdef int64_t topic_at
     cdef int64_t rows_before         # in batches before this one, for messages
     # the present block
     cdef int64_t block_rows
     cdef kb_rows rows
-    cdef kb_span *_spans             # keys, then values
+    cdef kb_span *topics             # NULL where no column names them
+    cdef kb_span *_spans             # keys, then values, then topics
     cdef int64_t *_numbers           # timestamps, header starts, header counts
     cdef kb_record_header *_header_spans
     cdef int64_t _header_capacity
@@ -43,6 +47,5 @@ cdef class TableColumns:
     cdef int _fill_column(self, BinaryColumn column, int64_t first, int64_t count,
                           kb_span *spans) except -1 nogil
     cdef int _fill_headers(self, int64_t first, int64_t count) except -1 nogil
-    cdef int32_t named_partition(self, int64_t row, int32_t partition_count) except -2 nogil
+    cdef int32_t named_partition(self, int64_t row, int32_t partition_count, str topic) except -2 nogil
     cdef int refuse(self, str name, int64_t row, str why) except -1 with gil
-    cdef int _refuse_partition(self, int64_t row, int32_t partition, int32_t partition_count) except -1

@@ -16,6 +16,7 @@ from kbatch._native.arrow cimport (
     Column,
     HeadersColumn,
     IntColumn,
+    StringColumn,
     TimestampColumn,
     child_index,
     kb_column_spans,
@@ -35,7 +36,8 @@ cdef int64_t BLOCK_HEADERS = 65536
 cdef class TableColumns:
     """The columns of a table, and a block of at most `block_rows` of its rows.
 
-    `names`: column by role (key, value, headers, timestamp, partition), each (name, required).
+    `names`: column by role (key, value, headers, timestamp, partition; topic where a column names it), each
+    (name, required).
     """
 
     def __init__(self, dict names, int64_t block_rows):
@@ -43,7 +45,9 @@ cdef class TableColumns:
         self._columns = []
         self.block_rows = block_rows
         self.rows.now_ms = <int64_t>(time.time() * 1000)
-        self._spans = <kb_span *>grown(NULL, 2 * block_rows * sizeof(kb_span))
+        self._spans = <kb_span *>grown(NULL, (3 if "topic" in names else 2) * block_rows * sizeof(kb_span))
+        if "topic" in names:
+            self.topics = self._spans + 2 * block_rows
         self._numbers = <int64_t *>grown(NULL, 3 * block_rows * sizeof(int64_t))
 
     def __dealloc__(self):
@@ -65,6 +69,9 @@ cdef class TableColumns:
         self.headers_at = self._find(stream, "headers", self.headers)
         self.timestamp_at = self._find(stream, "timestamp", self.timestamp)
         self.partition_at = self._find(stream, "partition", self.partition)
+        if self.topics != NULL:
+            self.topic = StringColumn(self._names["topic"][0])
+            self.topic_at = self._find(stream, "topic", self.topic)
         return 0
 
     cdef int64_t _find(self, ArrowStream stream, str role, Column column) except -2:
@@ -115,6 +122,8 @@ cdef class TableColumns:
             for i in range(count):
                 keys[i].data, keys[i].size = NULL, -1
         self._fill_column(self.value, first, count, values)
+        if self.topics != NULL:
+            self._fill_column(self.topic, first, count, self.topics)
         if self.timestamp_at >= 0:
             self.rows.timestamps_ms = self._numbers
             good = self.timestamp.fill(first, count, self.rows.now_ms, self._numbers)
@@ -151,7 +160,7 @@ cdef class TableColumns:
         self.rows.headers = self._header_spans
         return 0
 
-    cdef int32_t named_partition(self, int64_t row, int32_t partition_count) except -2 nogil:
+    cdef int32_t named_partition(self, int64_t row, int32_t partition_count, str topic) except -2 nogil:
         """The partition that a row of the record batch names, out of `partition_count`; -1: none."""
         cdef int32_t partition
         if self.partition_at < 0 or not kb_is_valid(self.partition.validity, self.partition.offset + row):
@@ -159,12 +168,10 @@ cdef class TableColumns:
         partition = self.partition.values[self.partition.offset + row]
         if partition < 0 or partition >= partition_count:
             with gil:
-                self._refuse_partition(row, partition, partition_count)
+                self.refuse(self.partition.name, row,
+                            f"partition {partition} is out of range 0..{partition_count - 1}"
+                            f"{'' if topic is None else ' of topic ' + topic}")
         return partition
 
     cdef int refuse(self, str name, int64_t row, str why) except -1 with gil:
         raise ValueError(f"column {name!r}, row {self.rows_before + row}: {why}")
-
-    cdef int _refuse_partition(self, int64_t row, int32_t partition, int32_t partition_count) except -1:
-        return self.refuse(self.partition.name, row,
-                           f"partition {partition} is out of range 0..{partition_count - 1}")

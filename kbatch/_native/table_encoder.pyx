@@ -192,7 +192,7 @@ cdef class TableEncoder:
         cdef int32_t partition = -1
         for i in range(rows.count):
             if may_be_named:
-                partition = self._columns.named_partition(first + i, self._partitions or MAX_PARTITIONS)
+                partition = self._columns.named_partition(first + i, self._partitions or MAX_PARTITIONS, None)
             if may_be_named and partition >= 0:
                 pass
             elif self._partitions == 0:

@@ -12,10 +12,16 @@ cdef struct Run:
     int32_t at               # of the first among the BatchRows
 
 
+cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil
+
+
 cdef class TableOutcome:
     cdef kb_lock _lock
-    # under _lock; enlarged by who accepts rows alone, who fills in the partitions
+    cdef list topics                 # names, in order of first appearance
+    cdef bint _has_codes             # rows have topics of their own
+    # under _lock; enlarged by who accepts rows alone, who fills in the partitions and topics
     cdef int32_t *partitions
+    cdef int32_t *codes_of_topics    # NULL where all have the same
     cdef int64_t *_offsets
     cdef int16_t *_codes
     cdef int64_t _row_count
@@ -26,14 +32,16 @@ cdef class TableOutcome:
     cdef list _listeners             # (argument, function), for when it is done; None from then on
     cdef object _event               # set when it is done
     cdef tuple _progress             # (argument, function), for every batch
-    cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by partition
+    cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by place
     cdef dict _refused               # error by row
+    cdef dict _refused_topics        # error by topic, of rows that got no partition
     cdef object _end_error           # of the rows that were not accepted
     cdef public bint is_observed
 
     cdef int reserve_rows(self, int64_t count) except -1 nogil
     cdef bint _move(self, int64_t capacity) noexcept nogil
     cdef int refuse(self, int64_t row, object error) except -1
+    cdef int refuse_topic(self, int32_t topic, object error) except -1
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1
     cdef int reject_from(self, int64_t first, object error) except -1
     cdef list end(self, object error)
@@ -42,13 +50,14 @@ cdef class TableOutcome:
     cdef int _put_failed(self, BatchRows rows, object error, object record_errors) except -1
     cdef void _put_code(self, int64_t row, int16_t code) noexcept nogil
     cdef bint _is_done(self) noexcept nogil
+    cdef void *_values(self, int which) noexcept nogil
     cdef list _take_listeners(self)
 
 
 cdef class BatchRows:
     cdef TableOutcome table
     cdef BatchRows next              # of another table, in the same batch
-    cdef int32_t partition
+    cdef int64_t place
     cdef int32_t count
     cdef int32_t capacity
     cdef int64_t _base
@@ -58,7 +67,7 @@ cdef class BatchRows:
     cdef int32_t _run_capacity
 
     @staticmethod
-    cdef BatchRows new(TableOutcome table, int32_t partition, int64_t base, int32_t capacity)
+    cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity)
     cdef bint can_hold(self, int64_t last_row) noexcept nogil
     cdef bint grow(self) noexcept nogil
     cdef bint begin_run(self, int32_t index) noexcept nogil

@@ -1,10 +1,11 @@
 """What becomes of the rows of a table, without a Python object a row.
 
-Theory of operation. A TableOutcome has for each row its partition, its offset and an error code: 14 bytes. A
-batch with rows of the table has a BatchRows, which says which rows these are, in four bytes each, as numbers
-behind a base, and at which places of the batch they stand: one run, unless records of others came between.
-When the batch is answered, its Completion calls `settle_rows`, which fills in the offsets, or the code, and
-counts. The BatchRows goes then; only that of a failed batch stays, for the error of a row to be found.
+Theory of operation. A TableOutcome has for each row its partition, its offset and an error code: 14 bytes,
+and 4 more for its topic where rows name theirs. A batch with rows of the table has a BatchRows, which says
+which rows these are, in four bytes each, as numbers behind a base, and at which places of the batch they
+stand: one run, unless records of others came between. When the batch is answered, its Completion calls
+`settle_rows`, which fills in the offsets, or the code, and counts. The BatchRows goes then; only that of a
+failed batch stays, for the error of a row to be found.
 
 The one who accepts rows enlarges the arrays; answers come on the sender's thread; anybody may look. What they
 share is under `_lock`, with which nobody runs Python code or asks for the GIL.
@@ -40,6 +41,7 @@ cdef enum:
     PARTITIONS
     OFFSETS
     CODES
+    TOPICS
 
 cdef object _first_row = itemgetter(0)
 
@@ -49,22 +51,40 @@ cdef int16_t _code_of(object error) except? -1:
     return NO_CODE if code is None else <int16_t>int(code)
 
 
+cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil:
+    """A topic's partition as one number; -1 is none."""
+    return -1 if partition < 0 else <int64_t>topic << 32 | partition
+
+
+cdef bint _resize(void **items, size_t size) noexcept nogil:
+    """False without memory: it is as before then."""
+    cdef void *moved = realloc(items[0], size)
+    if moved != NULL:
+        items[0] = moved
+    return moved != NULL
+
+
 @cython.final
 cdef class TableOutcome:
-    """The outcome of each row of a table, as far as it is known."""
+    """The outcome of each row of a table, as far as it is known. `has_codes`: rows have topics of their own.
+    """
 
     def __cinit__(self):
         kb_lock_init(&self._lock)
 
-    def __init__(self):
+    def __init__(self, *, bint has_codes=False):
+        self.topics = []
+        self._has_codes = has_codes
         self._event = Event()
         self._listeners = []
         self._failed_batches = {}
         self._refused = {}
+        self._refused_topics = {}
 
     def __dealloc__(self):
         kb_lock_destroy(&self._lock)
         free(self.partitions)
+        free(self.codes_of_topics)
         free(self._offsets)
         free(self._codes)
 
@@ -86,6 +106,9 @@ cdef class TableOutcome:
                 self.partitions[i] = -1
                 self._offsets[i] = -1
                 self._codes[i] = 0
+            if self._has_codes:
+                for i in range(self._row_count, needed):
+                    self.codes_of_topics[i] = -1
             self._row_count = needed
         kb_lock_release(&self._lock)
         if not had_memory:
@@ -94,18 +117,11 @@ cdef class TableOutcome:
         return 0
 
     cdef bint _move(self, int64_t capacity) noexcept nogil:
-        cdef void *partitions = realloc(self.partitions, capacity * sizeof(int32_t))
-        cdef void *offsets
-        cdef void *codes
-        if partitions != NULL:
-            self.partitions = <int32_t *>partitions
-        offsets = realloc(self._offsets, capacity * sizeof(int64_t))
-        if offsets != NULL:
-            self._offsets = <int64_t *>offsets
-        codes = realloc(self._codes, capacity * sizeof(int16_t))
-        if codes != NULL:
-            self._codes = <int16_t *>codes
-        if partitions == NULL or offsets == NULL or codes == NULL:
+        if not (_resize(<void **>&self.partitions, capacity * sizeof(int32_t))
+                and _resize(<void **>&self._offsets, capacity * sizeof(int64_t))
+                and _resize(<void **>&self._codes, capacity * sizeof(int16_t))):
+            return False
+        if self._has_codes and not _resize(<void **>&self.codes_of_topics, capacity * sizeof(int32_t)):
             return False
         self._capacity = capacity
         return True
@@ -121,8 +137,13 @@ cdef class TableOutcome:
         kb_lock_release(&self._lock)
         return 0
 
+    cdef int refuse_topic(self, int32_t topic, object error) except -1:
+        """Its rows are rejected from now on; others go on."""
+        self._refused_topics[topic] = error
+        return 0
+
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1:
-        """Rows origin + rows[0], ... are not accepted, nor will any more be: `end` follows."""
+        """Rows origin + rows[0], ... are not accepted: their topic is refused, or `end` follows."""
         cdef int16_t code = _code_of(error)
         cdef int64_t i
         kb_lock_acquire(&self._lock)
@@ -185,7 +206,7 @@ cdef class TableOutcome:
         cdef int16_t code = _code_of(error)
         cdef int64_t row
         entry = (rows.first_row(), rows, error, record_errors)
-        insort(self._failed_batches.setdefault(rows.partition, []), entry, key=_first_row)
+        insort(self._failed_batches.setdefault(rows.place, []), entry, key=_first_row)
         kb_lock_acquire(&self._lock)
         rows.put_code(code, self._codes)
         kb_lock_release(&self._lock)
@@ -254,8 +275,24 @@ cdef class TableOutcome:
         return self._failed_count
 
     @property
+    def topic_names(self):
+        """In order of first appearance."""
+        return tuple(self.topics)
+
+    @property
+    def topic_error(self):
+        """Why the first topic that was refused was; None where none was."""
+        return next(iter(self._refused_topics.values()), None)
+
+    @property
+    def topic_codes(self):
+        """int32, a row each, among `topic_names`; -1 where its topic was not looked at. None where all rows
+        have the same."""
+        return self._column(TOPICS) if self._has_codes else None
+
+    @property
     def partitions(self):
-        """int32, a row each; -1 where none was chosen. As the other two it is that of the moment, and a copy,
+        """int32, a row each; -1 where none was chosen. As the others it is that of the moment, and a copy,
         until the outcome is known."""
         return self._column(PARTITIONS)
 
@@ -274,49 +311,51 @@ cdef class TableOutcome:
         cdef OutcomeColumn column
         cdef int64_t count
         cdef size_t width = sizeof(int32_t)
-        cdef const void *data
         width = sizeof(int64_t) if which == OFFSETS else sizeof(int16_t) if which == CODES else width
         if self._event.is_set():
             column = OutcomeColumn.__new__(OutcomeColumn)
             column.table = self
-            column.data = <void *>self.partitions
-            if which != PARTITIONS:
-                column.data = <void *>self._offsets if which == OFFSETS else <void *>self._codes
+            column.data = self._values(which)
             column.size = self._row_count * width
             return column
         count = self._row_count
         copy = OwnedMemory.new(count, width)
         kb_lock_acquire(&self._lock)
-        data = <const void *>self.partitions
-        if which != PARTITIONS:
-            data = <const void *>self._offsets if which == OFFSETS else <const void *>self._codes
         if count:
-            memcpy(copy.data, data, count * width)
+            memcpy(copy.data, self._values(which), count * width)
         kb_lock_release(&self._lock)
         return copy
+
+    cdef void *_values(self, int which) noexcept nogil:
+        if which == OFFSETS:
+            return <void *>self._offsets
+        if which == CODES:
+            return <void *>self._codes
+        return <void *>(self.codes_of_topics if which == TOPICS else self.partitions)
 
     def error_of(self, int64_t row):
         """Why a row failed; None where it did not, as far as is known."""
         cdef BatchRows rows
         cdef int16_t code = 0
-        cdef int32_t partition = -1, index
+        cdef int32_t partition = -1, topic = 0, index
         kb_lock_acquire(&self._lock)
         if 0 <= row < self._row_count:
             code = self._codes[row]
             partition = self.partitions[row]
+            topic = self.codes_of_topics[row] if self._has_codes else 0
         kb_lock_release(&self._lock)
         if code == 0:
             return None
         if row in self._refused:
             return self._refused[row]
-        failed = self._failed_batches.get(partition, ())
+        failed = self._failed_batches.get(place_of(topic, partition), ())
         at = bisect_right(failed, row, key=_first_row)
         if at > 0:
             _, rows, error, record_errors = failed[at - 1]
             index = rows.index_of(row)
             if index >= 0:
                 return error if record_errors is None else record_errors.get(index, error)
-        return self._end_error
+        return self._refused_topics.get(topic, self._end_error)
 
 
 @cython.final
@@ -342,11 +381,11 @@ cdef class BatchRows:
         free(self._runs)
 
     @staticmethod
-    cdef BatchRows new(TableOutcome table, int32_t partition, int64_t base, int32_t capacity):
+    cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity):
         """For rows from `base` on; `capacity` of them, until it grows."""
         cdef BatchRows rows = BatchRows.__new__(BatchRows)
         rows.table = table
-        rows.partition = partition
+        rows.place = place
         rows._base = base
         rows._rows = <uint32_t *>malloc(capacity * sizeof(uint32_t))
         rows._runs = <Run *>malloc(sizeof(Run))
@@ -444,7 +483,7 @@ cdef class BatchRows:
 
     cdef BatchRows part(self, int32_t index, int32_t count):
         """The rows at places index .. index + count - 1, which are another batch's now."""
-        cdef BatchRows part = BatchRows.new(self.table, self.partition, self._base, max(count, 1))
+        cdef BatchRows part = BatchRows.new(self.table, self.place, self._base, max(count, 1))
         cdef int32_t run, shift, first, end
         for run in range(self._run_count):
             shift = self._runs[run].index - self._runs[run].at

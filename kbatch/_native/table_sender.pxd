@@ -2,12 +2,12 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.buffer_memory cimport Turn
-from kbatch._native.cluster_view cimport TopicView
-from kbatch._native.producer_batch cimport PartitionQueue, ProducerBatch
-from kbatch._native.record_appender cimport RecordAppender, TopicInfo
+from kbatch._native.producer_batch cimport ProducerBatch
+from kbatch._native.record_appender cimport RecordAppender
 from kbatch._native.send cimport RecordSender
 from kbatch._native.table_columns cimport TableColumns
 from kbatch._native.table_outcome cimport BatchRows, TableOutcome
+from kbatch._native.table_topics cimport Lane, TableTopic, TableTopics
 
 cdef enum Step:
     ROWS_IN
@@ -19,21 +19,13 @@ cdef enum Step:
     ROW_FIRST           # who was first in line has got a row in
 
 
-cdef class Lane:                     # to a partition
-    cdef PartitionQueue queue
-    cdef ProducerBatch batch         # that was open when it was last looked at, and what it has of the table
-    cdef BatchRows rows
-    cdef int64_t next                # of the block's rows by partition, those that are to come
-    cdef int64_t end
-
-
 cdef class TableSender:
     cdef readonly TableOutcome outcome
     cdef RecordSender _sender
     cdef RecordAppender _accumulator
-    cdef TopicInfo _info
-    cdef TopicView _view
     cdef TableColumns _columns
+    cdef TableTopics _topics
+    cdef readonly list unknown_topics
     cdef object _seal
     cdef Turn _turn
     cdef int64_t _now_ns             # UNKNOWN_NS: whoever needs it asks
@@ -43,32 +35,25 @@ cdef class TableSender:
     cdef ArrowStream _stream
     cdef ArrowBatch _batch
     cdef int64_t _next_row           # of the batch, that no block has had
-    # partitions by number, and those in use one behind another
-    cdef list _kept_lanes
-    cdef void **_lanes
-    cdef int32_t *_lane_of           # -1: not in use
-    cdef int32_t _lane_of_size
-    cdef int32_t _lane_count
-    cdef int32_t _lane_capacity
     # the present block
-    cdef bint _has_block
+    cdef bint _is_read               # its rows are spans
+    cdef bint _has_block             # they are in lanes, too
     cdef int64_t _first_row          # in the whole table
-    cdef int32_t *_destinations      # by row: 0 is the sticky partition, i + 1 is lane i
+    cdef int32_t *_topic_numbers     # by row; all 0 where the table has one topic
+    cdef int32_t *_destinations      # lanes, by row
     cdef int32_t *_order             # rows by destination
     cdef int32_t *_starts
     cdef int32_t _starts_capacity
     cdef int32_t _lane_at            # those before are through
-    cdef int64_t _sticky_next
-    cdef int64_t _sticky_end
 
-    cdef bint _next_block(self) except -1
-    cdef int _place_block(self, int64_t first) except -1 nogil
-    cdef int _choose_partitions(self, int64_t first) except -1 nogil
+    cdef bint _read_block(self) except -1
+    cdef int _fill_block(self) except -1 nogil
+    cdef int _place_block(self) except -1 nogil
+    cdef int _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil
     cdef int _group_rows(self) except -1 nogil
-    cdef int32_t _lane_to(self, int32_t partition) except -1 nogil
-    cdef int _open_lane(self, int32_t partition) except -1
+    cdef int _reject_refused(self) except -1
     cdef Step _append_block(self) except? ROWS_TOO_LATE nogil
-    cdef Step _append_sticky(self) except? ROWS_TOO_LATE nogil
+    cdef Step _append_sticky(self, Lane sticky) except? ROWS_TOO_LATE nogil
     cdef Step _append_rows(self, Lane lane, int64_t *next, int64_t end,
                            bint sticky) except? ROWS_TOO_LATE nogil
     cdef Step _append_open(self, Lane lane, int64_t *next, int64_t end, bint sticky,

@@ -1,16 +1,17 @@
 """TableSender: the rows of a table into the accumulator's batches, without a Python object a row.
 
 Theory of operation. Rows come in blocks. For a block, without the GIL: columns become spans (TableColumns),
-each row gets its partition, a counting sort lists the rows of each. Then, partition by partition, its lock is
-taken and rows are written to its open batch, the one that `send` uses as well, until that is full or memory
-is short. The GIL is needed once a batch: to open it, or to join one that others opened, and to seal it. What
-the batch has of the table is noted in its BatchRows.
+each row gets its topic and partition, a counting sort lists the rows of each. Then, partition by partition,
+its lock is taken and rows are written to its open batch, the one that `send` uses as well, until that is full
+or memory is short. The GIL is needed once a batch: to open it, or to join one that others opened, and to seal
+it. What the batch has of the table is noted in its BatchRows.
 
 Rows without a key go where the topic's sticky state says, and that changes while they are written. They come
-first: to the present sticky partition, and before each of them what the block has for that partition from
-rows before it. So each partition gets its rows in their order, wherever the others went.
+before the topic's others: to the present sticky partition, and before each of them what the block has for
+that partition from rows before it. So each partition gets its rows in their order, wherever the others went.
 
-Nothing here waits. Where memory is short `accept` says so, and is called again, to go on where it was.
+Nothing here waits. Where memory is short, or a topic is not known yet, `accept` says so, and is called again,
+to go on where it was.
 """
 
 cimport cython
@@ -19,7 +20,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from kbatch._native.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, kb_chain, kb_chain_room
@@ -40,6 +41,7 @@ from kbatch._native.record_appender cimport UNKNOWN_NS, later
 from kbatch._native.send cimport RecordSender, too_large
 from kbatch._native.table_columns cimport TableColumns
 from kbatch._native.table_outcome cimport ROW_BYTES, BatchRows, TableOutcome
+from kbatch._native.table_topics cimport Lane, TableTopic, TableTopics
 
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
@@ -67,11 +69,14 @@ cdef extern from "row_chain.h" nogil:
 cdef int64_t BLOCK_ROWS = 2048
 cdef int64_t LARGEST_BLOCK_ROWS = 16384
 cdef int64_t ROWS_A_PARTITION = 32
+# Where rows name their topics nobody knows beforehand how many partitions these have.
+cdef int64_t NAMED_BLOCK_ROWS = 8192
 # What a batch that was just opened has paid for.
 cdef int32_t FEWEST_ROWS = 32
 
 cdef object NO_MEMORY = Refusal.MEMORY
 cdef object NO_METADATA = Refusal.METADATA
+NO_TOPIC = "is null, and the call gives no topic for such rows: name one (topic=...), or fill the column"
 
 
 cdef int64_t _first_not_before(const int32_t *order, int64_t next, int64_t end, int32_t row) noexcept nogil:
@@ -87,39 +92,47 @@ cdef int64_t _first_not_before(const int32_t *order, int64_t next, int64_t end, 
 
 
 @cython.final
-cdef class Lane:
-    """The way to a partition."""
-
-
-@cython.final
 cdef class TableSender:
     """Sends one table.
 
     Parameters
     ----------
     sender : RecordSender
-        Whose accumulator and whose settings; its topic is known.
-    topic : str
+        Whose accumulator and whose settings.
+    topic : str or None
+        Of all rows, or, where a column names topics, of those where it is null.
     data : anything with __arrow_c_stream__ or __arrow_c_array__
     names : dict
-        Column by role (key, value, headers, timestamp, partition), each (name, required).
+        Column by role (key, value, headers, timestamp, partition; topic where a column names it), each (name,
+        required).
     seal : callable or None
         What to do with a batch that is full; None is to seal it at once.
+
+    Attributes
+    ----------
+    unknown_topics : list of str
+        What was to be waited for when `accept` last gave METADATA.
     """
 
-    def __init__(self, RecordSender sender not None, str topic not None, data, dict names, *, seal=None):
+    def __init__(self, RecordSender sender not None, str topic, data, dict names, *, seal=None):
         cdef int64_t block_rows
-        self.outcome = TableOutcome()
+        cdef bint names_topics = "topic" in names
+        self.outcome = TableOutcome(has_codes=names_topics)
+        self.unknown_topics = []
         self._sender = sender
         self._accumulator = sender.accumulator
-        self._info = self._accumulator.info_of(topic)
-        self._view = self._accumulator._view.topic(topic)
+        self._topics = TableTopics(self._accumulator, self.outcome, topic)
         self._seal = seal
         self._likely_rows = FEWEST_ROWS
-        self._kept_lanes = []
-        block_rows = 0 if self._view is None else ROWS_A_PARTITION * self._view.partition_count
-        block_rows = min(max(block_rows, BLOCK_ROWS), LARGEST_BLOCK_ROWS)
+        if names_topics:
+            block_rows = NAMED_BLOCK_ROWS
+        else:
+            self._topics.add(topic)
+            block_rows = ROWS_A_PARTITION * self._accumulator._view.partition_count(topic)
+            block_rows = min(max(block_rows, BLOCK_ROWS), LARGEST_BLOCK_ROWS)
         self._columns = TableColumns(names, block_rows)
+        self._topic_numbers = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
+        memset(self._topic_numbers, 0, block_rows * sizeof(int32_t))
         self._destinations = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
         self._order = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
         self._stream = ArrowStream(data)
@@ -129,8 +142,7 @@ cdef class TableSender:
                              f"{self._columns.partition.name!r} (int32) with the partition of every row")
 
     def __dealloc__(self):
-        free(self._lanes)
-        free(self._lane_of)
+        free(self._topic_numbers)
         free(self._destinations)
         free(self._order)
         free(self._starts)
@@ -165,11 +177,15 @@ cdef class TableSender:
             self._turn = IN_CALLBACK
         while True:
             if not self._has_block:
-                self._view = self._accumulator._view.topic(self._info.name)
-                if self._view is None or self._view.partition_count == 0:
-                    return NO_METADATA
-                if not self._next_block():
+                if not self._is_read and not self._read_block():
                     return True
+                self.unknown_topics = self._topics.unknown(self._accumulator._view)
+                if self.unknown_topics:
+                    return NO_METADATA
+                with nogil:
+                    self._place_block()
+                if self.outcome._refused_topics:
+                    self._reject_refused()
             with nogil:
                 step = self._append_block()
             if step == ROWS_TOO_LATE:
@@ -196,17 +212,19 @@ cdef class TableSender:
         """Those that `end` returned were called."""
         self._accumulator.memory.callbacks_ran(CALLBACK_BYTES)
 
+    def refuse_topic(self, str topic not None, error not None):
+        """The rows of a topic fail with `error`, from this block on; others go on."""
+        self._topics.refuse(topic, error)
+
     def give_up(self, error not None):
         """The rows that are not accepted fail with `error`, those too that the data still have to give."""
         cdef Lane lane
         cdef ArrowBatch batch
         cdef int64_t first
         if self._has_block:
-            for lane in self._kept_lanes:
+            for lane in self._topics.kept_lanes:
                 self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row, error)
-            self.outcome.reject(self._order + self._sticky_next, self._sticky_end - self._sticky_next,
-                                self._first_row, error)
-        self._has_block = False
+        self._has_block = self._is_read = False
         first = self.outcome._row_count
         if self._batch is not None:
             self.outcome.reserve_rows(self._batch.array.length - self._next_row)
@@ -220,9 +238,8 @@ cdef class TableSender:
 
     # A block of rows.
 
-    cdef bint _next_block(self) except -1:
+    cdef bint _read_block(self) except -1:
         """False at the end of the data."""
-        cdef int64_t count, first
         while self._batch is None or self._next_row == self._batch.array.length:
             if self._batch is not None:
                 self._columns.rows_before += self._batch.array.length
@@ -233,116 +250,133 @@ cdef class TableSender:
             self._columns.bind(self._stream, batch)
             self._batch = batch
             self._next_row = 0
-        first = self._next_row
         with nogil:
-            count = self._columns.block_length(first, self._batch.array.length - first)
-            self._columns.fill(first, count)
-            self._place_block(first)
-        self._next_row += count
-        self._has_block = True
+            self._fill_block()
+        self._is_read = True
         return True
 
-    cdef int _place_block(self, int64_t first) except -1 nogil:
+    cdef int _fill_block(self) except -1 nogil:
+        """Its rows become spans, and get their topics."""
+        cdef int64_t first = self._next_row
+        cdef int64_t count = self._columns.block_length(first, self._batch.array.length - first)
+        cdef int64_t good
+        self._columns.fill(first, count)
+        if self._columns.topics == NULL:
+            return 0
+        good = self._topics.number_rows(self._columns.topics, count, self._topic_numbers)
+        if good < count:
+            with gil:
+                self._columns.refuse(self._columns.topic.name, first + good, NO_TOPIC
+                                     if self._columns.topics[good].size < 0 else "is not UTF-8")
+        return 0
+
+    cdef int _place_block(self) except -1 nogil:
         """Gives each row its partition, and groups them."""
         cdef int64_t count = self._columns.rows.count
+        cdef int64_t first = 0, end, i
         cdef int32_t *partitions
-        cdef int64_t i
-        if self._lane_of_size < self._view.partition_count:
-            self._lane_of = <int32_t *>grown(self._lane_of, self._view.partition_count * sizeof(int32_t))
-            memset(self._lane_of + self._lane_of_size, 0xFF,
-                   (self._view.partition_count - self._lane_of_size) * sizeof(int32_t))
-            self._lane_of_size = self._view.partition_count
-        self._choose_partitions(first)
+        cdef void *lane
+        while first < count:
+            end = first + 1
+            while end < count and self._topic_numbers[end] == self._topic_numbers[first]:
+                end += 1
+            self._choose_partitions(<TableTopic>self._topics.topics[self._topic_numbers[first]], first, end)
+            first = end
         self._first_row = self.outcome._row_count
         self.outcome.reserve_rows(count)
         partitions = self.outcome.partitions + self._first_row
         for i in range(count):
-            if self._destinations[i]:
-                partitions[i] = (<Lane>self._lanes[self._destinations[i] - 1]).queue.partition
-        return self._group_rows()
+            lane = self._topics.lanes[self._destinations[i]]
+            partitions[i] = <int32_t>(<Lane>lane).place
+        if self._columns.topics != NULL:
+            memcpy(self.outcome.codes_of_topics + self._first_row, self._topic_numbers,
+                   count * sizeof(int32_t))
+        self._group_rows()
+        self._next_row += count
+        self._is_read = False
+        self._has_block = True
+        return 0
 
-    cdef int _choose_partitions(self, int64_t first) except -1 nogil:
+    cdef int _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil:
+        """Of rows first .. end - 1, which go to the topic: lanes; the sticky one's where it is refused."""
         cdef kb_rows *rows = &self._columns.rows
         cdef bint may_be_named = self._columns.partition_at >= 0
-        cdef int32_t partition_count = self._view.partition_count
+        cdef int32_t partition_count = topic.view.partition_count if topic.error is None else 0
         cdef int32_t partition
         cdef int64_t i
-        for i in range(rows.count):
+        for i in range(first, end):
             partition = -1
-            if may_be_named:
-                partition = self._columns.named_partition(first + i, partition_count)
+            if may_be_named and partition_count:
+                partition = self._columns.named_partition(self._next_row + i, partition_count, topic.name)
                 if partition < 0 and self._sender._partitioner is not None:
-                    self._columns.refuse(self._columns.partition.name, first + i,
+                    self._columns.refuse(self._columns.partition.name, self._next_row + i,
                                          "is null, which partitioner.class does not allow")
             if partition < 0 and partition_count == 1:
                 partition = 0
-            elif partition < 0 and rows.keys[i].size >= 0 and self._sender._hashes_keys:
+            elif partition < 0 and partition_count and rows.keys[i].size >= 0 and self._sender._hashes_keys:
                 partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, partition_count)
-            self._destinations[i] = self._lane_to(partition) + 1 if partition >= 0 else 0
+            self._destinations[i] = (topic.sticky_lane if partition < 0
+                                     else self._topics.lane_to(topic, partition))
         return 0
 
     cdef int _group_rows(self) except -1 nogil:
-        cdef int32_t i
-        if self._starts_capacity < self._lane_count + 2:
-            self._starts_capacity = 2 * self._lane_count + 2
+        cdef int32_t i, count = self._topics.lane_count
+        cdef void *lane
+        if self._starts_capacity < count + 1:
+            self._starts_capacity = 2 * count + 1
             self._starts = <int32_t *>grown(self._starts, self._starts_capacity * sizeof(int32_t))
-        kb_group_rows(self._destinations, self._columns.rows.count, self._lane_count + 1, self._starts,
-                      self._order)
+        kb_group_rows(self._destinations, self._columns.rows.count, count, self._starts, self._order)
         self._lane_at = 0
-        self._sticky_next = 0
-        self._sticky_end = self._starts[1]
-        for i in range(self._lane_count):
-            (<Lane>self._lanes[i]).next = self._starts[i + 1]
-            (<Lane>self._lanes[i]).end = self._starts[i + 2]
+        for i in range(count):
+            lane = self._topics.lanes[i]
+            (<Lane>lane).next = self._starts[i]
+            (<Lane>lane).end = self._starts[i + 1]
         return 0
 
-    cdef int32_t _lane_to(self, int32_t partition) except -1 nogil:
-        if self._lane_of[partition] < 0:
-            with gil:
-                self._open_lane(partition)
-        return self._lane_of[partition]
-
-    cdef int _open_lane(self, int32_t partition) except -1:
-        cdef Lane lane = Lane.__new__(Lane)
-        lane.queue = self._accumulator.queue_of(self._info, partition)
-        if self._lane_count == self._lane_capacity:
-            self._lane_capacity = 2 * self._lane_count + 8
-            self._lanes = <void **>grown(self._lanes, self._lane_capacity * sizeof(void *))
-        self._kept_lanes.append(lane)
-        self._lanes[self._lane_count] = <void *>lane
-        self._lane_of[partition] = self._lane_count
-        self._lane_count += 1
+    cdef int _reject_refused(self) except -1:
+        """Rows of topics that are refused, which stand in the lanes of those without a partition, fail."""
+        cdef Lane lane
+        for lane in self._topics.kept_lanes:
+            if lane.topic.error is not None and lane.next < lane.end:
+                self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row,
+                                    lane.topic.error)
+                lane.next = lane.end
         return 0
 
-    # Its rows into batches. Lanes are borrowed from _kept_lanes where there is no GIL.
+    # Its rows into batches. Lanes are borrowed from TableTopics where there is no GIL.
 
     cdef Step _append_block(self) except? ROWS_TOO_LATE nogil:
         """All rows of the block; or why the next one has to wait."""
-        cdef Step step = self._append_sticky()
+        cdef Step step = ROWS_IN
         cdef void *lane
-        while step == ROWS_IN and self._lane_at < self._lane_count:
-            lane = self._lanes[self._lane_at]
-            step = self._append_rows(<Lane>lane, &(<Lane>lane).next, (<Lane>lane).end, False)
+        while step == ROWS_IN and self._lane_at < self._topics.lane_count:
+            lane = self._topics.lanes[self._lane_at]
+            if (<Lane>lane).queue is None:
+                step = self._append_sticky(<Lane>lane)
+            else:
+                step = self._append_rows(<Lane>lane, &(<Lane>lane).next, (<Lane>lane).end, False)
             if step == ROWS_IN:
                 self._lane_at += 1
         return step
 
-    cdef Step _append_sticky(self) except? ROWS_TOO_LATE nogil:
-        """The rows that go to the sticky partition, and those of that partition that come before them."""
+    cdef Step _append_sticky(self, Lane sticky) except? ROWS_TOO_LATE nogil:
+        """The rows that go to a topic's sticky partition, and those of that partition that come before them.
+        """
         cdef Step step
         cdef void *lane
         cdef int64_t before, end
-        while self._sticky_next < self._sticky_end:
-            lane = self._lanes[self._lane_to(self._info.sticky.peek(self._view))]
+        while sticky.next < sticky.end:
+            lane = self._topics.lanes[self._topics.lane_to(
+                sticky.topic, sticky.topic.info.sticky.peek(sticky.topic.view))]
             before = _first_not_before(self._order, (<Lane>lane).next, (<Lane>lane).end,
-                                       self._order[self._sticky_next])
+                                       self._order[sticky.next])
             if before > (<Lane>lane).next:
                 step = self._append_rows(<Lane>lane, &(<Lane>lane).next, before, False)
             else:
-                end = self._sticky_end
+                end = sticky.end
                 if before < (<Lane>lane).end:
-                    end = _first_not_before(self._order, self._sticky_next, end, self._order[before])
-                step = self._append_rows(<Lane>lane, &self._sticky_next, end, True)
+                    end = _first_not_before(self._order, sticky.next, end, self._order[before])
+                step = self._append_rows(<Lane>lane, &sticky.next, end, True)
             if step != ROWS_IN and step != ROWS_MOVED:
                 return step
         return ROWS_IN
@@ -383,7 +417,7 @@ cdef class TableSender:
         kb_lock_acquire(&lane.queue.lock)
         if self._accumulator._closed:
             step = ROWS_TOO_LATE
-        elif sticky and self._info.sticky.has_left(lane.queue.partition):
+        elif sticky and lane.topic.info.sticky.has_left(lane.queue.partition):
             step = ROWS_MOVED
         elif (lane.batch is None or lane.queue.last is not lane.batch or lane.batch._state != OPEN
               or not lane.rows.can_hold(self._first_row + self._columns.rows.count)):
@@ -413,7 +447,7 @@ cdef class TableSender:
             first = next[0]
             estimated_before = lane.batch.estimated_bytes() if lane.batch._open.count else 0
             if sticky:
-                rule.enough_bytes = estimated_before + self._info.sticky.room_bytes()
+                rule.enough_bytes = estimated_before + lane.topic.info.sticky.room_bytes()
             status = kb_chain_append_rows(
                 &lane.batch._chain, &lane.batch._open, &self._columns.rows, self._order, next,
                 min(end, first + lane.rows.capacity - lane.rows.count), &rule,
@@ -426,8 +460,8 @@ cdef class TableSender:
                 if sticky:
                     for i in range(first, next[0]):
                         self.outcome.partitions[self._first_row + self._order[i]] = lane.queue.partition
-                    self._info.sticky.count(self._view, lane.batch.estimated_bytes() - estimated_before,
-                                            closed[0])
+                    lane.topic.info.sticky.count(
+                        lane.topic.view, lane.batch.estimated_bytes() - estimated_before, closed[0])
             if closed[0]:
                 lane.batch.close()
                 return ROWS_IN
@@ -467,7 +501,7 @@ cdef class TableSender:
         if kb_record_most(&record) > self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE:
             return ROW_TOO_LARGE
         while True:
-            rows = BatchRows.new(self.outcome, lane.queue.partition, row, capacity)
+            rows = BatchRows.new(self.outcome, lane.place, row, capacity)
             kb_lock_acquire(&lane.queue.lock)
             try:
                 step = self._join(lane, fresh, rows, next, sticky, closed)
@@ -501,8 +535,8 @@ cdef class TableSender:
             batch = None
         if sticky:
             if batch is None:  # a switch may have waited for that
-                self._info.sticky.count(self._view, 0, True)
-            if self._info.sticky.has_left(queue.partition):
+                lane.topic.info.sticky.count(lane.topic.view, 0, True)
+            if lane.topic.info.sticky.has_left(queue.partition):
                 return ROWS_MOVED
         if batch is None and fresh is None:
             return ROWS_UNOPENED

@@ -23,12 +23,21 @@ if TYPE_CHECKING:
 
 # Rows that a serializer is called with at most.
 PIECE_ROWS = 16384
+# What a role's argument is called, where that is not the role.
+_ARGUMENTS = {"topic": "topic_column"}
 Part = str | Callable[["pa.RecordBatch"], Any] | None
 Names = dict[str, tuple[str, bool]]
 
 
 def record_columns(
-    data: Any, *, key: Part, value: Part, headers: str | None, timestamp: str | None, partition: str | None
+    data: Any,
+    *,
+    key: Part,
+    value: Part,
+    headers: str | None,
+    timestamp: str | None,
+    partition: str | None,
+    topic: str | None = None,
 ) -> tuple[Any, Names]:
     """The stream to read, and by part the name of a column of it and whether it has to be there.
 
@@ -37,10 +46,20 @@ def record_columns(
     ValueError, TypeError
         A column that is missing, or of a type that its serializer does not take.
     """
-    parts = {"key": key, "value": value, "headers": headers, "timestamp": timestamp, "partition": partition}
+    parts: dict[str, Part] = {
+        "key": key,
+        "value": value,
+        "headers": headers,
+        "timestamp": timestamp,
+        "partition": partition,
+    }
+    if topic is not None:
+        parts["topic"] = topic
     _check_parts(parts)
     names = {
-        role: (part, role == "value" or part != role) for role, part in parts.items() if isinstance(part, str)
+        role: (part, role in ("value", "topic") or part != role)
+        for role, part in parts.items()
+        if isinstance(part, str)
     }
     if len(names) == len(parts):
         return data, names
@@ -55,7 +74,8 @@ def _check_parts(parts: Mapping[str, Part]) -> None:
             continue
         if part is not None or role == "value":
             raise TypeError(
-                f"{role} must be a column's name{' or a column serializer' if is_serializable else ''}"
+                f"{_ARGUMENTS.get(role, role)} must be a column's name"
+                f"{' or a column serializer' if is_serializable else ''}"
                 f"{'' if role == 'value' else ', or None'}; it is {part!r}"
             )
 

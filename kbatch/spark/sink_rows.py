@@ -183,7 +183,7 @@ class RowSender:
     def _settle(self, sent: Sent) -> None:
         """Counts rows that are done, once they are."""
         report = sent.delivery.result()
-        topic = sent.delivery.topic
+        (topic,) = report.topics
         if report.failed_rows:
             row, error = next(iter(report.errors.items()))
             where = (

@@ -33,6 +33,12 @@ def sorted_known(offsets: Any) -> Any:
     return found
 
 
+@plants(TableReport, "topic_codes")
+def topics_of_a_report_are_sorted(original: Any) -> Any:
+    """Topics of a table are in the order of their names' first appearance, whichever rows these were."""
+    return property(lambda self: sorted(original.fget(self)))
+
+
 @plants(tables, "TableSender")
 def chunks_of_a_table_change_places(original: Any) -> Any:
     """The rows of every second record batch come before those of the one in front of it."""

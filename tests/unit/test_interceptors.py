@@ -23,7 +23,7 @@ class Appending(Interceptor):
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         return record._replace(value=record.value + self.mark)
 
-    def on_send_table(self, topic: str, table: Any) -> Any:
+    def on_send_table(self, topic: str | None, table: Any) -> Any:
         return [*table, topic, self.mark]
 
     def on_acknowledgement(self, metadata: Any, error: BaseException | None) -> None:
@@ -37,7 +37,7 @@ class Failing(Interceptor):
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         raise LookupError("no span")
 
-    def on_send_table(self, topic: str, table: Any) -> Any:
+    def on_send_table(self, topic: str | None, table: Any) -> Any:
         raise LookupError("no span")
 
     def on_acknowledgement(self, metadata: Any, error: BaseException | None) -> None:

@@ -532,7 +532,7 @@ def test_what_a_callback_raises_is_logged(broker: Broker, caplog: pytest.LogCapt
 
 
 class SeesTables(Interceptor):
-    def on_send_table(self, topic: str, table: Any) -> Any:
+    def on_send_table(self, topic: str | None, table: Any) -> Any:
         return table.slice(1)
 
 

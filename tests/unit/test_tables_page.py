@@ -31,15 +31,16 @@ EXPECTED: dict[str, list[tuple[Any, Any]]] = {
         )
     ],
     "function": [(None, b"ADA"), (None, b"GRACE")],
+    "topics": [(b"a", {"price": 9.5}), (b"c", {"price": 2.0}), (b"b", {"price": 1.0})],
 }
 
 
 @pytest.mark.parametrize(("name", "code"), list(zip(EXPECTED, EXAMPLES, strict=True)), ids=EXPECTED)
 def test_examples_run_as_they_stand(name: str, code: str) -> None:
     assert "localhost:9092" in code
-    with Broker({"orders": 1}, auto_create_topics=False) as broker:
+    with Broker({"orders": 1, "returns": 1}, auto_create_topics=False) as broker:
         exec(code.replace("localhost:9092", broker.bootstrap_servers), {})
-        records = broker.records("orders")
+        records = [*broker.records("orders"), *broker.records("returns")]
     read = [
         (each.key, each.value if name in ("avro", "function") else json.loads(each.value or b"null"))
         for each in records

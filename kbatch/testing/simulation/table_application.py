@@ -13,6 +13,7 @@ offsets. Whether such a row is done is answered in favour of the producer; in th
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from kbatch.testing.simulation.application import Application
     from kbatch.testing.simulation.table_options import TableOptions
     from kbatch.testing.simulation.world import World
+
+
+Place = tuple[str, int]
 
 
 class TableShell(TableProducer):
@@ -74,7 +78,7 @@ class TableShell(TableProducer):
 
     send_table = blocking(TableProducer._send_table)
 
-    async def _accept_rows(self, topic: str, table: TableSender, reading: Reading) -> None:
+    async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
         self.table = table
 
     async def _await_partition(
@@ -107,7 +111,11 @@ class SentTable:
 
     Attributes
     ----------
+    topics : tuple of str
+        What rows go to; a column says which, unless there is only one.
     rows : list of SentRow
+    to : list of (str or None)
+        The topic that each row names; the first of `topics` has those that name none.
     named : list of (int or None)
         The partition that each row names.
     is_ended : bool
@@ -120,14 +128,22 @@ class SentTable:
         How often the appender came with it: more than once where it had to wait.
     """
 
-    def __init__(self, world: World, topic: str, rows: list[SentRow], named: list[int | None]) -> None:
-        self.topic = topic
+    def __init__(
+        self,
+        world: World,
+        topics: tuple[str, ...],
+        rows: list[SentRow],
+        to: list[str | None],
+        named: list[int | None],
+    ) -> None:
+        self.topics = topics
         self.rows = rows
+        self.to = to
         self.named = named
         self.is_ended = self.was_refused = False
         self.told_count = self.attempt_count = 0
         self.delivery: TableDelivery | None = None
-        self.partition_counts: set[int] = set()
+        self.partition_counts: dict[str, set[int]] = {topic: set() for topic in topics}
         self._world = world
         self._progress = -1
         self._seen_count = -1
@@ -184,42 +200,54 @@ class SentTable:
 
     # What got in
 
-    def queued_counts(self) -> list[int]:
-        """Records in the queues, by partition."""
-        accumulator, count = self._world.accumulator, max(self.partition_counts, default=0)
-        return [
-            sum(batch.record_count for batch in accumulator.batches(self.topic, partition))
-            for partition in range(count)
-        ]
+    def topic_of(self, row: int) -> str:
+        return self.to[row] or self.topics[0]
 
-    def note_accepted(self, before: list[int]) -> None:
+    def queued_counts(self) -> Counter[Place]:
+        """Records in the queues."""
+        batches = self._world.accumulator.batches
+        return Counter(
+            {
+                (topic, partition): sum(batch.record_count for batch in batches(topic, partition))
+                for topic, counts in self.partition_counts.items()
+                for partition in range(max(counts, default=0))
+            }
+        )
+
+    def note_accepted(self, before: Counter[Place]) -> None:
         """Rows are in that were not, when the queues had `before`."""
-        left = [after - count for after, count in zip(self.queued_counts(), before, strict=True)]
-        if not any(left):
+        left = self.queued_counts()
+        left.subtract(before)
+        if not any(left.values()):
             return
         partitions = self.report.partitions.tolist()
         codes = self.report.error_codes.tolist()
         for row, (partition, code) in enumerate(zip(partitions, codes, strict=True)):
             if row >= len(self.rows):
                 raise Violation(f"{self} has {len(self.rows)} rows, and {self.report}")
-            if partition < 0 or code or self.rows[row].delivery is not None or left[partition] == 0:
+            place = (self.topic_of(row), partition)
+            if partition < 0 or code or self.rows[row].delivery is not None or left[place] == 0:
                 continue
-            left[partition] -= 1
-            self._check_partition(row, partition)
+            left[place] -= 1
+            self._check_place(row, place)
             self._world.application.accepted(self.rows[row], RowOutcome(self, row, partition))
-        if any(left):
-            raise Violation(f"{self}: by partition {left} records are in the queues that are no rows of it")
+        if any(left.values()):
+            raise Violation(f"{self}: by place {left} records are in the queues that are no rows of it")
 
-    def _check_partition(self, row: int, partition: int) -> None:
+    def _check_place(self, row: int, place: Place) -> None:
         """A row goes where it says, or where its key says."""
+        topic, partition = place
         key, named = self.rows[row].key, self.named[row]
         allowed = {partition}
         if named is not None:
             allowed = {named}
         elif key is not None:
-            allowed = {partition_for_key(key, count) for count in self.partition_counts}
+            allowed = {partition_for_key(key, count) for count in self.partition_counts[topic]}
         if partition not in allowed:
             raise Violation(f"{self}: row {row} is for partition {partition}, and not one of {allowed}")
+        said = self.report.topics[self.report.topic_codes[row]]
+        if said != topic:
+            raise Violation(f"{self}: row {row} is for topic {topic}, and the report says {said}")
 
     def __str__(self) -> str:
         return f"the table of records {self.rows[0].number} to {self.rows[-1].number}"
@@ -240,7 +268,7 @@ class RowOutcome:
 
     @property
     def topic(self) -> str:
-        return self.table.topic
+        return self.table.topic_of(self.row)
 
     def done(self) -> bool:
         return self.table.is_row_done(self.row)
@@ -257,21 +285,25 @@ class SendingTable:
     """A new table."""
 
     def __init__(self, tables: Tables) -> None:
-        self.topic = tables.draw_topic()
+        self.topics = tables.draw_topics()
+        self.topic = self.topics[0]  # that is waited for, where it is not known
         self._tables = tables
         self._world = tables.world
         self._sent: SentTable | None = None
         self._native: TableSender | None = None
 
     def attempt(self, *, first_in_line: bool) -> object:
-        count = self._world.engine.snapshot.view.partition_count(self.topic)
-        if not count:
-            return Refusal.METADATA
+        view = self._world.engine.snapshot.view
+        counts = {topic: view.partition_count(topic) for topic in self.topics}
+        for self.topic, count in counts.items():
+            if not count:
+                return Refusal.METADATA
         if self._sent is None:
-            self._begin(count)
+            self._begin(counts)
         assert self._sent is not None and self._native is not None
         self._sent.attempt_count += 1
-        self._sent.partition_counts.add(count)
+        for topic, count in counts.items():
+            self._sent.partition_counts[topic].add(count)
         before = self._sent.queued_counts()
         answer: object
         try:
@@ -291,13 +323,14 @@ class SendingTable:
         if self._sent is not None:
             self._stop(error)
 
-    def _begin(self, partition_count: int) -> None:
-        table = self._tables.new_table(self.topic, partition_count)
+    def _begin(self, partition_counts: dict[str, int]) -> None:
+        table = self._tables.new_table(partition_counts)
         shell = self._tables.shell
         table.delivery = shell.send_table(
-            self.topic,
+            self.topics[0],
             self._tables.arrow_of(table),
             key="its key",
+            topic_column="its topic" if len(self.topics) > 1 else None,
             on_delivery=table.told,
             on_progress=table.progress,
         )
@@ -432,6 +465,13 @@ class Tables:
     def draw_topic(self) -> str:
         return self.random.choice(list(self.world.options.cluster.partition_counts))
 
+    def draw_topics(self) -> tuple[str, ...]:
+        """Of a table: one, or all, with a column that names them."""
+        topic = self.draw_topic()
+        if not self.options.topics or self.random.random() >= self.options.topics:
+            return (topic,)
+        return tuple(dict.fromkeys((topic, *self.world.options.cluster.partition_counts)))
+
     def ended(self) -> list[SentTable]:
         """Tables that have been taken, and are not done."""
         return [each for each in self.sent if each.is_ended and not each.was_refused and not each.is_done]
@@ -443,18 +483,23 @@ class Tables:
             record.world = self.world
         return records
 
-    def new_table(self, topic: str, partition_count: int) -> SentTable:
+    def new_table(self, partition_counts: dict[str, int]) -> SentTable:
         random, options = self.random, self.options
+        topics = tuple(partition_counts)
         rows = [self._new_row(SentRow) for _ in range(random.randrange(1, options.rows + 1))]
+        to = [random.choice((None, *topics)) if len(topics) > 1 else None for _ in rows]
         named = [
-            random.randrange(partition_count) if random.random() < options.explicit else None for _ in rows
+            random.randrange(partition_counts[topic or topics[0]])
+            if random.random() < options.explicit
+            else None
+            for topic in to
         ]
         if random.random() < options.wrong:
-            named[random.randrange(len(named))] = partition_count + 100
+            named[random.randrange(len(named))] = max(partition_counts.values()) + 100
         for row in rows:
             if random.random() < options.huge:
                 self._enlarge(row)
-        table = SentTable(self.world, topic, rows, named)
+        table = SentTable(self.world, topics, rows, to, named)
         self.sent.append(table)
         return table
 
@@ -497,5 +542,7 @@ class Tables:
             columns["headers"] = pa.array(headers, pa.list_(pair))
         if any(named is not None for named in table.named):
             columns["partition"] = pa.array(table.named, pa.int32())
+        if len(table.topics) > 1:
+            columns["its topic"] = pa.array(table.to, pa.string())
         chunk_rows = self.random.randrange(1, self.options.chunk_rows + 1)
         return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=chunk_rows))

@@ -32,6 +32,8 @@ class TableOptions:
         How likely a row is larger than max.request.size or buffer.memory, and fails by itself.
     wrong : float
         How likely a table has a row with a partition that is not there, behind which nothing is accepted.
+    topics : float
+        How likely a column says to which of the cluster's topics each row goes.
     """
 
     tables: float
@@ -45,6 +47,7 @@ class TableOptions:
     headers: float
     huge: float
     wrong: float
+    topics: float = 0
 
 
 def with_tables(options: Options) -> Options:
@@ -73,5 +76,9 @@ def with_tables(options: Options) -> Options:
         batch_bytes = min(settings["batch.size"], memory_bytes // 2)
         settings = settings | {"buffer.memory": memory_bytes, "batch.size": batch_bytes}
     # a table is many records at once
+    tables = replace(tables, topics=of((0, 0.5, 1)))
+    cluster = options.cluster
+    if tables.topics and len(cluster.partition_counts) == 1:
+        cluster = replace(cluster, partition_counts=cluster.partition_counts | {"others": of((1, 2, 3))})
     workload = replace(options.workload, records=min(options.workload.records, of((5, 10, 15))))
-    return replace(options, tables=tables, settings=settings, workload=workload)
+    return replace(options, cluster=cluster, tables=tables, settings=settings, workload=workload)
