@@ -50,7 +50,7 @@ simulate: .venv/ready
 
 soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak
-	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py
+	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py tests/spark/test_wheel.py
 
 sanitize: .venv/ready
 	.ci/sanitize

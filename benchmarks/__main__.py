@@ -22,6 +22,7 @@ from benchmarks import (
     scaling,
     send,
     send_table,
+    spark_sink,
 )
 from benchmarks.contest import kafka
 from benchmarks.peers import Peers
@@ -77,7 +78,11 @@ def commit() -> str:
 
 def main() -> None:
     peers = Peers()
-    groups = {**CONTESTS, **{name: local(questions, peers) for name, questions in LOCAL.items()}}
+    groups = {
+        **CONTESTS,
+        **{name: local(questions, peers) for name, questions in LOCAL.items()},
+        "spark": spark_sink.questions,
+    }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*groups, COSTS]
     parser.add_argument(

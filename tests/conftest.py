@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import settings
 
 from tests.oracle.java import KAFKA_VERSION, JavaMissingError, JavaOracle, jars
 from tests.unit.shells import parametrized, shell_of
+from tests.wheels import build
 
 if TYPE_CHECKING:
     from tests.oracle.kafka import RealKafka
@@ -72,3 +74,8 @@ def embedded_bootstrap_servers() -> Iterator[str]:
 
     with Broker(auto_create_topics=False, group_initial_rebalance_delay_ms=0) as broker:
         yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("wheel"))

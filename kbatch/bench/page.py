@@ -24,7 +24,7 @@ PLOTS = "plots"
 PART = re.compile(r"<!-- group: (.+?) -->\n(.*?)<!-- end of \1 -->\n", re.DOTALL)
 PACKAGES = (
     "kbatch", "confluent-kafka", "aiokafka", "kafka-python", "kio", "lz4", "zstandard", "cramjam", "isal",
-    "pyarrow", "crc32c", "google-crc32c",
+    "pyarrow", "pyspark", "crc32c", "google-crc32c",
 )  # fmt: skip
 
 

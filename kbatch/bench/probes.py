@@ -21,7 +21,7 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # of resident memory; see proc(5)
 NETWORK_DEVICES = Path("/proc/net/dev")
 # Where the fields lie in a line of /proc/net/dev, behind its name, and in /proc/PID/stat, behind its comm.
-TRANSMITTED_BYTES, USER_TICKS, SYSTEM_TICKS = 8, 11, 12
+TRANSMITTED_BYTES, PARENT, USER_TICKS, SYSTEM_TICKS, START_TICKS = 8, 1, 11, 12, 19
 TASKS = Path("/proc/self/task")
 
 Item = TypeVar("Item")
@@ -35,11 +35,39 @@ def process_cpu_ns() -> tuple[int, int]:
 
 def cpu_ns_of(process_id: int | None) -> int | None:
     """Of another process, in steps of a clock tick; None where it is not on this machine."""
+    fields = _stat(Path(f"/proc/{process_id}"))
+    return None if fields is None else _cpu_ns(fields)
+
+
+def tree_cpu_ns(process_id: int) -> dict[tuple[int, int], int]:
+    """Of a process and all below it that live now, by process id and start, each its own.
+
+    Nothing is known of those that ended: Spark's daemon ignores SIGCHLD, and then the kernel adds a child's
+    time to nobody's.
+    """
+    found = {int(path.name): _stat(path) for path in Path("/proc").iterdir() if path.name.isdecimal()}
+    below: dict[int, list[int]] = {}
+    for number, fields in found.items():
+        if fields is not None:
+            below.setdefault(int(fields[PARENT]), []).append(number)
+    tree, left = {}, [process_id]
+    while left:
+        number = left.pop()
+        if (fields := found.get(number)) is not None:
+            tree[number, int(fields[START_TICKS])] = _cpu_ns(fields)
+            left += below.get(number, [])
+    return tree
+
+
+def _stat(process: Path) -> list[str] | None:
+    """The fields of /proc/PID/stat behind the name; None where the process is not there."""
     try:
-        status = Path(f"/proc/{process_id}/stat").read_text()
-    except FileNotFoundError:
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = status.rpartition(")")[2].split()
+
+
+def _cpu_ns(fields: list[str]) -> int:
     return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) * 10**9 // os.sysconf("SC_CLK_TCK")
 
 

@@ -192,9 +192,16 @@ class Questions:
                 self._finish(question, error)
                 return
             self._send(question, node_id, message, version, partial(self._answered, question), now_ns)
-        elif connections.delay_ns(node_id, now_ns) > 0 and not connections.is_connected(node_id):
-            self._cluster.request_update(now_ns)  # it may be gone, or not be known yet
+        elif not self._may_come(node_id, asking, now_ns):
+            self._cluster.request_update(now_ns)
             self._again(question, now_ns)
+
+    def _may_come(self, node_id: int, asking: Asking, now_ns: int) -> bool:
+        """Whether the node is known, and connected to or about to be; else somebody else may be it now."""
+        if node_id not in self._cluster.snapshot.nodes:
+            return False
+        is_left_alone = asking.retry_ns != NEVER_NS and self._connections.delay_ns(node_id, now_ns) > 0
+        return not is_left_alone or self._connections.is_connected(node_id)
 
     def _send(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
 import sys
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import kbatch
+from tests.wheels import ROOT, run
 
-ROOT = Path(__file__).resolve().parents[2]
 # Levels of ARCHITECTURE.md; a module imports from lower levels and from its own folder.
 LEVELS = {
     "kbatch.errors": 1,
@@ -46,25 +45,6 @@ LEVELS = {
     "kbatch.commands": 9,
     "kbatch.cli": 10,
 }
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
-    # as in an activated environment: Spark's workers run the python3 on PATH
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT, cwd=folder)
-    (path,) = folder.glob("*.whl")
-    return path
 
 
 def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:

@@ -121,10 +121,13 @@ def connect(brokers: str, topic: str) -> None:
 
 
 class StandaloneCluster:
-    """A master and two workers, on 127.0.0.1 and 127.0.0.2: for Spark, two hosts."""
+    """A master and two workers, on 127.0.0.1 and 127.0.0.2: for Spark, two hosts. Executors import what is on
+    `python_path`.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python_path: str = str(ROOT)) -> None:
         self._folder = folder
+        self._python_path = python_path
         self._processes: list[subprocess.Popen[bytes]] = []
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self._port = probe.getsockname()[1]
@@ -159,7 +162,7 @@ class StandaloneCluster:
         variables = {
             **os.environ,
             "SPARK_HOME": str(home),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": self._python_path,
             "SPARK_NO_DAEMONIZE": "1",
         }
         with (self._folder / f"{name}.log").open("wb") as log:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from kbatch.bench.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missi
 from kbatch.bench.harness import Claim, Contender, Question, ratio, report
 from kbatch.bench.log_reader import contents_of, expected
 from kbatch.bench.page import Page
+from kbatch.bench.probes import tree_cpu_ns
 from kbatch.bench.work import CHUNK_RECORDS, Work
 from kbatch.commands import kbatch as command_line
 
@@ -146,3 +149,28 @@ def test_the_command_names_its_groups_and_refuses_others() -> None:
     refused = CliRunner().invoke(command_line, ["bench", "nonsense"])
     assert refused.exit_code == 2
     assert "no group 'nonsense': they are throughput" in refused.output
+
+
+BURNS_WITH_A_CHILD = """
+import os, sys
+os.fork() and os.fork()
+while sum(os.times()[:2]) < 0.2:
+    pass
+print("burnt", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_processor_time_of_a_tree_counts_each_process_that_lives() -> None:
+    command = [sys.executable, "-c", BURNS_WITH_A_CHILD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        found = tree_cpu_ns(process.pid)
+        process.communicate()
+    assert lines == ["burnt\n"] * 3
+    assert len(found) == 3
+    assert all(0.15e9 < cpu_ns < 60e9 for cpu_ns in found.values())
+    assert tree_cpu_ns(process.pid) == {}

@@ -80,6 +80,15 @@ def test_groups_of_all_nodes_are_named(broker: Broker) -> None:
         assert client.group_ids() == sorted(names)
 
 
+def test_a_connection_that_is_being_made_is_no_reason_to_back_off(broker: Broker) -> None:
+    hour_ms = 3_600_000
+    with asking(broker, retry_backoff_ms=hour_ms, retry_backoff_max_ms=hour_ms) as client:
+        assert client.group_ids(timeout=30) == []
+    with asking(broker, retry_backoff_ms=hour_ms, retry_backoff_max_ms=hour_ms) as client:
+        for group in ("a", "b", "c"):  # whose coordinators are not all the node that was asked for them
+            assert client.committed_offsets(group, [PLACE], timeout=30) == {}
+
+
 @pytest.mark.parametrize("api", ["FindCoordinator", "OffsetFetch", "ListGroups"])
 @pytest.mark.parametrize("fault", ["COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "before", "after"])
 def test_what_passes_is_tried_again(broker: Broker, api: str, fault: str) -> None:
