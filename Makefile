@@ -17,7 +17,7 @@ help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
 	@echo "               exactly once though a task and a query are killed on the way;"
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
-	@echo "make test      all tests (under 25 minutes on two cores)"
+	@echo "make test      all tests (some 15 minutes on two cores)"
 	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"

@@ -88,7 +88,7 @@ first = producer.send(topic, b"first")
 def blocking():
     {blocking}
 
-say_when_blocked("wait", "_await_call", "as_completed", "_wait_for_tstate_lock")
+say_when_blocked(*{innermost})
 try:
     blocking()
 except KeyboardInterrupt:
@@ -104,6 +104,9 @@ assert all(value == 0 for key, value in producer.metrics().items() if key.name =
 producer.close()
 """
 CLOSABLE = "producer.close()"
+# Functions that are called last, in Python, where somebody waits; what a Delivery has is native.
+WAITING = ("wait", "wait_until", "_await_call", "as_completed", "_wait_for_tstate_lock")
+NATIVE = ("blocking",)
 FILLED = "while True: producer.send(topic, bytes(1000))"
 
 
@@ -127,7 +130,8 @@ def test_ctrl_c_ends_the_wait_and_the_producer_goes_on(
     broker: Broker, blocking: str, after: str, last: bytes
 ) -> None:
     broker.hold_high_watermark(TOPIC, 0)
-    text = INTERRUPTED.format(blocking=blocking, after=after)
+    innermost = NATIVE if blocking.startswith("first.") else WAITING
+    text = INTERRUPTED.format(blocking=blocking, after=after, innermost=innermost)
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + text]
     process = subprocess.Popen(
         [*command, broker.bootstrap_servers, TOPIC],
