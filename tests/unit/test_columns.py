@@ -383,7 +383,9 @@ def test_a_fault_names_item_and_batch() -> None:
     assert kbatch.decode_arrow([good[:20], bad], check_crc=False).num_rows == 1
 
 
-@pytest.mark.parametrize("data", [5, None, "text", [b"", "text"], pa.array([1])], ids=lambda data: type(data).__name__)
+@pytest.mark.parametrize(
+    "data", [5, None, "text", [b"", "text"], pa.array([1])], ids=lambda data: type(data).__name__
+)
 def test_what_is_no_bytes_is_refused(data: Any) -> None:
     with pytest.raises(TypeError):
         kbatch.decode_arrow(data)
