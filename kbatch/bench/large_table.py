@@ -11,6 +11,7 @@ from kbatch.bench.plan import Plan
 PARTITIONS = 4
 NAME = "kbatch send_table"
 ROW_BYTES = 16 + 100 + 2 * 4  # key, value and their offsets
+REPORT_ROW_BYTES = 4 + 8 + 2  # partition, offset, error code
 TABLE_BYTES = 2 << 30
 MARGIN_MIB = 64
 PEAK, GROWTH = "peak", "growth while sending"
@@ -30,6 +31,7 @@ def question(plan: Plan) -> Iterator[Question]:
     peak, before, idle = (answer[f"{name}_kib"] / 1024 for name in ("peak", "before", "idle"))
     table = answer["input_bytes"] / MIB
     allowed = BUFFER_MEMORY / MIB + MARGIN_MIB
+    excuse = f"Of it {records * REPORT_ROW_BYTES / MIB:.0f} MiB are the report, {REPORT_ROW_BYTES} bytes a row"
     figures = {
         PEAK: (peak, f"{idle:.0f} of them Python with the client, {before:.0f} when sending begins"),
         PEAK_AIM: (table + allowed, f"the table has {table:.0f}"),
@@ -42,8 +44,14 @@ def question(plan: Plan) -> Iterator[Question]:
         f"Python and pyarrow with it. {listed(SETTINGS)}.",
         [Contender(name, records, timings=[mib], note=note) for name, (mib, note) in figures.items()],
         [
-            Claim(PEAK, PEAK_AIM, 1.0, "at most the table, buffer.memory and 64 MiB, Python and all with it"),
-            Claim(GROWTH, GROWTH_AIM, 1.0, "grows by buffer.memory and 64 MiB at most"),
+            Claim(
+                PEAK,
+                PEAK_AIM,
+                1.0,
+                "at most the table, buffer.memory and 64 MiB, Python and all with it",
+                excuse,
+            ),
+            Claim(GROWTH, GROWTH_AIM, 1.0, "grows by buffer.memory and 64 MiB at most", excuse),
         ],
         "MiB",
         speaks_of_speed=False,
