@@ -31,7 +31,8 @@ def question(plan: Plan) -> Iterator[Question]:
     peak, before, idle = (answer[f"{name}_kib"] / 1024 for name in ("peak", "before", "idle"))
     table = answer["input_bytes"] / MIB
     allowed = BUFFER_MEMORY / MIB + MARGIN_MIB
-    excuse = f"Of it {records * REPORT_ROW_BYTES / MIB:.0f} MiB are the report, {REPORT_ROW_BYTES} bytes a row"
+    report = records * REPORT_ROW_BYTES / MIB
+    excuse = f"Of it {report:.0f} MiB are the report, {REPORT_ROW_BYTES} bytes a row"
     figures = {
         PEAK: (peak, f"{idle:.0f} of them Python with the client, {before:.0f} when sending begins"),
         PEAK_AIM: (table + allowed, f"the table has {table:.0f}"),
