@@ -195,7 +195,7 @@ except kbatch.IllegalStateError as error:
     assert "Traceback" not in complaints
 
 
-STORM = """
+INTERRUPTING = """
 import random
 
 class Interrupted(BaseException):
@@ -206,6 +206,8 @@ def interrupt(number, frame):
 
 rng = random.Random(7)
 signal.signal(signal.SIGALRM, interrupt)
+"""
+STORM = """
 producer = Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1,
                     buffer_memory=24_000, batch_size=1000, max_block_ms=60_000)
 producer.partitions_for(topic)
@@ -237,20 +239,10 @@ producer.close()
 
 
 def test_storm_of_interrupts_leaves_nothing_behind(broker: Broker) -> None:
-    assert ended(program(broker, STORM)) == ("", "")
+    assert ended(program(broker, INTERRUPTING + STORM)) == ("", "")
 
 
 STORM_OF_QUESTIONS = """
-import random
-
-class Interrupted(BaseException):
-    pass
-
-def interrupt(number, frame):
-    raise Interrupted
-
-rng = random.Random(7)
-signal.signal(signal.SIGALRM, interrupt)
 producer = Producer(bootstrap_servers=servers, linger_ms=0, retry_backoff_ms=0, max_block_ms=60_000)
 for _ in range(1500):
     try:
@@ -265,7 +257,7 @@ producer.close(30)
 
 def test_storm_of_interrupts_does_not_stop_the_sender(broker: Broker) -> None:
     """Who waits for metadata is told by the sender's thread."""
-    assert ended(program(broker, STORM_OF_QUESTIONS)) == ("", "")
+    assert ended(program(broker, INTERRUPTING + STORM_OF_QUESTIONS)) == ("", "")
 
 
 # Forked
