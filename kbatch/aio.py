@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_running_loop = asyncio.get_running_loop
 _send_batch = RecordSender.send_batch
 
 
@@ -124,8 +123,6 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
         Parameters, and what it raises: as Producer.send. What it returns is to be awaited for the
         RecordMetadata. If it is cancelled the record was not accepted.
         """
-        if _running_loop() is not self._loop:
-            self._check_here()
         sent = self._offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return sent if type(sent) is Delivery else await sent
 
@@ -229,7 +226,9 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._accumulator.memory.loop_thread_ident = threading.get_ident()
+        ident = threading.get_ident()
+        self._accumulator.memory.loop_thread_ident = self.loop_thread_ident = ident
+        self.loop_is_running = loop.is_running
         self._delivery.bind(loop)
         self._network.start(loop)
         self.sends_directly = self._may_send_directly

@@ -35,6 +35,8 @@ cdef class RecordSender:
     cdef public bint gives_way
     cdef public bint is_giving_way
     cdef public unsigned long callback_thread_ident
+    cdef public unsigned long loop_thread_ident
+    cdef public object loop_is_running
     cdef readonly int64_t slow_count
     cdef readonly int64_t refused_count
     cdef int64_t _max_request_bytes
@@ -43,6 +45,7 @@ cdef class RecordSender:
     cdef object _partitioner
     cdef bint _hashes_keys
 
+    cdef bint _is_on_loop(self) except -1
     cdef bint _must_give_way(self) noexcept
     cdef object _send(self, object pending, bint may_wait)
     cdef object _attempt(self, object pending, Turn turn)

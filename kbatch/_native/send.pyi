@@ -30,6 +30,8 @@ class RecordSender:
     gives_way: bool
     is_giving_way: bool
     callback_thread_ident: int
+    loop_thread_ident: int
+    loop_is_running: Callable[[], bool] | None
     def __init__(
         self,
         accumulator: RecordAccumulator,
@@ -97,4 +99,5 @@ class RecordSender:
     def _send_slowly(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
     ) -> Delivery | None: ...
+    def _check_here(self) -> None: ...
     def _handle_refused(self, record: PendingRecord | PendingBatch, error: BaseException) -> object: ...

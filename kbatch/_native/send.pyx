@@ -146,6 +146,10 @@ cdef class RecordSender:
         Somebody does so: whoever comes later gives way too, for records to stay in order.
     callback_thread_ident : int
         `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
+    loop_thread_ident : int
+        Of the thread of the event loop to which it belongs; 0 is none.
+    loop_is_running : callable or None
+        That loop's is_running.
     slow_count, refused_count : int
         Records that went to `_send_slowly`; for which `send` raised.
     """
@@ -263,7 +267,9 @@ cdef class RecordSender:
     # For the subclass: what it calls, and what it defines.
 
     def _offer(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, /):
-        """`send`, with arguments that cost the least."""
+        """`send` for the tasks of an event loop, with arguments that cost the least."""
+        if not self._is_on_loop():
+            self._check_here()
         return self._send(
             _pending(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery), True)
 
@@ -271,6 +277,14 @@ cdef class RecordSender:
     def must_give_way(self):
         """Whether it is the sender's turn."""
         return self._must_give_way()
+
+    cdef bint _is_on_loop(self) except -1:
+        """Whether its loop is what runs here: on this thread there is no other beside it. asyncio's own
+        get_running_loop is a system call up to Python 3.11 (getpid), a tenth of what `send` costs.
+        """
+        return (self.loop_is_running is not None
+                and PyThread_get_thread_ident() == self.loop_thread_ident
+                and self.loop_is_running())
 
     cdef bint _must_give_way(self) noexcept:
         return self.gives_way and (self.is_giving_way or self.accumulator.is_due())
@@ -296,6 +310,10 @@ cdef class RecordSender:
         """Sends a record, or batch, that could not go at once: because of `refusal`, or, where that is None,
         because `sends_directly` is False. Returns a Delivery, or None where `may_wait` is False."""
         raise NotImplementedError
+
+    def _check_here(self):
+        """Raises, unless it may be used where the call comes from, by a task of the loop: which may be its
+        first use, from which on it belongs to that loop."""
 
     def _handle_refused(self, record, error):
         """`send` is about to raise `error`, a BaseException, for a PendingRecord or PendingBatch."""

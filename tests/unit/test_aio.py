@@ -251,6 +251,26 @@ def test_another_loop_is_refused(broker: Broker, run: Runner) -> None:
     assert values(broker) == [b"first"]
 
 
+def test_a_second_loop_of_the_thread_and_one_of_another_thread_are_refused(broker: Broker) -> None:
+    producer = made(broker)
+    home, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    assert home.run_until_complete(producer.send(TOPIC, b"first"))
+
+    async def refused() -> None:
+        with pytest.raises(IllegalStateError, match="belongs to another event loop, which runs elsewhere"):
+            await producer.send(TOPIC, b"")
+
+    async def while_it_runs() -> None:
+        await asyncio.to_thread(asyncio.run, refused())
+
+    second.run_until_complete(refused())
+    home.run_until_complete(while_it_runs())
+    home.run_until_complete(producer.close())
+    home.close()
+    second.close()
+    assert values(broker) == [b"first"]
+
+
 def test_a_loop_that_ends_before_the_producer_is_closed_sends_what_is_left(
     broker: Broker, run: Runner
 ) -> None:
