@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kbatch
-from tests.wheels import ROOT, run
+from tests.wheels import ROOT, installed, run
 
 # Levels of ARCHITECTURE.md; a module imports from lower levels and from its own folder.
 LEVELS = {
@@ -76,6 +76,13 @@ print("fine")
     command = [tmp_path / "fresh" / "bin" / "kbatch", "dump", "x"]
     bare = subprocess.run(command, capture_output=True, text=True)
     assert bare.returncode == 2 and "pip install 'kbatch[cli]'" in bare.stderr
+
+
+def test_the_contests_run_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
+    python = installed(wheel, tmp_path / "fresh")
+    asked = ("transactions", "--quick", "--rounds", "1", "--output", tmp_path)
+    run(python.with_name("kbatch"), "bench", *asked, cwd=tmp_path)
+    assert "| kbatch |" in (tmp_path / "benchmarks.md").read_text()
 
 
 def modules() -> list[Path]:
