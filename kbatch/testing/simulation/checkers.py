@@ -187,13 +187,22 @@ def check_sequences(world: World, logs: Logs) -> None:
             last[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
 
 
+def _queue_ms(world: World) -> int:
+    """How long rows of tables may stand in line though all is well: there may be one row a batch, and one
+    batch a round trip."""
+    if world.tables is None:
+        return 0
+    round_trips = len(world.application.records) // world.config.max_in_flight_requests_per_connection
+    return int(round_trips * 2 * world.options.cluster.latency_ms[1])
+
+
 def check_recovery(world: World, logs: Logs) -> None:
     """What had time enough when all was well again did not run out of it."""
     if world.config.retries < RETRIES_WITHOUT_END:
         return
     if world.tables is not None and world.config.delivery_timeout_ms < RECOVERY_MS:
         return  # hundreds of rows at once, five batches at a time, take longer than that
-    enough_ns = world.healed_ns + RECOVERY_MS * MS
+    enough_ns = world.healed_ns + (RECOVERY_MS + _queue_ms(world)) * MS
     for record in world.application.records.values():
         assert record.delivery is not None
         if not world.cluster.state.cluster.has_partition(*record.place):  # gone, with an earlier topic
