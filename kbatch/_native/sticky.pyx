@@ -157,19 +157,21 @@ cdef class StickyPartitioner:
         return True
 
     cdef int32_t _chosen(self, TopicView view, uint64_t random) noexcept nogil:
+        """Always one that the view has: the load may be of other metadata, with more partitions."""
         cdef int32_t low = 0
         cdef int32_t high = self._load_count
         cdef int32_t middle
         cdef int64_t picked
-        if self._load_count == 0:
-            if view.available_count == 0:
-                return <int32_t>(random % <uint64_t>view.partition_count)
-            return view.available[random % <uint64_t>view.available_count]
-        picked = <int64_t>(random % <uint64_t>self._frequencies[self._load_count - 1])
-        while low < high:  # the first partition whose frequency is above what was picked
-            middle = (low + high) // 2
-            if self._frequencies[middle] > picked:
-                high = middle
-            else:
-                low = middle + 1
-        return self._partitions[low]
+        if self._load_count > 0:
+            picked = <int64_t>(random % <uint64_t>self._frequencies[self._load_count - 1])
+            while low < high:  # the first partition whose frequency is above what was picked
+                middle = (low + high) // 2
+                if self._frequencies[middle] > picked:
+                    high = middle
+                else:
+                    low = middle + 1
+            if self._partitions[low] < view.partition_count:
+                return self._partitions[low]
+        if view.available_count == 0:
+            return <int32_t>(random % <uint64_t>view.partition_count)
+        return view.available[random % <uint64_t>view.available_count]

@@ -205,6 +205,13 @@ def test_P05_new_partitions_are_chosen_and_missing_ones_are_not() -> None:
     assert {partition_of(put(records, b"v", -1)) for _ in range(20)} == {0}
 
 
+def test_P05_the_load_of_other_metadata_chooses_no_partition_that_the_view_lacks() -> None:
+    """Who sends a table has the view that its rows were placed by, though there are new metadata since."""
+    partitioner = StickyPartitioner(1000)
+    partitioner.update_load(range(8), [3, 3, 3, 3, 3, 3, 3, 0], 8)
+    assert chosen(partitioner, available(2), 200).keys() == {0, 1}
+
+
 def test_compressed_bytes_count() -> None:
     """As earlier batches were compressed: what shrinks to a tenth sticks ten times as long."""
     records = accumulator(2, batch_size=1000, compression="lz4")
