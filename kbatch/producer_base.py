@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from kbatch._native.delivery import Delivery
     from kbatch._native.flush import Flush
     from kbatch.core.cluster import PartitionMetadata
+    from kbatch.core.failures import Failed
 
 logger = logging.getLogger("kbatch.producer")  # of both
 
@@ -207,6 +208,9 @@ class ProducerBase(TableProducer):
         record.topic, record.value, record.key = made.topic, made.value, made.key
         record.headers, record.partition = made.headers, made.partition
         record.timestamp_ms = made.timestamp_ms
+
+    def _note_failed(self, rows: Failed) -> None:
+        self._engine.failures.note(rows)
 
     async def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         start_ns = time.monotonic_ns()

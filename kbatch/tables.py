@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kbatch._native.buffer_memory import BufferMemory
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch.config import ProducerConfig
+    from kbatch.core.failures import Failed
     from kbatch.interceptors import InterceptorChain
 
 Listener = tuple[Any, Callable[[Any], object]]
@@ -97,7 +98,8 @@ class TableProducer(RecordSender):
         -------
         TableDelivery
             Its result is a TableReport. If accepting had to stop when some rows were accepted already, the
-            others are in the report, as failed.
+            others are in the report, as failed; like all failures that nobody looks at, they make the next
+            flush raise.
 
         Raises
         ------
@@ -146,6 +148,8 @@ class TableProducer(RecordSender):
                 raise
         else:
             self._end_table(table, None)
+        if table.outcome.unsent_count:
+            self._note_failed(_Unsent(table.outcome))
 
     async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
         """Waits for the topics that rows come for next; those that cannot be had are refused."""
@@ -195,6 +199,10 @@ class TableProducer(RecordSender):
         """Rows were not accepted, though others were."""
         raise NotImplementedError
 
+    def _note_failed(self, rows: Failed) -> None:
+        """If nobody looks at the report the next flush raises."""
+        raise NotImplementedError
+
     async def _await_partition(
         self, topic: str, partition: Any, deadline: Deadline, may_wait: bool = True
     ) -> bool:
@@ -241,12 +249,39 @@ def _told_report(
     return report
 
 
+def _named(topics: tuple[str, ...]) -> str:
+    more = len(topics) - SHOWN_TOPICS
+    shown = ", ".join(topics[:SHOWN_TOPICS]) or "no topic"
+    return shown + (f" and {more} more topics" if more > 0 else "")
+
+
 def _as_kafka_error(error: BaseException) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
     made = SerializationError(f"the table could not be read on, so that this row was not sent: {error}")
     made.__cause__ = error
     return made
+
+
+class _Unsent:
+    """Rows of a table that failed, and that no batch had; among failures."""
+
+    outcome = "failed"
+
+    def __init__(self, outcome: TableOutcome) -> None:
+        self._outcome = outcome
+
+    @property
+    def topic(self) -> str:
+        return _named(self._outcome.topic_names)
+
+    @property
+    def error(self) -> KafkaError:
+        return next(iter(TableReport(self._outcome).errors.values()))
+
+    @property
+    def unobserved_count(self) -> int:
+        return 0 if self._outcome.is_observed else self._outcome.unsent_count
 
 
 class _Told:
@@ -348,10 +383,7 @@ class TableDelivery:
 
     @property
     def _where(self) -> str:
-        names = self._report.topics
-        more = len(names) - SHOWN_TOPICS
-        shown = ", ".join(names[:SHOWN_TOPICS]) or "no topic"
-        return shown + (f" and {more} more topics" if more > 0 else "")
+        return _named(self._report.topics)
 
 
 @final

@@ -28,6 +28,7 @@ cdef class TableOutcome:
     cdef int64_t _capacity
     cdef int64_t _done_count
     cdef int64_t _failed_count
+    cdef readonly int64_t unsent_count   # of those, the ones that no batch had
     cdef bint _ended                 # no more rows are accepted
     cdef list _listeners             # (argument, function), for when it is done; None from then on
     cdef object _event               # set when it is done

@@ -134,6 +134,7 @@ cdef class TableOutcome:
         self._codes[row] = code
         self._done_count += 1
         self._failed_count += 1
+        self.unsent_count += 1
         kb_lock_release(&self._lock)
         return 0
 
@@ -151,6 +152,7 @@ cdef class TableOutcome:
             self._codes[origin + rows[i]] = code
         self._done_count += count
         self._failed_count += count
+        self.unsent_count += count
         kb_lock_release(&self._lock)
         return 0
 
@@ -163,6 +165,7 @@ cdef class TableOutcome:
             self._codes[row] = code
         self._done_count += self._row_count - first
         self._failed_count += self._row_count - first
+        self.unsent_count += self._row_count - first
         kb_lock_release(&self._lock)
         return 0
 

@@ -1,36 +1,46 @@
-"""Batches that failed, for the one who asks later which of them nobody was told of."""
+"""Batches, and rows that none took, that failed: for who asks later which of them nobody was told of."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kbatch.errors import ErrorCode, KafkaError, error_of
-
-if TYPE_CHECKING:
-    from kbatch._native.delivery import Completion
 
 # So many are kept before it is looked which of them somebody has seen meanwhile.
 MANY = 1000
 
 
+class Failed(Protocol):
+    """A batch's Completion, or what stands for rows that no batch took."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    @property
+    def unobserved_count(self) -> int: ...
+
+
 class Failures:
-    """Failed batches. The sender notes them, any thread takes those that are still unobserved."""
+    """What failed. The sender notes them, any thread takes those that are still unobserved."""
 
     def __init__(self) -> None:
-        self._noted: deque[Completion] = deque()
+        self._noted: deque[Failed] = deque()
         self._limit = MANY
 
-    def note(self, completion: Completion) -> None:
+    def note(self, completion: Failed) -> None:
         """A batch is about to fail: noted before anybody can know, so that a flush finds it."""
         if len(self._noted) >= self._limit:
             self._noted.extend(self.take())
             self._limit = max(MANY, 2 * len(self._noted))
         self._noted.append(completion)
 
-    def take(self) -> list[Completion]:
+    def take(self) -> list[Failed]:
         """Those with records that failed with nobody to see it, each once; they are forgotten here."""
-        found: dict[Completion, None] = {}
+        found: dict[Failed, None] = {}
         for _ in range(len(self._noted)):
             try:
                 found[self._noted.popleft()] = None

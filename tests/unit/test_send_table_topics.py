@@ -287,6 +287,21 @@ def test_errors_are_those_of_the_rows_own_topic(broker: Broker) -> None:
         assert {type(error) for error in report.errors.values()} == {InvalidRecordError}
 
 
+def test_rows_that_no_batch_took_are_raised_by_flush_unless_somebody_looks(broker: Broker) -> None:
+    data = rows(["one", "bad name!", "three", "bad name!"])
+    with producing(broker) as producer:
+        producer.send_table(None, data, **COLUMN)
+        with pytest.raises(DeliveryError, match=r"2 records failed.*bad name!"):
+            producer.flush(SECONDS)
+        producer.flush(SECONDS)
+        producer.send_table(None, data, **COLUMN).result(SECONDS)
+        producer.send_table(None, data, **COLUMN, on_delivery=lambda report: None)
+        producer.flush(SECONDS)
+        producer.send_table(None, rows(["one"] * 8192 + [None]), **COLUMN)
+        with pytest.raises(DeliveryError, match="row 8192: is null"):
+            producer.flush(SECONDS)
+
+
 def test_a_refused_topic_is_missing_in_a_transaction(broker: Broker) -> None:
     with producing(broker, transactional_id="t", max_block_ms=1000) as producer:
         producer.init_transactions()
