@@ -128,19 +128,20 @@ class TableProducer(RecordSender):
 
     async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
         """All rows of the table; or those that can be, the others fail."""
+        accept = partial(self._accept, table)
         try:
             with reading():
-                outcome = table.accept(blocks=self._blocks_a_turn)
+                outcome = accept()
                 while outcome is not True:
                     if outcome is Refusal.METADATA:
                         await self._await_topics(table, self._block_deadline())
-                        outcome = table.accept(blocks=self._blocks_a_turn)
+                        outcome = accept()
                     elif outcome is Refusal.MEMORY:
-                        first = partial(table.accept, first_in_line=True)
+                        first = partial(accept, first_in_line=True)
                         outcome = await self._await_memory(first, self._block_deadline())
                     else:
                         await self._give_way()
-                        outcome = table.accept(blocks=self._blocks_a_turn)
+                        outcome = accept()
             self._check_topics_of(table)
         except BaseException as stopped:
             self._stop_table(table, stopped)
@@ -150,6 +151,10 @@ class TableProducer(RecordSender):
             self._end_table(table, None)
         if table.outcome.unsent_count:
             self._note_failed(_Unsent(table.outcome))
+
+    def _accept(self, table: TableSender, *, first_in_line: bool = False) -> bool | Refusal:
+        self._check_sendable()  # the transaction may have ended during a wait
+        return table.accept(first_in_line=first_in_line, blocks=self._blocks_a_turn)
 
     async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
         """Waits for the topics that rows come for next; those that cannot be had are refused."""

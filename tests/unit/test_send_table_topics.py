@@ -23,7 +23,16 @@ from kbatch.interceptors import Interceptor
 from kbatch.tables import TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain
-from tests.unit.producing import SECONDS, SECONDS_MS, metric, producing, until, values, within
+from tests.unit.producing import (
+    SECONDS,
+    SECONDS_MS,
+    metric,
+    producing,
+    requests_seen,
+    until,
+    values,
+    within,
+)
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -320,6 +329,25 @@ class SeesTables(Interceptor):
     def on_send_table(self, topic: str | None, table: Any) -> Any:
         self.seen.append(topic)
         return table.slice(1)
+
+
+@pytest.mark.threads
+def test_rows_that_waited_while_their_transaction_ended_are_not_part_of_the_next(broker: Broker) -> None:
+    data = pa.Table.from_batches(rows(["one"]).to_batches() + rows(["late"]).to_batches())
+    with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        asked = requests_seen(broker, "Metadata")
+        sent = within(lambda: producer.send_table(None, data, **COLUMN))
+        while "late" not in [topic.name for topic in asked.get(timeout=SECONDS).topics or ()]:
+            pass
+        producer.abort_transaction()
+        broker.create_topic("late", 1)
+        report = sent.result(SECONDS).result(SECONDS)
+        assert "needs an open transaction" in str(report.errors[1])
+        producer.begin_transaction()
+        producer.commit_transaction()
+        assert not values(broker, topic="late")
 
 
 def test_interceptors_see_the_table_and_no_topic(broker: Broker) -> None:
