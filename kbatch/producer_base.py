@@ -177,19 +177,24 @@ class ProducerBase(TableProducer):
             self._intercept(record)
             record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
         deadline = Deadline(self.config.max_block_ms / 1000)
+        append = partial(self._append_later, record)
         outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
         while isinstance(outcome, Refusal):
             if outcome is Refusal.METADATA:
                 if not await self._await_partition(record.topic, record.partition, deadline, may_wait):
                     return None
-                outcome = self._append(record)
+                outcome = append()
             elif may_wait:
-                outcome = await self._await_memory(
-                    partial(self._append, record, first_in_line=True), deadline
-                )
+                outcome = await self._await_memory(partial(append, first_in_line=True), deadline)
             else:
                 return None
         return outcome
+
+    def _append_later(
+        self, record: PendingRecord | PendingBatch, *, first_in_line: bool = False
+    ) -> Delivery | Refusal:
+        self._check_sendable()  # the transaction may have ended during a wait
+        return self._append(record, first_in_line=first_in_line)
 
     def _intercept(self, record: PendingRecord | PendingBatch) -> None:
         if isinstance(record, PendingBatch):
