@@ -177,7 +177,7 @@ class ProducerBase(TableProducer):
             self._intercept(record)
             record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
         deadline = Deadline(self.config.max_block_ms / 1000)
-        append = partial(self._append_later, record)
+        append = partial(self._append_later, record, self._transaction_count)
         outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
         while isinstance(outcome, Refusal):
             if outcome is Refusal.METADATA:
@@ -191,9 +191,9 @@ class ProducerBase(TableProducer):
         return outcome
 
     def _append_later(
-        self, record: PendingRecord | PendingBatch, *, first_in_line: bool = False
+        self, record: PendingRecord | PendingBatch, transaction: int, *, first_in_line: bool = False
     ) -> Delivery | Refusal:
-        self._check_sendable()  # the transaction may have ended during a wait
+        self._check_still_sendable(transaction)
         return self._append(record, first_in_line=first_in_line)
 
     def _intercept(self, record: PendingRecord | PendingBatch) -> None:
@@ -301,6 +301,9 @@ class ProducerBase(TableProducer):
 
     @abstractmethod
     def _check_transaction(self) -> None: ...
+
+    @abstractmethod
+    def _check_same_transaction(self, number: int) -> None: ...
 
     @abstractmethod
     def _note_refused(self, error: BaseException) -> None: ...
@@ -540,6 +543,10 @@ class ProducerBase(TableProducer):
     def _check_sendable(self) -> None:
         self._check_usable()
         self._check_transaction()
+
+    def _check_still_sendable(self, transaction: int) -> None:  # behind a wait
+        self._check_usable()
+        self._check_same_transaction(transaction)
 
     def _check_usable(self) -> None:
         self._check_here()

@@ -108,27 +108,33 @@ class TableProducer(RecordSender):
         """
         self._check_sendable()
         _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
+        only_topic = topic if topic_column is None else None
         if self._interceptors:
-            data = self._interceptors.on_send_table(topic if topic_column is None else None, data)
-        if topic is not None and topic_column is None:
-            await self._await_partition(topic, None, self._block_deadline())
-        source, names = record_columns(
-            reader_of_numpy(data) if isinstance(data, Mapping) else data,
-            key=key,
-            value=value,
-            headers=headers,
-            timestamp=timestamp,
-            partition=partition,
-            topic=topic_column,
-        )
-        table = TableSender(self, topic, source, names, seal=self._seal)
-        report = _told_report(table.outcome, on_delivery, on_progress)
-        await self._accept_rows(table, partial(reading, source))
-        return TableDelivery(topic if topic_column is None else None, report, self.accumulator.memory)
+            data = self._interceptors.on_send_table(only_topic, data)
+        transaction = self._transaction_count
+        try:
+            if only_topic is not None:
+                await self._await_partition(only_topic, None, self._block_deadline())
+            source, names = record_columns(
+                reader_of_numpy(data) if isinstance(data, Mapping) else data,
+                key=key,
+                value=value,
+                headers=headers,
+                timestamp=timestamp,
+                partition=partition,
+                topic=topic_column,
+            )
+            table = TableSender(self, topic, source, names, seal=self._seal)
+            report = _told_report(table.outcome, on_delivery, on_progress)
+            await self._accept_rows(table, partial(reading, source), transaction)
+        except BaseException as error:
+            self._note_refused(error)
+            raise
+        return TableDelivery(only_topic, report, self.accumulator.memory)
 
-    async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
+    async def _accept_rows(self, table: TableSender, reading: Reading, transaction: int) -> None:
         """All rows of the table; or those that can be, the others fail."""
-        accept = partial(self._accept, table)
+        accept = partial(self._accept, table, transaction)
         try:
             with reading():
                 outcome = accept()
@@ -152,8 +158,10 @@ class TableProducer(RecordSender):
         if table.outcome.unsent_count:
             self._note_failed(_Unsent(table.outcome))
 
-    def _accept(self, table: TableSender, *, first_in_line: bool = False) -> bool | Refusal:
-        self._check_sendable()  # the transaction may have ended during a wait
+    def _accept(
+        self, table: TableSender, transaction: int, *, first_in_line: bool = False
+    ) -> bool | Refusal:
+        self._check_still_sendable(transaction)  # as it may not be any more behind a wait
         return table.accept(first_in_line=first_in_line, blocks=self._blocks_a_turn)
 
     async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
@@ -197,7 +205,16 @@ class TableProducer(RecordSender):
     async def _give_way(self) -> None:
         """Others may have the thread for a while."""
 
+    _transaction_count: int
+
     def _check_sendable(self) -> None:
+        raise NotImplementedError
+
+    def _check_still_sendable(self, transaction: int) -> None:
+        raise NotImplementedError
+
+    def _note_refused(self, error: BaseException) -> None:
+        """The call raises `error`, and no row was accepted."""
         raise NotImplementedError
 
     def _refuse(self, error: KafkaError) -> None:

@@ -58,6 +58,7 @@ class TransactionMethods:
     # what a timed out call came to is asked by making it again
     _unfinished: Call | None = None
     _is_in_transaction = False
+    _transaction_count = 0  # begun
 
     if TYPE_CHECKING:
 
@@ -75,6 +76,7 @@ class TransactionMethods:
         """From now on records are part of a transaction."""
         await self._run_call("begin", self._transactions.begin, None)
         self._is_in_transaction = True
+        self._transaction_count += 1
         self.sends_directly = not self._interceptors
         if self._transactions.state is not State.IN_TRANSACTION:  # it has failed meanwhile
             self.sends_directly = False
@@ -195,6 +197,15 @@ class TransactionMethods:
             raise IllegalStateError(
                 "send() of a producer with a transactional.id needs an open transaction: begin_transaction() "
                 "comes first, and before it, once, init_transactions()"
+            )
+
+    def _check_same_transaction(self, number: int) -> None:
+        """What waited in transaction `number` has no part in another."""
+        self._check_transaction()
+        if number != self._transaction_count:
+            raise IllegalStateError(
+                "the transaction ended while send() waited for metadata or memory, and another has begun: "
+                "send the record again if it belongs there"
             )
 
     def _note_refused(self, error: BaseException) -> None:

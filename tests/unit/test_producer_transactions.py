@@ -119,7 +119,8 @@ def test_0103_calls_in_the_wrong_order_are_refused_and_change_nothing(
 
 
 @pytest.mark.threads
-def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next() -> None:
+@pytest.mark.parametrize("begun", [False, True], ids=["none yet", "begun"])
+def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next(begun: bool) -> None:
     with Broker({TOPIC: 1}, auto_create_topics=False) as broker, transactional(broker) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -128,11 +129,15 @@ def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the
         while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
             pass
         producer.abort_transaction()
+        if begun:
+            producer.begin_transaction()
         broker.create_topic("late", 1)
-        with pytest.raises(IllegalStateError, match="needs an open transaction"):
+        refusal = "another has begun" if begun else "needs an open transaction"
+        with pytest.raises(IllegalStateError, match=refusal):
             late.result(10)
-        with producer.transaction():
-            pass
+        if not begun:
+            producer.begin_transaction()
+        producer.commit_transaction()
         assert not values(broker, topic="late")
 
 

@@ -322,6 +322,26 @@ def test_a_refused_topic_is_missing_in_a_transaction(broker: Broker) -> None:
         assert isinstance(report.errors[1], InvalidTopicError)
 
 
+@pytest.mark.parametrize(
+    ("topic", "column"), [("bad name!", {}), (None, COLUMN)], ids=["topic", "topic column"]
+)
+def test_a_table_that_is_refused_whole_is_missing_in_a_transaction(
+    broker: Broker, topic: str | None, column: dict[str, str]
+) -> None:
+    with producing(broker, transactional_id="t", max_block_ms=1000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(InvalidTopicError, match="bad name!"):
+            producer.send_table(topic, rows(["bad name!"]), **column)
+        with pytest.raises(KafkaError, match="bad name!"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        with pytest.raises(ValueError, match="nothing"):
+            producer.send_table("one", rows(["one"]), value="nothing")
+        producer.commit_transaction()
+
+
 class SeesTables(Interceptor):
     def __init__(self) -> None:
         self.seen: list[str | None] = []

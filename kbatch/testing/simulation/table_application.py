@@ -77,8 +77,9 @@ class TableShell(TableProducer):
             seal()
 
     send_table = blocking(TableProducer._send_table)
+    _transaction_count = 0
 
-    async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
+    async def _accept_rows(self, table: TableSender, reading: Reading, transaction: int) -> None:
         self.table = table
 
     async def _await_partition(
@@ -88,6 +89,9 @@ class TableShell(TableProducer):
 
     def _check_sendable(self) -> None:
         """The appender has."""
+
+    def _note_refused(self, error: BaseException) -> None:
+        """The application sees it."""
 
     def _refuse(self, error: KafkaError) -> None:
         """The checkers look at the report."""
