@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.core.questions import CommittedOffsets, GroupIds, Question
 from kbatch.errors import KafkaTimeoutError
-from kbatch.records import OffsetAndMetadata, TopicPartition
+from kbatch.records import OffsetAndMetadata, TopicPartition, check_text, checked_partition
 from kbatch.waiting import Deadline
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class GroupMethods:
         """
         if not isinstance(group_id, str) or not group_id:
             raise ValueError(f"group_id must be a str that is not empty; it is {group_id!r}")
-        question = CommittedOffsets(group_id, partitions)
+        check_text("group_id", group_id)
+        question = CommittedOffsets(group_id, map(checked_partition, partitions))
         await self._ask([question], self._deadline(timeout))
         answer: dict[TopicPartition, OffsetAndMetadata] = question.answer
         return answer

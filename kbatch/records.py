@@ -3,13 +3,19 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import index
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 from kbatch._native.delivery import Delivery, RecordMetadata
 from kbatch._native.record import Record
 
 if TYPE_CHECKING:
     from kbatch._native.record import Header
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+# Of a string in a request (STRING, COMPACT_STRING).
+MAX_STRING_BYTES = 2**15 - 1
 
 __all__ = [
     "ConsumerGroupMetadata",
@@ -22,6 +28,26 @@ __all__ = [
 ]
 
 
+def check_integer(name: str, value: object, lowest: int, highest: int) -> None:
+    """TypeError or ValueError, naming what it is, for what is no integer or out of range."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not lowest <= index(value) <= highest:
+        raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
+
+
+def check_text(name: str, value: object) -> None:
+    """TypeError or ValueError, naming what it is, for what no request can say."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    try:
+        fits = len(value.encode()) <= MAX_STRING_BYTES
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} must be at most {MAX_STRING_BYTES} bytes of UTF-8; it is {value[:50]!a}")
+
+
 class TopicPartition(NamedTuple):
     """A partition of a topic; `str` gives Kafka's topic-partition."""
 
@@ -30,6 +56,16 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def checked_partition(given: Any) -> TopicPartition:
+    """A pair of a topic and a partition, as one; TypeError or ValueError for what no request can say."""
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise TypeError(f"a partition must be a TopicPartition or (topic, partition); one is {given!r}")
+    checked = TopicPartition(*given)
+    check_text("topic", checked.topic)
+    check_integer("partition", checked.partition, 0, INT32_MAX)
+    return checked
 
 
 class ProducerRecord(NamedTuple):
@@ -53,7 +89,7 @@ class ProducerRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A consumer's position, as a transaction commits it. ValueError for a negative offset.
+    """A consumer's position, as a transaction commits it. TypeError and ValueError for what cannot be one.
 
     Attributes
     ----------
@@ -70,13 +106,16 @@ class OffsetAndMetadata:
     leader_epoch: int = -1
 
     def __post_init__(self) -> None:
-        if self.offset < 0:
-            raise ValueError(f"offset must be at least 0; it is {self.offset}")
+        check_integer("offset", self.offset, 0, INT64_MAX)
+        check_integer("leader_epoch", self.leader_epoch, -1, INT32_MAX)
+        if self.metadata is not None:  # which brokers take for no text
+            check_text("metadata", self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits offsets within a transaction (KIP-447). ValueError for a generation without a member.
+    """Who commits offsets within a transaction (KIP-447). TypeError and ValueError for what cannot be one, as
+    a generation without a member.
 
     Attributes
     ----------
@@ -93,6 +132,11 @@ class ConsumerGroupMetadata:
     group_instance_id: str | None = None
 
     def __post_init__(self) -> None:
+        check_text("group_id", self.group_id)
+        check_integer("generation_id", self.generation_id, -1, INT32_MAX)
+        check_text("member_id", self.member_id)
+        if self.group_instance_id is not None:
+            check_text("group_instance_id", self.group_instance_id)
         if self.generation_id > 0 and not self.member_id:
             generation = self.generation_id
             raise ValueError(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.core.transaction_states import State
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError
-from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, checked_partition
 from kbatch.waiting import Deadline
 
 if TYPE_CHECKING:
@@ -240,13 +240,13 @@ class TransactionMethods:
 
 
 def _checked_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
-    checked = {}
-    for key, each in dict(offsets).items():
+    if not isinstance(offsets, Mapping):
+        kind = type(offsets).__name__
+        raise TypeError(f"offsets must be a mapping of TopicPartition to OffsetAndMetadata, not {kind}")
+    for key, each in offsets.items():
         if not isinstance(each, OffsetAndMetadata):
             raise TypeError(f"offsets[{key!r}] must be an OffsetAndMetadata, not {type(each).__name__}")
-        topic, partition = key
-        checked[topic, partition] = each
-    return checked
+    return {checked_partition(key): each for key, each in offsets.items()}
 
 
 def _checked_group(group: Any) -> ConsumerGroupMetadata:

@@ -113,6 +113,9 @@ def test_what_is_refused_is_raised(broker: Broker) -> None:
 def test_wrong_arguments_and_a_closed_producer(broker: Broker) -> None:
     with asking(broker) as client, pytest.raises(ValueError, match="group_id must be a str that is not"):
         client.committed_offsets("", [PLACE])
+    for wrong in (["topic"], [("topic", "0")], [("topic", 2**31)], [(None, 0)]):
+        with asking(broker) as client, pytest.raises((TypeError, ValueError), match=r"partition|topic"):
+            client.committed_offsets(GROUP, wrong)  # type: ignore[arg-type]
     for call in (client.group_ids, lambda: client.committed_offsets(GROUP, [PLACE])):
         with pytest.raises((ProducerClosedError, IllegalStateError)):
             call()

@@ -256,6 +256,13 @@ def offset_of(broker: Broker, group: str) -> int | None:
         ({SOURCE: OffsetAndMetadata(5)}, None, TypeError),
         ({SOURCE: OffsetAndMetadata(5)}, "", ValueError),
         ({SOURCE: OffsetAndMetadata(5)}, b"g", ValueError),
+        ({SOURCE: OffsetAndMetadata(5)}, "g" * 40_000, ValueError),
+        (None, "g", TypeError),
+        ({"source": OffsetAndMetadata(5)}, "g", TypeError),
+        ({("source", "0"): OffsetAndMetadata(5)}, "g", TypeError),
+        ({(None, 0): OffsetAndMetadata(5)}, "g", TypeError),
+        ({("source", -1): OffsetAndMetadata(5)}, "g", ValueError),
+        ({("source", 2**31): OffsetAndMetadata(5)}, "g", ValueError),
     ],
 )
 def test_T22_offsets_are_checked(

@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import struct
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer
@@ -22,8 +23,30 @@ def test_a_topic_partition_is_a_key_and_prints_as_kafka_prints_it() -> None:
 def test_offsets_have_defaults_and_are_not_negative() -> None:
     assert OffsetAndMetadata(5) == OffsetAndMetadata(5, "", -1)
     assert OffsetAndMetadata(0).offset == 0
-    with pytest.raises(ValueError, match="offset must be at least 0; it is -1"):
+    with pytest.raises(ValueError, match="offset must be 0 to 9223372036854775807; it is -1"):
         OffsetAndMetadata(-1)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: OffsetAndMetadata("5"), "offset"),  # type: ignore[arg-type]
+        (lambda: OffsetAndMetadata(5.5), "offset"),  # type: ignore[arg-type]
+        (lambda: OffsetAndMetadata(2**63), "offset"),
+        (lambda: OffsetAndMetadata(5, b"m"), "metadata"),  # type: ignore[arg-type]
+        (lambda: OffsetAndMetadata(5, "m" * 40_000), "metadata"),
+        (lambda: OffsetAndMetadata(5, "", "1"), "leader_epoch"),  # type: ignore[arg-type]
+        (lambda: ConsumerGroupMetadata(5), "group_id"),  # type: ignore[arg-type]
+        (lambda: ConsumerGroupMetadata("\ud800"), "group_id"),
+        (lambda: ConsumerGroupMetadata("g", "1", "m"), "generation_id"),  # type: ignore[arg-type]
+        (lambda: ConsumerGroupMetadata("g", 2**31, "m"), "generation_id"),
+        (lambda: ConsumerGroupMetadata("g", -1, None), "member_id"),  # type: ignore[arg-type]
+        (lambda: ConsumerGroupMetadata("g", 1, "m", 5), "group_instance_id"),  # type: ignore[arg-type]
+    ],
+)
+def test_T22_what_no_request_can_say_is_refused(make: Callable[[], object], name: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"^{name} must be"):
+        make()
 
 
 def test_T22_a_generation_needs_a_member() -> None:
