@@ -509,11 +509,13 @@ class ProducerBase(TableProducer):
                 error = ProducerClosedError("the producer was closed before the record was delivered")
                 self._engine.fail(error)
                 self._delivery.deliver(self._engine.poll_completed())
-        await self._await_last_callbacks(deadline)
-        if is_first:
-            self._interceptors.close()
-            open_producers.discard(self)
-            _open_networks.discard(self._network)
+        try:
+            await self._await_last_callbacks(deadline)
+        finally:  # whoever closes it again has nothing to end any more
+            if is_first:
+                open_producers.discard(self)
+                _open_networks.discard(self._network)
+                self._interceptors.close()
 
     async def _leave(
         self,

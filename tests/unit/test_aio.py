@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
@@ -17,6 +18,7 @@ import pytest
 import kbatch
 from kbatch import AsyncProducer, BufferExhaustedError, Delivery, IllegalStateError, RecordMetadata
 from kbatch.errors import ConfigError, NotEnoughReplicasError, ProducerClosedError
+from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, requests_seen, values
 
@@ -497,6 +499,41 @@ def test_a_cancelled_close_goes_on_sending_and_is_called_again(broker: Broker, r
         release(broker)
         await producer.close()
         assert delivery.result().offset == 0
+
+    run(program())
+
+
+def test_a_close_that_is_cancelled_at_any_step_leaves_nothing_open(broker: Broker, run: Runner) -> None:
+    class Counted(Interceptor):
+        closed_count = 0
+
+        def close(self) -> None:
+            self.closed_count += 1
+
+    async def one(step: int) -> tuple[bool, weakref.ref[Any]]:
+        interceptor = Counted()
+        producer = made(broker, interceptor_classes=[interceptor])
+        await producer.send(TOPIC, b"value")
+        closing = asyncio.create_task(producer.close())
+        for _ in range(step):
+            await asyncio.sleep(0)
+        is_over = closing.done()
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        await producer.close()
+        assert interceptor.closed_count == 1, step
+        return is_over, weakref.ref(producer._network)
+
+    async def program() -> None:
+        networks: list[weakref.ref[Any]] = []
+        is_over = False
+        while not is_over:
+            is_over, network = await one(len(networks))
+            networks.append(network)
+        await asyncio.sleep(0)
+        gc.collect()
+        assert not [network for network in networks if network() is not None]
 
     run(program())
 
