@@ -252,6 +252,12 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     __aexit__ = ProducerBase._leave
 
+    def recreate(self) -> Self:
+        """A new producer of the same configuration; as Producer.recreate. While the loop runs, on it only."""
+        if self._loop is not None and self._loop.is_running():
+            self._check_here()
+        return super().recreate()
+
     # How it waits
 
     _new_event = staticmethod(LoopEvent)

@@ -538,6 +538,21 @@ def test_a_close_that_is_cancelled_at_any_step_leaves_nothing_open(broker: Broke
     run(program())
 
 
+def test_another_thread_cannot_recreate_it(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker) as producer:
+            await producer.send(TOPIC, b"value")
+            with pytest.raises(IllegalStateError, match="event loop"):
+                await asyncio.to_thread(producer.recreate)
+            await producer.send(TOPIC, b"value")
+            other = producer.recreate()
+            await other.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(program())
+
+
 def test_a_block_that_is_cancelled_sends_what_was_accepted(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         began = asyncio.Event()
