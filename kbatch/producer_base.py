@@ -538,6 +538,12 @@ class ProducerBase(TableProducer):
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
         self._close_elsewhere()
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str:
+        raise TypeError(
+            f"{self!r} cannot be copied or pickled, nor can its threads and connections: pass its settings on, "
+            f"and make another there (or recreate() here)"
+        )
+
     def __repr__(self) -> str:
         state = "forked" if self._is_forked else "closed" if self._is_closed else "open"
         return f"<{type(self).__name__} {self.config.client_id}, {state}>"

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import kbatch
-from kbatch import DeliveryError, IllegalStateError, KafkaTimeoutError, Producer, RecordMetadata
+from kbatch import (
+    AsyncProducer,
+    DeliveryError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    Producer,
+    RecordMetadata,
+)
 from kbatch.errors import ConfigError, ProducerClosedError
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
@@ -400,6 +409,17 @@ def test_closed_producer_is_collected(broker: Broker) -> None:
     gc.collect()
     assert found() is None
     assert network() is None
+
+
+@pytest.mark.parametrize("kind", [Producer, AsyncProducer])
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_producer_is_not_copied(kind: Any, how: Callable[[Any], Any]) -> None:
+    producer = kind(bootstrap_servers="localhost:1")
+    try:
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled.*make another"):
+            how(producer)
+    finally:
+        producer._close_now()
 
 
 def test_illegal_states_are_one_family() -> None:
