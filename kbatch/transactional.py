@@ -126,6 +126,7 @@ class TransactionMethods:
     async def _end_by(self, verb: str, command: Callable[[Call, int], None], timeout: float | None) -> None:
         if self._delivery.in_callback():
             raise IllegalStateError(f"{verb}_transaction() in a callback would wait for that callback")
+        Deadline(timeout)  # what is no timeout changes nothing
         self.sends_directly = self._is_in_transaction = False
         await self._await_callbacks(await self._run_call(verb, command, timeout))
 

@@ -98,10 +98,13 @@ _LOOK_SECONDS = 0.1
 
 @final
 class Deadline:
-    """`seconds` from now; None is never."""
+    """`seconds` from now; None is never. TypeError for what is no number."""
 
     def __init__(self, seconds: float | None) -> None:
-        self._end = None if seconds is None else time.monotonic() + seconds
+        try:
+            self._end = None if seconds is None else time.monotonic() + seconds
+        except TypeError:
+            raise TypeError(f"timeout must be a number of seconds, or None; it is {seconds!r}") from None
 
     @property
     def left(self) -> float | None:

@@ -422,6 +422,14 @@ def test_a_producer_is_not_copied(kind: Any, how: Callable[[Any], Any]) -> None:
         producer._close_now()
 
 
+@pytest.mark.parametrize("call", ["flush", "close", "group_ids"])
+def test_what_is_no_time_is_refused(broker: Broker, call: str) -> None:
+    with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match="timeout must be a number of seconds, or None; it is '5'"):
+            getattr(producer, call)(timeout="5")
+        producer.send(TOPIC, b"").result(SECONDS)
+
+
 def test_illegal_states_are_one_family() -> None:
     assert issubclass(ProducerClosedError, IllegalStateError)
     assert issubclass(IllegalStateError, RuntimeError)

@@ -154,6 +154,16 @@ def test_T02_nothing_is_sent_outside_of_a_transaction(broker: Broker, producer: 
     assert committed(broker) == [b"within"]
 
 
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_what_is_no_time_ends_no_transaction(broker: Broker, producer: Producer, end: str) -> None:
+    producer.init_transactions()
+    with producer.transaction():
+        with pytest.raises(TypeError, match="timeout must be a number of seconds, or None; it is '5'"):
+            getattr(producer, end)(timeout="5")
+        sent(producer, "first")
+    assert committed(broker) == [b"first"]
+
+
 def test_transactions_need_an_id(broker: Broker) -> None:
     with producing(broker) as producer:
         for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
