@@ -376,6 +376,7 @@ cdef class OutcomeColumn:
 
 
 @cython.final
+@cython.trashcan(True)  # a batch may have rows of so many tables that freeing one by the next ends the stack
 cdef class BatchRows:
     """Which rows of a table a batch has, in their order, and where."""
 

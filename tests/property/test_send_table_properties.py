@@ -5,6 +5,7 @@ of the record that the batch has for it.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -235,6 +236,26 @@ def test_with_little_memory_rows_wait_and_none_is_lost_or_doubled(
     assert sum(map(len, log.values())) == len(data)
     for partition in offsets:
         assert (np.diff(report.offsets[report.partitions == partition]) == 1).all()
+    assert is_whole(records)
+
+
+def test_a_batch_may_have_rows_of_very_many_tables() -> None:
+    """It is answered on a thread whose stack is as small as macOS makes it."""
+    records = accumulator(batch_size=1 << 20)
+    sender = direct(records)
+    data = pa.table({"value": [b""]})
+    tables_sent = [send_table(sender, data) for _ in range(20_000)]
+    (batch,) = all_drained(records)
+    outcome = tables_sent[0].outcome
+    del tables_sent
+    before = threading.stack_size(512 << 10)
+    try:
+        answering = threading.Thread(target=batch.complete, args=(7,))
+        answering.start()
+        answering.join()
+    finally:
+        threading.stack_size(before)
+    assert TableReport(outcome).offsets.tolist() == [7]
     assert is_whole(records)
 
 
