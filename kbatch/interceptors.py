@@ -3,15 +3,20 @@
 An interceptor's mistake is logged and costs no record: what it failed at goes on as it was before.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
 
+from kbatch._native.delivery import Acknowledgement
+from kbatch._native.send import PendingRecord
 from kbatch.errors import ConfigError, IllegalStateError
 from kbatch.records import ProducerRecord
 
 if TYPE_CHECKING:
     from kbatch._native.delivery import RecordMetadata
+    from kbatch._native.encoded_batch import PendingBatch
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +34,7 @@ class Interceptor:
         """
         return table
 
-    def on_acknowledgement(self, metadata: "RecordMetadata", error: BaseException | None) -> None:
+    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         """Called before a record's own on_delivery, with the same two: on failure `metadata` has offset -1,
         and partition -1 where none was chosen yet.
         """
@@ -58,6 +63,26 @@ class InterceptorChain:
 
     def __len__(self) -> int:
         return len(self._interceptors)
+
+    def intercept(self, record: PendingRecord | PendingBatch) -> None:
+        """Makes of what is about to be sent what `on_send` makes of it, and has `on_acknowledgement` told."""
+        if isinstance(record, PendingRecord):
+            made = self.on_send(
+                ProducerRecord(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    record.headers or (),
+                    record.partition,  # type: ignore[arg-type]  # as given: what is wrong is said later
+                    record.timestamp_ms,  # type: ignore[arg-type]
+                )
+            )
+            record.topic, record.value, record.key = made.topic, made.value, made.key
+            record.headers, record.partition = made.headers, made.partition
+            record.timestamp_ms = made.timestamp_ms
+        else:
+            self.on_send_batch()
+        record.on_delivery = Acknowledgement(self.on_acknowledgement, record.on_delivery)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """The record that the last interceptor made of it."""
@@ -91,7 +116,7 @@ class InterceptorChain:
                 f"of interceptor.classes"
             )
 
-    def on_acknowledgement(self, metadata: "RecordMetadata", error: BaseException | None) -> None:
+    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         for interceptor in self._interceptors:
             _shielded(interceptor, "on_acknowledgement", interceptor.on_acknowledgement, metadata, error)
 

@@ -29,8 +29,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 
-from kbatch._native.delivery import Acknowledgement, RecordMetadata
-from kbatch._native.encoded_batch import PendingBatch
+from kbatch._native.delivery import RecordMetadata
 from kbatch._native.interrupts import at_once
 from kbatch._native.record_appender import Refusal
 from kbatch._native.send import PendingRecord
@@ -52,9 +51,8 @@ from kbatch.errors import (
 from kbatch.interceptors import InterceptorChain
 from kbatch.metrics import MetricName, MetricsRegistry
 from kbatch.partitioner import partitioner_for
-from kbatch.records import ProducerRecord
 from kbatch.serializers import serializer_for
-from kbatch.tables import TableProducer, check_topic
+from kbatch.tables import TableProducer, UnsentRows, check_topic
 from kbatch.waiting import (
     Callbacks,
     Changing,
@@ -68,9 +66,9 @@ from kbatch.waiting import (
 
 if TYPE_CHECKING:
     from kbatch._native.delivery import Delivery
+    from kbatch._native.encoded_batch import PendingBatch
     from kbatch._native.flush import Flush
     from kbatch.core.cluster import PartitionMetadata
-    from kbatch.core.failures import Failed
 
 logger = logging.getLogger("kbatch.producer")  # of both
 
@@ -174,8 +172,7 @@ class ProducerBase(TableProducer):
         """What `_send_slowly` is for; it waits for nothing where `may_wait` is False."""
         self._check_sendable()
         if refusal is None and self._interceptors:
-            self._intercept(record)
-            record.on_delivery = Acknowledgement(self._interceptors.on_acknowledgement, record.on_delivery)
+            self._interceptors.intercept(record)
         deadline = Deadline(self.config.max_block_ms / 1000)
         append = partial(self._append_later, record, self._transaction_count)
         outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
@@ -196,25 +193,7 @@ class ProducerBase(TableProducer):
         self._check_still_sendable(transaction)
         return self._append(record, first_in_line=first_in_line)
 
-    def _intercept(self, record: PendingRecord | PendingBatch) -> None:
-        if isinstance(record, PendingBatch):
-            self._interceptors.on_send_batch()
-            return
-        made = self._interceptors.on_send(
-            ProducerRecord(
-                record.topic,
-                record.value,
-                record.key,
-                record.headers or (),
-                record.partition,  # type: ignore[arg-type]  # as given: what is wrong with it is said later
-                record.timestamp_ms,  # type: ignore[arg-type]
-            )
-        )
-        record.topic, record.value, record.key = made.topic, made.value, made.key
-        record.headers, record.partition = made.headers, made.partition
-        record.timestamp_ms = made.timestamp_ms
-
-    def _note_failed(self, rows: Failed) -> None:
+    def _note_failed(self, rows: UnsentRows) -> None:
         self._engine.failures.note(rows)
 
     async def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
@@ -540,8 +519,8 @@ class ProducerBase(TableProducer):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str:
         raise TypeError(
-            f"{self!r} cannot be copied or pickled, nor can its threads and connections: pass its settings on, "
-            f"and make another there (or recreate() here)"
+            f"{self!r} cannot be copied or pickled, as its threads and connections cannot: pass its settings "
+            f"on, and make another there (or recreate() here)"
         )
 
     def __repr__(self) -> str:

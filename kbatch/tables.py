@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from kbatch._native.buffer_memory import BufferMemory
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch.config import ProducerConfig
-    from kbatch.core.failures import Failed
     from kbatch.interceptors import InterceptorChain
 
 Listener = tuple[Any, Callable[[Any], object]]
@@ -156,7 +155,7 @@ class TableProducer(RecordSender):
         else:
             self._end_table(table, None)
         if table.outcome.unsent_count:
-            self._note_failed(_Unsent(table.outcome))
+            self._note_failed(UnsentRows(table.outcome))
 
     def _accept(
         self, table: TableSender, transaction: int, *, first_in_line: bool = False
@@ -221,7 +220,7 @@ class TableProducer(RecordSender):
         """Rows were not accepted, though others were."""
         raise NotImplementedError
 
-    def _note_failed(self, rows: Failed) -> None:
+    def _note_failed(self, rows: UnsentRows) -> None:
         """If nobody looks at the report the next flush raises."""
         raise NotImplementedError
 
@@ -285,7 +284,7 @@ def _as_kafka_error(error: BaseException) -> KafkaError:
     return made
 
 
-class _Unsent:
+class UnsentRows:
     """Rows of a table that failed, and that no batch had; among failures."""
 
     outcome = "failed"
