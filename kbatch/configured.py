@@ -34,18 +34,22 @@ def accumulator_of(
         buffer_memory=config.buffer_memory,
         compression=codec,
         compression_level=level,
-        linger_ns=config.linger_ms * 1_000_000,
-        retry_backoff_ns=min(config.retry_backoff_ms * 1_000_000, LONGEST_NS),
-        retry_backoff_max_ns=min(config.retry_backoff_max_ms * 1_000_000, LONGEST_NS),
+        linger_ns=_nanoseconds(config.linger_ms),
+        retry_backoff_ns=_nanoseconds(config.retry_backoff_ms),
+        retry_backoff_max_ns=_nanoseconds(config.retry_backoff_max_ms),
         delivery_timeout_ns=config.delivery_timeout_ms * 1_000_000,
         transactional=config.transactional_id is not None,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
-        partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * 1_000_000,
+        partition_availability_timeout_ns=_nanoseconds(config.partitioner_availability_timeout_ms),
         seal_on_append=seal_on_append,
         seed=random.getrandbits(64),
         wake=wake,
         memory_freed=memory_freed,
     )
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return min(milliseconds * 1_000_000, LONGEST_NS)
 
 
 def refuse_what_is_not_there(config: ProducerConfig) -> None:

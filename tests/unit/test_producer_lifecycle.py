@@ -21,6 +21,8 @@ from kbatch import (
     Producer,
     RecordMetadata,
 )
+from kbatch.config import KEYS
+from kbatch.config.values import LONG
 from kbatch.errors import ConfigError, ProducerClosedError
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
@@ -420,6 +422,14 @@ def test_a_producer_is_not_copied(kind: Any, how: Callable[[Any], Any]) -> None:
             how(producer)
     finally:
         producer._close_now()
+
+
+@pytest.mark.parametrize("key", [key for key, row in KEYS.items() if row.type is LONG and not row.refused])
+def test_the_longest_time_is_a_time(broker: Broker, key: str) -> None:
+    with new_producer({key: 2**63 - 1}, bootstrap_servers=broker.bootstrap_servers) as producer:
+        delivery = producer.send(TOPIC, b"")
+        producer.flush(SECONDS)
+        assert delivery.result(SECONDS).offset == 0
 
 
 @pytest.mark.parametrize("call", ["flush", "close", "group_ids"])
