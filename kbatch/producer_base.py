@@ -105,8 +105,8 @@ class ProducerBase(TableProducer):
         line: Line,
         seals_itself: bool = True,
     ) -> None:
-        self._given = None if settings is None else dict(settings), keywords
         self.config = config = ProducerConfig(settings, next(_client_numbers), **keywords)
+        self._given = None if settings is None else dict(settings), keywords
         refuse_what_is_not_there(config)
         random = Random()
         self._registry = MetricsRegistry(

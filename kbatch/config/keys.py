@@ -382,7 +382,7 @@ class ProducerConfig:
         self, settings: Mapping[str, object] | None = None, client_number: int = 1, /, **keywords: object
     ) -> None:
         values = {name: row.initial for name, row in KEYS.items()}
-        given = read_settings(settings or {}, keywords, KEYS)
+        given = read_settings({} if settings is None else settings, keywords, KEYS)
         values |= given
         for rule in RULES:
             rule(values, given.keys())

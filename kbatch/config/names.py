@@ -118,6 +118,14 @@ def read_settings(
     settings: Mapping[str, object], keywords: Mapping[str, object], keys: Mapping[str, Key]
 ) -> dict[str, Any]:
     """The values given, by key, each in its type; ConfigError for whatever cannot be."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(
+            f"a configuration is a mapping of keys to values, such as {{'bootstrap.servers': "
+            f"'localhost:9092'}}; it is {type(settings).__name__}"
+        )
+    for name in settings:
+        if not isinstance(name, str):
+            raise ConfigError(f"a configuration key must be a str; one is {name!r}")
     known = [*keys, *ALIASES, *FOREIGN]
     dotted = {name.replace(".", "_"): name for name in known}
     # librdkafka's own names for callbacks have underscores.
@@ -153,7 +161,9 @@ def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) ->
             return None
         raise ConfigError(f"{given} is no key of kbatch: {FOREIGN[name].reason}")
     known = [*keys, *ALIASES]
-    spelt = known if "." in given else [candidate.replace(".", "_") for candidate in known]
-    nearest = difflib.get_close_matches(given, spelt, n=1)
+    words = {candidate.replace(".", "_"): candidate for candidate in known}
+    nearest = difflib.get_close_matches(given, known if "." in given else words, n=1)
+    if given in words:  # as a keyword it would be right
+        nearest = [words[given]]
     hint = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists the keys"
     raise ConfigError(f"{given} is no configuration key of a producer: {hint}")

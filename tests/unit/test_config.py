@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbatch import Producer
 from kbatch.config import KEYS, Password, ProducerConfig
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED
@@ -202,6 +203,19 @@ def test_an_unknown_key_names_the_nearest(wrong: str, nearest: str) -> None:
     word = wrong.replace(".", "_")
     with pytest.raises(ConfigError, match=f"^{word} .*did you mean {nearest.replace('.', '_')}"):
         config(**{word: 1})
+
+
+def test_a_keyword_in_a_mapping_is_told_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"^linger_ms .*did you mean linger\.ms\?"):
+        config({"linger_ms": 1})
+
+
+@pytest.mark.parametrize("wrong", ["localhost:9092", [("linger.ms", 1)], {1: 2}, {b"linger.ms": 1}])
+def test_what_is_no_mapping_of_keys_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^a configuration (is a mapping|key must be a str)"):
+        ProducerConfig(wrong, bootstrap_servers=SERVER)
+    with pytest.raises(ConfigError, match=r"^a configuration (is a mapping|key must be a str)"):
+        Producer(wrong, bootstrap_servers=SERVER)
 
 
 def test_an_unknown_key_that_is_near_to_nothing() -> None:
