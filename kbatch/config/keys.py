@@ -31,6 +31,8 @@ from kbatch.config.values import (
     OBJECTS,
     PASSWORD,
     REQUIRED,
+    SENDABLE,
+    SENDABLE_NAME,
     SHORT,
     STRING,
     Check,
@@ -106,7 +108,7 @@ class ProducerConfig:
 
     bootstrap_servers: tuple[str, ...] = key(LIST, REQUIRED, NON_EMPTY, HIGH,
         "Brokers to start from, each host:port; they tell of all the others.")
-    client_id: str = key(STRING, "", ANY, MEDIUM,
+    client_id: str = key(STRING, "", SENDABLE, MEDIUM,
         "The name brokers see in logs, quotas and metrics. By default kbatch-producer-N, N being a number or "
         "the transactional.id.")
     client_dns_lookup: str = key(STRING, "use_all_dns_ips", ANY, MEDIUM,
@@ -211,7 +213,7 @@ class ProducerConfig:
 
     # Transactions
 
-    transactional_id: str | None = key(STRING, None, NON_EMPTY, LOW,
+    transactional_id: str | None = key(STRING, None, SENDABLE_NAME, LOW,
         "Makes the producer transactional. A later producer of the same id fences this one.")
     transaction_timeout_ms: int = key(INT, 60_000, ANY, LOW,
         "The coordinator aborts a transaction that is open for so long; brokers set a limit to it.")

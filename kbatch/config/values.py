@@ -18,6 +18,8 @@ from kbatch.errors import ConfigError
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 INT_MAX = 2**31 - 1
+# Of a text that is part of requests, and with some words before it of others; they may have 32,767.
+SENDABLE_BYTES = 32_000
 
 
 class Importance(StrEnum):
@@ -169,6 +171,19 @@ class Check(NamedTuple):
 
 ANY = Check("", lambda value: True)
 NON_EMPTY = Check("not empty", bool)
+
+
+def _is_sendable(value: str) -> bool:
+    try:
+        return len(value.encode()) <= SENDABLE_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+SENDABLE = Check(f"at most {SENDABLE_BYTES} bytes of UTF-8", _is_sendable)
+SENDABLE_NAME = Check(
+    f"1 to {SENDABLE_BYTES} bytes of UTF-8", lambda value: bool(value) and _is_sendable(value)
+)
 
 
 def at_least(minimum: int) -> Check:
