@@ -170,6 +170,8 @@ cdef class RecordAppender(BatchOwner):
             else:
                 view = self._view.topic(info.name)
                 if view is None or view.partition_count == 0:
+                    if fresh is not None:
+                        fresh.discard()
                     return NO_METADATA_NOW
                 queue = self.queue_of(info, info.sticky.peek(view))
             if fresh is not None and fresh._queue is not queue:

@@ -350,6 +350,33 @@ def test_A13_who_comes_second_with_a_new_batch_gives_it_up() -> None:
     assert is_whole(records)
 
 
+def test_who_makes_a_new_batch_while_its_topic_goes_gives_it_up() -> None:
+    """The metadata come while the batch is allocated: here from within a garbage collection."""
+    records = accumulator(batch_size=MEGABYTE)
+    put(records, partition=-1)  # so that nothing but the batch is new
+    one(records).complete(0)
+    append = records.append
+    without_topics = ClusterView()
+    collections: list[str] = []
+
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        records.publish(without_topics)
+        collections.append(phase)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(collecting)
+    try:
+        gc.set_threshold(1)
+        refused = append("t", -1, None, b"value", None, 0, 0)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(collecting)
+    if not collections or isinstance(refused, Delivery):
+        pytest.skip("this interpreter collects garbage between bytecodes only")
+    assert refused is Refusal.METADATA
+    assert is_whole(records)
+
+
 # Sealing
 
 
