@@ -59,6 +59,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     and `recreate` wait for nothing, and are not awaited.
 
     It may be made anywhere, and belongs to the loop on which it is first used. Callbacks run on that loop.
+    One that is still open when its loop shuts down, or the interpreter exits, flushes, as a Producer does.
 
     Parameters
     ----------
@@ -283,6 +284,17 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
             self._delivery.deliver([Marker(last.set)])
             await last.wait(deadline)
         self._delivery.report()
+
+    def _close_at_exit(self) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            self._close_now()
+        elif loop.is_running():  # on a thread that is a daemon
+            closing = asyncio.run_coroutine_threadsafe(self._close(EXIT_SECONDS), loop)
+            with suppress(TimeoutError):
+                closing.result(EXIT_SECONDS + 1)
+        else:
+            loop.run_until_complete(self._close(EXIT_SECONDS))
 
     def _close_elsewhere(self) -> None:
         if self._loop is None or self._loop.is_closed():

@@ -128,6 +128,9 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
         self._delivery.close(deadline.left)
         self._sealers.stop()
 
+    def _close_at_exit(self) -> None:
+        self.close(timeout=EXIT_SECONDS)
+
     def _close_elsewhere(self) -> None:
         # the collector may run on any thread, the sender's too, which cannot wait for its own end
         threading.Thread(target=self._close_now, name="kbatch-closer").start()
@@ -135,12 +138,10 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
 
 def _close_all() -> None:
     for producer in list(open_producers):
-        if not isinstance(producer, Producer):
-            continue
         message = f"{producer!r} is still open at exit; it gets {EXIT_SECONDS} s to send what it has"
         warnings.warn(message, ResourceWarning, source=producer, stacklevel=2)
         try:
-            producer.close(timeout=EXIT_SECONDS)
+            producer._close_at_exit()
         except DeliveryError as error:
             logger.error("at exit: %s", error)
 

@@ -164,6 +164,10 @@ class ProducerBase(TableProducer):
     def _close_elsewhere(self) -> None:
         """It was dropped: closes it, from whichever thread, without waiting."""
 
+    @abstractmethod
+    def _close_at_exit(self) -> None:
+        """The interpreter ends: sends what is left, in EXIT_SECONDS; DeliveryError as `close`."""
+
     # Sending; `send_table` is TableProducer's, and the rest is RecordSender's
 
     async def _send_waiting(

@@ -207,13 +207,18 @@ class LoopNetwork(EngineDriver):
         assert self._loop is not None
         addresses: list[Address] | OSError
         try:
-            found = await self._loop.getaddrinfo(
-                action.host, action.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-            )
-            addresses = distinct(found)
+            addresses = distinct(await self._address_infos(action.host, action.port))
         except (OSError, UnicodeError) as error:
             addresses = without_address(action.host, error)
         self._tell(partial(self._resolved, action, addresses))
+
+    async def _address_infos(self, host: str, port: int) -> list[Any]:
+        assert self._loop is not None
+        ask_for = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
+        try:
+            return await self._loop.getaddrinfo(host, port, **ask_for)
+        except RuntimeError:  # at the end of the interpreter the loop has no threads to look names up
+            return socket.getaddrinfo(host, port, **ask_for)
 
     def _connect(self, action: Connect) -> None:
         channel = TransportChannel(action.connection_id, peer_of(action), self, self._space)

@@ -332,6 +332,34 @@ for number in range(100):
     assert complaints.count("is still open at exit") == 1
 
 
+STOPPED = "loop.run_until_complete(work())"
+IN_A_DAEMON = """
+threading.Thread(target=loop.run_forever, daemon=True).start()
+asyncio.run_coroutine_threadsafe(work(), loop).result()
+"""
+
+
+@pytest.mark.parametrize("run", [STOPPED, IN_A_DAEMON], ids=["stopped", "in_a_daemon"])
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_program_whose_loop_was_not_shut_down_sends_all_and_says_so(
+    broker: Broker, kind: str, run: str
+) -> None:
+    pytest.importorskip(kind)
+    text = f"""
+import asyncio, {kind}
+producer = kbatch.AsyncProducer(
+    bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1
+)
+async def work():
+    for number in range(100):
+        await producer.send(topic, b"%d" % number)
+loop = {kind}.new_event_loop()
+"""
+    _, complaints = ended(program(broker, text + run, "-X", "dev"))
+    assert values(broker) == [b"%d" % number for number in range(100)]
+    assert complaints.count("is still open at exit") == 1
+
+
 def test_program_that_ends_without_a_broker_ends_in_time() -> None:
     text = """
 kbatch.producer.EXIT_SECONDS = 0.2
