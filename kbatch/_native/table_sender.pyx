@@ -282,8 +282,9 @@ cdef class TableSender:
                 end += 1
             self._choose_partitions(<TableTopic>self._topics.topics[self._topic_numbers[first]], first, end)
             first = end
+        self._group_rows()
         self._first_row = self.outcome._row_count
-        self.outcome.reserve_rows(count)
+        self.outcome.reserve_rows(count)  # last of what may fail: rows that are reserved are in a lane
         partitions = self.outcome.partitions + self._first_row
         for i in range(count):
             lane = self._topics.lanes[self._destinations[i]]
@@ -291,7 +292,6 @@ cdef class TableSender:
         if self._columns.topics != NULL:
             memcpy(self.outcome.codes_of_topics + self._first_row, self._topic_numbers,
                    count * sizeof(int32_t))
-        self._group_rows()
         self._next_row += count
         self._is_read = False
         self._has_block = True

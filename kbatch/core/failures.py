@@ -55,17 +55,22 @@ def leaves_open(answer: Any) -> bool:
     return answer is None or answer.log_start_offset < 0
 
 
-def errors_of(error: KafkaError, answer: Any) -> tuple[KafkaError, dict[int, KafkaError] | None]:
-    """What a refused batch fails with, and the records of it that are at fault themselves (KIP-467).
+def errors_of(
+    error: KafkaError, answer: Any, record_count: int
+) -> tuple[KafkaError, dict[int, KafkaError] | None]:
+    """What a refused batch of `record_count` records fails with, and the records of it that are at fault
+    themselves (KIP-467).
 
-    `answer` is the broker's for the partition, None where there was none.
+    `answer` is the broker's for the partition, None where there was none. Records that the batch has not are
+    none of ours.
     """
-    if answer is None or not answer.record_errors:
+    named = [] if answer is None else [e for e in answer.record_errors if 0 <= e.batch_index < record_count]
+    if not named:
         return error, None
-    code = answer.error_code if len(answer.record_errors) == 1 else ErrorCode.INVALID_RECORD
+    code = answer.error_code if len(named) == 1 else ErrorCode.INVALID_RECORD
     at_fault = {
         each.batch_index: error_of(code, each.batch_index_error_message or answer.error_message)
-        for each in answer.record_errors
+        for each in named
     }
     others = KafkaError(
         f"the record is sound, but was in one batch with {len(at_fault)} that the broker refused: {error}"

@@ -375,7 +375,7 @@ class Sender:
         elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._may_be_a_duplicate(entry):
             self._split(entry)
         else:
-            self._give_up(entry.batch, entry, *errors_of(error, answer))
+            self._give_up(entry.batch, entry, *errors_of(error, answer, batch.record_count))
 
     def _note_unsure(self, entry: InFlight) -> None:
         """The attempt may have got the batch into the log."""

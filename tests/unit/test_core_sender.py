@@ -380,6 +380,16 @@ def test_D13_records_at_fault_have_errors_of_their_own() -> None:
     assert "was in one batch with 3" in str(s.error("b1"))
 
 
+def test_D13_records_at_fault_that_the_batch_has_not_are_none_of_ours() -> None:
+    s = Sending(batch_size=16384).warmed()
+    s.put("b0", "b1")
+    s.run()
+    not_there = dict.fromkeys([2, 2**31 - 1, -1], "")
+    s.answer(b0=Reply(INVALID, text="of the batch", records={1: "of the record", **not_there}))
+    assert str(s.error("b1")).endswith("of the record")
+    assert "was in one batch with 1" in str(s.error("b0"))
+
+
 def test_D13_several_records_at_fault_are_invalid_whatever_the_code() -> None:
     s = Sending(batch_size=16384).warmed()
     s.put("b0", "b1")
