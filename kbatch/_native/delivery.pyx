@@ -31,6 +31,7 @@ from kbatch._native.table_outcome cimport observed_rows, part_of_rows, settle_ro
 
 import threading
 import time
+from types import CoroutineType
 
 from kbatch._native.interrupts import Event
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
@@ -125,6 +126,15 @@ cdef bint tells(object on_delivery) noexcept:
     if type(on_delivery) is Acknowledgement:
         return (<Acknowledgement>on_delivery)._on_delivery is not None
     return on_delivery is not None
+
+
+cdef int check_no_coroutine(object result) except -1:
+    """Of a callback that nobody awaits."""
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError("an on_delivery that is an async function never runs: give a plain one, which may "
+                        "make a task")
+    return 0
 
 
 @cython.final
@@ -341,7 +351,8 @@ cdef class Completion:
                 metadata = self._metadata_of(callback.index, callback.timestamp_ms, callback.key_size,
                                              callback.value_size)
                 try:
-                    function(metadata, self._error_of(callback.index))
+                    result = function(metadata, self._error_of(callback.index))
+                    check_no_coroutine(result)
                 except Exception as error:
                     threw(function, error)
             while self._called_count < self._callback_count + len(listeners):

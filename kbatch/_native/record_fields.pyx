@@ -22,11 +22,16 @@ cdef bytes as_bytes(object data, object field):
     message calls it: its name, or the key of the header whose value it is."""
     if data is None or type(data) is bytes:
         return data
-    if not PyObject_CheckBuffer(data):
-        name = field if isinstance(field, str) else f"headers: the value of {field[0]!r}"
-        hint = " (encode it, or configure a serializer)" if isinstance(data, str) else ""
-        raise TypeError(f"{name} must be bytes-like or None, not {type(data).__name__}{hint}")
-    return PyBytes_FromObject(data)
+    hint = " (encode it, or configure a serializer)" if isinstance(data, str) else ""
+    try:
+        if getattr(getattr(data, "dtype", None), "hasobject", False):
+            hint = " of objects, which has their addresses only"
+        elif PyObject_CheckBuffer(data):
+            return PyBytes_FromObject(data)
+    except (BufferError, ValueError) as error:  # numpy has types that no buffer can say
+        hint = f": {error}"
+    name = field if isinstance(field, str) else f"headers: the value of {field[0]!r}"
+    raise TypeError(f"{name} must be bytes-like or None, not {type(data).__name__}{hint}")
 
 
 cdef int64_t as_integer(object value, str name, int64_t lowest, int64_t highest) except? -2:
@@ -83,7 +88,11 @@ cdef HeaderSpans _header_spans(object headers):
     cdef Py_ssize_t i
     if isinstance(headers, (str, bytes, dict)):
         raise TypeError(f"headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
-    found._kept = list(headers)
+    try:
+        found._kept = list(headers)
+    except TypeError:
+        raise TypeError(f"headers must be a sequence of (str, bytes | None), not "
+                        f"{type(headers).__name__}") from None
     found.count = len(found._kept)
     found.spans = <kb_record_header *>grown(NULL, found.count * sizeof(kb_record_header))
     for i in range(found.count):

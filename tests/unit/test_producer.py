@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kbatch
@@ -503,6 +505,36 @@ def test_interceptor_that_names_another_topic_sends_there(broker: Broker) -> Non
     broker.create_topic("other")
     with producing(broker, interceptor_classes=[Redirecting]) as producer:
         assert producer.send(TOPIC, b"").result(SECONDS).topic == "other"
+
+
+def test_an_async_callback_is_reported_and_not_left_unawaited(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(metadata: object, error: object) -> None:
+        raise AssertionError
+
+    with producing(broker) as producer, warnings.catch_warnings(action="error"):
+        producer.send(TOPIC, b"", on_delivery=never)
+        producer.flush(SECONDS)
+    assert "an on_delivery that is an async function never runs" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.array(["a", "b"], dtype=object), "value must be bytes-like or None, not ndarray of objects"),
+        (np.array(["2026-01-01"], dtype="datetime64[D]"), "value must be bytes-like or None, not ndarray: "),
+        ("text", "value must be bytes-like or None, not str .encode it"),
+    ],
+    ids=["objects", "datetime64", "str"],
+)
+def test_a_value_that_has_no_bytes_is_refused(broker: Broker, value: object, message: str) -> None:
+    with producing(broker) as producer:
+        with pytest.raises(TypeError, match=message):
+            producer.send(TOPIC, value)
+        with pytest.raises(TypeError, match=r"headers must be a sequence of \(str, bytes"):
+            producer.send(TOPIC, b"", headers=5)  # type: ignore[arg-type]
+        assert producer.send(TOPIC, np.arange(3, dtype=">i4")).result(SECONDS).serialized_value_size == 12
 
 
 @pytest.mark.parametrize("topic", [5, None, "\ud800"])
