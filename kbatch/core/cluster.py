@@ -136,6 +136,15 @@ class _Topic:
         self.unknown_since_ns: int | None = None
 
 
+# Of a topic's name, in errors.
+_SHOWN_CHARACTERS = 260
+_REMEDIES = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "; names are 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', but not '.' "
+    "or '..'",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; it takes the right to DESCRIBE and WRITE it",
+}
+
+
 class Cluster:
     """The cluster's metadata, for one producer.
 
@@ -190,7 +199,10 @@ class Cluster:
     def topic_error(self, topic: str) -> KafkaError | None:
         """Why the topic cannot be had; None while it can, or may still turn up. Any thread may ask."""
         code = self._snapshot.errors.get(topic)
-        return None if code is None else error_of(code, f"there is no metadata of topic {topic!r}: {code}")
+        if code is None:
+            return None
+        name = repr(topic) if len(topic) <= _SHOWN_CHARACTERS else f"{topic[:_SHOWN_CHARACTERS]!r}..."
+        return error_of(code, f"there is no metadata of topic {name}: {code}{_REMEDIES.get(code, '')}")
 
     # What is wanted, and when
 
