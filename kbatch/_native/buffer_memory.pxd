@@ -49,6 +49,7 @@ cdef class BufferMemory:
     cdef readonly int64_t total_bytes
     cdef readonly bint poison
     cdef public unsigned long loop_thread_ident
+    cdef public bint is_forked
     cdef object _freed
     # under _lock
     cdef kb_lock _lock

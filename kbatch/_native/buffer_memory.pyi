@@ -6,6 +6,7 @@ class BufferMemory:
     total_bytes: int
     poison: bool
     loop_thread_ident: int
+    is_forked: bool
     def __init__(
         self, total_bytes: int, *, poison: bool = False, freed: Callable[[], object] | None = None
     ) -> None: ...

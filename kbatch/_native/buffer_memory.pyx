@@ -26,7 +26,7 @@ from kbatch._native.lock cimport (
     kb_lock_release,
 )
 
-from kbatch.errors import IllegalStateError
+from kbatch.errors import ForkedProducerError, IllegalStateError
 
 
 cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *behind) noexcept nogil:
@@ -49,7 +49,8 @@ cdef class BufferMemory:
 
     `poison` overwrites what comes back, so that a use after release shows. `loop_thread_ident` is
     `threading.get_ident()` of the thread whose event loop brings the answers, if one does: there nobody may
-    wait for them but by `await`.
+    wait for them but by `await`. In a process that was forked from the producer's, where `is_forked` is to be
+    set, nobody may: nothing brings answers there.
     """
 
     def __cinit__(self):
@@ -68,6 +69,8 @@ cdef class BufferMemory:
 
     def check_may_wait(self):
         """IllegalStateError where nobody may wait for an answer."""
+        if self.is_forked:
+            raise ForkedProducerError("the answer goes to the parent process, whose producer sent this: ask there")
         if self.loop_thread_ident == PyThread_get_thread_ident():
             raise IllegalStateError("to wait here would stop the event loop that is to bring the answer: "
                                     "await the delivery")

@@ -265,6 +265,8 @@ def test_storm_of_interrupts_does_not_stop_the_sender(broker: Broker) -> None:
 FORKED = """
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
 producer.send(topic, b"parent 1").result(30)
+patient = Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1)
+pending = patient.send(topic, b"parent 3")
 stop = threading.Event()
 def go_on():
     while not stop.is_set():
@@ -282,7 +284,7 @@ for _ in range(8):
         try:
             calls = [lambda: producer.send(topic, b"child"), lambda: producer.try_send(topic, b"child"),
                      lambda: producer.flush(), lambda: producer.partitions_for(topic), producer.purge,
-                     producer.resume, producer.metrics]
+                     producer.resume, producer.metrics, pending.result, lambda: pending.exception(30)]
             for call in calls:
                 try:
                     call()
@@ -307,6 +309,7 @@ for thread in threads:
     thread.join()
 producer.send(topic, b"parent 2").result(30)
 producer.close()
+patient.close()
 """
 
 
@@ -314,7 +317,7 @@ producer.close()
 def test_forked_child_has_a_producer_that_says_so(broker: Broker, leave: str) -> None:
     assert ended(program(broker, FORKED.format(leave=leave), "-X", "dev", "-W", "error")) == ("", "")
     found = [value for value in values(broker) if value != b"busy"]
-    assert found == [b"parent 1", *[b"child"] * 8, b"parent 2"]
+    assert found == [b"parent 1", *[b"child"] * 8, b"parent 2", b"parent 3"]
 
 
 # The end of the interpreter
