@@ -70,7 +70,8 @@ cdef class BufferMemory:
     def check_may_wait(self):
         """IllegalStateError where nobody may wait for an answer."""
         if self.is_forked:
-            raise ForkedProducerError("the answer goes to the parent process, whose producer sent this: ask there")
+            raise ForkedProducerError("the answer goes to the parent process, whose producer sent this: ask "
+                                      "there")
         if self.loop_thread_ident == PyThread_get_thread_ident():
             raise IllegalStateError("to wait here would stop the event loop that is to bring the answer: "
                                     "await the delivery")
