@@ -10,13 +10,16 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
-from kbatch import DeliveryError, Producer, RecordMetadata
+from kbatch import Delivery, DeliveryError, Producer, RecordMetadata
 from kbatch.testing import Broker
 from tests.unit.shells import new_producer
 
 TOPIC = "events"
 SECONDS = 30.0  # until a test that waits in vain fails
 SECONDS_MS = 30_000
+TIME_MS = 1_700_000_000_000
+TRANSACTIONAL_ID = "orders"
+ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
 Told = tuple[RecordMetadata, BaseException | None]
 
 
@@ -31,8 +34,20 @@ def producing(broker: Broker, **keys: Any) -> Iterator[Producer]:
             producer.close(timeout=0)
 
 
+def transactional(broker: Broker, **keys: Any) -> contextlib.AbstractContextManager[Producer]:
+    return producing(broker, **({"transactional_id": TRANSACTIONAL_ID, "retry_backoff_ms": 1} | keys))
+
+
+def sent(producer: Producer, *names: str, **rest: Any) -> list[Delivery]:
+    return [producer.send(TOPIC, name.encode(), **rest) for name in names]
+
+
 def values(broker: Broker, partition: int | None = None, topic: str = TOPIC) -> list[bytes | None]:
     return [record.value for record in broker.records(topic, partition)]
+
+
+def committed(broker: Broker) -> list[bytes | None]:
+    return sorted(values(broker))  # type: ignore[type-var]
 
 
 def until(condition: Callable[[], Any]) -> None:

@@ -16,7 +16,7 @@ from kbatch.errors import (
     UnsupportedVersionError,
 )
 from kbatch.testing import Broker
-from tests.unit.producing import TOPIC, producing, requests_seen, until, within
+from tests.unit.producing import TOPIC, producing, requests_seen, transactional, until, within
 
 GROUP = "markers"
 PLACE = TopicPartition(TOPIC, 0)
@@ -31,10 +31,6 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 def asking(broker: Broker, **keys: Any) -> Any:
     return producing(broker, **({"enable_idempotence": False, "retry_backoff_ms": 1} | keys))
-
-
-def transactional(broker: Broker) -> Any:
-    return producing(broker, transactional_id="writer", retry_backoff_ms=1)
 
 
 def commit(producer: Producer, offset: int, group: str = GROUP) -> None:

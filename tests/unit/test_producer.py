@@ -15,7 +15,6 @@ import pytest
 import kbatch
 from kbatch import (
     BufferExhaustedError,
-    DeliveryError,
     KafkaTimeoutError,
     PartialSendError,
     Producer,
@@ -28,11 +27,11 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.interceptors import Interceptor
-from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
 from tests.unit.producing import (
     SECONDS,
     SECONDS_MS,
+    TIME_MS,
     TOPIC,
     Tellings,
     metric,
@@ -44,9 +43,6 @@ from tests.unit.producing import (
 from tests.unit.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
-
-TIME_MS = 1_700_000_000_000
-ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
 
 
 @pytest.fixture
@@ -335,6 +331,36 @@ def test_batch_that_the_broker_finds_too_large_comes_in_parts(broker: Broker) ->
         assert metric(producer, "batch-split-total") > 0
 
 
+def test_an_async_callback_is_reported_and_not_left_unawaited(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(metadata: object, error: object) -> None:
+        raise AssertionError
+
+    with producing(broker) as producer, warnings.catch_warnings(action="error"):
+        producer.send(TOPIC, b"", on_delivery=never)
+        producer.flush(SECONDS)
+    assert "an on_delivery that is an async function never runs" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.array(["a", "b"], dtype=object), "value must be bytes-like or None, not ndarray of objects"),
+        (np.array(["2026-01-01"], dtype="datetime64[D]"), "value must be bytes-like or None, not ndarray: "),
+        ("text", "value must be bytes-like or None, not str .encode it"),
+    ],
+    ids=["objects", "datetime64", "str"],
+)
+def test_a_value_that_has_no_bytes_is_refused(broker: Broker, value: object, message: str) -> None:
+    with producing(broker) as producer:
+        with pytest.raises(TypeError, match=message):
+            producer.send(TOPIC, value)
+        with pytest.raises(TypeError, match=r"headers must be a sequence of \(str, bytes"):
+            producer.send(TOPIC, b"", headers=5)  # type: ignore[arg-type]
+        assert producer.send(TOPIC, np.arange(3, dtype=">i4")).result(SECONDS).serialized_value_size == 12
+
+
 # Serializers
 
 
@@ -414,141 +440,6 @@ def test_send_many_keeps_the_deliveries_when_its_records_end_badly(producer: Pro
     assert isinstance(partial.value.cause, ZeroDivisionError)
     assert partial.value.deliveries[0].result(SECONDS).offset == 0
     assert producer.send_many(TOPIC, []) == []
-
-
-# Interceptors
-
-
-class Watching(Interceptor):
-    def __init__(self) -> None:
-        self.sent: list[ProducerRecord] = []
-        self.acknowledged = Tellings()
-        self.closed_count = 0
-
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        self.sent.append(record)
-        return record._replace(value=b"<" + record.value + b">", headers=(("seen", b"1"),))
-
-    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        self.acknowledged(metadata, error)
-
-    def close(self) -> None:
-        self.closed_count += 1
-
-
-class Failing(Interceptor):
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        raise ZeroDivisionError
-
-    def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        raise ZeroDivisionError
-
-    def close(self) -> None:
-        raise ZeroDivisionError
-
-
-def test_interceptors_change_records_and_are_told_before_the_caller(broker: Broker) -> None:
-    watching = Watching()
-    order: list[str] = []
-    with producing(broker, interceptor_classes=[Failing, watching, Failing]) as producer:
-        told = Tellings()
-
-        def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
-            order.append(f"{len(watching.acknowledged.told)} before")
-            told(metadata, error)
-
-        producer.send(TOPIC, b"value", b"key", partition=1, timestamp_ms=TIME_MS, on_delivery=on_delivery)
-        metadata, error = told.next()
-        assert (metadata.offset, error) == (0, None)
-        assert watching.acknowledged.told == [(metadata, None)]
-        assert order == ["1 before"]
-    assert watching.sent == [ProducerRecord(TOPIC, b"value", b"key", (), 1, TIME_MS)]
-    (record,) = broker.records(TOPIC, 1)
-    assert (record.value, record.headers) == (b"<value>", (("seen", b"1"),))
-    producer.close()
-    assert watching.closed_count == 1
-
-
-def test_N02_interceptors_are_told_of_refused_records(broker: Broker) -> None:
-    watching = Watching()
-    with producing(broker, interceptor_classes=[watching], max_request_size=1000) as producer:
-        with pytest.raises(RecordTooLargeError):
-            producer.send(TOPIC, bytes(1000))
-        with pytest.raises(RecordTooLargeError):
-            producer.send(TOPIC, bytes(1000), partition=2)
-    (first, error), (second, _) = watching.acknowledged.told
-    assert (first.topic, first.partition, second.partition) == (TOPIC, -1, 2)
-    assert isinstance(error, RecordTooLargeError)
-
-
-def test_interceptors_are_told_of_failed_records(broker: Broker) -> None:
-    watching = Watching()
-    with producing(broker, interceptor_classes=[watching], **ONCE) as producer:
-        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
-        delivery = producer.send(TOPIC, b"", partition=2)
-        metadata, error = watching.acknowledged.next()
-        assert (metadata.partition, metadata.offset) == (2, -1)
-        assert error is delivery.exception(SECONDS)
-
-
-def test_interceptors_do_not_hide_failures_that_nobody_saw(broker: Broker) -> None:
-    with producing(broker, interceptor_classes=[Watching], **ONCE) as producer:
-        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
-        producer.send(TOPIC, b"")
-        with pytest.raises(DeliveryError):
-            producer.flush(SECONDS)
-
-
-def test_interceptor_that_names_another_topic_sends_there(broker: Broker) -> None:
-    class Redirecting(Interceptor):
-        def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            return record._replace(topic="other")
-
-    broker.create_topic("other")
-    with producing(broker, interceptor_classes=[Redirecting]) as producer:
-        assert producer.send(TOPIC, b"").result(SECONDS).topic == "other"
-
-
-def test_an_async_callback_is_reported_and_not_left_unawaited(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def never(metadata: object, error: object) -> None:
-        raise AssertionError
-
-    with producing(broker) as producer, warnings.catch_warnings(action="error"):
-        producer.send(TOPIC, b"", on_delivery=never)
-        producer.flush(SECONDS)
-    assert "an on_delivery that is an async function never runs" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (np.array(["a", "b"], dtype=object), "value must be bytes-like or None, not ndarray of objects"),
-        (np.array(["2026-01-01"], dtype="datetime64[D]"), "value must be bytes-like or None, not ndarray: "),
-        ("text", "value must be bytes-like or None, not str .encode it"),
-    ],
-    ids=["objects", "datetime64", "str"],
-)
-def test_a_value_that_has_no_bytes_is_refused(broker: Broker, value: object, message: str) -> None:
-    with producing(broker) as producer:
-        with pytest.raises(TypeError, match=message):
-            producer.send(TOPIC, value)
-        with pytest.raises(TypeError, match=r"headers must be a sequence of \(str, bytes"):
-            producer.send(TOPIC, b"", headers=5)  # type: ignore[arg-type]
-        assert producer.send(TOPIC, np.arange(3, dtype=">i4")).result(SECONDS).serialized_value_size == 12
-
-
-@pytest.mark.parametrize("topic", [5, None, "\ud800"])
-def test_interceptor_that_names_no_topic_harms_one_record(broker: Broker, topic: Any) -> None:
-    class Breaking(Interceptor):
-        def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            return record if record.value == b"fine" else record._replace(topic=topic)
-
-    with producing(broker, interceptor_classes=[Breaking]) as producer:
-        with pytest.raises((TypeError, InvalidTopicError)):
-            producer.send(TOPIC, b"")
-        assert producer.send(TOPIC, b"fine").result(SECONDS).topic == TOPIC
 
 
 # Metrics

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kbatch
-from kbatch import Delivery, OffsetAndMetadata, Producer, TopicPartition
+from kbatch import OffsetAndMetadata, Producer, TopicPartition
 from kbatch.errors import (
     DeliveryError,
     IllegalStateError,
@@ -25,12 +25,22 @@ from kbatch.interceptors import Interceptor
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
-from tests.unit.producing import TOPIC, producing, requests_seen, until, values, within
+from tests.unit.producing import (
+    TOPIC,
+    TRANSACTIONAL_ID,
+    committed,
+    producing,
+    requests_seen,
+    sent,
+    transactional,
+    until,
+    values,
+    within,
+)
 from tests.unit.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 
-ID = "orders"
 SOURCE = TopicPartition("source", 0)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -46,18 +56,6 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 def producer(broker: Broker) -> Iterator[Producer]:
     with transactional(broker) as made:
         yield made
-
-
-def transactional(broker: Broker, **keys: Any) -> Any:
-    return producing(broker, **({"transactional_id": ID, "retry_backoff_ms": 1} | keys))
-
-
-def sent(producer: Producer, *names: str, **rest: Any) -> list[Delivery]:
-    return [producer.send(TOPIC, name.encode(), **rest) for name in names]
-
-
-def committed(broker: Broker) -> list[bytes | None]:
-    return sorted(values(broker))  # type: ignore[type-var]
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Broker, producer: Producer) -> None:
@@ -409,8 +407,9 @@ def test_callbacks_have_run_when_a_commit_returns_and_cannot_commit(
 
 @pytest.mark.parametrize("has_sent", [False, True])
 def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
-    keys = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": ID, "linger_ms": 60_000}
-    producer = new_producer(**keys)
+    producer = new_producer(
+        bootstrap_servers=broker.bootstrap_servers, transactional_id=TRANSACTIONAL_ID, linger_ms=60_000
+    )
     producer.init_transactions()
     producer.begin_transaction()
     sent(producer, "a")
@@ -424,7 +423,7 @@ def test_T24_close_aborts_what_is_open(broker: Broker, has_sent: bool) -> None:
 
 
 def test_T24_close_waits_for_a_commit_that_is_under_way(broker: Broker) -> None:
-    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=TRANSACTIONAL_ID)
     producer.init_transactions()
     producer.begin_transaction()
     sent(producer, "a")
@@ -438,7 +437,7 @@ def test_T24_close_waits_for_a_commit_that_is_under_way(broker: Broker) -> None:
 @pytest.mark.parametrize("api", ["FindCoordinator", "InitProducerId"])
 def test_T24_close_does_not_hang(broker: Broker, api: str) -> None:
     broker.delay(api, 600)
-    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID)
+    producer = new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=TRANSACTIONAL_ID)
     with pytest.raises(KafkaTimeoutError):
         producer.init_transactions(timeout=0.05)
     waiting = within(producer.init_transactions)
@@ -469,7 +468,7 @@ def test_a_coordinator_that_moves_is_followed(broker: Broker, producer: Producer
 
 
 def partition_of_transactions(broker: Broker) -> int:
-    return broker._call(lambda core: core.state.coordinators.partition_of_transaction(ID).index)
+    return broker._call(lambda core: core.state.coordinators.partition_of_transaction(TRANSACTIONAL_ID).index)
 
 
 def test_a_transaction_that_takes_too_long_is_fenced(broker: Broker) -> None:
@@ -487,7 +486,8 @@ def test_a_transaction_that_takes_too_long_is_fenced(broker: Broker) -> None:
 
 def test_what_failed_in_a_transaction_is_told_by_the_commit_and_not_by_close(broker: Broker) -> None:
     broker.fail_next("Produce", "INVALID_RECORD")
-    with new_producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=ID) as producer:
+    keys = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": TRANSACTIONAL_ID}
+    with new_producer(**keys) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         (delivery,) = sent(producer, "a")
@@ -541,55 +541,6 @@ class Upper(Interceptor):
         return record._replace(value=record.value.upper())
 
 
-def test_tables_are_part_of_a_transaction(broker: Broker, producer: Producer) -> None:
-    pa = pytest.importorskip("pyarrow")
-    table = pa.table({"value": [b"1", b"2", b"3"]})
-    producer.init_transactions()
-    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
-        producer.send_table(TOPIC, table)
-    with producer.transaction():
-        producer.send_table(TOPIC, table)
-    producer.begin_transaction()
-    producer.send_table(TOPIC, pa.table({"value": [b"4"]}))
-    producer.abort_transaction()
-    assert committed(broker) == [b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_encoded_batches_are_part_of_a_transaction(broker: Broker, producer: Producer, codec: str) -> None:
-    batch = kbatch.encode([(None, b"b"), (None, b"c")], compression=codec)
-    producer.init_transactions()
-    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
-        producer.send_batch(TOPIC, 0, batch)
-    with producer.transaction():
-        sent(producer, "a", partition=0)
-        delivery = producer.send_batch(TOPIC, 0, batch)
-        sent(producer, "d", partition=0)
-    assert delivery.result(0).offset == 1
-    producer.begin_transaction()
-    producer.send_batch(TOPIC, 0, batch)
-    producer.flush()
-    producer.abort_transaction()
-    assert values(broker) == [b"a", b"b", b"c", b"d"]
-
-
-def test_T26_rows_that_were_not_accepted_are_missing(broker: Broker, producer: Producer) -> None:
-    pa = pytest.importorskip("pyarrow")
-    schema = pa.schema([("value", pa.binary())])
-
-    def batches() -> Iterator[Any]:
-        yield pa.record_batch([[b"1"]], schema=schema)
-        raise OSError("the rest cannot be read")
-
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send_table(TOPIC, pa.RecordBatchReader.from_batches(schema, batches()))
-    with pytest.raises(SerializationError, match="the rest cannot be read"):
-        producer.commit_transaction()
-    producer.abort_transaction()
-    assert committed(broker) == []
-
-
 def test_versions_are_those_of_the_feature(broker: Broker, producer: Producer) -> None:
     producer.init_transactions()
     with producer.transaction():
@@ -603,7 +554,7 @@ def test_versions_are_those_of_the_feature(broker: Broker, producer: Producer) -
         assert (used["Produce"], used["TxnOffsetCommit"], used["EndTxn"]) == (13, 5, 5)
     (produce,) = broker.requests("Produce")
     assert isinstance(produce.message, messages.ProduceRequest)
-    assert produce.message.transactional_id == ID
+    assert produce.message.transactional_id == TRANSACTIONAL_ID
 
 
 def test_delivery_errors_of_other_causes_are_told_still(broker: Broker) -> None:
