@@ -227,8 +227,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        ident = threading.get_ident()
-        self._accumulator.memory.loop_thread_ident = self.loop_thread_ident = ident
+        self._accumulator.memory.loop_thread_ident = threading.get_ident()
         self.loop_is_running = loop.is_running
         self._delivery.bind(loop)
         self._network.start(loop)

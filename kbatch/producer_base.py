@@ -51,6 +51,7 @@ from kbatch.errors import (
 from kbatch.interceptors import InterceptorChain
 from kbatch.metrics import MetricName, MetricsRegistry
 from kbatch.partitioner import partitioner_for
+from kbatch.records import INT32_MAX
 from kbatch.serializers import serializer_for
 from kbatch.tables import TableProducer, UnsentRows, check_topic
 from kbatch.waiting import (
@@ -78,8 +79,6 @@ EXIT_SECONDS = 10.0
 REFRESH_SECONDS = 0.5
 # Whoever waits for the sender looks so often whether there still is one.
 LOOK_SECONDS = 0.1
-# What the protocol can say (INT32).
-MAX_PARTITION = 2**31 - 1
 
 _client_numbers = itertools.count(1)
 open_producers: weakref.WeakSet[ProducerBase] = weakref.WeakSet()
@@ -277,7 +276,7 @@ class ProducerBase(TableProducer):
         self._note_refused(error)
         if self._interceptors:
             asked = record.partition
-            partition = asked if isinstance(asked, int) and 0 <= asked <= MAX_PARTITION else -1
+            partition = asked if isinstance(asked, int) and 0 <= asked <= INT32_MAX else -1
             self._interceptors.on_acknowledgement(RecordMetadata(record.topic, partition), error)
 
     # Of transactions

@@ -36,15 +36,19 @@ def check_integer(name: str, value: object, lowest: int, highest: int) -> None:
         raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
 
 
+def is_sendable(text: str) -> bool:
+    """Whether a request can say it."""
+    try:
+        return len(text.encode()) <= MAX_STRING_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
 def check_text(name: str, value: object) -> None:
     """TypeError or ValueError, naming what it is, for what no request can say."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
-    try:
-        fits = len(value.encode()) <= MAX_STRING_BYTES
-    except UnicodeEncodeError:
-        fits = False
-    if not fits:
+    if not is_sendable(value):
         raise ValueError(f"{name} must be at most {MAX_STRING_BYTES} bytes of UTF-8; it is {value[:50]!a}")
 
 

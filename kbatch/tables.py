@@ -26,6 +26,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     SerializationError,
 )
+from kbatch.records import is_sendable
 from kbatch.waiting import Deadline, future_of
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from kbatch.interceptors import InterceptorChain
 
 Listener = tuple[Any, Callable[[Any], object]]
-# What the protocol can say (STRING).
-MAX_TOPIC_BYTES = 32_767
 # How many of a table's topics a text names.
 SHOWN_TOPICS = 3
 Reading = Callable[[], AbstractContextManager[None]]
@@ -247,11 +246,7 @@ def check_topic(topic: object) -> None:
     """Before it is asked for: a name that no request can have would end the sender."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be a str, not {type(topic).__name__}")
-    try:
-        is_sendable = len(topic.encode()) <= MAX_TOPIC_BYTES
-    except UnicodeEncodeError:
-        is_sendable = False
-    if not is_sendable:
+    if not is_sendable(topic):
         raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
 
 

@@ -86,13 +86,12 @@ cdef HeaderSpans fill_record(kb_record *record, bytes key, bytes value, object h
 cdef HeaderSpans _header_spans(object headers):
     cdef HeaderSpans found = HeaderSpans.__new__(HeaderSpans)
     cdef Py_ssize_t i
-    if isinstance(headers, (str, bytes, dict)):
-        raise TypeError(f"headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
     try:
-        found._kept = list(headers)
+        found._kept = None if isinstance(headers, (str, bytes, dict)) else list(headers)
     except TypeError:
-        raise TypeError(f"headers must be a sequence of (str, bytes | None), not "
-                        f"{type(headers).__name__}") from None
+        pass
+    if found._kept is None:
+        raise TypeError(f"headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
     found.count = len(found._kept)
     found.spans = <kb_record_header *>grown(NULL, found.count * sizeof(kb_record_header))
     for i in range(found.count):

@@ -35,7 +35,6 @@ cdef class RecordSender:
     cdef public bint gives_way
     cdef public bint is_giving_way
     cdef public unsigned long callback_thread_ident
-    cdef public unsigned long loop_thread_ident
     cdef public object loop_is_running
     cdef readonly int64_t slow_count
     cdef readonly int64_t refused_count

@@ -30,7 +30,6 @@ class RecordSender:
     gives_way: bool
     is_giving_way: bool
     callback_thread_ident: int
-    loop_thread_ident: int
     loop_is_running: Callable[[], bool] | None
     def __init__(
         self,

@@ -146,10 +146,8 @@ cdef class RecordSender:
         Somebody does so: whoever comes later gives way too, for records to stay in order.
     callback_thread_ident : int
         `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
-    loop_thread_ident : int
-        Of the thread of the event loop to which it belongs; 0 is none.
     loop_is_running : callable or None
-        That loop's is_running.
+        is_running of the event loop to which it belongs, whose thread `BufferMemory` knows.
     slow_count, refused_count : int
         Records that went to `_send_slowly`; for which `send` raised.
     """
@@ -283,7 +281,7 @@ cdef class RecordSender:
         get_running_loop is a system call up to Python 3.11 (getpid), a tenth of what `send` costs.
         """
         return (self.loop_is_running is not None
-                and PyThread_get_thread_ident() == self.loop_thread_ident
+                and PyThread_get_thread_ident() == self.accumulator.memory.loop_thread_ident
                 and self.loop_is_running())
 
     cdef bint _must_give_way(self) noexcept:
