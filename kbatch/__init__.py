@@ -14,12 +14,13 @@ except ImportError as error:
         f"is needed), or install a wheel; the import failed with: {error}"
     ) from error
 
+from typing import TYPE_CHECKING
+
 from kbatch._native.batch_writer import RecordBatchWriter, encode
 from kbatch._native.buffer_pool import Buffer, BufferPool
 from kbatch._native.estimator import CompressionRatioEstimator
 from kbatch._native.record import Record
 from kbatch._native.record_batch import RecordBatch, decode, rebase
-from kbatch.aio import AsyncProducer
 from kbatch.columns import decode_arrow, encode_arrow
 from kbatch.errors import (
     BufferExhaustedError,
@@ -42,9 +43,13 @@ from kbatch.records import (
 )
 from kbatch.segments import SegmentWriter, read_segment
 from kbatch.tables import TableDelivery, TableReport
+from kbatch.version import VERSION
 from kbatch.waiting import as_completed, wait
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from kbatch.aio import AsyncProducer
+
+__version__ = VERSION
 
 __all__ = [
     "AsyncProducer",
@@ -86,3 +91,17 @@ __all__ = [
     "rebase",
     "wait",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """AsyncProducer, at its first use (PEP 562): it brings asyncio and ssl, 6 MiB that others do without."""
+    if name != "AsyncProducer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kbatch.aio import AsyncProducer
+
+    globals()[name] = AsyncProducer
+    return AsyncProducer
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

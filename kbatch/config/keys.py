@@ -9,10 +9,9 @@ to what is not there yet.
 # ruff: noqa: RUF009 -- key() is dataclasses.field with a row of the table in it
 
 import dataclasses
-import ssl
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbatch._native.compression import codec_names, level_ranges
 from kbatch.config.names import read_settings
@@ -45,6 +44,9 @@ from kbatch.config.values import (
     each_of,
     one_of,
 )
+
+if TYPE_CHECKING:
+    import ssl
 
 HIGH, MEDIUM, LOW = Importance
 
@@ -239,7 +241,7 @@ class ProducerConfig:
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", fold=str.upper), MEDIUM,
         "Whether connections are encrypted (SSL) and authenticated (SASL). "
         "A producer does not speak SASL yet, and says so.")
-    ssl_context: ssl.SSLContext | None = key(OBJECT, None, ANY, MEDIUM,
+    ssl_context: "ssl.SSLContext | None" = key(OBJECT, None, ANY, MEDIUM,
         "An ssl.SSLContext that is used as it is, instead of all other ssl keys.", origin="kbatch")
     ssl_truststore_location: str | None = key(STRING, None, ANY, HIGH,
         "PEM file with the certificates of the authorities that are trusted; by default the system's.")

@@ -6,9 +6,7 @@ KIP-584 (features), KIP-219 (who waits when a client is throttled).
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 from kbatch.core.backoff import NS_PER_MS
@@ -16,6 +14,7 @@ from kbatch.core.connection import Request
 from kbatch.errors import ErrorCode, UnsupportedVersionError
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
+from kbatch.version import VERSION
 
 # From these versions on it is the client that waits, the broker having answered at once; before, the broker
 # has waited. Of all other APIs that a producer uses no version is that old.
@@ -74,7 +73,7 @@ class ApiVersions:
 def versions_request() -> Message:
     """The request that a connection begins with."""
     return messages.ApiVersionsRequest(
-        client_software_name="kbatch", client_software_version=_software_version()
+        client_software_name="kbatch", client_software_version=VERSION
     )
 
 
@@ -88,7 +87,7 @@ def version_to_ask(answer: Any, asked: int) -> int:
 
 def read_response(request: Request, frame: bytes) -> Any:
     """The answer to a request; ProtocolError if the frame is none."""
-    kind, version = type(request.message).response, request.api_version
+    kind, version = request.kind.response, request.api_version
     if kind is messages.ApiVersionsResponse and frame[4:6] == _UNSUPPORTED_VERSION:
         version = 0  # a node that does not know the version says so in the first one
     return codec.decode_response(kind, version, frame)[1]
@@ -99,13 +98,5 @@ def throttle_ns(request: Request, answer: Any) -> int:
     throttle_time_ms: int = getattr(answer, "throttle_time_ms", 0)
     if throttle_time_ms <= 0:
         return 0
-    first = CLIENT_THROTTLES_FROM.get(request.message.api_key, 0)
+    first = CLIENT_THROTTLES_FROM.get(request.kind.api_key, 0)
     return throttle_time_ms * NS_PER_MS if request.api_version >= first else 0
-
-
-@cache
-def _software_version() -> str:
-    try:
-        return importlib.metadata.version("kbatch")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

@@ -34,7 +34,8 @@ class Request:
     Attributes
     ----------
     node_id : int
-    message : Message
+    kind : type of Message
+        Of what is asked; the message itself, and what it points into, are needed no more once it is written.
     api_version : int
     handle : Callable[[Response], None]
         Called once, with the answer or the reason why there is none.
@@ -57,7 +58,7 @@ class Request:
         "end_offset",
         "expects_response",
         "handle",
-        "message",
+        "kind",
         "node_id",
         "sent_ns",
         "start_offset",
@@ -66,7 +67,7 @@ class Request:
     def __init__(
         self,
         connection: Connection,
-        message: Message,
+        kind: type[Message],
         api_version: int,
         handle: Callable[[Response], None],
         *,
@@ -77,7 +78,7 @@ class Request:
     ) -> None:
         self._connection = connection
         self.node_id = connection.node.node_id
-        self.message = message
+        self.kind = kind
         self.api_version = api_version
         self.handle = handle
         self.expects_response = expects_response
@@ -94,7 +95,7 @@ class Request:
         return self._connection.written_bytes > self.start_offset
 
     def __repr__(self) -> str:
-        name = f"{type(self.message).__name__} v{self.api_version}"
+        name = f"{self.kind.__name__} v{self.api_version}"
         return f"<{name}, correlation id {self.correlation_id}, to node {self.node_id}>"
 
 

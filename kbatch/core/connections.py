@@ -273,7 +273,7 @@ class Connections:
         deadline_ns = now_ns + (self._request_timeout_ns if timeout_ns is None else timeout_ns)
         request = Request(
             connection,
-            message,
+            type(message),
             version,
             handle,
             expects_response=expects_response,

@@ -1,4 +1,4 @@
-"""Channels: a connection's socket, plain or under TLS, for the loop that waits for it.
+"""Channels: a connection's socket, plain or under TLS (tls_channel.py), for the loop that waits for it.
 
 Theory of operation. A channel is connected (TCP), then ready (its handshake is done, if it has one), then
 carries bytes until it has ended: `ended` says why, and is the only way in which a channel fails. All calls
@@ -12,23 +12,17 @@ Both forms have the same methods: `connect`, `proceed`, `write`, `flush`, `recei
 import errno
 import os
 import socket
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import islice
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, final
 
-from kbatch.errors import AuthenticationError, KafkaError, NetworkError
-from kbatch.network.tls import explained
+from kbatch.errors import KafkaError, NetworkError
 
 Buffer = bytes | memoryview
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
-# Plaintext that is encrypted in one step, without the GIL; and the most that is encrypted and not yet sent.
-_CHUNK_BYTES = 131_072
-_RECORD_BYTES = 16_384  # of TLS, at most
 
 
 def release(buffers: Iterable[Buffer]) -> None:
@@ -216,144 +210,3 @@ class PlainChannel(Channel):
 
     def _shake_hands(self) -> None:
         self.is_ready = True
-
-
-@final
-class TlsChannel(Channel):
-    """Under TLS, by way of memory, for the socket to be the loop's own.
-
-    Plaintext is encrypted a chunk at a time, when the chunk before it was sent. As soon as a byte of a chunk
-    was sent, all of its plaintext but the last byte counts as written: the peer may have all of it, when the
-    rest is on its way. The last byte counts when all was sent.
-    """
-
-    __slots__ = ("_encrypted", "_incoming", "_outgoing", "_tls", "_uncounted_bytes")
-
-    def __init__(
-        self, connection_id: int, peer: str, connecting: socket.socket, context: ssl.SSLContext, host: str
-    ) -> None:
-        super().__init__(connection_id, peer, connecting)
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._encrypted = memoryview(b"")
-        self._uncounted_bytes = 0  # plaintext of what is encrypted
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._encrypted or self._unsent or self._outgoing.pending)
-
-    def flush(self) -> int:
-        written = 0
-        while self.ended is None and (self._encrypted or self._encrypt()):
-            try:
-                sent = self._socket.send(self._encrypted)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                self._broke(error)
-                break
-            self._encrypted = self._encrypted[sent:]
-            # all but the last byte with the first part, the last byte with the last
-            counted = max(self._uncounted_bytes - bool(self._encrypted), 0)
-            self._uncounted_bytes -= counted
-            written += counted
-            if self._encrypted:
-                break  # the socket is full
-        return written
-
-    def receive(self, space: memoryview) -> bytes:
-        size = self._receive_into(space)
-        if not size:
-            return b""
-        self._incoming.write(space[:size])
-        pieces = []
-        try:
-            while self._incoming.pending or self._tls.pending():
-                piece = self._tls.read(_RECORD_BYTES)
-                if not piece:
-                    self._end(f"the broker closed the connection to {self.peer}")
-                    break
-                pieces.append(piece)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:
-            self._failed(error)
-        self._answer()
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        """With a goodbye, where it can be sent at once."""
-        if self.is_ready and self.ended is None and not self._encrypted:
-            with suppress(ssl.SSLError):  # it would wait for the peer's
-                self._tls.unwrap()
-            self._drop_unsent()
-            self._answer()
-        super().close()
-
-    def _shake_hands(self) -> None:
-        space = memoryview(bytearray(_RECORD_BYTES))
-        while not self.is_ready and self.ended is None:
-            try:
-                self._tls.do_handshake()
-                self.is_ready = True
-            except ssl.SSLWantReadError:
-                self._answer()
-                size = self._receive_into(space)
-                if not size:
-                    break
-                self._incoming.write(space[:size])
-            except ssl.SSLError as error:
-                self._failed(error)
-        self._answer()
-        if isinstance(self.ended, NetworkError):
-            self.ended = NetworkError(f"{self.ended} in the TLS handshake: is it an SSL listener's port?")
-
-    def _answer(self) -> None:
-        """Sends what TLS itself has to say; an alert that explains why it failed, too."""
-        if self._encrypted or not self._outgoing.pending:
-            return
-        self._encrypted = memoryview(self._outgoing.read())
-        try:
-            sent = self._socket.send(self._encrypted)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._broke(error)
-            return
-        self._encrypted = self._encrypted[sent:]
-
-    def _encrypt(self) -> bool:
-        """The next chunk; whether there is one."""
-        plaintext = memoryview(self._next_plaintext())
-        self._uncounted_bytes = len(plaintext)
-        try:
-            while plaintext:
-                plaintext = plaintext[self._tls.write(plaintext) :]
-        except ssl.SSLError as error:
-            self._failed(error)
-        self._encrypted = memoryview(self._outgoing.read())
-        return bool(self._encrypted)
-
-    def _next_plaintext(self) -> bytes:
-        pieces = []
-        size = 0
-        for buffer in self._unsent:
-            pieces.append(buffer[: _CHUNK_BYTES - size])
-            size += len(pieces[-1])
-            if size == _CHUNK_BYTES:
-                break
-        plaintext = b"".join(pieces)
-        pieces.clear()
-        self._sent(size)
-        return plaintext
-
-    def _failed(self, error: ssl.SSLError) -> None:
-        """Kafka takes all of these for a failure to authenticate (SslTransportLayer), but not an end in the
-        midst of it."""
-        if self.ended is not None:
-            return
-        if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
-            self._end(f"the broker closed the connection to {self.peer}")
-        else:
-            self.ended = AuthenticationError(f"no connection to {self.peer}: {explained(error)}")

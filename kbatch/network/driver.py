@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.delivery import Completion
 from kbatch._native.producer_batch import ProducerBatch
@@ -25,9 +25,11 @@ from kbatch.core.actions import Action, Address, Close, Connect, Resolve, Seal, 
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
-from kbatch.network.tls import context_of
 from kbatch.network.waker import Waker
 from kbatch.network.workers import Workers
+
+if TYPE_CHECKING:
+    import ssl
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +108,7 @@ class EngineDriver(ABC):
         self._config = config
         self._deliver = deliver
         self._name = name
-        self._tls = context_of(config)
+        self._tls = _tls_of(config)
         self._waker = Waker() if waker is None else waker
         self.wake = self._waker.wake
         self.round_count = 0
@@ -229,6 +231,15 @@ class EngineDriver(ABC):
 
     @abstractmethod
     def _close(self, action: Close) -> None: ...
+
+
+def _tls_of(config: ProducerConfig) -> "ssl.SSLContext | None":
+    """None where connections are plain, which then do without Python's ssl, some 4 MiB of memory."""
+    if config.security_protocol not in ("SSL", "SASL_SSL"):
+        return None
+    from kbatch.network.tls import context_of
+
+    return context_of(config)
 
 
 def _raise(error: BaseException) -> None:

@@ -21,7 +21,7 @@ from typing import Any, final
 from kbatch.config import ProducerConfig
 from kbatch.core.actions import Address, Close, Connect, Resolve, Write
 from kbatch.errors import IllegalStateError, NetworkError
-from kbatch.network.channels import Channel, PlainChannel, TlsChannel, release
+from kbatch.network.channels import Channel, PlainChannel, release
 from kbatch.network.driver import (
     RECEIVE_BYTES,
     Engine,
@@ -205,6 +205,8 @@ class Network(EngineDriver):
         try:
             if self._tls is None:
                 return PlainChannel(action.connection_id, peer_of(action), connecting)
+            from kbatch.network.tls_channel import TlsChannel  # which takes Python's ssl
+
             return TlsChannel(action.connection_id, peer_of(action), connecting, self._tls, action.host)
         except BaseException:
             connecting.close()

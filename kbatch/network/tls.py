@@ -76,16 +76,14 @@ def _reason_of(error: ssl.SSLError) -> str:
     return getattr(error, "reason", None) or str(error)
 
 
-def context_of(config: ProducerConfig) -> ssl.SSLContext | None:
-    """None where connections are plain.
+def context_of(config: ProducerConfig) -> ssl.SSLContext:
+    """What the ssl keys say.
 
     Raises
     ------
     ConfigError
         For a file that is not there, or that is not what its key is for.
     """
-    if config.security_protocol not in ("SSL", "SASL_SSL"):
-        return None
     if config.ssl_context is not None:
         if not isinstance(config.ssl_context, ssl.SSLContext):
             raise ConfigError(f"ssl.context must be an ssl.SSLContext; it is {config.ssl_context!r}")

@@ -16,6 +16,7 @@ from tests.wheels import ROOT, installed, run
 
 # Levels of ARCHITECTURE.md; a module imports from lower levels and from its own folder.
 LEVELS = {
+    "kbatch.version": 1,
     "kbatch.errors": 1,
     "kbatch._native": 2,
     "kbatch.config": 3,
@@ -83,6 +84,19 @@ def test_the_contests_run_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
     asked = ("transactions", "--quick", "--rounds", "1", "--output", tmp_path)
     run(python.with_name("kbatch"), "bench", *asked, cwd=tmp_path)
     assert "| kbatch |" in (tmp_path / "benchmarks.md").read_text()
+
+
+def test_a_plain_producer_loads_neither_asyncio_nor_ssl() -> None:
+    """They would be a third of its memory, and of the time that the import takes."""
+    code = """
+import sys
+from kbatch import Producer
+from kbatch.testing import Broker
+with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+    producer.send("t", b"").result()
+print({"asyncio", "ssl"} & set(sys.modules) or "neither")
+"""
+    assert run(sys.executable, "-c", code, cwd=ROOT).strip() == "neither"
 
 
 def modules() -> list[Path]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -84,7 +85,7 @@ def test_defaults_that_are_not_javas_are_named(java: ProducerFacts) -> None:
 
 
 def test_every_attribute_has_the_type_it_says() -> None:
-    hints = get_type_hints(ProducerConfig)
+    hints = get_type_hints(ProducerConfig, localns={"ssl": ssl})
     of_type = {"boolean": bool, "string": str, "int": int, "short": int, "long": int, "double": float}
     of_type |= {"list": tuple, "password": Password}
     made = config()

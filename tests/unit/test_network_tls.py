@@ -448,14 +448,8 @@ def test_a_context_of_the_users_own_is_used_as_it_is(files: Files) -> None:
         context_of(config(security_protocol="SSL", ssl_context="default"))
 
 
-def test_plain_connections_need_no_context() -> None:
-    assert context_of(config()) is None
-    assert context_of(config(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")) is None
-
-
 def test_by_default_the_systems_authorities_and_two_versions() -> None:
     context = context_of(config(security_protocol="SSL"))
-    assert context is not None
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
