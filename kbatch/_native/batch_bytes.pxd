@@ -56,7 +56,8 @@ cdef class BatchBytes(ListedBatch):
     cdef void set_body(self, bytes packed, int codec) noexcept
     cdef kb_chunk *replaced(self, int64_t *discharged) noexcept
     cdef void write_header(self) noexcept
-    cdef list pieces(self)
+    cdef list pieces(self, bint header_copied)
+    cdef bytes joined(self)
     cdef bint hold(self) noexcept
     cdef void release(self) noexcept
     cdef kb_chunk *dismissed(self, int64_t *discharged) noexcept

@@ -18,12 +18,12 @@ has, for that moment, the records gathered and their compressed form besides. ""
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.ref cimport Py_REFCNT
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from kbatch._native.batch_owner cimport BatchOwner
 from kbatch._native.buffer_memory cimport (
@@ -276,10 +276,13 @@ cdef class BatchBytes(ListedBatch):
 
     # Users. Who asks for pieces is one of them.
 
-    cdef list pieces(self):
-        """Header and body as memoryviews, one behind another."""
+    cdef list pieces(self, bint header_copied):
+        """Header and body as memoryviews, one behind another; the header, if so wanted, as bytes."""
         cdef kb_chunk *chunk = self._chain.first
-        cdef list pieces = [_piece(self, self._header_bytes, KB_BATCH_HEADER_SIZE)]
+        cdef list pieces = [
+            PyBytes_FromStringAndSize(<char *>self._header_bytes, KB_BATCH_HEADER_SIZE) if header_copied
+            else _piece(self, self._header_bytes, KB_BATCH_HEADER_SIZE)
+        ]
         if self._packed is not None:
             pieces.append(_piece(self, <uint8_t *>PyBytes_AS_STRING(self._packed) + self._body_at,
                                  self._body_bytes))
@@ -287,6 +290,23 @@ cdef class BatchBytes(ListedBatch):
             pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk)))
             chunk = chunk.next
         return pieces
+
+    cdef bytes joined(self):
+        """Header and body, copied."""
+        cdef kb_chunk *chunk = self._chain.first
+        cdef bytes copy = PyBytes_FromStringAndSize(NULL, KB_BATCH_HEADER_SIZE + self._body_bytes)
+        cdef uint8_t *end = <uint8_t *>PyBytes_AS_STRING(copy)
+        cdef Py_ssize_t size
+        memcpy(end, self._header_bytes, KB_BATCH_HEADER_SIZE)
+        end += KB_BATCH_HEADER_SIZE
+        if self._packed is not None:
+            memcpy(end, PyBytes_AS_STRING(self._packed) + self._body_at, self._body_bytes)
+        while chunk != NULL:
+            size = kb_chunk_used(&self._chain, chunk)
+            memcpy(end, kb_chunk_data(chunk), size)
+            end += size
+            chunk = chunk.next
+        return copy
 
     cdef bint hold(self) noexcept:
         """One user more; False where the bytes are gone."""

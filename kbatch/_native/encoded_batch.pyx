@@ -32,7 +32,7 @@ from kbatch._native.c cimport (
 from kbatch._native.compression cimport codec_by_id
 from kbatch._native.hashes cimport crc32c_combined, crc32c_extend
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
-from kbatch._native.producer_batch cimport OPEN, STATE_STEP_BYTES, PartitionQueue, ProducerBatch
+from kbatch._native.producer_batch cimport BATCH_BYTES, OPEN, PartitionQueue, ProducerBatch
 from kbatch._native.record_appender cimport RecordAppender, TopicInfo
 from kbatch._native.record_fields cimport as_integer
 
@@ -190,7 +190,7 @@ cdef class PendingBatch:
         cdef ProducerBatch batch = ProducerBatch.new(appender, queue, now_ns)
         cdef ProducerBatch closed
         cdef BatchDelivery delivery
-        cdef int64_t least = PyBytes_GET_SIZE(self._bytes) + STATE_STEP_BYTES
+        cdef int64_t least = PyBytes_GET_SIZE(self._bytes) + BATCH_BYTES
         if not batch.open_encoded(self._bytes, &self._header, self._body_crc, turn):
             if least > appender.memory.total_bytes:
                 raise RecordTooLargeError(

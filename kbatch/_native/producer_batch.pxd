@@ -6,10 +6,12 @@ from kbatch._native.buffer_memory cimport Turn
 from kbatch._native.c cimport kb_batch_header, kb_record
 from kbatch._native.delivery cimport Completion, Outcome
 
-# A batch object with its Completion; and the steps in which the state of records is charged.
+# A batch object with its Completion, and what the sender knows of it until it is answered; the steps in which
+# the state of records is charged, and what a batch is charged with for itself and the first of them.
 cdef enum:
-    BATCH_BYTES = 512
+    BATCH_BYTES = 1280
     STATE_STEP_BYTES = 1024
+    OPENING_BYTES = BATCH_BYTES + 512
 
 cdef enum BatchState:
     OPEN

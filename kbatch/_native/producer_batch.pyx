@@ -153,21 +153,21 @@ cdef class ProducerBatch(BatchBytes):
 
     cdef bint open(self, int64_t record_bytes, Turn turn) noexcept:
         """Memory for the first record, and for the batch itself; False without."""
-        if not self.take_first_chunk(record_bytes, STATE_STEP_BYTES, turn):
+        if not self.take_first_chunk(record_bytes, OPENING_BYTES, turn):
             return False
-        self.completion.charged_bytes = STATE_STEP_BYTES
-        self._state_left_bytes = STATE_STEP_BYTES - BATCH_BYTES
+        self.completion.charged_bytes = OPENING_BYTES
+        self._state_left_bytes = OPENING_BYTES - BATCH_BYTES
         return True
 
     cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
                            Turn turn) noexcept:
         """Memory for a batch that is encoded already, which it then is, sealed; False without."""
         cdef int64_t size = PyBytes_GET_SIZE(batch)
-        if not self._owner.memory.charge(size + STATE_STEP_BYTES, turn):
+        if not self._owner.memory.charge(size + BATCH_BYTES, turn):
             return False
         self.adopt(batch, header, body_crc)
         self._charged_bytes = size
-        self.completion.charged_bytes = STATE_STEP_BYTES
+        self.completion.charged_bytes = BATCH_BYTES
         self.completion.record_count = header.count
         self.is_encoded = True
         self._state = SEALED
@@ -317,10 +317,11 @@ cdef class ProducerBatch(BatchBytes):
             raise IllegalStateError(f"a batch is stamped when it is sealed and nobody else uses its bytes; "
                                     f"this is {self!r} with {self._users} users")
 
-    def buffers(self):
+    def buffers(self, int64_t copied_bytes=0):
         """The sealed batch as memoryviews, one behind another, for `sendmsg`: nothing is copied.
 
-        Each of them keeps the memory of the batch, whatever becomes of it, until it is released.
+        Each of them keeps the memory of the batch, whatever becomes of it, until it is released. What has no
+        more than `copied_bytes`, the whole batch or its header, comes as a bytes object instead: a copy.
 
         Raises
         ------
@@ -331,7 +332,9 @@ cdef class ProducerBatch(BatchBytes):
             raise IllegalStateError(f"a batch has bytes to send while it is sealed and not done; this is "
                                     f"{self!r}")
         try:
-            return self.pieces()
+            if KB_BATCH_HEADER_SIZE + self._body_bytes <= copied_bytes:
+                return [self.joined()]
+            return self.pieces(KB_BATCH_HEADER_SIZE <= copied_bytes)
         finally:
             self.release()
 

@@ -40,7 +40,7 @@ from kbatch._native.lock cimport (
     kb_lock_release,
 )
 from kbatch._native.memory cimport grown
-from kbatch._native.producer_batch cimport OPEN, STATE_STEP_BYTES, PartitionQueue, ProducerBatch
+from kbatch._native.producer_batch cimport OPEN, OPENING_BYTES, PartitionQueue, ProducerBatch
 from kbatch._native.record_fields cimport HeaderSpans, as_bytes, fill_record
 from kbatch._native.sticky cimport StickyPartitioner
 
@@ -267,7 +267,7 @@ cdef class RecordAppender(BatchOwner):
         cdef int64_t least
         if batch.open(size, turn):
             return batch
-        least = KB_CHUNK_HEAD_BYTES + size + STATE_STEP_BYTES
+        least = KB_CHUNK_HEAD_BYTES + size + OPENING_BYTES
         least += sealing_margin(self.codec, KB_CHUNK_HEAD_BYTES + 2 * size)
         if least > self.memory.total_bytes:
             raise RecordTooLargeError(f"the record takes {size} bytes, and with its state {least}: more than "

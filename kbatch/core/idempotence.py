@@ -49,6 +49,9 @@ class Identity(NamedTuple):
 
 
 NOBODY = Identity(-1, -1)
+# muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`; most partitions have this one.
+Gate = tuple[bool, bool, int]
+OPEN: Gate = (False, False, -1)
 
 
 class InFlight:
@@ -123,6 +126,8 @@ class PartitionState:
         What is in flight is to be numbered anew when there is a new producer id.
     topic_id : bytes
         Of the topic when it was looked at last.
+    key : tuple of str, int
+        Topic and partition.
     leader : int
         The node that leads it, as far as that was known when something was in flight last.
     is_stopped : bool
@@ -140,6 +145,7 @@ class PartitionState:
         "is_doubtful",
         "is_known",
         "is_stopped",
+        "key",
         "leader",
         "next_counter",
         "partition",
@@ -151,13 +157,14 @@ class PartitionState:
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
+        self.key = topic, partition
         self.topic_id = b""
         self.leader = -1
         self.in_flight: list[InFlight] = []
         self.is_known = False
         self.is_stopped = False
         self.waits_for_identity = False
-        self.gate: tuple[bool, bool, int] = (False, False, -1)
+        self.gate: Gate = OPEN
         self.restart(NOBODY, 0)
 
     def restart(self, identity: Identity, counter: int) -> None:
@@ -241,12 +248,12 @@ class Idempotence:
         """Whether a new batch of the partition has to wait for something else than its partition."""
         return self.needs_identity
 
-    def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
-        """muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`."""
+    def gate(self, state: PartitionState) -> Gate:
+        """What the accumulator may give out of the partition."""
         in_flight = state.in_flight
         if not in_flight:
             is_unsettled = state.has_hole and state.identity == self.identity
-            return (False, self.needs_identity or is_unsettled, -1)
+            return (False, True, -1) if self.needs_identity or is_unsettled else OPEN
         if state.waits_for_identity:
             return (False, True, NOTHING)
         is_blocked = (
@@ -410,7 +417,7 @@ class WithoutIdempotence:
     def holds_back(self, state: PartitionState) -> bool:
         return False
 
-    def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
+    def gate(self, state: PartitionState) -> Gate:
         """A partition is muted from the sending of a batch to its answer."""
         return (self._keeps_order and bool(state.in_flight), False, -1)
 

@@ -38,7 +38,7 @@ from kbatch.errors import (
     error_of,
     row_of,
 )
-from kbatch.protocol import messages
+from kbatch.protocol import codec, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -205,10 +205,10 @@ class Sender:
                 continue
             entry.is_out = True
             entry.attempt = attempt
-            attempt.entries[batch.topic, batch.partition] = entry
+            attempt.entries[entry.state.key] = entry
             batch.was_sent = True
             topics.setdefault(batch.topic, []).append(
-                _PartitionProduceData(index=batch.partition, records=batch.buffers())
+                _PartitionProduceData(index=batch.partition, records=batch.buffers(codec.JOINED_BYTES))
             )
             self._update_gate(entry.state)
         if not topics:
@@ -261,7 +261,8 @@ class Sender:
     def _state_of(self, topic: str, partition: int) -> PartitionState:
         state = self._states.get((topic, partition))
         if state is None:
-            state = self._states[topic, partition] = PartitionState(topic, partition)
+            state = PartitionState(topic, partition)
+            self._states[state.key] = state
             self._look_up(state)
         return state
 

@@ -122,7 +122,24 @@ def _encode_frame(header: Message, header_version: int, message: Message, versio
     if size > MAX_LENGTH:
         raise ProtocolError(f"{type(message).__name__} v{version}: a frame of {size} bytes")
     out[0] = int32(size) + out[0]
-    return out if has_records and size > JOINED_BYTES else [b"".join(out)]
+    return _joined(out) if has_records and size > JOINED_BYTES else [b"".join(out)]
+
+
+def _joined(pieces: list[Buffer]) -> list[Buffer]:
+    """Small ones that follow each other as one, for a socket takes a thousand at a time at most (IOV_MAX)."""
+    out: list[Buffer] = []
+    small: list[bytes] = []
+    for piece in pieces:
+        if type(piece) is bytes and len(piece) <= JOINED_BYTES:
+            small.append(piece)
+        else:
+            if small:
+                out.append(b"".join(small))
+                small.clear()
+            out.append(piece)
+    if small:
+        out.append(b"".join(small))
+    return out
 
 
 def _request_header_version(kind: type[Message], version: int) -> int:

@@ -31,6 +31,8 @@ _three_bytes = struct.Struct("BBB").pack
 
 def plain(data: BytesLike) -> memoryview:
     """A view of single bytes of any bytes-like object, which is not copied."""
+    if type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.contiguous:
+        return data
     return memoryview(data).cast("B")
 
 
@@ -99,7 +101,7 @@ def integers(values: list[int], code: str) -> bytes:
 def records(value: Records, compact: bool, put: Callable[[Buffer], None]) -> None:
     """Hands `put` the size and then the records themselves, which are not copied."""
     several = value if isinstance(value, list | tuple) else (value,)
-    frames = [plain(frame) for frame in several]
+    frames = [frame if type(frame) is bytes else plain(frame) for frame in several]
     size = sum(map(len, frames))
     put(uvarint(size + 1) if compact else int32(size))
     for frame in frames:

@@ -63,7 +63,7 @@ def test_memory_that_comes_back_rings_while_somebody_waits() -> None:
 
 
 def test_refusals_are_counted() -> None:
-    records = accumulator(buffer_memory=3000, batch_size=100)
+    records = accumulator(buffer_memory=4000, batch_size=100)
     put(records, bytes(1500))
     before = records.memory.exhausted_count
     for _ in range(3):

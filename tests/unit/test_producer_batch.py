@@ -120,6 +120,32 @@ def test_no_stamp_while_the_network_has_views_of_the_header() -> None:
     batch.stamp(1, 0, 0)
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_small_batch_can_be_had_as_a_copy_that_outlives_it(codec: str, count: int) -> None:
+    records = accumulator(compression=codec, batch_size=60_000, poison=True)
+    for _ in range(count):
+        put(records, random.Random(1).randbytes(500))
+    batch = one(records)
+    batch.stamp(5, 1, 9)
+    data, size_bytes = data_of(batch), batch.size_bytes
+    (copy,) = batch.buffers(size_bytes)
+    batch.complete(0)
+    assert is_whole(records)
+    assert type(copy) is bytes and copy == data
+
+
+def test_of_a_batch_that_is_too_large_for_that_the_header_is_a_copy() -> None:
+    records = accumulator(compression="lz4", batch_size=60_000)
+    put(records, bytes(5000))
+    batch = one(records)
+    data = data_of(batch)
+    header, body = batch.buffers(batch.size_bytes - 1)
+    assert (header, b"".join([header, body])) == (data[:61], data)
+    assert type(header) is bytes
+    assert isinstance(body, memoryview) and isinstance(body.obj, BatchPiece)
+
+
 def test_F02_a_closed_batch_takes_no_record() -> None:
     records = accumulator(seal_on_append=False, batch_size=1000)
     put(records, bytes(500))

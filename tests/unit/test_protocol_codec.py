@@ -171,7 +171,7 @@ def test_any_bytes_like_object_holds_records(version: int, wrap: Callable[[bytes
 def test_several_batches_are_one_partitions_records(version: int) -> None:
     batches = [BATCH, b"", BATCH[:100]]
     buffers = codec.encode(produce(batches), version)
-    held = [piece.obj for piece in buffers if isinstance(piece, memoryview)]
+    held = [piece for piece in buffers if any(piece is batch for batch in batches)]
     assert [id(piece) for piece in held] == [id(batch) for batch in batches]
     assert b"".join(buffers) == encoded(produce(BATCH + BATCH[:100]), version)
     assert encoded(produce([]), version) == encoded(produce(b""), version)
@@ -196,6 +196,22 @@ def test_a_request_has_size_and_header(version: int, header_tags: bytes) -> None
     header = struct.pack(">ihhih", len(frame) - 4, 0, version, 77, 2) + b"me" + header_tags
     assert frame == header + encoded(produce(BATCH), version)
     assert codec.decode_request(frame[4:]) == (0, version, 77, "me", produce(BATCH))
+
+
+@pytest.mark.parametrize("version", [3, 12])
+def test_of_a_large_request_small_pieces_go_out_as_one_and_large_ones_by_reference(version: int) -> None:
+    small, large = b"s" * 100, b"l" * 100_000
+    each = [small] * 2000 + [large] + [small] * 2000
+    partitions = [
+        ProduceRequest.PartitionProduceData(index=index, records=records)
+        for index, records in enumerate(each)
+    ]
+    topic = ProduceRequest.TopicProduceData(name="t", partition_data=partitions)
+    request = ProduceRequest(acks=-1, timeout_ms=1500, topic_data=[topic])
+    buffers = codec.encode_request(request, version, 1)
+    assert len(buffers) == 3
+    assert buffers[1] is large or memoryview(buffers[1]).obj is large
+    assert codec.decode_request(b"".join(buffers)[4:]).message == request
 
 
 def test_a_client_id_may_be_null() -> None:

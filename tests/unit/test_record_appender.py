@@ -111,7 +111,7 @@ def test_B02_a_record_that_never_fits_is_an_error_at_once() -> None:
     records = accumulator(buffer_memory=10_000)
     with pytest.raises(RecordTooLargeError, match=r"more than buffer\.memory, which is 10000"):
         put(records, bytes(10_000))
-    put(records, bytes(8_500))
+    put(records, bytes(8_000))
     assert records.append("t", 0, None, bytes(500), None, 0, 0) is Refusal.MEMORY
     assert records.memory.exhausted_count > 0
     one(records).complete(0)
@@ -219,7 +219,7 @@ def test_B03_B05_memory_gathers_for_the_first_in_line() -> None:
 
 def test_B04_B06_who_gives_up_leaves_the_line_and_the_next_is_told() -> None:
     line = Line()
-    line.records = records = accumulator(buffer_memory=5000, batch_size=1000, memory_freed=line.freed)
+    line.records = records = accumulator(buffer_memory=6500, batch_size=1000, memory_freed=line.freed)
     put(records, bytes(2000))
     taken: list[bytes] = []
     outcome: list[BaseException] = []
@@ -258,7 +258,7 @@ def test_a_callback_stands_in_no_line_and_may_pass_the_budget_by_what_waits_for_
     answered = all_drained(records)
     for batch in answered:
         batch.complete(0)
-    assert records.memory.callback_bytes == 5 * 1024
+    assert records.memory.callback_bytes == 5 * 1792
     records.begin_waiting()
     put(records, bytes(17_000), in_callback=True)
     assert records.memory.available_bytes < 0

@@ -43,7 +43,7 @@ FIELDS = (
     *("base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta"),
     *("base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "count"),
 )
-STATE_BYTES = 1024
+STATE_BYTES = 1280
 
 
 def encoded(*values: bytes, compression: str = "none", timestamp_ms: int = 1000, **rest: Any) -> bytes:

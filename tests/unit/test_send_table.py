@@ -244,7 +244,7 @@ def test_a_reader_is_pulled_no_further_than_rows_are_accepted(broker: Broker) ->
             yield batch
 
     broker.hold_high_watermark("one", 0)
-    with producing(broker, buffer_memory=24_000, batch_size=1000, max_block_ms=SECONDS_MS) as producer:
+    with producing(broker, buffer_memory=40_000, batch_size=1000, max_block_ms=SECONDS_MS) as producer:
         producer.partitions_for("one")
         reader = pa.RecordBatchReader.from_batches(batch.schema, batches())
         sending = within(lambda: producer.send_table("one", reader))
@@ -350,7 +350,7 @@ def test_a_stream_that_breaks_ends_the_table(broker: Broker) -> None:
 
 def test_a_row_beyond_max_request_size_fails_alone(broker: Broker) -> None:
     data = pa.table({"value": [b"a", bytes(5000), b"b", bytes(2000), b"c"]})
-    with producing(broker, max_request_size=4000, buffer_memory=1500, batch_size=100) as producer:
+    with producing(broker, max_request_size=4000, buffer_memory=3000, batch_size=100) as producer:
         delivery = producer.send_table("one", data)
         report = delivery.result(SECONDS)
         assert values(broker, topic="one") == [b"a", b"b", b"c"]
@@ -381,7 +381,7 @@ def test_batches_fail_and_others_do_not(broker: Broker) -> None:
 
 
 def test_rows_of_a_lost_answer_may_be_in_the_log(broker: Broker) -> None:
-    with producing(broker, **ONE_BY_ONE) as producer:
+    with producing(broker, **ONE_BY_ONE, linger_ms=100) as producer:  # both rows in one batch
         producer.partitions_for("one")
         broker.drop_connection("Produce", when="after")
         report = producer.send_table("one", numbered(2)).result(SECONDS)
