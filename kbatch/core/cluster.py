@@ -227,6 +227,10 @@ class Cluster:
             return NEVER_NS
         return max(self._due_ns(), self._not_before_ns, now_ns) - now_ns
 
+    def is_due(self, now_ns: int) -> bool:
+        """Whether `make_request` is due now."""
+        return not self._is_asking and now_ns >= self._not_before_ns and now_ns >= self._due_ns()
+
     def _due_ns(self) -> int:
         return min(self._requested_ns, self._expires_ns, self._ask_ns)
 
@@ -239,6 +243,8 @@ class Cluster:
             return False
         if self._is_outdated:
             return True
+        if now_ns - self._progress_ns <= self._trigger_ns:  # which it has not been tried longer than
+            return False
         if now_ns - self._trying_since_ns() <= self._trigger_ns or is_hopeful():
             return False
         # the bootstrap servers find their way back by themselves, since their names are resolved again

@@ -581,8 +581,9 @@ class Connections:
         """Nodes to which connections could not be made or have broken since the last call. Metadata may be
         out of date then.
         """
-        disconnected, self._disconnected = self._disconnected, set()
-        return sorted(disconnected)
+        disconnected = sorted(self._disconnected)
+        self._disconnected.clear()
+        return disconnected
 
 
 def _fail(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:

@@ -312,7 +312,7 @@ class Engine:
         self._on_change()
 
     def _ask_for_metadata(self, now_ns: int) -> None:
-        is_due = self._cluster.update_delay_ns(now_ns) == 0
+        is_due = self._cluster.is_due(now_ns)
         is_cut_off = is_due and self._rebootstraps and self._connections.is_cut_off(now_ns)
         if is_cut_off or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful):
             self._connections.rebootstrap(now_ns)  # by which a question that is out has failed

@@ -198,7 +198,10 @@ class PartitionState:
         self.topic_id = topic_id
 
     def find(self, batch: ProducerBatch) -> InFlight | None:
-        return next((each for each in self.in_flight if each.batch is batch), None)
+        for each in self.in_flight:
+            if each.batch is batch:
+                return each
+        return None
 
 
 class Settled(NamedTuple):

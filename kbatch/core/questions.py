@@ -155,6 +155,8 @@ class Questions:
 
     def run(self, now_ns: int) -> None:
         """Whatever can be asked now. Who waits no longer has finished the question."""
+        if not self._open:
+            return
         self._open = [each for each in self._open if not each.is_done]
         for question in self._open:
             if not question.asking.is_asked and now_ns >= question.asking.not_before_ns:
@@ -162,6 +164,8 @@ class Questions:
 
     def deadline_ns(self) -> int:
         """When `run` has something to do even if nothing else happens."""
+        if not self._open:
+            return NEVER_NS
         waiting = [each.asking for each in self._open if not (each.is_done or each.asking.is_asked)]
         return min((max(each.not_before_ns, each.retry_ns) for each in waiting), default=NEVER_NS)
 

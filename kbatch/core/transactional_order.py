@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbatch.core.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.idempotence import ANY_VERSION, Idempotence, InFlight, PartitionState, Settled
+from kbatch.core.idempotence import ANY_VERSION, Gate, Idempotence, InFlight, PartitionState, Settled
 from kbatch.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -97,17 +97,17 @@ class TransactionalOrder(Idempotence):
 
     # Draining
 
-    def gate(self, state: PartitionState) -> tuple[bool, bool, int]:
+    def gate(self, state: PartitionState) -> Gate:
         """Open for a partition that is not added yet: that it is to be is found when it is drained."""
         muted, is_blocked, retry_number = super().gate(state)
-        place = state.topic, state.partition
+        place = state.key
         is_blocked = is_blocked or not self.is_open or (place in self._asked and not self._is_added(place))
         if is_blocked:
             self._blocked[place] = state
         return muted, is_blocked, retry_number
 
     def holds_back(self, state: PartitionState) -> bool:
-        place = state.topic, state.partition
+        place = state.key
         if not self.is_open:
             return True
         if self._is_added(place):
@@ -121,7 +121,7 @@ class TransactionalOrder(Idempotence):
         return self.transaction_version >= 2 or place in self.partitions
 
     def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
-        self.partitions.add((state.topic, state.partition))
+        self.partitions.add(state.key)
         return super().admit(state, batch)
 
     def acknowledge(self, entry: InFlight) -> list[InFlight]:
