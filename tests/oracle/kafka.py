@@ -223,6 +223,10 @@ class RealKafka:
         """The end of what it printed."""
         return self._log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
+    def has_printed(self, text: str) -> bool:
+        """Whether the text is in anything it printed, from its first start on."""
+        return text.encode() in self._log_path.read_bytes()
+
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, number)
