@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kbatch
+from kbatch.testing import Broker
 from tests.wheels import ROOT, installed, run
 
 # Levels of ARCHITECTURE.md; a module imports from lower levels and from its own folder.
@@ -91,12 +92,13 @@ def test_a_plain_producer_loads_neither_asyncio_nor_ssl() -> None:
     code = """
 import sys
 from kbatch import Producer
-from kbatch.testing import Broker
-with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+with Producer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("t", b"").result()
 print({"asyncio", "ssl"} & set(sys.modules) or "neither")
 """
-    assert run(sys.executable, "-c", code, cwd=ROOT).strip() == "neither"
+    with Broker() as broker:
+        printed = run(sys.executable, "-c", code, broker.bootstrap_servers, cwd=ROOT)
+    assert printed.strip() == "neither"
 
 
 def modules() -> list[Path]:

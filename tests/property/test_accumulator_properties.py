@@ -80,7 +80,7 @@ class Accumulator(RuleBasedStateMachine):
         self.ends: list[dict[int, int | BaseException]] = [{} for _ in range(PARTITIONS)]  # offset or error
         self.called: dict[bytes, list[tuple[RecordMetadata, BaseException | None]]] = {}
         self.with_callback: set[bytes] = set()
-        self.flushes: list[tuple[Flush, list[tuple[int, int]]]] = []
+        self.flushes: list[tuple[Flush, set[tuple[int, int]]]] = []
         self.claimed: list[ProducerBatch] = []
         self.held: list[memoryview] = []
 
@@ -116,11 +116,7 @@ class Accumulator(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        open_numbers = [
-            (batch.partition, batch.first_number + index)
-            for batch in self.records.incomplete_batches()
-            for index in range(batch.record_count)
-        ]
+        open_numbers = {number for batch in self.records.incomplete_batches() for number in numbers_of(batch)}
         self.flushes.append((self.records.begin_flush(), open_numbers))
         self.records.end_flush()
 
@@ -281,6 +277,9 @@ class Accumulator(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "records"))
     def flushes_are_over_when_their_records_are(self) -> None:
         for flush, numbers in self.flushes:
+            for batch in self.records.incomplete_batches():
+                if not numbers.isdisjoint(numbers_of(batch)):
+                    numbers |= numbers_of(batch)  # who joins a batch is waited for with it
             left = [number for partition, number in numbers if number not in self.ends[partition]]
             assert flush.done() == (not left)
 
@@ -305,6 +304,10 @@ class Accumulator(RuleBasedStateMachine):
             view.release()
         assert is_whole(self.records)
         assert self.records.counters()["records"] == sum(map(len, self.sent))
+
+
+def numbers_of(batch: ProducerBatch) -> set[tuple[int, int]]:
+    return {(batch.partition, batch.first_number + index) for index in range(batch.record_count)}
 
 
 def len_while_held(view: memoryview) -> int:

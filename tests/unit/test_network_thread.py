@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -279,6 +279,15 @@ def test_signals_disturb_nothing() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What runs in the background of a shell may have been told to ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_main_thread_disturbs_nothing() -> None:
     with one_connection() as (engine, _, peer):
         for _ in range(20):
