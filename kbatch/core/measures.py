@@ -44,10 +44,9 @@ class SenderMeasures:
 
     def record_sent(self) -> None:
         """Records what was sent; in the next round, or before an answer empties the request."""
-        if self._sent:
-            for entries, now_ns in self._sent:
-                self._record_sent(entries, now_ns)
-            self._sent.clear()
+        for entries, now_ns in self._sent:
+            self._record_sent(entries, now_ns)
+        self._sent.clear()
 
     def _record_sent(self, entries: Collection[InFlight], now_ns: int) -> None:
         now_ms = now_ns // 1_000_000

@@ -131,8 +131,6 @@ class Sender:
 
     def poll_unsealed(self) -> list[Seal]:
         """Batches that are to be compressed somewhere else."""
-        if not self._unsealed:
-            return []
         unsealed, self._unsealed = self._unsealed, []
         return [Seal(batch) for batch in unsealed]
 
