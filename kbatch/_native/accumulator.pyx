@@ -124,7 +124,10 @@ cdef class RecordAccumulator(RecordAppender):
 
     def publish(self, ClusterView view not None):
         """What is known of the cluster from now on."""
+        cdef TopicInfo info
         self._view = view
+        for info in self._topic_list:
+            info.view = view.topic(info.name)
         self._topology_changed = True
 
     def append_batch(self, str topic not None, partition, data, int64_t now_ns, on_delivery=None, *,
@@ -234,12 +237,11 @@ cdef class RecordAccumulator(RecordAppender):
 
     cdef int _set_load(self, TopicInfo info, set slow) except -1:
         """Tells the sticky state of a topic how long the queues are."""
-        cdef TopicView view = self._view.topic(info.name)
         cdef PartitionQueue queue
         cdef int32_t count = 0
         cdef Py_ssize_t i, queue_count = len(info.queues)
         # one that has no queue yet would never be chosen by its load
-        if self._adaptive and view is not None and info.queue_count >= view.partition_count:
+        if self._adaptive and info.view is not None and info.queue_count >= info.view.partition_count:
             info.reserve_load(queue_count)
             for i in range(queue_count):
                 queue = info.queues[i]

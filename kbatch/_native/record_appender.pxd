@@ -33,6 +33,7 @@ cdef class TopicInfo:
     cdef int32_t number              # among the topics
     cdef TopicRatios ratios
     cdef StickyPartitioner sticky
+    cdef TopicView view              # its partitions as they are known now; None: they are not
     cdef list queues                 # PartitionQueue, or None, by partition
     cdef int32_t queue_count         # those that are not None
     cdef kb_lock lock                # for growing `queues`
@@ -71,5 +72,6 @@ cdef class RecordAppender(BatchOwner):
     cdef int _hand_to_sealer(self, ProducerBatch batch) except -1
     cdef void leave_unsealed(self, ProducerBatch batch) noexcept
     cdef TopicInfo info_of(self, str topic)
+    cdef TopicInfo info_if_known(self, str topic)
     cdef TopicInfo _new_topic(self, str topic)
     cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition)

@@ -15,6 +15,7 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.append.
 """
 
 cimport cython
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 
@@ -83,8 +84,8 @@ cdef class TopicInfo:
 
     cdef inline PartitionQueue queue(self, int32_t partition):
         """The queue of a partition; None where there is none yet."""
-        if 0 <= partition < len(self.queues):
-            return <PartitionQueue>self.queues[partition]
+        if 0 <= partition < PyList_GET_SIZE(self.queues):
+            return <PartitionQueue>PyList_GET_ITEM(self.queues, partition)
         return None
 
     cdef int reserve_load(self, Py_ssize_t count) except -1:
@@ -161,14 +162,13 @@ cdef class RecordAppender(BatchOwner):
         UNKNOWN_NS: None tells him that it is needed, to open a batch."""
         cdef TopicView view = None
         cdef PartitionQueue queue
-        cdef ProducerBatch batch
-        cdef ProducerBatch fresh = None
+        cdef ProducerBatch batch, fresh = None
         cdef Step step
         while True:
             if partition != -1:
                 queue = self.queue_of(info, partition)
             else:
-                view = self._view.topic(info.name)
+                view = info.view
                 if view is None or view.partition_count == 0:
                     if fresh is not None:
                         fresh.discard()
@@ -200,6 +200,7 @@ cdef class RecordAppender(BatchOwner):
                 if fresh is None:
                     return NO_MEMORY_NOW
 
+    @cython.final
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,
                                    Turn turn, Step *step):
@@ -294,6 +295,15 @@ cdef class RecordAppender(BatchOwner):
             info = self._last_info = <TopicInfo>found if found is not None else self._new_topic(topic)
         return info
 
+    cdef TopicInfo info_if_known(self, str topic):
+        """None where the partitions are not known; of a topic that there never was nothing is kept."""
+        cdef TopicInfo info = self._last_info
+        if info is None or info.name is not topic:
+            if topic not in self._topics and self._view.topic(topic) is None:
+                return None
+            info = self.info_of(topic)
+        return info if info.view is not None else None
+
     cdef TopicInfo _new_topic(self, str topic):
         cdef TopicInfo info = TopicInfo.__new__(TopicInfo)
         info.name = topic
@@ -301,12 +311,15 @@ cdef class RecordAppender(BatchOwner):
         info.ratios = self._estimator.ratios_of(topic)
         info.queues = []
         info.sticky = StickyPartitioner(self.batch_size, self._random + <uint64_t>len(self._topic_list))
+        info.view = self._view.topic(topic)
         # setdefault is atomic: two threads that meet a new topic get the same object
         found = self._topics.setdefault(topic, info)
         if found is info:
             self._topic_list.append(info)
+            info.view = self._view.topic(topic)  # from now on `publish` sees to it
         return found
 
+    @cython.final
     cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition):
         cdef PartitionQueue queue = info.queue(partition)
         if queue is not None:

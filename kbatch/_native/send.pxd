@@ -2,13 +2,19 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.buffer_memory cimport Turn
 from kbatch._native.c cimport kb_record
-from kbatch._native.cluster_view cimport TopicView
 from kbatch._native.encoded_batch cimport PendingBatch
-from kbatch._native.record_appender cimport RecordAppender
+from kbatch._native.record_appender cimport RecordAppender, TopicInfo
 from kbatch._native.record_fields cimport HeaderSpans
 
 
 cdef object too_large(const kb_record *record, int64_t max_request_bytes)
+
+
+cdef struct Ready:
+    kb_record record                 # points into what is kept beside it
+    bint has_time                    # given by the caller
+    int32_t asked_partition          # -1: none
+    int32_t partition                # that was chosen; -1: the sticky one, -2: none yet
 
 
 cdef class PendingRecord:
@@ -24,9 +30,9 @@ cdef class PendingRecord:
     cdef bytes _key
     cdef bytes _value
     cdef HeaderSpans _spans
-    cdef kb_record _record           # points into them
-    cdef int32_t _asked_partition    # -1: none
-    cdef int32_t _partition          # that was chosen; -1: the sticky one
+    cdef Ready _ready
+
+    cdef void keep(self, const Ready *ready, bytes key, bytes value, HeaderSpans spans) noexcept
 
 
 cdef class RecordSender:
@@ -46,11 +52,17 @@ cdef class RecordSender:
 
     cdef bint _is_on_loop(self) except -1
     cdef bint _must_give_way(self) noexcept
-    cdef object _send(self, object pending, bint may_wait)
-    cdef object _attempt(self, object pending, Turn turn)
-    cdef object _attempt_record(self, PendingRecord record, Turn turn)
+    cdef object _send(self, str topic, object value, object key, object headers, object partition,
+                      object timestamp_ms, object on_delivery, bint may_wait)
+    cdef object _send_item(self, str topic, object item)
+    cdef object _send_encoded(self, PendingBatch batch)
+    cdef bint _goes_at_once(self, bint may_wait) noexcept
+    cdef object _send_refused(self, object pending, object refusal, bint may_wait)
+    cdef int _refuse(self, object pending, object error) except -1
+    cdef Turn _turn(self, Turn turn) noexcept
     cdef object _attempt_batch(self, PendingBatch batch, Turn turn)
-    cdef int _serialize(self, PendingRecord record) except -1
+    cdef object _attempt_pending(self, PendingRecord record, Turn turn)
+    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery, Turn turn)
+    cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1
     cdef int _check_size(self, const kb_record *record) except -1
-    cdef bint _choose_partition(self, PendingRecord record) except -1
-    cdef int32_t _partition_for(self, PendingRecord record, TopicView view) except? -2
+    cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1

@@ -75,6 +75,14 @@ cdef class PendingRecord:
     def __repr__(self):
         return f"<PendingRecord to {self.topic!r}>"
 
+    cdef void keep(self, const Ready *ready, bytes key, bytes value, HeaderSpans spans) noexcept:
+        """It is serialized: `ready`, which points into the others."""
+        self._ready = ready[0]
+        self._key = key
+        self._value = value
+        self._spans = spans
+        self.is_serialized = True
+
 
 cdef str _name_of(object topic):
     """The topic as a plain str: it may be a member of an enum."""
@@ -95,27 +103,13 @@ cdef PendingRecord _pending(str topic, object value, object key, object headers,
     record.partition = partition
     record.timestamp_ms = timestamp_ms
     record.on_delivery = on_delivery
-    record._partition = NOT_CHOSEN
     return record
 
 
-cdef PendingRecord _pending_item(str topic, object item):
-    """A record as `kbatch.encode` takes it: a Record, or a tuple of 2 to 4."""
-    cdef Record record
-    cdef Py_ssize_t size
-    cdef tuple fields
-    if isinstance(item, Record):
-        record = <Record>item
-        return _pending(topic, record.value, record.key, record.headers, None, record.timestamp_ms, None)
-    if not isinstance(item, tuple):
-        raise TypeError(f"it must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), not "
-                        f"{type(item).__name__}")
-    fields = item if type(item) is tuple else tuple(item)
-    size = len(fields)
-    if size < 2 or size > 4:
-        raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} items")
-    return _pending(topic, fields[1], fields[0], fields[2] if size > 2 else None, None,
-                    fields[3] if size > 3 else None, None)
+cdef inline bytes _serialized(object serializer, str topic, object headers, object data, str field):
+    if serializer is not None and data is not None:
+        data = serializer(topic, headers, data)
+    return <bytes>data if type(data) is bytes else as_bytes(data, field)
 
 
 cdef class RecordSender:
@@ -189,14 +183,12 @@ cdef class RecordSender:
             RecordTooLargeError; KafkaTimeoutError, BufferExhaustedError after max.block.ms; the topic's own
             error; ProducerClosedError, or why the producer sends no more.
         """
-        return self._send(
-            _pending(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery), True)
+        return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
 
     def try_send(self, topic, value=None, key=None, *, headers=None, partition=None,
                  timestamp_ms=None, on_delivery=None):
         """`send` that never waits: None where that would have to."""
-        return self._send(
-            _pending(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery), False)
+        return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, False)
 
     def send_many(self, topic, records):
         """Sends each record as `send` does.
@@ -260,7 +252,7 @@ cdef class RecordSender:
         KafkaError
             As `send`; RecordTooLargeError where the batch is larger than max.request.size or buffer.memory.
         """
-        return self._send(PendingBatch.new(_name_of(topic), partition, batch_bytes, on_delivery), True)
+        return self._send_encoded(PendingBatch.new(_name_of(topic), partition, batch_bytes, on_delivery))
 
     # For the subclass: what it calls, and what it defines.
 
@@ -268,14 +260,14 @@ cdef class RecordSender:
         """`send` for the tasks of an event loop, with arguments that cost the least."""
         if not self._is_on_loop():
             self._check_here()
-        return self._send(
-            _pending(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery), True)
+        return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
 
     @property
     def must_give_way(self):
         """Whether it is the sender's turn."""
         return self._must_give_way()
 
+    @cython.final
     cdef bint _is_on_loop(self) except -1:
         """Whether its loop is what runs here: on this thread there is no other beside it. asyncio's own
         get_running_loop is a system call up to Python 3.11 (getpid), a tenth of what `send` costs.
@@ -284,6 +276,7 @@ cdef class RecordSender:
                 and PyThread_get_thread_ident() == self.accumulator.memory.loop_thread_ident
                 and self.loop_is_running())
 
+    @cython.final
     cdef bint _must_give_way(self) noexcept:
         return self.gives_way and (self.is_giving_way or self.accumulator.is_due())
 
@@ -292,7 +285,7 @@ cdef class RecordSender:
         something else than a Delivery, which is returned."""
         cdef str name = _name_of(topic)
         for item in iterator:
-            sent = self._send(_pending_item(name, item), True)
+            sent = self._send_item(name, item)
             if type(sent) is not Delivery:
                 return sent
             deliveries.append(sent)
@@ -302,7 +295,10 @@ cdef class RecordSender:
         """Goes on with a PendingRecord or PendingBatch that was refused, or was not tried yet. Returns a
         Delivery, or the Refusal that is to be waited for; `first_in_line` as for `RecordAccumulator.append`.
         """
-        return self._attempt(record, FIRST_IN_LINE if first_in_line else IN_TURN)
+        cdef Turn turn = FIRST_IN_LINE if first_in_line else IN_TURN
+        if type(record) is PendingBatch:
+            return self._attempt_batch(<PendingBatch>record, turn)
+        return self._attempt_pending(<PendingRecord?>record, turn)
 
     def _send_slowly(self, record, refusal, may_wait):
         """Sends a record, or batch, that could not go at once: because of `refusal`, or, where that is None,
@@ -316,76 +312,134 @@ cdef class RecordSender:
     def _handle_refused(self, record, error):
         """`send` is about to raise `error`, a BaseException, for a PendingRecord or PendingBatch."""
 
-    cdef object _send(self, object pending, bint may_wait):
-        refusal = None
+    cdef object _send(self, str topic, object value, object key, object headers, object partition,
+                      object timestamp_ms, object on_delivery, bint may_wait):
+        cdef Ready ready
+        cdef bytes key_bytes, value_bytes
+        cdef HeaderSpans spans
+        cdef PendingRecord pending = None
         try:
-            if self.sends_directly and not (may_wait and self._must_give_way()):
-                refusal = self._attempt(pending, IN_TURN)
-                if type(refusal) is Delivery or type(refusal) is BatchDelivery:
-                    return refusal
-            self.slow_count += 1
-            return self._send_slowly(pending, refusal, may_wait)
+            if self._goes_at_once(may_wait):
+                key_bytes = _serialized(self._key_serializer, topic, headers, key, "key")
+                value_bytes = _serialized(self._value_serializer, topic, headers, value, "value")
+                spans = fill_record(&ready.record, key_bytes, value_bytes, headers)
+                self._check(&ready, partition, timestamp_ms, on_delivery)
+                outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, IN_TURN)
+                if type(outcome) is Delivery:
+                    return outcome
+                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                pending.keep(&ready, key_bytes, value_bytes, spans)
+                return self._send_refused(pending, outcome, may_wait)
+            pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            return self._send_refused(pending, None, may_wait)
         except BaseException as error:
-            self.refused_count += 1
-            self._handle_refused(pending, error)
+            if pending is None:
+                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            self._refuse(pending, error)
             raise
 
-    cdef object _attempt(self, object pending, Turn turn):
-        if PyThread_get_thread_ident() == self.callback_thread_ident:
-            turn = IN_CALLBACK
-        if type(pending) is PendingBatch:
-            return self._attempt_batch(<PendingBatch>pending, turn)
-        return self._attempt_record(<PendingRecord?>pending, turn)
+    cdef object _send_item(self, str topic, object item):
+        """A record as `kbatch.encode` takes it: a Record, or a tuple of 2 to 4."""
+        cdef Record record
+        cdef Py_ssize_t size
+        cdef tuple fields
+        if isinstance(item, Record):
+            record = <Record>item
+            return self._send(topic, record.value, record.key, record.headers, None, record.timestamp_ms, None,
+                              True)
+        if not isinstance(item, tuple):
+            raise TypeError(f"it must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), not "
+                            f"{type(item).__name__}")
+        fields = item if type(item) is tuple else tuple(item)
+        size = len(fields)
+        if size < 2 or size > 4:
+            raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} items")
+        return self._send(topic, fields[1], fields[0], fields[2] if size > 2 else None, None,
+                          fields[3] if size > 3 else None, None, True)
 
-    cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
-        cdef TopicView view
-        if not batch.is_checked:
-            batch.check(self.accumulator.attributes, self._max_request_bytes)
-        view = self.accumulator._view.topic(batch.topic)
-        if view is None or view.partition_count <= batch._partition:
-            return NO_METADATA
-        return batch.accept(self.accumulator, self.accumulator.info_of(batch.topic), PyTime_MonotonicRaw(),
-                            turn)
+    cdef object _send_encoded(self, PendingBatch batch):
+        outcome = None
+        try:
+            if self._goes_at_once(True):
+                outcome = self._attempt_batch(batch, IN_TURN)
+                if type(outcome) is BatchDelivery:
+                    return outcome
+            return self._send_refused(batch, outcome, True)
+        except BaseException as error:
+            self._refuse(batch, error)
+            raise
 
-    cdef object _attempt_record(self, PendingRecord record, Turn turn):
-        cdef TopicInfo info
-        if not record.is_serialized:
-            self._serialize(record)
-        if record._partition == NOT_CHOSEN and not self._choose_partition(record):
-            return NO_METADATA
-        if record.timestamp_ms is None:
-            record._record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
-        info = self.accumulator.info_of(record.topic)
-        outcome = self.accumulator.accept(info, record._partition, &record._record, UNKNOWN_NS,
-                                          record.on_delivery, turn)
-        if outcome is None:  # a batch begins: only then the time is asked for
-            outcome = self.accumulator.accept(info, record._partition, &record._record,
-                                              PyTime_MonotonicRaw(), record.on_delivery, turn)
-        return outcome
+    @cython.final
+    cdef bint _goes_at_once(self, bint may_wait) noexcept:
+        return self.sends_directly and not (may_wait and self._must_give_way())
 
-    cdef int _serialize(self, PendingRecord record) except -1:
-        """All that can be wrong with a record is found here."""
-        cdef object key = record.key
-        cdef object value = record.value
-        record._asked_partition = STICKY
-        if record.partition is not None:
-            record._asked_partition = <int32_t>as_integer(record.partition, "partition", 0, INT32_MAX)
-        if record.timestamp_ms is not None:  # no two may be further apart than 64 bits can say
-            record._record.timestamp_ms = as_integer(record.timestamp_ms, "timestamp_ms", -1, INT64_MAX - 1)
-        if record.on_delivery is not None and not callable(record.on_delivery):
-            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
-                            f"{type(record.on_delivery).__name__}")
-        if self._key_serializer is not None and key is not None:
-            key = self._key_serializer(record.topic, record.headers, key)
-        if self._value_serializer is not None and value is not None:
-            value = self._value_serializer(record.topic, record.headers, value)
-        record._key = <bytes>key if type(key) is bytes else as_bytes(key, "key")
-        record._value = <bytes>value if type(value) is bytes else as_bytes(value, "value")
-        record._spans = fill_record(&record._record, record._key, record._value, record.headers)
-        self._check_size(&record._record)
-        record.is_serialized = True
+    cdef object _send_refused(self, object pending, object refusal, bint may_wait):
+        self.slow_count += 1
+        return self._send_slowly(pending, refusal, may_wait)
+
+    cdef int _refuse(self, object pending, object error) except -1:
+        self.refused_count += 1
+        self._handle_refused(pending, error)
         return 0
 
+    @cython.final
+    cdef Turn _turn(self, Turn turn) noexcept:
+        return IN_CALLBACK if PyThread_get_thread_ident() == self.callback_thread_ident else turn
+
+    cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
+        cdef TopicInfo info
+        if not batch.is_checked:
+            batch.check(self.accumulator.attributes, self._max_request_bytes)
+        info = self.accumulator.info_if_known(batch.topic)
+        if info is None or info.view.partition_count <= batch._partition:
+            return NO_METADATA
+        return batch.accept(self.accumulator, info, PyTime_MonotonicRaw(), self._turn(turn))
+
+    cdef object _attempt_pending(self, PendingRecord record, Turn turn):
+        cdef Ready ready
+        cdef bytes key, value
+        cdef HeaderSpans spans
+        if not record.is_serialized:
+            key = _serialized(self._key_serializer, record.topic, record.headers, record.key, "key")
+            value = _serialized(self._value_serializer, record.topic, record.headers, record.value, "value")
+            spans = fill_record(&ready.record, key, value, record.headers)
+            self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
+            record.keep(&ready, key, value, spans)
+        return self._attempt(record.topic, &record._ready, record._key, record._value, record.on_delivery,
+                             turn)
+
+    @cython.final
+    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery, Turn turn):
+        cdef TopicInfo info = self.accumulator.info_if_known(topic)
+        if info is None:
+            return NO_METADATA
+        if ready.partition == NOT_CHOSEN and not self._choose_partition(info, ready, key, value):
+            return NO_METADATA
+        if not ready.has_time:
+            ready.record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
+        turn = self._turn(turn)
+        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, turn)
+        if outcome is None:  # a batch begins: only then the time is asked for
+            outcome = self.accumulator.accept(info, ready.partition, &ready.record, PyTime_MonotonicRaw(),
+                                              on_delivery, turn)
+        return outcome
+
+    @cython.final
+    cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1:
+        """All that can be wrong with a record whose fields are bytes is found here."""
+        ready.partition = NOT_CHOSEN
+        ready.asked_partition = STICKY
+        if partition is not None:
+            ready.asked_partition = <int32_t>as_integer(partition, "partition", 0, INT32_MAX)
+        ready.has_time = timestamp_ms is not None
+        if ready.has_time:  # no two may be further apart than 64 bits can say
+            ready.record.timestamp_ms = as_integer(timestamp_ms, "timestamp_ms", -1, INT64_MAX - 1)
+        if on_delivery is not None and not callable(on_delivery):
+            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
+                            f"{type(on_delivery).__name__}")
+        return self._check_size(&ready.record)
+
+    @cython.final
     cdef int _check_size(self, const kb_record *record) except -1:
         """AbstractRecords.estimateSizeInBytesUpperBound against max.request.size."""
         cdef int64_t size
@@ -396,21 +450,20 @@ cdef class RecordSender:
             raise too_large(record, self._max_request_bytes)
         return 0
 
-    cdef bint _choose_partition(self, PendingRecord record) except -1:
-        """False where the topic, or the partition that was asked for, is not known."""
-        cdef TopicView view = self.accumulator._view.topic(record.topic)
-        if view is None or view.partition_count <= max(record._asked_partition, 0):
+    @cython.final
+    cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1:
+        """False where the partition that was asked for, or any at all, is not known."""
+        cdef TopicView view = info.view
+        if view.partition_count <= max(ready.asked_partition, 0):
             return False
-        if record._asked_partition >= 0:
-            record._partition = record._asked_partition
+        if ready.asked_partition >= 0:
+            ready.partition = ready.asked_partition
+        elif self._partitioner is not None:
+            ready.partition = self._partitioner.partition(info.name, key, value, view.partition_count,
+                                                          view.available_partitions)
+        elif key is None or not self._hashes_keys:
+            ready.partition = STICKY
         else:
-            record._partition = self._partition_for(record, view)
+            ready.partition = kb_partition_for_key(ready.record.key.data, ready.record.key.size,
+                                                   view.partition_count)
         return True
-
-    cdef int32_t _partition_for(self, PendingRecord record, TopicView view) except? -2:
-        if self._partitioner is not None:
-            return self._partitioner.partition(record.topic, record._key, record._value,
-                                               view.partition_count, view.available_partitions)
-        if record._key is None or not self._hashes_keys:
-            return STICKY
-        return kb_partition_for_key(record._record.key.data, record._record.key.size, view.partition_count)

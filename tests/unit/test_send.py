@@ -342,6 +342,18 @@ def test_N01_metadata_that_is_missing_is_waited_for_by_the_producer(
     assert (read.key, read.value, read.headers) == (b"21", b"value", (("h", b"1"),))
 
 
+def test_a_send_knows_the_partitions_as_they_are_then() -> None:
+    producer = sender(2)
+    assert producer.try_send("t", b"1", partition=1) is not None
+    producer.accumulator.publish(ClusterView())
+    assert producer.try_send("t", b"2") is None
+    publish(producer, 5)
+    assert producer.try_send("t", b"3", partition=4) is not None
+    publish(producer, 1)
+    assert producer.try_send("t", b"4", partition=4) is None
+    assert [refusal for _, refusal, _ in producer.asked] == [Refusal.METADATA] * 2
+
+
 def test_memory_that_is_missing_is_waited_for_by_the_producer() -> None:
     calls: list[Any] = []
     every = Every([], 0)
