@@ -30,12 +30,12 @@ from kbatch._native.batch_delivery import BatchDelivery
 from kbatch._native.delivery import Delivery
 from kbatch._native.interrupts import at_once
 from kbatch._native.send import RecordSender
+from kbatch._native.waker import Waker
 from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
 from kbatch.groups import GroupMethods
 from kbatch.loop_waiting import LoopChange, LoopEvent, LoopLine
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.loop_delivery import LoopDelivery
-from kbatch.network.waker import Waker
 from kbatch.producer_base import EXIT_SECONDS, ProducerBase, note_callback_thread
 from kbatch.transactional import TransactionMethods
 from kbatch.waiting import Deadline, Marker

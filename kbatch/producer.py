@@ -23,9 +23,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kbatch._native.interrupts import at_once
+from kbatch._native.waker import Waker
 from kbatch.errors import DeliveryError
 from kbatch.groups import GroupMethods
-from kbatch.network import DeliveryThread, Network, Sealers, Waker
+from kbatch.network import DeliveryThread, Network, Sealers
 from kbatch.producer_base import EXIT_SECONDS, ProducerBase, note_callback_thread, open_producers
 from kbatch.transactional import TransactionMethods
 from kbatch.waiting import Change, Deadline, MemoryLine, ThreadEvent, blocking

@@ -54,6 +54,7 @@ cdef class BatchBytes(ListedBatch):
     cdef bytes compressed(self)
     cdef void adopt(self, bytes batch, const kb_batch_header *header, uint32_t body_crc) noexcept
     cdef void set_body(self, bytes packed, int codec) noexcept
+    cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil
     cdef kb_chunk *replaced(self, int64_t *discharged) noexcept
     cdef void write_header(self) noexcept
     cdef list pieces(self, bint header_copied)

@@ -62,7 +62,7 @@ from kbatch._native.lock cimport (
     kb_lock_init,
     kb_lock_release,
 )
-from kbatch._native.memory cimport give_up, reserve
+from kbatch._native.memory cimport GIL_KEPT_BYTES, give_up, reserve
 from kbatch._native.views cimport fill_view
 
 cdef int64_t SMALLEST_CHUNK_BYTES = 512
@@ -190,7 +190,10 @@ cdef class BatchBytes(ListedBatch):
         try:
             if self._chain.first != self._chain.current:
                 reserve(&gathered, size)
-                with nogil:
+                if size > GIL_KEPT_BYTES:
+                    with nogil:
+                        kb_chain_gather(&self._chain, gathered.data)
+                else:
                     kb_chain_gather(&self._chain, gathered.data)
                 records = gathered.data
             packed = compress_records(self._owner.codec, records, size, self._owner.level)
@@ -203,21 +206,17 @@ cdef class BatchBytes(ListedBatch):
     cdef void set_body(self, bytes packed, int codec) noexcept:
         """What the batch consists of from now on: `packed` by `codec`, or the records as the chain has
         them."""
-        cdef kb_chunk *chunk = self._chain.first
-        cdef const uint8_t *data
-        cdef uint32_t crc = 0
+        cdef const uint8_t *data = NULL
         self._packed = packed
-        self._body_bytes = self._open.records_bytes if packed is None else PyBytes_GET_SIZE(packed)
+        self._body_bytes = self._open.records_bytes
         if packed is not None:
+            self._body_bytes = PyBytes_GET_SIZE(packed)
             data = <const uint8_t *>PyBytes_AS_STRING(packed)
+        if self._body_bytes > GIL_KEPT_BYTES:
             with nogil:
-                crc = crc32c_extend(0, data, self._body_bytes)
+                self._body_crc = self._crc_of_body(data)
         else:
-            with nogil:
-                while chunk != NULL:
-                    crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk))
-                    chunk = chunk.next if chunk != self._chain.current else NULL
-        self._body_crc = crc
+            self._body_crc = self._crc_of_body(data)
         self._header.length = <int32_t>(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + self._body_bytes)
         self._header.magic = 2
         self._header.attributes = <int16_t>(self._owner.attributes | (codec if packed is not None else 0))
@@ -226,6 +225,17 @@ cdef class BatchBytes(ListedBatch):
         self._header.max_timestamp_ms = self._open.max_timestamp_ms
         self._header.count = self._open.count
         self.write_header()
+
+    cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil:
+        """NULL: it is the records as the chain has them."""
+        cdef kb_chunk *chunk = self._chain.first
+        cdef uint32_t crc = 0
+        if packed != NULL:
+            return crc32c_extend(0, packed, self._body_bytes)
+        while chunk != NULL:
+            crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk))
+            chunk = chunk.next if chunk != self._chain.current else NULL
+        return crc
 
     cdef kb_chunk *replaced(self, int64_t *discharged) noexcept:
         """What the body does not need: the chunks that were compressed, or were never written to. With the

@@ -4,6 +4,10 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kbatch._native.c cimport kb_memory
 
+cdef enum:
+    # To copy so much, or its CRC, takes no longer than to let go of the GIL, which others may keep for 5 ms.
+    GIL_KEPT_BYTES = 65536
+
 cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil
 cdef void give_up(kb_memory *memory) noexcept nogil
 cdef void trim(kb_memory *memory) noexcept nogil

@@ -222,7 +222,6 @@ class GilWaits:
         owners: tuple[tuple[object, str], ...] = (
             (PlainChannel, "flush"),
             (PlainChannel, "receive"),
-            (network._waker, "clear"),
         )
         for owner, method in owners:
             setattr(owner, method, self._timed(getattr(owner, method)))

@@ -3,6 +3,5 @@
 from kbatch.network.delivery import DeliveryThread
 from kbatch.network.loop import Network
 from kbatch.network.sealing import Sealers
-from kbatch.network.waker import Waker
 
-__all__ = ["DeliveryThread", "Network", "Sealers", "Waker"]
+__all__ = ["DeliveryThread", "Network", "Sealers"]

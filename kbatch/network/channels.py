@@ -18,6 +18,7 @@ from itertools import islice
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, final
 
+from kbatch._native.sockets import receive_into, send
 from kbatch.errors import KafkaError, NetworkError
 
 Buffer = bytes | memoryview
@@ -140,7 +141,7 @@ class Channel(ABC):
     def _receive_into(self, space: memoryview) -> int:
         """How many bytes came; 0 too where the channel ended."""
         try:
-            size = self._socket.recv_into(space)
+            size = receive_into(self._socket.fileno(), space)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -192,7 +193,7 @@ class PlainChannel(Channel):
             count = len(self._unsent)
             offered = self._unsent if count <= _IOV_MAX else list(islice(self._unsent, _IOV_MAX))
             try:
-                sent = self._socket.sendmsg(offered)
+                sent = send(self._socket.fileno(), offered)
             except BlockingIOError:
                 break
             except OSError as error:

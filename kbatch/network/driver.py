@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.delivery import Completion
 from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.waker import Waker
 from kbatch.config import ProducerConfig
 from kbatch.core.actions import Action, Address, Close, Connect, Resolve, Seal, Write
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
-from kbatch.network.waker import Waker
 from kbatch.network.workers import Workers
 
 if TYPE_CHECKING:

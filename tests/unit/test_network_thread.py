@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.waker import Waker
 from kbatch.core.actions import Close, Connect, Resolve, Seal
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import MetricsRegistry
-from kbatch.network import Network, Waker
+from kbatch.network import Network
 from tests.unit.accumulating import accumulator, codec_replaced, is_whole, put
 from tests.unit.networking import (
     NEVER,

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from kbatch.network.waker import Waker
+from kbatch._native.waker import Waker
 
 
 @pytest.fixture(params=["eventfd", "socketpair"], autouse=True)

@@ -1,0 +1,154 @@
+"""Sockets that never wait: what goes through them, and who has the GIL meanwhile."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import itertools
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbatch._native.sockets import receive_into, send
+from kbatch._native.waker import Waker
+
+SMALL, LARGE = b"s" * 1000, b"l" * 200_000
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+def received(peer: socket.socket, size: int) -> bytes:
+    """So many bytes that have been sent already."""
+    space = bytearray(size)
+    at = 0
+    while at < size:
+        at += receive_into(peer.fileno(), memoryview(space)[at:])
+    return bytes(space)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20))
+def test_buffers_go_out_one_behind_another(pieces: list[bytes]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        buffers = [memoryview(piece) if len(piece) % 2 else piece for piece in pieces]
+        whole = b"".join(pieces)
+        assert send(ours.fileno(), buffers) == len(whole)
+        assert received(theirs, len(whole)) == whole
+
+
+def test_what_does_not_fit_is_not_taken(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    sent = b""
+    with pytest.raises(BlockingIOError):
+        for number in itertools.count():
+            piece = bytes([number % 256]) * 100_000
+            sent += piece[: send(ours.fileno(), [SMALL[:0], piece])]
+    assert received(theirs, len(sent)) == sent
+    assert send(ours.fileno(), [SMALL]) == len(SMALL)
+
+
+def test_nothing_came_and_nothing_will(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    space = bytearray(10)
+    with pytest.raises(BlockingIOError):
+        receive_into(ours.fileno(), space)
+    theirs.close()
+    assert receive_into(ours.fileno(), space) == 0
+    with pytest.raises(BrokenPipeError):  # and no signal
+        send(ours.fileno(), [SMALL])
+    ours.close()
+    for call in (lambda: send(ours.fileno(), [SMALL]), lambda: receive_into(ours.fileno(), space)):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            call()
+
+
+def test_all_buffers_are_let_go(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    owner = array.array("b", SMALL)
+    with pytest.raises(TypeError):
+        send(ours.fileno(), [memoryview(owner), "text"])  # type: ignore[list-item]
+    with pytest.raises(BufferError):
+        receive_into(ours.fileno(), SMALL)
+    send(ours.fileno(), [memoryview(owner), memoryview(owner)[5:]])
+    space = array.array("b", SMALL)
+    receive_into(theirs.fileno(), space)
+    for each in (owner, space):  # which is not allowed while somebody has a view of it
+        each.append(1)
+
+
+class Rival:
+    """A thread that wants the GIL, and gives it up at once: how often it had it."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._is_over:
+            self.turns += 1
+            time.sleep(0)
+
+    def __enter__(self) -> Rival:
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)  # nobody has to give the GIL up
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._is_over = True
+        self._thread.join()
+        sys.setswitchinterval(self._interval)
+
+    def turns_during(self, call: Callable[[], object]) -> int:
+        before = self.turns
+        for _ in range(1000):
+            call()
+        return self.turns - before
+
+
+def test_nobody_else_gets_the_gil_for_what_is_small(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    waker = Waker()
+    space = bytearray(len(SMALL))
+
+    def there_and_back() -> None:
+        send(ours.fileno(), [SMALL])
+        receive_into(theirs.fileno(), space)
+
+    def as_python_does() -> None:
+        ours.sendmsg([SMALL])
+        theirs.recv_into(space)
+
+    with Rival() as rival:
+        assert rival.turns_during(there_and_back) == 0
+        assert rival.turns_during(waker.wake) == 0
+        assert rival.turns_during(waker.clear) == 0
+        assert rival.turns_during(as_python_does) > 0
+
+
+def test_others_get_the_gil_while_much_is_sent(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    space = bytearray(len(LARGE))
+
+    def there_and_gone() -> None:
+        send(ours.fileno(), [LARGE])
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                receive_into(theirs.fileno(), space)
+
+    with Rival() as rival:
+        assert rival.turns_during(there_and_gone) > 0
