@@ -13,8 +13,8 @@
 #define MSG_NOSIGNAL 0
 #endif
 
-/* An eventfd adds up numbers of eight bytes; a socket takes them as well as any others. What does not fit need
- * not be written: the reader is awake. */
+/* An eventfd adds up numbers of eight bytes; a socket takes them as well as any others. What does not fit
+ * need not be written: the reader is awake. */
 static inline void kb_descriptor_ring(int descriptor) {
     const uint64_t one = 1;
     while (write(descriptor, &one, sizeof(one)) < 0 && errno == EINTR) {

@@ -367,8 +367,7 @@ cdef class RecordAccumulator(RecordAppender):
                 left_bytes = max_size_bytes - size_bytes
         return batches
 
-    cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,
-                              Visit *visit):
+    cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns, Visit *visit):
         """The head of the queue, if it may go and is no larger than `left_bytes`: taken, or closed."""
         cdef ProducerBatch head
         kb_lock_acquire(&queue.lock)
@@ -436,9 +435,8 @@ cdef class RecordAccumulator(RecordAppender):
             return self._retry_backoff_ns
         exponent = min(<double>attempts,
                        log2(<double>self._retry_backoff_max_ns / <double>max(self._retry_backoff_ns, 1)))
-        return min(self._retry_backoff_max_ns,
-                   <int64_t>(self._retry_backoff_ns * 2.0 ** exponent
-                             * (0.8 + 0.4 * kb_random_fraction(&self._random))))
+        return min(self._retry_backoff_max_ns, <int64_t>(
+            self._retry_backoff_ns * 2.0 ** exponent * (0.8 + 0.4 * kb_random_fraction(&self._random))))
 
     def split(self, ProducerBatch batch not None):
         """Replaces a batch in flight that is too large for the broker by smaller ones, in its place.

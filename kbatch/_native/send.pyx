@@ -345,15 +345,16 @@ cdef class RecordSender:
         cdef tuple fields
         if isinstance(item, Record):
             record = <Record>item
-            return self._send(topic, record.value, record.key, record.headers, None, record.timestamp_ms, None,
-                              True)
+            return self._send(topic, record.value, record.key, record.headers, None, record.timestamp_ms,
+                              None, True)
         if not isinstance(item, tuple):
             raise TypeError(f"it must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), not "
                             f"{type(item).__name__}")
         fields = item if type(item) is tuple else tuple(item)
         size = len(fields)
         if size < 2 or size > 4:
-            raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} items")
+            raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} "
+                            f"items")
         return self._send(topic, fields[1], fields[0], fields[2] if size > 2 else None, None,
                           fields[3] if size > 3 else None, None, True)
 
@@ -409,7 +410,8 @@ cdef class RecordSender:
                              turn)
 
     @cython.final
-    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery, Turn turn):
+    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery,
+                         Turn turn):
         cdef TopicInfo info = self.accumulator.info_if_known(topic)
         if info is None:
             return NO_METADATA

@@ -19,9 +19,9 @@ cdef extern from "descriptor.h" nogil:
 cdef class Waker:
     """A file descriptor for the selector, which is readable from `wake()` to `clear()`.
 
-    A call before the wait has begun ends that wait, and any number of calls end one. `wake` may be called where
-    a KeyboardInterrupt could not be raised. It may outlive everybody who listens; then it does nothing. (A
-    descriptor closed earlier might be another's by then.)
+    A call before the wait has begun ends that wait, and any number of calls end one. `wake` may be called
+    where a KeyboardInterrupt could not be raised. It may outlive everybody who listens; then it does nothing.
+    (A descriptor closed earlier might be another's by then.)
     """
 
     cdef int _reader
