@@ -2,14 +2,14 @@
 
 Python's own methods let go of the GIL around every system call. Another thread that wants it has it then, and
 keeps it for a switch interval, 5 ms, if it computes: for each call of a few microseconds the sender would
-stand still so long. Only what is so large that copying it takes its time is sent without the GIL.
+stand still so long. Only what is so large that the system takes its time with it is sent without the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
 from libc.stdlib cimport free
 
-from kbatch._native.memory cimport GIL_KEPT_BYTES, grown
+from kbatch._native.memory cimport grown
 
 cdef extern from "descriptor.h" nogil:
     struct iovec:
@@ -18,6 +18,10 @@ cdef extern from "descriptor.h" nogil:
 
     ssize_t kb_socket_receive(int descriptor, void *space, size_t size) noexcept
     ssize_t kb_socket_send(int descriptor, iovec *parts, int count) noexcept
+
+cdef enum:
+    # Larger requests go out while other threads work: a system may do with them what the network does, too.
+    SENT_AT_ONCE_BYTES = 4096
 
 cdef extern from "Python.h":
     PyObject *PyErr_SetFromErrno(object type) except NULL
@@ -66,7 +70,7 @@ def send(int descriptor, list buffers not None):
             parts[i].iov_base = views[i].buf
             parts[i].iov_len = views[i].len
             size += views[i].len
-        if size > GIL_KEPT_BYTES:
+        if size > SENT_AT_ONCE_BYTES:
             with nogil:
                 sent = kb_socket_send(descriptor, parts, count)
         else:
