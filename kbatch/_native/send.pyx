@@ -9,7 +9,7 @@ long anybody waits, and whether a thread does or a coroutine, is the subclass's 
 A batch that was encoded elsewhere goes the same way (PendingBatch), without being looked into.
 
 The partition is chosen with the metadata of that moment and kept, but for the sticky one, which is chosen
-when the record gets in. The time of a record that has none is that of the attempt which gets it in.
+when the record gets in; a record whose topic has gone meanwhile waits for it. The time of a record that has none is that of the attempt which gets it in.
 
 After org.apache.kafka.clients.producer.KafkaProducer.doSend.
 """
@@ -320,10 +320,11 @@ cdef class RecordSender:
         cdef PendingRecord pending = None
         try:
             if self._goes_at_once(may_wait):
+                self._check(&ready, partition, timestamp_ms, on_delivery)
                 key_bytes = _serialized(self._key_serializer, topic, headers, key, "key")
                 value_bytes = _serialized(self._value_serializer, topic, headers, value, "value")
                 spans = fill_record(&ready.record, key_bytes, value_bytes, headers)
-                self._check(&ready, partition, timestamp_ms, on_delivery)
+                self._check_size(&ready.record)
                 outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, IN_TURN)
                 if type(outcome) is Delivery:
                     return outcome
@@ -401,10 +402,11 @@ cdef class RecordSender:
         cdef bytes key, value
         cdef HeaderSpans spans
         if not record.is_serialized:
+            self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
             key = _serialized(self._key_serializer, record.topic, record.headers, record.key, "key")
             value = _serialized(self._value_serializer, record.topic, record.headers, record.value, "value")
             spans = fill_record(&ready.record, key, value, record.headers)
-            self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
+            self._check_size(&ready.record)
             record.keep(&ready, key, value, spans)
         return self._attempt(record.topic, &record._ready, record._key, record._value, record.on_delivery,
                              turn)
@@ -428,7 +430,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1:
-        """All that can be wrong with a record whose fields are bytes is found here."""
+        """All that can be wrong before anything is serialized is found here."""
         ready.partition = NOT_CHOSEN
         ready.asked_partition = STICKY
         if partition is not None:
@@ -439,7 +441,7 @@ cdef class RecordSender:
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
                             f"{type(on_delivery).__name__}")
-        return self._check_size(&ready.record)
+        return 0
 
     @cython.final
     cdef int _check_size(self, const kb_record *record) except -1:

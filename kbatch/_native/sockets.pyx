@@ -7,9 +7,7 @@ stand still so long. Only what is so large that the system takes its time with i
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
-from libc.stdlib cimport free
-
-from kbatch._native.memory cimport grown
+from libc.stdlib cimport free, malloc
 
 cdef extern from "descriptor.h" nogil:
     struct iovec:
@@ -48,7 +46,8 @@ def receive_into(int descriptor, space):
 
 
 def send(int descriptor, list buffers not None):
-    """What socket.sendmsg does: how many bytes of the `buffers`, one behind another, were taken.
+    """What socket.sendmsg does: how many bytes of the `buffers`, one behind another, were taken. There is at
+    least one, and no more than the system takes at once (IOV_MAX).
 
     Raises
     ------
@@ -62,8 +61,10 @@ def send(int descriptor, list buffers not None):
     cdef Py_buffer *views = NULL
     cdef iovec *parts = NULL
     try:
-        views = <Py_buffer *>grown(NULL, count * sizeof(Py_buffer))
-        parts = <iovec *>grown(NULL, count * sizeof(iovec))
+        views = <Py_buffer *>malloc(max(count, 1) * sizeof(Py_buffer))
+        parts = <iovec *>malloc(max(count, 1) * sizeof(iovec))
+        if views == NULL or parts == NULL:
+            raise MemoryError(f"no memory to send {count} buffers")
         for i in range(count):
             PyObject_GetBuffer(buffers[i], &views[i], PyBUF_SIMPLE)
             held += 1

@@ -207,9 +207,10 @@ class SenderStages:
 
 
 class GilWaits:
-    """How often a producer's sender waits for the GIL behind a system call that itself never blocks: when it
-    took longer than half a switch interval. Waits for sockets (sleeps) end in such a wait, too, that nobody
-    can tell from the sleep; they are counted apart. Once a process.
+    """How often a producer's sender waits for the GIL around a system call that itself never blocks, whether
+    that lets go of the GIL or the GIL is taken away: when it took longer than half a switch interval. Waits
+    for sockets (sleeps) end in such a wait, too, that nobody can tell from the sleep; they are counted apart.
+    Once a process.
     """
 
     def __init__(self, producer: Producer) -> None:

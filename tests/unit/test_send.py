@@ -342,6 +342,16 @@ def test_N01_metadata_that_is_missing_is_waited_for_by_the_producer(
     assert (read.key, read.value, read.headers) == (b"21", b"value", (("h", b"1"),))
 
 
+@pytest.mark.parametrize("wrong", [{"partition": -5}, {"timestamp_ms": -5}, {"on_delivery": 5}])
+def test_what_is_wrong_with_an_argument_is_said_before_anything_is_serialized(wrong: dict[str, Any]) -> None:
+    calls: list[Any] = []
+    producer = sender(value_serializer=counting(calls), key_serializer=counting(calls))
+    for producer.sends_directly in (True, False):
+        with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
+            producer.send("t", b"v", b"k", **wrong)
+    assert calls == []
+
+
 def test_a_send_knows_the_partitions_as_they_are_then() -> None:
     producer = sender(2)
     assert producer.try_send("t", b"1", partition=1) is not None
