@@ -9,7 +9,8 @@ long anybody waits, and whether a thread does or a coroutine, is the subclass's 
 A batch that was encoded elsewhere goes the same way (PendingBatch), without being looked into.
 
 The partition is chosen with the metadata of that moment and kept, but for the sticky one, which is chosen
-when the record gets in; a record whose topic has gone meanwhile waits for it. The time of a record that has none is that of the attempt which gets it in.
+when the record gets in; a record whose topic has gone meanwhile waits for it. The time of a record that has
+none is that of the attempt which gets it in.
 
 After org.apache.kafka.clients.producer.KafkaProducer.doSend.
 """
