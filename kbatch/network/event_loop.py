@@ -116,6 +116,7 @@ class LoopNetwork(EngineDriver):
 
     def run_now(self) -> None:
         """A round, now."""
+        time.sleep(0)  # a task that sends without end lets go of the GIL nowhere else for other threads
         self._waker.clear()
         self._round()
 
