@@ -85,6 +85,7 @@ INTERRUPTED = """
 producer = Producer(bootstrap_servers=servers, linger_ms=0, buffer_memory=24_000, batch_size=1000,
                     max_block_ms=600_000)
 first = producer.send(topic, b"first")
+{before}
 def blocking():
     {blocking}
 
@@ -108,6 +109,15 @@ CLOSABLE = "producer.close()"
 WAITING = ("wait", "wait_until", "_await_call", "as_completed", "_wait_for_tstate_lock")
 NATIVE = ("blocking",)
 FILLED = "while True: producer.send(topic, bytes(1000))"
+BATCH = "kbatch.encode([(None, bytes(1000))])"
+ROWS = "{'value': __import__('numpy').zeros((100, 1000), 'uint8')}"
+TABLE = "rows = producer.send_table(topic, {'value': __import__('numpy').zeros((3, 10), 'uint8')})"
+# What is done by the sender's thread waits for as long as that is kept.
+KEPT = """
+released = threading.Event()
+producer._engine.submit(lambda now_ns: released.wait())
+"""
+RELEASED = "released.set(); first.exception(30)"  # purged, or on its way before
 
 
 @pytest.mark.parametrize(
@@ -120,6 +130,16 @@ FILLED = "while True: producer.send(topic, bytes(1000))"
         ("producer.flush()", USABLE, b"last"),
         ("first.result()", USABLE, b"last"),
         ("first.exception(60)", USABLE, b"last"),
+        ("first.wait()", USABLE, b"last"),
+        (f"while True: producer.send_batch(topic, 0, {BATCH})", USABLE, b"last"),
+        (f"producer.send_batch('unknown', 0, {BATCH})", USABLE, b"last"),
+        (f"producer.send_table(topic, {ROWS})", USABLE, b"last"),
+        (f"producer.send_table('unknown', {ROWS})", USABLE, b"last"),
+        ("rows.result()", USABLE, b"last"),
+        ("rows.exception(60)", USABLE, b"last"),
+        ("rows.wait()", USABLE, b"last"),
+        ("producer.purge()", RELEASED + USABLE, b"last"),
+        ("producer.resume()", RELEASED + USABLE, b"last"),
         ("kbatch.wait([first])", USABLE, b"last"),
         ("list(kbatch.as_completed([first]))", USABLE, b"last"),
         ("producer.close()", CLOSABLE, b"first"),
@@ -131,7 +151,8 @@ def test_ctrl_c_ends_the_wait_and_the_producer_goes_on(
 ) -> None:
     broker.hold_high_watermark(TOPIC, 0)
     innermost = NATIVE if blocking.startswith("first.") else WAITING
-    text = INTERRUPTED.format(blocking=blocking, after=after, innermost=innermost)
+    before = KEPT if RELEASED in after else TABLE if blocking.startswith("rows.") else ""
+    text = INTERRUPTED.format(before=before, blocking=blocking, after=after, innermost=innermost)
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM + text]
     process = subprocess.Popen(
         [*command, broker.bootstrap_servers, TOPIC],
