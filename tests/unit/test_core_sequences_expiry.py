@@ -11,7 +11,7 @@ import pytest
 
 from kbatch import errors
 from kbatch.errors import ErrorCode
-from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Sending
+from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Reply, Sending
 
 TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
@@ -63,6 +63,39 @@ def expired_behind_a_retry(code: int = TIMED_OUT, code_behind: int = TIMED_OUT) 
     assert s.error("b0").possibly_persisted == (code == TIMED_OUT)
     s.advance(200)
     return s
+
+
+# What the error tells
+
+
+def test_I16_the_error_of_an_unsent_batch_says_how_old_it_is_and_that_it_was_never_sent() -> None:
+    s = Sending(**SHORT).warmed()
+    s.cut_off()
+    s.put("b0")
+    s.advance(2000)
+    assert str(s.error("b0")) == (
+        "t-0: 1 records were not delivered in 2000 ms since their batch was opened "
+        "(delivery.timeout.ms=2000); never sent"
+    )
+
+
+def test_I17_the_error_of_a_sent_batch_says_how_often_it_was_tried_and_what_went_wrong_last() -> None:
+    text = str(expired_behind_a_retry().error("b0"))
+    assert " were not delivered in 2000 ms since their batch was opened " in text
+    assert f"; tried 1 times; the last error was: {errors.error_of(TIMED_OUT)}" in text
+
+
+def test_I21_the_error_of_a_batch_under_way_counts_that_attempt() -> None:
+    assert str(expired_in_flight().error("b0")).endswith("(delivery.timeout.ms=2000); tried 1 times")
+    s = Sending(**SHORT, retry_backoff_ms=200, retry_backoff_max_ms=200).warmed()
+    s.send("b0")
+    s.answer(b0=TOO_FEW)
+    s.advance(200)
+    s.answer(b0=Reply(TIMED_OUT, text="too slow"))
+    s.advance(200)
+    assert s.waiting == ["b0"]
+    s.advance(1600)
+    assert str(s.error("b0")).endswith("; tried 3 times; the last error was: too slow")
 
 
 def test_I17_behind_a_sent_batch_that_expired_only_retries_go() -> None:
