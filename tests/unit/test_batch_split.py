@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import kbatch
 from kbatch import IllegalStateError, KafkaError
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.delivery import RecordMetadata
@@ -107,9 +108,11 @@ def test_S02_the_ratio_is_what_it_was_at_least_one_and_falls_again() -> None:
     assert [batch.record_count for batch in all_drained(records)][:-1] == counts
 
 
+@pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
-def test_S03_the_parts_have_everything_that_the_whole_had(codec: str) -> None:
-    records = accumulator(batch_size=60_000, compression=codec, transactional=True)
+def test_S03_the_parts_have_everything_that_the_whole_had(codec: str, transactional: bool) -> None:
+    """Java's parts were not transactional any more, once (KAFKA-5340)."""
+    records = accumulator(batch_size=60_000, compression=codec, transactional=transactional)
     called: list[tuple[int, RecordMetadata]] = []
     rows: list[Any] = [
         (None if n % 3 else b"%d" % n, bytes(n * 10), (("h", b"x"), ("n", None)) * (n % 2), 1000 - n % 7)
@@ -128,7 +131,13 @@ def test_S03_the_parts_have_everything_that_the_whole_had(codec: str) -> None:
     batch.stamp(5, 0, 0)
     children = records.split(batch)
     assert records.split_count == 1
-    read = [record for child in all_drained(records) for record in records_of(child)]
+    parts = all_drained(records)
+    assert parts == children
+    for part in parts:
+        (header,) = kbatch.decode(data_of(part), partial="raise")
+        kept = (header.magic, header.compression, header.is_transactional, header.timestamp_type)
+        assert kept == (2, codec, transactional, "create_time")
+    read = [record for part in parts for record in records_of(part)]
     assert [(r.key, r.value, r.headers, r.timestamp_ms) for r in read] == rows
     offset = 0
     for child in children:
