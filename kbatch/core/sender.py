@@ -366,7 +366,7 @@ class Sender:
             self._order.fail(entry)
         elif outcome is Outcome.FATAL:
             self.fail_for_good(error)
-        elif outcome is Outcome.RETRY or (code == ErrorCode.UNKNOWN_PRODUCER_ID and leaves_open(answer)):
+        elif outcome is Outcome.RETRY or (outcome is Outcome.GAP and leaves_open(code, answer)):
             self._retry(entry, error, now_ns)
         elif self._order.is_passed(entry):
             self._end_passed(entry, error)
