@@ -15,6 +15,7 @@ from kbatch import (
 )
 from kbatch.errors import (
     ClusterAuthorizationError,
+    InvalidRecordError,
     NotEnoughReplicasError,
     PrecedingRecordFailedError,
     PurgedError,
@@ -27,6 +28,7 @@ from tests.unit.producing import (
     metric,
     producing,
     requests_seen,
+    until,
     values,
 )
 from tests.unit.shells import new_producer
@@ -144,26 +146,47 @@ def test_possibly_persisted_says_whether_the_record_may_be_there(broker: Broker)
     assert values(broker) == [b"", b"lost"]
 
 
-@pytest.mark.parametrize("in_flight", [1, 5])
+def refuse_first(broker: Broker, producer: Producer, in_flight: int) -> list[Any]:
+    """The next Produce request is refused, once so many wait for their answers; gives those that come."""
+    came: list[Any] = []
+
+    def refuse(request: Any) -> str | None:
+        came.append(request)
+        if len(came) > 1:
+            return None
+        until(lambda: metric(producer, "requests-in-flight") == in_flight)
+        return "INVALID_RECORD"
+
+    broker.intercept("Produce", refuse)
+    return came
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "idempotent"), [(1, False), (1, True), (5, True)], ids=["plain-1", "1", "5"]
+)
 @pytest.mark.parametrize("policy", ["stop_partition", "stop"])
-def test_nothing_passes_a_failed_record_until_resume(broker: Broker, policy: str, in_flight: int) -> None:
-    keys = {"kbatch_on_delivery_failure": policy, "max_in_flight_requests_per_connection": in_flight}
-    with producing(broker, **(ONCE | keys)) as producer:
+def test_nothing_passes_a_failed_record_until_resume(
+    broker: Broker, policy: str, in_flight: int, idempotent: bool
+) -> None:
+    """Decision 12."""
+    keys: dict[str, Any] = {"max_in_flight_requests_per_connection": in_flight, "batch_size": 0}
+    keys |= {"enable_idempotence": idempotent, "kbatch_on_delivery_failure": policy}
+    with producing(broker, **keys) as producer:
         producer.send(TOPIC, b"before", partition=0).result(SECONDS)
-        broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
-        failed = producer.send(TOPIC, b"failed", partition=0)
-        assert isinstance(failed.exception(SECONDS), NotEnoughReplicasError)
-        later = producer.send(TOPIC, b"later", partition=0).exception(SECONDS)
-        assert isinstance(later, PrecedingRecordFailedError)
-        assert not later.possibly_persisted
-        elsewhere = producer.send(TOPIC, b"elsewhere", partition=1).exception(SECONDS)
-        assert (elsewhere is None) == (policy == "stop_partition")
-        for _ in range(20):  # what is sent behind resume() is never taken for what was there before
+        for _ in range(10):  # what is sent behind resume() is never taken for what was there before
+            came = refuse_first(broker, producer, in_flight)
+            deliveries = [producer.send(TOPIC, b"fails", partition=0) for _ in range(8)]
+            first, *later = [delivery.exception(SECONDS) for delivery in deliveries]
+            assert isinstance(first, InvalidRecordError)
+            for error in later:
+                assert isinstance(error, PrecedingRecordFailedError)
+                assert not error.possibly_persisted
+            assert len(came) == in_flight
+            elsewhere = producer.send(TOPIC, b"elsewhere", partition=1).exception(SECONDS)
+            assert (elsewhere is None) == (policy == "stop_partition")
             producer.resume()
             assert producer.send(TOPIC, b"again", partition=0).exception(SECONDS) is None
-            broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
-            producer.send(TOPIC, b"failed", partition=0).exception(SECONDS)
-    assert values(broker, 0) == [b"before", *[b"again"] * 20]
+    assert values(broker, 0) == [b"before", *[b"again"] * 10]
 
 
 def test_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker) -> None:
