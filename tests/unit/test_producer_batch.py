@@ -8,7 +8,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import importlib
 import random
+import threading
+import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,14 +25,17 @@ from kbatch._native.cluster_view import ClusterView
 from kbatch._native.producer_batch import ProducerBatch
 from tests.oracle import plain
 from tests.unit.accumulating import (
+    MEGABYTE,
     NEVER,
     accumulator,
+    codec_replaced,
     data_of,
     is_whole,
     one,
     put,
     values_of,
 )
+from tests.unit.rival import Rival
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 FAILURE = KafkaError("failed in a test")
@@ -54,6 +61,64 @@ def test_a_sealed_batch_is_what_the_oracle_expects(codec: str) -> None:
     }
     assert batch.last_sequence == 99
     assert [(r.key, r.value, r.headers, r.timestamp_ms) for r in read.records] == rows
+
+
+Compress = Callable[..., bytes]
+# Who lets go of the GIL may have to do so more than once before another thread runs.
+TRIES = 100
+# Where the function that compresses is in a codec's package, and how another gets there.
+COMPRESSING: dict[str, tuple[str, str, Callable[[Any, Callable[[Compress], Compress]], Any]]] = {
+    "gzip": ("isal.igzip_lib", "compress", lambda compress, noting: noting(compress)),
+    "lz4": ("lz4.frame", "compress", lambda compress, noting: noting(compress)),
+    "snappy": (
+        "cramjam",
+        "snappy",
+        lambda snappy, noting: _Package(compress_raw=noting(snappy.compress_raw)),
+    ),
+    "zstd": (
+        "zstandard",
+        "ZstdCompressor",
+        lambda made, noting: lambda level: _Package(compress=noting(made(level=level).compress)),
+    ),
+}
+_Package = types.SimpleNamespace
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_who_fills_a_batch_compresses_it_while_others_have_the_gil(codec: str) -> None:
+    """What appends without filling lets go of it nowhere; nobody has to give it up here."""
+    module, name, replaced = COMPRESSING[codec]
+    noted: list[tuple[int, bool]] = []
+
+    def noting(compress: Compress) -> Compress:
+        def compress_and_note(*arguments: Any, **options: Any) -> bytes:
+            before = rival.turns
+            for _ in range(TRIES):
+                compressed = compress(*arguments, **options)
+                if rival.turns > before:
+                    break
+            noted.append((threading.get_ident(), rival.turns > before))
+            return compressed
+
+        return compress_and_note
+
+    value = random.Random(1).randbytes(10_000)
+    real = getattr(importlib.import_module(module), name)
+    with codec_replaced(module, **{name: replaced(real, noting)}), Rival() as rival:
+        # zstd has compressors for each thread and level: nobody else has one of 17
+        level = 17 if codec == "zstd" else None
+        records = accumulator(compression=codec, compression_level=level, batch_size=4 * MEGABYTE)
+        noted.clear()  # it has tried the codec
+        put(records, value)
+        (batch,) = records.batches("t", 0)
+        while batch.state == "open":
+            turns = rival.turns
+            assert not noted
+            put(records, value)
+            assert batch.state == "sealed" or rival.turns == turns
+    assert batch.state == "sealed"
+    assert {thread for thread, _ in noted} == {threading.get_ident()}
+    assert any(others_ran for _, others_ran in noted)
 
 
 def test_without_compression_every_byte_is_that_of_encode() -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import array
 import contextlib
-import gc
 import itertools
 import socket
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -18,6 +14,7 @@ from hypothesis import strategies as st
 
 from kbatch._native.sockets import receive_into, send
 from kbatch._native.waker import Waker
+from tests.unit.rival import Rival
 
 SMALL, LARGE = b"s" * 1000, b"l" * 200_000
 
@@ -88,40 +85,6 @@ def test_all_buffers_are_let_go(pair: tuple[socket.socket, socket.socket]) -> No
     receive_into(theirs.fileno(), space)
     for each in (owner, space):  # which is not allowed while somebody has a view of it
         each.append(1)
-
-
-class Rival:
-    """A thread that wants the GIL, and gives it up at once: how often it had it."""
-
-    def __init__(self) -> None:
-        self.turns = 0
-        self._is_over = False
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._is_over:
-            self.turns += 1
-            time.sleep(0)
-
-    def __enter__(self) -> Rival:
-        gc.collect()  # no pass of the collector lets go of the GIL for somebody's socket
-        gc.disable()
-        self._interval = sys.getswitchinterval()
-        sys.setswitchinterval(1000)  # nobody has to give the GIL up
-        self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._is_over = True
-        self._thread.join()
-        sys.setswitchinterval(self._interval)
-        gc.enable()
-
-    def turns_during(self, call: Callable[[], object]) -> int:
-        before = self.turns
-        for _ in range(1000):
-            call()
-        return self.turns - before
 
 
 def test_nobody_else_gets_the_gil_for_what_is_small(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -1,0 +1,43 @@
+"""Who else gets the GIL while something runs."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+
+class Rival:
+    """A thread that wants the GIL, and gives it up at once: how often it had it."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._is_over:
+            self.turns += 1
+            time.sleep(0)
+
+    def __enter__(self) -> Rival:
+        gc.collect()  # no pass of the collector lets go of the GIL for somebody's socket
+        gc.disable()
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)  # nobody has to give the GIL up
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._is_over = True
+        self._thread.join()
+        sys.setswitchinterval(self._interval)
+        gc.enable()
+
+    def turns_during(self, call: Callable[[], object], times: int = 1000) -> int:
+        before = self.turns
+        for _ in range(times):
+            call()
+        return self.turns - before
