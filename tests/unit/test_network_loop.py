@@ -89,7 +89,8 @@ def test_an_answer_larger_than_the_space_for_it_comes_whole() -> None:
         assert engine.received(len(data)) == data
 
 
-def test_the_sockets_have_the_options_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def connected_socket(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> socket.socket:
+    """The one that the loop has made for a connection; it is closed."""
     made: list[socket.socket] = []
     real = socket.socket
 
@@ -97,17 +98,38 @@ def test_the_sockets_have_the_options_of_the_configuration(monkeypatch: pytest.M
         made.append(real(*args))
         return made[-1]
 
-    with listening() as listener, running(receive_buffer_bytes=20_000, send_buffer_bytes=-1) as (engine, _):
+    with listening() as listener, running(**settings) as (engine, _):
         monkeypatch.setattr("kbatch.network.loop.socket.socket", making)
         action = connect_to(listener)
         engine.do(action)
         engine.next("connected")
         monkeypatch.undo()
         (client,) = made
+        return client.dup()
+
+
+def buffer_bytes(client: socket.socket) -> tuple[int, int]:
+    """SO_SNDBUF and SO_RCVBUF."""
+    options = (socket.SO_SNDBUF, socket.SO_RCVBUF)
+    sending, receiving = (client.getsockopt(socket.SOL_SOCKET, option) for option in options)
+    return sending, receiving
+
+
+def test_the_sockets_have_the_options_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"send_buffer_bytes": 30_000, "receive_buffer_bytes": 20_000}
+    with connected_socket(monkeypatch, **sizes) as client:
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (20_000, 40_000)  # Linux doubles
+        assert buffer_bytes(client) in ((30_000, 20_000), (60_000, 40_000))  # Linux doubles
         assert not client.getblocking()
+
+
+def test_the_system_chooses_the_sizes_of_buffers_that_are_minus_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening() as listener, socket.create_connection(listener.getsockname()) as other:
+        chosen = buffer_bytes(other)
+    sizes = {"send_buffer_bytes": -1, "receive_buffer_bytes": -1}
+    with connected_socket(monkeypatch, **sizes) as client:
+        assert buffer_bytes(client) == chosen
 
 
 def test_it_speaks_with_a_broker() -> None:
