@@ -85,6 +85,43 @@ def test_N02_interceptors_are_told_of_refused_records(broker: Broker) -> None:
     assert isinstance(error, RecordTooLargeError)
 
 
+class Keeping(Interceptor):
+    """Gives lists and bytearrays on, and keeps them."""
+
+    def __init__(self) -> None:
+        self.kept: list[ProducerRecord] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        headers = [(name, bytearray(value or b"")) for name, value in record.headers]
+        made = record._replace(value=bytearray(record.value), key=bytearray(record.key), headers=headers)
+        self.kept += [record, made]
+        return made
+
+
+@pytest.mark.parametrize("intercepted", [False, True])
+def test_N02_what_is_changed_behind_send_changes_nothing(broker: Broker, intercepted: bool) -> None:
+    """Java makes headers read-only; here they are copied, and so are key and value."""
+    keeping = Keeping()
+    with producing(broker, linger_ms=600_000, interceptor_classes=[keeping] * intercepted) as producer:
+        producer.partitions_for(TOPIC)
+        value, key = bytearray(b"value"), bytearray(b"key")
+        header = bytearray(b"header")
+        headers: list[Any] = [("first", header), ["second", b"2"]]
+        producer.send(TOPIC, value, key, headers=headers, partition=0)
+        records = [ProducerRecord(TOPIC, value, key, headers), *keeping.kept]
+        for record in records:
+            for data in (record.value, record.key, record.headers[0][1]):
+                data[:] = b"changed since then"
+        headers[1][1] = b"3"
+        for record in records:
+            record.headers.append(("third", b"3"))
+            record.headers[0] = ("changed", b"too")
+        producer.flush(SECONDS)
+    (sent,) = broker.records(TOPIC, 0)
+    assert (sent.value, sent.key) == (b"value", b"key")
+    assert sent.headers == (("first", b"header"), ("second", b"2"))
+
+
 def test_interceptors_are_told_of_failed_records(broker: Broker) -> None:
     watching = Watching()
     with producing(broker, interceptor_classes=[watching], **ONCE) as producer:
