@@ -14,12 +14,20 @@ _NODE_SENSORS = ("request", "outgoing-byte", "incoming-byte", "response", "reque
 
 
 class ConnectionMeasures:
-    """The sensors of connections, requests and bytes; of nodes from their first connection on."""
+    """The sensors of connections, requests and bytes; of nodes from their first connection on.
 
-    def __init__(self, registry: MetricsRegistry) -> None:
+    A plain connection has nothing to authenticate, and counts as neither, as with Java's
+    Selector.pollSelectionKeys.
+    """
+
+    def __init__(self, registry: MetricsRegistry, security_protocol: str) -> None:
         self._registry = registry
         self._creation = registry.sensor("connection-creation")
         self._close = registry.sensor("connection-close")
+        self._authenticates = security_protocol != "PLAINTEXT"
+        self._authenticated = registry.sensor("successful-authentication")
+        self._authenticated_once = registry.sensor("successful-authentication-no-reauth")
+        self._refused = registry.sensor("failed-authentication")
         self._request = registry.sensor("request")
         self._io = registry.sensor("network-io")
         self._outgoing = registry.sensor("outgoing-byte")
@@ -32,11 +40,19 @@ class ConnectionMeasures:
         registry.gauge("requests-in-flight", lambda now_ms: self._in_flight_count)
 
     def opened(self, node_id: int, now_ns: int) -> None:
-        """A connection was made."""
+        """A connection was made, and its handshake is done."""
         self._connection_count += 1
-        self._creation.record(1, now_ns // NS_PER_MS)
+        now_ms = now_ns // NS_PER_MS
+        self._creation.record(1, now_ms)
+        if self._authenticates:
+            self._authenticated.record(1, now_ms)
+            self._authenticated_once.record(1, now_ms)
         if node_id not in self._nodes:
             self._nodes[node_id] = tuple(self._registry.sensor(name, node=node_id) for name in _NODE_SENSORS)
+
+    def refused(self, now_ns: int) -> None:
+        """One side did not take the other for whom it says it is."""
+        self._refused.record(1, now_ns // NS_PER_MS)
 
     def closed(self, unanswered_count: int, now_ns: int) -> None:
         """A connection that was made has ended, with so many requests on it."""

@@ -76,7 +76,7 @@ class Connections:
     ) -> None:
         self._config = config
         self._random = random
-        self._measures = None if registry is None else ConnectionMeasures(registry)
+        self._measures = None if registry is None else ConnectionMeasures(registry, config.security_protocol)
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._request_timeout_ns = config.request_timeout_ms * NS_PER_MS
         max_idle_ms = config.connections_max_idle_ms
@@ -85,9 +85,7 @@ class Connections:
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random
         )
         self._setup_timeout = ExponentialBackoff(
-            config.socket_connection_setup_timeout_ms,
-            config.socket_connection_setup_timeout_max_ms,
-            random,
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, random
         )
         self._actions: list[Action] = []
         self._disconnected: set[int] = set()
@@ -456,6 +454,8 @@ class Connections:
         if isinstance(error, AuthenticationError):
             state.failure = self.authentication_error = error
             state.untried.clear()
+            if self._measures is not None:
+                self._measures.refused(now_ns)
         if state.state is State.CONNECTING:
             self._fail_setup(state, f"no connection: {error}", now_ns)
         else:

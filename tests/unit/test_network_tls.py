@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from kbatch.core.actions import Close, Connect
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from kbatch.network.tls import context_of
 from tests.unit.accumulating import is_whole
+from tests.unit.certificates import Files, needs_openssl, openssl
 from tests.unit.networking import (
     TINY,
     ScriptedEngine,
@@ -32,54 +32,7 @@ from tests.unit.networking import (
     write,
 )
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
-NAMES = "subjectAltName=DNS:localhost,DNS:kafka1"
-
-
-def openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
-
-pytestmark = pytest.mark.usefixtures("shell")
-
-
-class Files:
-    """An authority; a certificate that it gave to a broker, one for a client; and one of nobody's."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("authority", "stranger"):
-            self.make(name, "-x509", "-days", "2", "-addext", "basicConstraints=critical,CA:TRUE")
-        for name in ("broker", "client"):
-            self.make(name)
-            signer = (
-                "-CA",
-                self.path("authority"),
-                "-CAkey",
-                self.path("authority", "key"),
-                "-CAcreateserial",
-            )
-            request = ("-in", self.path(name, "csr"), "-copy_extensions", "copy")
-            openssl("x509", "-req", *request, *signer, "-days", "2", "-out", self.path(name))
-
-    def make(self, name: str, *options: str) -> None:
-        kind = "pem" if "-x509" in options else "csr"
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        files = ("-keyout", self.path(name, "key"), "-out", self.path(name, kind))
-        openssl("req", *key, *files, "-subj", f"/CN={name}", "-addext", NAMES, *options)
-
-    def path(self, name: str, kind: str = "pem") -> str:
-        return str(self.folder / f"{name}.{kind}")
-
-    def text(self, name: str, kind: str = "pem") -> str:
-        return Path(self.path(name, kind)).read_text()
-
-    def server(self, name: str = "broker") -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.path(name), self.path(name, "key"))
-        return context
-
-    def trusted(self) -> dict[str, str]:
-        return {"security_protocol": "SSL", "ssl_truststore_location": self.path("authority")}
+pytestmark = [needs_openssl, pytest.mark.usefixtures("shell")]
 
 
 @pytest.fixture(scope="module")
