@@ -38,7 +38,8 @@ class Kind(StrEnum):
 
 
 class Metric(NamedTuple):
-    """A row: which sensor feeds the metric, or for a gauge its own name; unit of the metric's value."""
+    """A row: which sensor feeds the metric, or for a gauge its own name; unit of the metric's value; whether
+    Java has no such metric."""
 
     name: str
     group: str
@@ -47,6 +48,7 @@ class Metric(NamedTuple):
     unit: str
     doc: str
     level: str = "INFO"
+    is_ours: bool = False
 
 
 AVG, MAX, RATE, TOTAL, OCCURRENCE_RATE, OCCURRENCE_TOTAL, RATIO, GAUGE = Kind
@@ -57,13 +59,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("batch-size-avg", PRODUCER, "batch-size", AVG, "bytes", "Size of a batch as sent, compressed."),
     Metric("batch-size-max", PRODUCER, "batch-size", MAX, "bytes", "Largest batch sent."),
     Metric("compression-rate-avg", PRODUCER, "compression-rate", AVG, "1",
-           "Compressed size of a batch by its size before; small is good."),
+           "Compressed size of a batch's records by their size before, the header left out; small is good."),
     Metric("record-queue-time-avg", PRODUCER, "record-queue-time", AVG, "ms",
            "From the opening of a batch to its sending."),
     Metric("record-queue-time-max", PRODUCER, "record-queue-time", MAX, "ms", "Longest such wait."),
     Metric("record-size-avg", PRODUCER, "record-size", AVG, "bytes",
-           "Mean over batches of the largest record in each, before compression."),
-    Metric("record-size-max", PRODUCER, "record-size", MAX, "bytes", "Largest record, before compression."),
+           "Mean over batches of the largest record in each, as written and before compression; Java's is "
+           "an estimate from above, with a batch header's 61 bytes."),
+    Metric("record-size-max", PRODUCER, "record-size", MAX, "bytes",
+           "Largest record, measured in the same way."),
     Metric("records-per-request-avg", PRODUCER, "records-per-request", AVG, "records",
            "Records in a Produce request."),
     Metric("record-send-rate", PRODUCER, "records-per-request", RATE, "records/s", "Records sent."),
@@ -118,13 +122,13 @@ METRICS: tuple[Metric, ...] = (
            "Time spent in commit_transaction()."),
     Metric("txn-abort-time-ns-total", PRODUCER, "txn-abort-time", TOTAL, "ns",
            "Time spent in abort_transaction()."),
-    # Delivery thread; these are ours, as Java calls back on its I/O thread
+    # Delivery thread; Java calls back on its I/O thread
     Metric("callback-queue-size", PRODUCER, "callback-queue-size", GAUGE, "records",
-           "Deliveries whose callbacks have not run yet."),
+           "Deliveries whose callbacks have not run yet.", is_ours=True),
     Metric("callback-time-ns-avg", PRODUCER, "callback-time", AVG, "ns",
-           "Time in one on_delivery.", "DEBUG"),
+           "Time in one on_delivery.", "DEBUG", is_ours=True),
     Metric("callback-time-ns-max", PRODUCER, "callback-time", MAX, "ns",
-           "Longest time in one on_delivery.", "DEBUG"),
+           "Longest time in one on_delivery.", "DEBUG", is_ours=True),
     # Connections
     Metric("connection-count", PRODUCER, "connection-count", GAUGE, "connections", "Open connections."),
     Metric("connection-creation-rate", PRODUCER, "connection-creation", RATE, "connections/s",
@@ -189,7 +193,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("byte-rate", TOPIC, "byte", RATE, "bytes/s", "Bytes of batches sent to the topic, compressed."),
     Metric("byte-total", TOPIC, "byte", TOTAL, "bytes", "Bytes of batches sent to the topic, compressed."),
     Metric("compression-rate", TOPIC, "compression-rate", AVG, "1",
-           "Compressed size of a batch by its size before."),
+           "Compressed size of a batch's records by their size before, the header left out."),
     Metric("record-retry-rate", TOPIC, "record-retry", RATE, "records/s", "Records sent once more."),
     Metric("record-retry-total", TOPIC, "record-retry", TOTAL, "records", "Records sent once more."),
     Metric("record-error-rate", TOPIC, "record-error", RATE, "records/s", "Records that failed."),
@@ -357,10 +361,11 @@ _INTRODUCTION = """\
 `python -m kbatch.metrics > docs/metrics.md` wrote this page.
 
 `Producer.metrics()` gives every metric by its name, group and tags. Names, groups and tags are those of
-Kafka's Java producer 4.3: `client-id`, and `topic` or `node-id` in the groups that have one. avg, max, rate
-and ratio are of the last `metrics.num.samples` windows of `metrics.sample.window.ms`; totals are of the
-producer's life. An average or maximum of nothing is NaN. A sensor is what the code records to, and feeds all
-metrics that name it. Metrics of level DEBUG are recorded with `metrics.recording.level` DEBUG or TRACE only.
+Kafka's Java producer 4.3: `client-id`, and `topic` or `node-id` in the groups that have one. What Java does
+not have is marked *kbatch only*. avg, max, rate and ratio are of the last `metrics.num.samples` windows of
+`metrics.sample.window.ms`; totals are of the producer's life. An average or maximum of nothing is NaN. A
+sensor is what the code records to, and feeds all metrics that name it. Metrics of level DEBUG are recorded
+with `metrics.recording.level` DEBUG or TRACE only.
 """
 
 
@@ -371,7 +376,8 @@ def page() -> str:
         lines.append(f"\n## {group}\n\n| metric | kind | unit | sensor | level | what it is |\n")
         lines.append("|---|---|---|---|---|---|\n")
         for metric in sorted(metric for metric in METRICS if metric.group == group):
-            cells = (f"`{metric.name}`", metric.kind, metric.unit, metric.sensor, metric.level, metric.doc)
+            doc = f"{metric.doc} *kbatch only*" if metric.is_ours else metric.doc
+            cells = (f"`{metric.name}`", metric.kind, metric.unit, metric.sensor, metric.level, doc)
             lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kbatch.core.idempotence import InFlight
     from kbatch.metrics import MetricsRegistry
 
+_HEADER_BYTES = 61  # of a batch, never compressed: as in Java it does not count where compression does
 _TOPIC_SENSORS = ("record-send", "byte", "compression-rate", "record-retry", "record-error")
 
 
@@ -54,7 +55,7 @@ class SenderMeasures:
         for entry in entries:
             batch = entry.batch
             size_bytes = batch.size_bytes
-            ratio = size_bytes / (batch.records_bytes + 61)
+            ratio = (size_bytes - _HEADER_BYTES) / batch.records_bytes
             records += entry.record_count
             self._batch_size.record(size_bytes, now_ms)
             self._compression_rate.record(ratio, now_ms)

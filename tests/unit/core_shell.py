@@ -43,6 +43,7 @@ class Peer:
         self.received = bytearray()
         self.is_closed = False
         self.answered = 0
+        self.answered_bytes = 0
 
     def requests(self) -> list[codec.Request]:
         """All whole requests that were written."""
@@ -129,6 +130,7 @@ class Shell:
         self.give(peer, b"".join(codec.encode_response(message, version, request.correlation_id)))
 
     def give(self, peer: Peer, data: Any) -> None:
+        peer.answered_bytes += len(data)
         self.connections.handle_bytes(peer.connection_id, data, self.now_ns)
         self.poll()
 

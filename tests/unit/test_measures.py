@@ -3,17 +3,116 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partialmethod
 from typing import Any
 
 import pytest
 
+import kbatch
 from kbatch.errors import AuthenticationError
 from kbatch.testing import Broker
+from kbatch.testing.server import ClientConnection
 from tests.unit.certificates import Files, needs_openssl
-from tests.unit.producing import SECONDS, TOPIC, metric, producing
+from tests.unit.producing import SECONDS, TIME_MS, TOPIC, metric, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
+
+
+HEADER_BYTES = 61
+OTHER = "clicks"
+SENT = {TOPIC: [b"a" * 900, b"b" * 40, b""], OTHER: [bytes(range(256))]}
+
+
+def batch_bytes(topic: str, compression: str = "none") -> int:
+    """Of all that is sent to the topic, as one batch."""
+    return len(kbatch.encode([(None, value, [], TIME_MS) for value in SENT[topic]], compression=compression))
+
+
+def record_bytes(value: bytes) -> int:
+    """As written: its size, attributes, deltas of timestamp and offset, no key, the value, no headers."""
+    body = 1 + 1 + 1 + 1 + (1 if len(value) < 64 else 2) + len(value) + 1
+    return body + (1 if body < 64 else 2)
+
+
+def of_topic(producer: Any, name: str, topic: str) -> float:
+    (value,) = (
+        value
+        for key, value in producer.metrics().items()
+        if (key.name, key.group, dict(key.tags).get("topic")) == (name, "producer-topic-metrics", topic)
+    )
+    return float(value)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_known_records_give_known_sizes(compression: str) -> None:
+    keys = {"compression_type": compression, "linger_ms": 60_000, "enable_idempotence": False}
+    with Broker(list(SENT)) as broker, producing(broker, **keys) as producer:
+        for topic, values in SENT.items():
+            for value in values:
+                producer.send(topic, value, timestamp_ms=TIME_MS)
+        producer.flush(SECONDS)
+        sizes = {topic: batch_bytes(topic, compression) for topic in SENT}
+        ratios = {
+            topic: (sizes[topic] - HEADER_BYTES) / (batch_bytes(topic) - HEADER_BYTES) for topic in SENT
+        }
+        largest = [max(map(record_bytes, values)) for values in SENT.values()]
+        expected = {
+            "batch-size-avg": sum(sizes.values()) / 2,
+            "batch-size-max": max(sizes.values()),
+            "compression-rate-avg": sum(ratios.values()) / 2,
+            "record-size-avg": sum(largest) / 2,
+            "record-size-max": max(largest),
+            "record-send-total": 4,
+        }
+        assert {name: metric(producer, name) for name in expected} == pytest.approx(expected)
+        for topic, values in SENT.items():
+            assert of_topic(producer, "byte-total", topic) == sizes[topic]
+            assert of_topic(producer, "byte-rate", topic) > 0
+            assert of_topic(producer, "compression-rate", topic) == pytest.approx(ratios[topic])
+            assert of_topic(producer, "record-send-total", topic) == len(values)
+            assert of_topic(producer, "record-retry-total", topic) == 0
+            assert of_topic(producer, "record-error-total", topic) == 0
+
+
+def test_bytes_are_those_that_the_broker_had_and_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    had, given = [0], [0]
+    receive, send = ClientConnection.data_received, ClientConnection._send
+
+    def data_received(self: ClientConnection, data: bytes) -> None:
+        had[0] += len(data)
+        receive(self, data)
+
+    def _send(self: ClientConnection, reply: Any) -> None:
+        given[0] += sum(map(len, reply.buffers))
+        send(self, reply)
+
+    monkeypatch.setattr(ClientConnection, "data_received", data_received)
+    monkeypatch.setattr(ClientConnection, "_send", _send)
+    with Broker([TOPIC]) as broker, producing(broker) as producer:
+        for _ in range(3):
+            producer.send(TOPIC, b"x" * 5000).result(SECONDS)
+        values = producer.metrics()
+        totals = {"outgoing-byte-total": had[0], "incoming-byte-total": given[0]}
+        for name, total in totals.items():
+            assert metric(producer, name) == total
+            assert sum(
+                value
+                for key, value in values.items()
+                if (key.name, key.group) == (name, "producer-node-metrics")
+            ) == total
+        requests = metric(producer, "request-total")
+        assert metric(producer, "response-total") == requests
+        assert metric(producer, "request-size-avg") * requests == pytest.approx(had[0])
+
+
+def test_metadata_are_as_old_as_the_answer_that_brought_them() -> None:
+    with Broker([TOPIC]) as broker:
+        began = time.monotonic()
+        with producing(broker) as producer:
+            producer.send(TOPIC, b"x").result(SECONDS)
+            ages = [metric(producer, "metadata-age") for _ in range(2)]
+        assert 0 <= ages[0] <= ages[1] <= time.monotonic() - began + 0.001  # it counts in milliseconds
 
 
 @pytest.fixture(scope="module")
