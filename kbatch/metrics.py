@@ -366,6 +366,18 @@ not have is marked *kbatch only*. avg, max, rate and ratio are of the last `metr
 `metrics.sample.window.ms`; totals are of the producer's life. An average or maximum of nothing is NaN. A
 sensor is what the code records to, and feeds all metrics that name it. Metrics of level DEBUG are recorded
 with `metrics.recording.level` DEBUG or TRACE only.
+
+Prometheus reads them through a collector (`pip install 'kbatch[prometheus]'`), when it scrapes:
+
+```python
+from kbatch.prometheus import ProducerCollector
+
+prometheus_client.REGISTRY.register(ProducerCollector(producer))
+```
+
+`record-send-total` is then the counter `kafka_producer_record_send_total{client_id="..."}`; that of a topic
+is `kafka_producer_topic_record_send_total`, with `topic`; those of nodes begin with `kafka_producer_node_`
+and have `node_id`. What is not a total is a gauge.
 """
 
 

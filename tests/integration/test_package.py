@@ -27,6 +27,7 @@ LEVELS = {
     "kbatch.columns": 4,
     "kbatch.interceptors": 4,
     "kbatch.partitioner": 4,
+    "kbatch.prometheus": 4,
     "kbatch.serializers": 4,
     "kbatch.segments": 4,
     "kbatch.protocol": 4,

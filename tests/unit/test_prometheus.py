@@ -1,0 +1,73 @@
+"""ProducerCollector, read by Prometheus' own client."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kbatch.metrics import METRICS, Kind
+from kbatch.prometheus import ProducerCollector
+from kbatch.testing import Broker
+from tests.unit.producing import SECONDS, TOPIC, producing
+
+pytestmark = pytest.mark.usefixtures("shell")
+
+
+def test_prometheus_reads_what_the_producer_measures() -> None:
+    with Broker([TOPIC]) as broker, producing(broker, client_id="one") as producer:
+        registry = CollectorRegistry()
+        registry.register(ProducerCollector(producer))
+        for value in (b"a", b"b", b"c"):
+            producer.send(TOPIC, value).result(SECONDS)
+        one = {"client_id": "one"}
+        assert registry.get_sample_value("kafka_producer_record_send_total", one) == 3
+        assert registry.get_sample_value("kafka_producer_connection_count", one) >= 1
+        topic, node = one | {"topic": TOPIC}, one | {"node_id": "node-0"}
+        assert registry.get_sample_value("kafka_producer_topic_record_send_total", topic) == 3
+        assert registry.get_sample_value("kafka_producer_node_request_total", node) >= 3
+        families = {
+            family.name: family
+            for family in text_string_to_metric_families(generate_latest(registry).decode())
+        }
+        samples = sum(len(family.samples) for family in families.values())
+        assert samples == len(producer.metrics())
+        assert len(families) == len(METRICS)
+        totals = sum(metric.kind in (Kind.TOTAL, Kind.OCCURRENCE_TOTAL) for metric in METRICS)
+        kinds = Counter(family.type for family in families.values())
+        assert kinds == {"counter": totals, "gauge": len(METRICS) - totals}
+        assert families["kafka_producer_record_send"].documentation == "Records sent. Unit: records."
+
+
+def test_producers_share_a_collector_and_nothing_measured_yet_is_nan() -> None:
+    with (
+        Broker([TOPIC]) as broker,
+        producing(broker, client_id="a") as a,
+        producing(broker, client_id="b") as b,
+    ):
+        registry = CollectorRegistry()
+        collector = ProducerCollector(a, b)
+        registry.register(collector)
+        a.send(TOPIC, b"x").result(SECONDS)
+        sent = "kafka_producer_record_send_total"
+        assert registry.get_sample_value(sent, {"client_id": "a"}) == 1
+        assert registry.get_sample_value(sent, {"client_id": "b"}) == 0
+        average = registry.get_sample_value("kafka_producer_batch_size_avg", {"client_id": "b"})
+        assert average is not None
+        assert math.isnan(average)
+        with pytest.raises(ValueError, match="Duplicated timeseries"):
+            registry.register(ProducerCollector(a))
+        registry.unregister(collector)
+        assert registry.get_sample_value(sent, {"client_id": "a"}) is None
+
+
+@pytest.mark.threads
+def test_without_prometheus_client_the_text_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
+    monkeypatch.delitem(sys.modules, "kbatch.prometheus")
+    with pytest.raises(ImportError, match=r"pip install 'kbatch\[prometheus\]'"):
+        import kbatch.prometheus  # noqa: F401
