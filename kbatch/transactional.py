@@ -1,8 +1,9 @@
 """TransactionMethods: what a producer with a transactional.id can do besides; a part of Producer.
 
-Theory of operation. Each method has the engine do something (`Call`) and waits for it. A call that times out
-goes on: the same method waits for it again, and the others refuse until it is known what came of it, since a
-commit of which nobody knows must be followed neither by an abort nor by another transaction.
+Theory of operation. Each method has the engine do something (`Call`) and waits for it. A call that times out,
+or whose wait is cancelled or interrupted, goes on: the same method waits for it again, and the others refuse
+until somebody was told what came of it, since a commit of which nobody knows must be followed neither by an
+abort nor by another transaction. So a method forgets its call in its last line, behind all that it awaits.
 
 Whether `send` may go directly is this side's business: from begin_transaction() until the transaction is to
 be ended, or can only be aborted.
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kbatch.core.transaction_requests import Call
 from kbatch.core.transaction_states import State
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, checked_partition
@@ -26,7 +28,6 @@ from kbatch.waiting import Deadline
 if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
     from kbatch.core.engine import Engine
-    from kbatch.core.transaction_requests import Call
     from kbatch.core.transactions import Transactions
     from kbatch.interceptors import InterceptorChain
     from kbatch.waiting import Changing
@@ -55,7 +56,7 @@ class TransactionMethods:
     _engine: Engine
     _interceptors: InterceptorChain
     _network: Any
-    # what a timed out call came to is asked by making it again
+    # of which nobody was told yet what came of it: that is asked by making it again
     _unfinished: Call | None = None
     _is_in_transaction = False
     _transaction_count = 0  # begun
@@ -71,6 +72,7 @@ class TransactionMethods:
         of the same transactional.id has left, aborting what is open, and fences that producer.
         """
         await self._run_call("init", self._transactions.initialize, timeout)
+        self._unfinished = None
 
     async def _begin_transaction(self) -> None:
         """From now on records are part of a transaction."""
@@ -80,12 +82,14 @@ class TransactionMethods:
         self.sends_directly = not self._interceptors
         if self._transactions.state is not State.IN_TRANSACTION:  # it has failed meanwhile
             self.sends_directly = False
+        self._unfinished = None
 
     async def _commit_transaction(self, timeout: float | None = None) -> None:
         """Sends what is left, and commits: consumers with isolation.level=read_committed see all of the
         transaction's records, and its offsets are committed. When it returns the callbacks have run.
         """
         await self._end_by("commit", self._transactions.commit, timeout)
+        self._unfinished = None
 
     async def _abort_transaction(self, timeout: float | None = None) -> None:
         """Ends the transaction, or one that failed, as if it had not been: what was not sent fails with
@@ -93,6 +97,7 @@ class TransactionMethods:
         """
         await self._end_by("abort", self._transactions.abort, timeout)
         self._engine.failures.take()  # of which nobody need be told any more
+        self._unfinished = None
 
     async def _send_offsets_to_transaction(
         self,
@@ -133,21 +138,23 @@ class TransactionMethods:
     async def _run_call(
         self, verb: str, command: Callable[[Call, int], None], timeout: float | None
     ) -> Deadline:
-        """Has a command done, or waits for the one that timed out."""
+        """Has a command done, or waits for the one of which nobody was told; the caller forgets it then."""
         name = f"{verb}_transactions" if verb == "init" else f"{verb}_transaction"
         call = self._unfinished
         if call is not None and call.name != name:
             raise IllegalStateError(
-                f"{name}(): it is not known yet what came of {call.name}(), which timed out: call it again"
+                f"{name}(): nobody was told yet what came of {call.name}(), which timed out or was "
+                f"cancelled: call it again"
             )
         if call is None or not call.is_done:
             self._check_usable()
         seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
         deadline = Deadline(seconds)
         start_ns = time.monotonic_ns()
-        call = call or self._engine.call(name, command)
+        call = call or Call(name)
         if verb != "send_offsets_to":  # which commit waits for
             self._unfinished = call
+        self._engine.call(call, command)  # again too: an interrupt may have come before it
         is_done = await self._await_call(call, deadline)
         sensor = "send-offsets" if verb == "send_offsets_to" else verb
         self._record(f"txn-{sensor}-time", time.monotonic_ns() - start_ns)
@@ -157,8 +164,8 @@ class TransactionMethods:
             raise KafkaTimeoutError(
                 f"{name}() was not done in {seconds} s, and goes on: call it again to know what came of it"
             )
-        self._unfinished = None
         if call.error is not None:
+            self._unfinished = None
             raise call.error
         return deadline
 
@@ -237,7 +244,9 @@ class TransactionMethods:
         is_going_on = transactions.state in (State.COMMITTING, State.ABORTING)
         if not is_going_on and transactions.has_ongoing and self._engine.fatal_error is None:
             logger.warning("%r is closed within a transaction, which is aborted", self)
-            await self._await_call(self._engine.call("abort_transaction", transactions.abort), deadline)
+            call = Call("abort_transaction")
+            self._engine.call(call, transactions.abort)
+            await self._await_call(call, deadline)
 
 
 def _checked_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:

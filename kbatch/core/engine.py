@@ -33,7 +33,6 @@ from kbatch.core.idempotence import Idempotence, Identity, WithoutIdempotence
 from kbatch.core.measures import SenderMeasures
 from kbatch.core.questions import Question, Questions
 from kbatch.core.sender import Sender
-from kbatch.core.transaction_requests import Call
 from kbatch.core.transactional_order import TransactionalOrder
 from kbatch.core.transactions import Transactions
 from kbatch.errors import ErrorCode, KafkaError, error_of
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
     from kbatch.core.actions import Action
     from kbatch.core.connections import Response
+    from kbatch.core.transaction_requests import Call
 
 logger = logging.getLogger(__name__)
 
@@ -178,11 +178,11 @@ class Engine:
         """Has `command(now_ns)` called by the next `run`; whoever submits wakes the owner."""
         self._commands.append(command)
 
-    def call(self, name: str, command: Callable[[Call, int], None]) -> Call:
-        """Has a method of `transactions` called, likewise; the Call says what came of it."""
-        call = Call(name)
-        self.submit(partial(command, call))
-        return call
+    def call(self, call: Call, command: Callable[[Call, int], None]) -> None:
+        """Has a method of `transactions` called, likewise, once however often it is asked for; it says what
+        came of it.
+        """
+        self.submit(partial(call.make, command))
 
     def ask(self, question: Question) -> None:
         """Has a question put to the cluster, which says itself when it is answered."""

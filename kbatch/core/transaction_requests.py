@@ -6,7 +6,7 @@ bumps), KIP-447 (offsets), KIP-890 (transaction version 2), KIP-1050 (which erro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -147,17 +147,26 @@ class Call:
     ----------
     name : str
         Of the user's method.
+    is_made : bool
+        It was begun.
     is_done : bool
     error : KafkaError | None
         Why it failed.
     """
 
-    __slots__ = ("error", "is_done", "name")
+    __slots__ = ("error", "is_done", "is_made", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.is_made = False
         self.is_done = False
         self.error: Exception | None = None
+
+    def make(self, command: Callable[[Call, int], None], now_ns: int) -> None:
+        """The first time counts."""
+        if not self.is_made:
+            self.is_made = True
+            command(self, now_ns)
 
     def finish(self, error: Exception | None = None) -> None:
         """The first time counts."""

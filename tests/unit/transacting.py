@@ -77,7 +77,8 @@ class Transacting(Sending):
         return self._call("send_offsets_to_transaction", command)
 
     def _call(self, name: str, command: Any) -> Call:
-        call = self.engine.call(name, command)
+        call = Call(name)
+        self.engine.call(call, command)
         self.run()
         return call
 

@@ -1,0 +1,210 @@
+"""Calls of transactions whose wait is cancelled or interrupted: made again they give the same outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kbatch import AsyncProducer
+from kbatch.core.transaction_states import State
+from kbatch.errors import IllegalStateError, ProducerFencedError
+from kbatch.testing import Broker
+from tests.unit.producing import TOPIC, TRANSACTIONAL_ID, transactional, values
+
+Runner = Callable[[Coroutine[Any, Any, Any]], Any]
+ENDS = pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+MANY = 100  # partitions
+# Files whose lines are interrupted.
+CALLED = ("transactional.py", "producer_base.py", "waiting.py", "engine.py")
+
+
+@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with Broker({TOPIC: 1, "wide": MANY}, transaction_version=request.param) as running:
+        yield running
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Runner:
+    if request.param == "asyncio":
+        return asyncio.run
+    uvloop = pytest.importorskip("uvloop")
+    runner: Runner = uvloop.run
+    return runner
+
+
+def made(broker: Broker, **keys: Any) -> AsyncProducer:
+    keys = {"transactional_id": TRANSACTIONAL_ID, "linger_ms": 0, "retry_backoff_ms": 1} | keys
+    return AsyncProducer(bootstrap_servers=broker.bootstrap_servers, **keys)
+
+
+def state_of(producer: AsyncProducer) -> State:
+    assert producer._engine.transactions is not None
+    return producer._engine.transactions.state
+
+
+def expected(end: str, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)] if end == "commit_transaction" else []
+
+
+# Tasks
+
+
+@ENDS
+def test_T12_an_end_that_is_cancelled_at_any_step_is_called_again(
+    broker: Broker, run: Runner, end: str
+) -> None:
+    async def cancelled(producer: AsyncProducer, step: int) -> bool:
+        """Whether it was too late."""
+        ending = asyncio.create_task(getattr(producer, end)())
+        for _ in range(step):
+            await asyncio.sleep(0)
+        is_over = ending.done()
+        ending.cancel()
+        with suppress(asyncio.CancelledError):
+            await ending
+        return is_over
+
+    async def program() -> None:
+        async with made(broker) as producer:
+            await producer.init_transactions()
+            is_over, step = False, 0
+            while not is_over:
+                await producer.begin_transaction()
+                await producer.send(TOPIC, b"%d" % step, on_delivery=lambda metadata, error: None)
+                is_over = await cancelled(producer, step)
+                if not is_over:
+                    await getattr(producer, end)()
+                with pytest.raises(IllegalStateError, match="no open transaction"):
+                    await getattr(producer, end)()
+                step += 1
+            assert values(broker) == expected(end, step)
+
+    run(program())
+
+
+@ENDS
+def test_T12_an_end_that_is_cancelled_while_callbacks_run_is_called_again(
+    broker: Broker, run: Runner, end: str
+) -> None:
+    told: list[Any] = []
+
+    def slow(metadata: Any, error: BaseException | None) -> None:
+        told.append(metadata)
+        time.sleep(0.002)  # so that the loop has a turn for each
+
+    async def program() -> None:
+        async with made(broker, linger_ms=600_000, delivery_timeout_ms=1_000_000) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            for partition in range(MANY):
+                await producer.send("wide", b"value", partition=partition, on_delivery=slow)
+            ending = asyncio.create_task(getattr(producer, end)())
+            await asyncio.sleep(0)
+            while state_of(producer) is not State.READY:
+                await asyncio.sleep(0)
+            for _ in range(5):  # the task knows of it too
+                await asyncio.sleep(0)
+            assert len(told) < MANY
+            ending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+            with pytest.raises(IllegalStateError, match=rf"came of {end}\(\)"):
+                await producer.begin_transaction()
+            await getattr(producer, end)()
+            assert len(told) == MANY
+            async with producer.transaction():
+                await producer.send(TOPIC, b"next")
+
+    run(program())
+    assert values(broker) == [b"next"]
+    assert len(values(broker, topic="wide")) == (MANY if end == "commit_transaction" else 0)
+
+
+def test_T12_a_cancelled_commit_that_fails_says_so_when_it_is_called_again(
+    broker: Broker, run: Runner
+) -> None:
+    async def program() -> None:
+        async with made(broker) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send(TOPIC, b"value")
+            await producer.flush()
+            broker.fail_next("EndTxn", "PRODUCER_FENCED")
+            ending = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(0)
+            ending.cancel()
+            while state_of(producer) is not State.FATAL_ERROR:
+                await asyncio.sleep(0)
+            with pytest.raises(ProducerFencedError):
+                await producer.commit_transaction()
+
+    run(program())
+
+
+# Threads
+
+
+@ENDS
+def test_T12_an_end_that_is_interrupted_in_any_line_is_called_again(broker: Broker, end: str) -> None:
+    with transactional(broker) as producer:
+        producer.init_transactions()
+        is_over, line = False, 0
+        while not is_over:
+            producer.begin_transaction()
+            producer.send(TOPIC, b"%d" % line, on_delivery=lambda metadata, error: None)
+            is_over = not interrupted(getattr(producer, end), line)
+            if not is_over:
+                getattr(producer, end)()
+            with pytest.raises(IllegalStateError, match="no open transaction"):
+                getattr(producer, end)()
+            line += 1
+        assert line > 20
+        assert values(broker) == expected(end, line)
+
+
+def test_T12_a_begin_that_is_interrupted_in_any_line_is_called_again(broker: Broker) -> None:
+    with transactional(broker) as producer:
+        producer.init_transactions()
+        is_over, line = False, 0
+        while not is_over:
+            is_over = not interrupted(producer.begin_transaction, line)
+            if not is_over:
+                producer.begin_transaction()
+            producer.send(TOPIC, b"%d" % line)
+            producer.commit_transaction()
+            line += 1
+        assert line > 20
+        assert values(broker) == expected("commit_transaction", line)
+
+
+def interrupted(call: Callable[[], object], line: int) -> bool:
+    """Whether a KeyboardInterrupt came in between, before the line of that number that it goes through."""
+    left = line
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(CALLED):
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
