@@ -415,7 +415,7 @@ class Transactions:
         if self.state is State.ABORTABLE_ERROR and _can_drop(operation):
             self._give_up(operation, self.why_abortable())
         elif operation not in self._queue:
-            self._queue.append(operation)
+            self._queue.insert(0, operation)  # ahead of its like: offsets of a later call replace its own
 
     # What is done when a request was
 

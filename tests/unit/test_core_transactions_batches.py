@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from kbatch.core.idempotence import Identity
-from kbatch.core.transaction_requests import ACTIONS, Action, Kind, action_of, verdict_of
+from kbatch.core.transaction_requests import ACTIONS, Action, Call, Kind, action_of, verdict_of
 from kbatch.core.transaction_states import State
 from kbatch.errors import (
     ROWS,
@@ -19,8 +22,9 @@ from kbatch.errors import (
     TransactionAbortedError,
 )
 from kbatch.protocol import messages
+from kbatch.records import OffsetAndMetadata
 from tests.unit.sending import BACKOFF_MS, OK, OUT_OF_ORDER, TOPIC, Reply
-from tests.unit.transacting import COORDINATOR, STARTED, Transacting, failed, ok
+from tests.unit.transacting import COORDINATOR, GROUP_OF_OFFSETS, STARTED, Transacting, failed, ok
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
@@ -383,6 +387,34 @@ def test_offsets_that_were_refused_alone_are_sent_again() -> None:
     ok(call)
     (topic,) = tx.last("TxnOffsetCommit").message.topics
     assert [each.partition_index for each in topic.partitions] == [1]
+
+
+@BOTH
+@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
+@pytest.mark.parametrize("fault", ["drop", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
+def test_T10_offsets_that_are_sent_again_stay_ahead_of_those_that_came_later(
+    version: int, api: str, fault: Any
+) -> None:
+    """Else the older offsets would replace the newer ones."""
+    tx = Transacting(version).begun()
+    tx.script(api, fault)
+    place = ("source", 0)
+    commands = [
+        partial(tx.transactions.send_offsets, {place: OffsetAndMetadata(offset)}, GROUP_OF_OFFSETS)
+        for offset in (5, 6)
+    ]
+    calls = [Call("send_offsets_to_transaction") for _ in commands]
+    for call, command in zip(calls, commands, strict=True):
+        tx.engine.call(call, command)
+    tx.run()
+    tx.advance(1000)
+    for call in calls:
+        ok(call)
+    messages_sent = [said.message for said in tx.said if said.api == "TxnOffsetCommit"]
+    offsets = [message.topics[0].partitions[0].committed_offset for message in messages_sent]
+    assert offsets == sorted(offsets)
+    assert offsets[-1] == 6
+    ok(tx.commit())
 
 
 def test_the_table_has_an_action_for_every_request_and_code() -> None:

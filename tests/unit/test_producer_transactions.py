@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
 from tests.unit.producing import (
+    SECONDS,
     TOPIC,
     TRANSACTIONAL_ID,
     committed,
@@ -281,6 +283,26 @@ def test_T22_offsets_are_checked(
     with pytest.raises(error):
         producer.send_offsets_to_transaction(offsets, group)
     producer.commit_transaction()
+
+
+def test_T10_offsets_that_are_sent_again_do_not_replace_later_ones(broker: Broker) -> None:
+    is_queued = threading.Event()
+    answers = iter(["COORDINATOR_LOAD_IN_PROGRESS"])
+
+    def answer(request: Any) -> str | None:
+        is_queued.wait(SECONDS)
+        return next(answers, None)
+
+    broker.intercept("TxnOffsetCommit", answer)
+    with transactional(broker, max_block_ms=500) as producer:
+        producer.init_transactions(timeout=SECONDS)
+        producer.begin_transaction()
+        for offset in (5, 6):
+            with pytest.raises(KafkaTimeoutError):
+                producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(offset)}, "g")
+        is_queued.set()
+        producer.commit_transaction(timeout=SECONDS)
+    assert offset_of(broker, "g") == 6
 
 
 def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, producer: Producer) -> None:
