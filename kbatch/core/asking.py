@@ -47,6 +47,7 @@ class Asking:
     def can_ask(self, node_id: int, connections: Connections, now_ns: int) -> bool:
         """Whether the node can be asked now; else a connection is made, or waited for."""
         if connections.is_ready(node_id, now_ns):
+            self.retry_ns = 0  # what was waited for is there
             return True
         connections.connect(node_id, now_ns)
         delay_ns = connections.delay_ns(node_id, now_ns)
