@@ -7,9 +7,14 @@ nor an object. All state is plain C, and the GIL is what keeps threads apart.
 cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, realloc
 
 from typing import NamedTuple
+
+# No time reaches further: what is added to it does not overflow.
+cdef int64_t LONGEST_MS = 2**62
+# So many windows have room from the beginning: those of the default metrics.num.samples, and one more.
+cdef int FIRST_WINDOWS = 3
 
 
 class Reading(NamedTuple):
@@ -38,12 +43,17 @@ cdef inline void restart(Window *window, int64_t now_ms) noexcept:
     window.maximum = -INFINITY
 
 
+def _span(count, window_ms):
+    """Of so many windows."""
+    return min(count * window_ms, LONGEST_MS)
+
+
 @cython.final
 cdef class Sensor:
     """Takes values and keeps their windows (Kafka's SampledStat; the span of a rate is that of its Rate).
 
     One window more than asked for is kept: the oldest may lie partly in the time looked at, and counts whole
-    then.
+    then. They get memory as time comes to them, however many are asked for.
 
     Parameters
     ----------
@@ -56,20 +66,21 @@ cdef class Sensor:
     """
 
     cdef Window *_windows
-    cdef int64_t _window_ms, _end_ms, _occurrences_ever
-    cdef int _num_samples, _count, _current
+    cdef int64_t _window_ms, _span_ms, _span_before_ms, _end_ms, _occurrences_ever
+    cdef int64_t _num_samples, _count, _room, _current
     cdef bint _recording
     cdef double _total_ever
 
     def __cinit__(self, *, int64_t window_ms, int num_samples, bint recording=True):
         if window_ms < 1 or num_samples < 1:
             raise ValueError(f"window_ms and num_samples are 1 or more; they are {window_ms}, {num_samples}")
-        self._windows = <Window *>malloc((num_samples + 1) * sizeof(Window))
-        if self._windows == NULL:
-            raise MemoryError
-        self._window_ms = window_ms
         self._num_samples = num_samples
+        self._window_ms = min(window_ms, LONGEST_MS)
+        self._span_ms = _span(num_samples, window_ms)
+        self._span_before_ms = _span(num_samples - 1, window_ms)
         self._recording = recording
+        if not self._make_room(FIRST_WINDOWS):
+            raise MemoryError
 
     def __dealloc__(self):
         free(self._windows)
@@ -94,12 +105,12 @@ cdef class Sensor:
         cdef int64_t occurrences = 0
         cdef double total = 0.0, maximum = -INFINITY
         cdef Window *window
-        cdef int i
+        cdef int64_t i
         if self._count == 0:
             self._open(now_ms)
         for i in range(self._count):
             window = &self._windows[i]
-            if now_ms - window.last_ms >= self._num_samples * self._window_ms:
+            if now_ms - window.last_ms >= self._span_ms:
                 restart(window, now_ms)
             occurrences += window.occurrences
             total += window.total
@@ -110,8 +121,9 @@ cdef class Sensor:
         )
 
     cdef void _open(self, int64_t now_ms) noexcept:
-        """The next window, in place of the oldest where there are as many as are kept."""
-        if self._count <= self._num_samples:
+        """The next window, in place of the oldest where there are as many as are kept, or no memory for more.
+        """
+        if self._count <= self._num_samples and (self._count < self._room or self._make_room(2 * self._room)):
             self._current = self._count
             self._count += 1
         else:
@@ -119,14 +131,23 @@ cdef class Sensor:
         restart(&self._windows[self._current], now_ms)
         self._end_ms = now_ms + self._window_ms
 
+    cdef bint _make_room(self, int64_t count) noexcept:
+        """Whether there is, for so many windows or as many as are ever kept."""
+        cdef int64_t room = min(count, self._num_samples + 1)
+        cdef void *windows = realloc(self._windows, room * sizeof(Window))
+        if windows == NULL:
+            return False
+        self._windows = <Window *>windows
+        self._room = room
+        return True
+
     cdef int64_t _elapsed_ms(self, int64_t now_ms) noexcept:
         """Time since the oldest window began. Windows that never were count too, or the first seconds would
         show rates that are far too high.
         """
-        cdef int64_t start_ms = now_ms, missing
-        cdef int i
+        cdef int64_t start_ms = now_ms
+        cdef int64_t i
         for i in range(self._count):
             start_ms = min(start_ms, self._windows[i].start_ms)
         cdef int64_t elapsed_ms = now_ms - start_ms
-        missing = self._num_samples - 1 - elapsed_ms // self._window_ms
-        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
+        return max(elapsed_ms, self._span_before_ms + elapsed_ms % self._window_ms, 1)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kbatch import Producer
 from kbatch._native.sensor import Sensor
 from kbatch.metrics import (
     LEVELS,
@@ -174,6 +175,24 @@ def test_rates_that_are_read_before_anything_happened_are_kafkas(
     timed = at_times([(0, None), *steps])
     for ours, theirs in zip(run(*windows, timed), producer_facts().windows(*windows, timed), strict=True):
         assert [ours[i] for i in rates] == pytest.approx([theirs[i] for i in rates], rel=1e-12)
+
+
+@pytest.mark.parametrize(("samples", "window_ms"), [(2**31 - 1, 1), (2**31 - 1, 2**63 - 1), (1, 2**63 - 1)])
+def test_as_many_and_as_long_windows_as_can_be_take_memory_as_they_come(samples: int, window_ms: int) -> None:
+    sensor = sensor_of(samples, window_ms)
+    for value in range(1000):
+        sensor.record(value, 10 * value)
+    reading = sensor.read(10_000)
+    assert (reading.occurrences, reading.total, reading.maximum) == (1000, sum(range(1000)), 999)
+    assert reading.elapsed_ms >= (samples - 1) * min(window_ms, 2**31 - 1)
+
+
+def test_a_producer_may_have_the_longest_metrics() -> None:
+    with Producer(
+        bootstrap_servers="127.0.0.1:1", metrics_num_samples=2**31 - 1, metrics_sample_window_ms=2**63 - 1
+    ) as producer:
+        rates = [value for key, value in producer.metrics().items() if key.name.endswith("-rate")]
+    assert rates and min(rates) >= 0
 
 
 def test_a_long_burst_is_counted() -> None:
