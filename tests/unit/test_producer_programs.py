@@ -288,6 +288,14 @@ producer = Producer(bootstrap_servers=servers, linger_ms=0)
 producer.send(topic, b"parent 1").result(30)
 patient = Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1)
 pending = patient.send(topic, b"parent 3")
+rows = patient.send_table(topic, {{"value": __import__("numpy").array([b"parent 4"])}})
+batch = kbatch.encode([(None, b"child")])
+def send_many():
+    try:
+        producer.send_many(topic, [(None, b"child")])
+    except kbatch.errors.PartialSendError as error:
+        assert (error.deliveries, error.index) == ([], 0)
+        raise error.__cause__
 stop = threading.Event()
 def go_on():
     while not stop.is_set():
@@ -305,7 +313,10 @@ for _ in range(8):
         try:
             calls = [lambda: producer.send(topic, b"child"), lambda: producer.try_send(topic, b"child"),
                      lambda: producer.flush(), lambda: producer.partitions_for(topic), producer.purge,
-                     producer.resume, producer.metrics, pending.result, lambda: pending.exception(30)]
+                     producer.resume, producer.metrics, pending.result, lambda: pending.exception(30),
+                     send_many, lambda: producer.send_batch(topic, 0, batch), pending.wait, rows.result,
+                     lambda: producer.send_table(topic, {{"value": [b""]}}), lambda: rows.wait(30),
+                     lambda: kbatch.wait([pending]), lambda: list(kbatch.as_completed([pending]))]
             for call in calls:
                 try:
                     call()
@@ -338,7 +349,7 @@ patient.close()
 def test_forked_child_has_a_producer_that_says_so(broker: Broker, leave: str) -> None:
     assert ended(program(broker, FORKED.format(leave=leave), "-X", "dev", "-W", "error")) == ("", "")
     found = [value for value in values(broker) if value != b"busy"]
-    assert found == [b"parent 1", *[b"child"] * 8, b"parent 2", b"parent 3"]
+    assert found == [b"parent 1", *[b"child"] * 8, b"parent 2", b"parent 3", b"parent 4"]
 
 
 # The end of the interpreter
