@@ -2,16 +2,16 @@
 
 Every attribute of `ProducerConfig` is one row: its name with dots for underscores is the key, and `key(...)`
 has type, default, check, importance, what it is for, and why it is refused where it is. They are those of
-org.apache.kafka.clients.producer.ProducerConfig 4.3.1; defaults that differ belong to what only a JVM has, or
-to what is not there yet.
+org.apache.kafka.clients.producer.ProducerConfig 4.3.1, but for the defaults in `OTHER_DEFAULTS`.
 """
 
 # ruff: noqa: RUF009 -- key() is dataclasses.field with a row of the table in it
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.compression import codec_names, level_ranges
 from kbatch.config.names import read_settings
@@ -47,6 +47,20 @@ from kbatch.config.values import (
 
 if TYPE_CHECKING:
     import ssl
+else:
+
+    class _Lazily:
+        """A module, imported when something of it is asked for, as typing.get_type_hints does: Python's ssl
+        takes some 4 MiB.
+        """
+
+        def __init__(self, name):
+            self._name = name
+
+        def __getattr__(self, attribute):
+            return getattr(importlib.import_module(self._name), attribute)
+
+    ssl = _Lazily("ssl")
 
 HIGH, MEDIUM, LOW = Importance
 
@@ -127,8 +141,7 @@ class ProducerConfig:
     socket_connection_setup_timeout_max_ms: int = key(LONG, 30_000, ANY, MEDIUM,
         "Where the doubling of socket.connection.setup.timeout.ms ends.")
     send_buffer_bytes: int = key(INT, -1, at_least(-1), MEDIUM,
-        "SO_SNDBUF of a connection; -1 leaves it to the system, which lets it grow. Java has 131072, which a "
-        "request of several large batches does not fit into.")
+        "SO_SNDBUF of a connection; -1 leaves it to the system, which lets it grow.")
     receive_buffer_bytes: int = key(INT, 32_768, at_least(-1), MEDIUM,
         "SO_RCVBUF of a connection; -1 leaves it to the system.")
     request_timeout_ms: int = key(INT, 30_000, at_least(0), MEDIUM,
@@ -411,5 +424,27 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         field.name.replace("_", "."): field.metadata["key"]
         for field in dataclasses.fields(ProducerConfig)
         if "key" in field.metadata
+    }
+)
+
+
+class OtherDefault(NamedTuple):
+    """Why a default is not Java's, which is `javas`; None: a Java program must give the key."""
+
+    javas: object
+    reason: str
+
+
+OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
+    {
+        "enable.metrics.push": OtherDefault(True, NO_PUSH),
+        "key.serializer": OtherDefault(None, "keys are bytes already, unless a serializer is given"),
+        "metric.reporters": OtherDefault("org.apache.kafka.common.metrics.JmxReporter", NO_JMX),
+        "send.buffer.bytes": OtherDefault(
+            131_072, "the system's own grows, and takes a request of several large batches in one go"
+        ),
+        "ssl.keystore.type": OtherDefault("JKS", NO_STORES),
+        "ssl.truststore.type": OtherDefault("JKS", NO_STORES),
+        "value.serializer": OtherDefault(None, "values are bytes already, unless a serializer is given"),
     }
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kbatch.config.keys import KEYS
+from kbatch.config.keys import KEYS, OTHER_DEFAULTS
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED, Importance, Key
 
@@ -12,10 +12,18 @@ INTRODUCTION = """\
 `python -m kbatch.config > docs/configuration.md` wrote this page.
 
 A producer takes keys as Kafka writes them, in a mapping, or with underscores for dots, as keywords:
-`Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Names,
-types and defaults are those of Kafka's Java producer 4.3. Values may be strings, as in a properties file.
-None leaves a key at its default. A key that nobody has, a value that cannot be, a key given twice and keys
-that contradict each other are a `ConfigError`.
+`Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Names
+and types are those of Kafka's Java producer 4.3, and so are defaults, but for
+[some](#defaults-that-are-not-those-of-java). Values may be strings, as in a properties file. None leaves a
+key at its default. A key that nobody has, a value that cannot be, a key given twice and keys that contradict
+each other are a `ConfigError`.
+"""
+
+OTHER_DEFAULTS_TEXT = """
+## Defaults that are not those of Java
+
+| key | Java's | here | why |
+|---|---|---|---|
 """
 
 ALIASES_TEXT = """
@@ -54,6 +62,10 @@ def _lines() -> Iterator[str]:
         yield f"\n## Importance: {importance}\n\n| key | type | default | values | what it does |\n"
         yield "|---|---|---|---|---|\n"
         yield from (_supported(name, row) for name, row in rows.items() if row.refused is None)
+    yield OTHER_DEFAULTS_TEXT
+    for name, other in OTHER_DEFAULTS.items():
+        javas = "required" if other.javas is None else _quoted(other.javas)
+        yield _cells(f"`{name}`", javas, _default(KEYS[name]) or "none", other.reason)
     yield ALIASES_TEXT
     yield from (_cells(f"`{name}`", f"`{alias.key}`") for name, alias in sorted(ALIASES.items()))
     yield REFUSED_TEXT
@@ -74,7 +86,11 @@ def _default(row: Key) -> str:
         return "required"
     if row.default in (None, ""):
         return ""
-    return f"`{str(row.default).lower() if isinstance(row.default, bool) else row.default}`"
+    return _quoted(row.default)
+
+
+def _quoted(value: object) -> str:
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _cells(*cells: str) -> str:

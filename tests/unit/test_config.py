@@ -2,7 +2,7 @@
 
 import dataclasses
 import pickle
-import ssl
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kbatch import Producer
 from kbatch.config import KEYS, Password, ProducerConfig
+from kbatch.config.keys import OTHER_DEFAULTS
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED
 from kbatch.errors import ConfigError, KafkaError
@@ -31,16 +32,6 @@ OURS = {
     "sasl.username",
     "ssl.context",
     "ssl.key.location",
-}
-# Where our default is another, and why.
-OTHER_DEFAULTS = {
-    "enable.metrics.push": "not there yet",
-    "key.serializer": "keys are bytes already",
-    "metric.reporters": "no JMX",
-    "send.buffer.bytes": "the system's grows, and a large request is written at once",
-    "ssl.keystore.type": "PEM only",
-    "ssl.truststore.type": "PEM only",
-    "value.serializer": "values are bytes already",
 }
 
 
@@ -80,12 +71,23 @@ def test_the_table_is_javas(java: ProducerFacts) -> None:
 @pytest.mark.java
 def test_defaults_that_are_not_javas_are_named(java: ProducerFacts) -> None:
     theirs = java.keys()
-    for name in OTHER_DEFAULTS:
+    for name, other in OTHER_DEFAULTS.items():
         assert KEYS[name].initial != theirs[name].default
+        shown = ",".join(theirs[name].default) if KEYS[name].type.name == "list" else theirs[name].default
+        assert other.javas == (None if shown == NO_DEFAULT else shown), name
+
+
+def test_the_page_tells_of_the_defaults_that_are_not_javas() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    _, _, section = page.partition("\n## Defaults that are not those of Java\n")
+    section, _, _ = section.partition("\n## ")
+    assert re.findall(r"^\| `([\w.]+)` \| [^|]+ \| [^|]+ \| [^|]+ \|$", section, re.MULTILINE) == sorted(
+        OTHER_DEFAULTS
+    )
 
 
 def test_every_attribute_has_the_type_it_says() -> None:
-    hints = get_type_hints(ProducerConfig, localns={"ssl": ssl})
+    hints = get_type_hints(ProducerConfig)
     of_type = {"boolean": bool, "string": str, "int": int, "short": int, "long": int, "double": float}
     of_type |= {"list": tuple, "password": Password}
     made = config()
@@ -98,6 +100,17 @@ def test_every_attribute_has_the_type_it_says() -> None:
             assert isinstance(value_of(made, name), expected | type(None)), name
         if value_of(made, name) is None and hint is not object:
             assert type(None) in hint.__args__, name
+
+
+def test_the_hints_are_there_without_ssl_before_they_are_asked_for() -> None:
+    code = """
+import sys, typing, kbatch.config
+assert "ssl" not in sys.modules
+hints = typing.get_type_hints(kbatch.config.ProducerConfig)
+import ssl
+assert hints["ssl_context"] == ssl.SSLContext | None
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_there_is_no_other_attribute() -> None:
