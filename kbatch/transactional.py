@@ -75,7 +75,9 @@ class TransactionMethods:
         self._unfinished = None
 
     async def _begin_transaction(self) -> None:
-        """From now on records are part of a transaction."""
+        """From now on records are part of a transaction. It waits for nothing, but for a new epoch after an
+        upgrade of the cluster.
+        """
         await self._run_call("begin", self._transactions.begin, None)
         self._is_in_transaction = True
         self._transaction_count += 1

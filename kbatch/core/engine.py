@@ -342,7 +342,7 @@ class Engine:
         """Of the node that had metadata to tell; behind all that came with these, which may throttle us."""
         node_id, self._features_of = self._features_of, None
         if node_id is not None:
-            transactions.ask_for_features(node_id, now_ns)
+            transactions.version.ask(node_id, now_ns)
 
     # The producer's identity
 

@@ -247,7 +247,8 @@ class FindCoordinator(Operation):
 class InitProducerId(Operation):
     """A producer id and epoch; `bumps`: from the identity that there is to its next epoch (KIP-360).
 
-    `ended` is the operation that has ended a transaction, whose call waits for the epoch of the next.
+    `ended` is the operation that has ended a transaction, whose call waits for the epoch of the next; without
+    it, that of init_transactions(), or of a begin_transaction() that found a higher version.
     """
 
     kind = Kind.INIT_PRODUCER_ID

@@ -9,7 +9,9 @@ Records go on meanwhile: TransactionalOrder says which may be drained. EndTxn wa
 and every Produce request answered, so that the next transaction meets nothing of this one. A batch that fails
 makes the transaction abortable: what was not sent fails, what was is waited for, and only an abort leads on.
 After it the sequences are in doubt, so that a new epoch is asked for (InitProducerId, KIP-360) where EndTxn
-does not bring one (transaction version 2, KIP-890). Versions are looked at between transactions only.
+does not bring one (transaction version 2, KIP-890). A transaction keeps the version that it begins with: what
+the cluster has is looked at when one begins and when it has ended, and with a higher one a new epoch is asked
+for first.
 
 An operation that was not answered may have been done. So it is asked again even when the transaction has
 become abortable, for the coordinator to have no transaction of which the client does not know. Where it is
@@ -25,7 +27,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.api_versions import NO_FEATURES, ApiVersions, versions_request
 from kbatch.core.asking import Asking
 from kbatch.core.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.idempotence import Identity
@@ -46,6 +47,7 @@ from kbatch.core.transaction_requests import (
     verdict_of,
 )
 from kbatch.core.transaction_states import CALLS, ONGOING, TRANSITIONS, State
+from kbatch.core.transaction_version import TransactionVersion
 from kbatch.core.transactional_order import CONCURRENT_BACKOFF_NS
 from kbatch.errors import (
     CommitFailedError,
@@ -68,7 +70,6 @@ if TYPE_CHECKING:
 
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch.config import ProducerConfig
-    from kbatch.core.api_versions import FinalizedFeatures
     from kbatch.core.cluster import Cluster
     from kbatch.core.connections import Connections, Response
     from kbatch.core.sender import Sender
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FEATURE = "transaction.version"
 FIRST_VERSION_THAT_BUMPS = 3
 # What keeps a call from being made in a state.
 _WHY_NOT = {
@@ -106,6 +106,8 @@ class Transactions:
         Of which other threads may read.
     error : KafkaError | None
         Why the transaction can only be aborted, or the producer closed.
+    version : TransactionVersion
+        Of the cluster.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Transactions:
         assert config.transactional_id is not None
         self.state = State.UNINITIALIZED
         self.error: KafkaError | None = None
+        self.version = TransactionVersion(cluster, connections)
         self._config = config
         self._id = config.transactional_id
         self._accumulator = accumulator
@@ -132,7 +135,6 @@ class Transactions:
         self._sender = sender
         self._on_change = on_change
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self._features = NO_FEATURES
         self._coordinators: dict[CoordinatorKey, int] = {}
         self._queue: list[Operation] = []
         self._out: Operation | None = None
@@ -159,9 +161,17 @@ class Transactions:
     def begin(self, call: Call, now_ns: int) -> None:
         if self._may(call):
             self._enter(State.IN_TRANSACTION)
-            self._order.begin()
-            self._sender.update_gates(self._order.poll_blocked())
-            self._finish(call)
+            self._adopt_version()
+            if self._bumps:
+                self._ask_for_identity(call, bumps=True)
+            else:
+                self._open()
+                self._finish(call)
+
+    def _open(self) -> None:
+        """Records may go."""
+        self._order.begin()
+        self._sender.update_gates(self._order.poll_blocked())
 
     def send_offsets(
         self,
@@ -374,7 +384,7 @@ class Transactions:
                     self._find_again(operation)
                 is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
                 self._again(operation, now_ns, is_concurrent=is_concurrent)
-            case Action.INIT_AGAIN if ended is not None:
+            case Action.INIT_AGAIN if ended is not None or self.state is not State.INITIALIZING:
                 self._make_abortable(error, operation)
             case Action.INIT_AGAIN:
                 self._enter(State.ABORTABLE_ERROR)
@@ -428,9 +438,12 @@ class Transactions:
             self._connections.version_of(node_id, messages.InitProducerIdRequest) >= FIRST_VERSION_THAT_BUMPS
         )
         self._order.adopt(Identity(answer.producer_id, answer.producer_epoch))
-        self._order.transaction_version = self._feature_level()
+        self._adopt_version()
         self._bumps = False
-        self._enter(State.READY)
+        if self.state is State.IN_TRANSACTION:  # whose beginning it is
+            self._open()
+        elif self.state is State.INITIALIZING:
+            self._enter(State.READY)
         self._finish(operation.call)
 
     def _added(self, operation: AddPartitions, answer: Any, response: Response) -> None:
@@ -460,9 +473,7 @@ class Transactions:
         self.error = None
         if self._sender.first_failure is not None:
             self._sender.resume()
-        level = self._feature_level()
-        self._bumps = self._bumps or (self._can_bump and level > self._order.transaction_version)
-        self._order.transaction_version = level
+        self._adopt_version()
         if self._bumps or self._order.needs_identity:
             self._enter(State.INITIALIZING)
             self._ask_for_identity(operation.call, bumps=not self._order.needs_identity, ended=operation)
@@ -470,31 +481,17 @@ class Transactions:
             self._enter(State.READY)
             self._finish(operation.call)
 
+    def _adopt_version(self) -> None:
+        """For the next transaction."""
+        version = self.version.latest()
+        self._bumps = self._bumps or (self._can_bump and version > self._order.transaction_version)
+        self._order.transaction_version = version
+
     def _ask_for_identity(
         self, call: Call | None, *, bumps: bool, ended: Operation | None = None
     ) -> None:
         timeout_ms = self._config.transaction_timeout_ms
         self._queue.append(InitProducerId(call, timeout_ms, bumps=bumps, ended=ended))
-
-    def _feature_level(self) -> int:
-        """1 or 2, by the latest that any node has told; looked at between two transactions only."""
-        for node_id in self._cluster.snapshot.nodes:
-            self._note_features(self._connections.finalized_features(node_id))
-        return 2 if self._features.levels.get(FEATURE, 0) >= 2 else 1
-
-    def _note_features(self, told: FinalizedFeatures) -> None:
-        if told.epoch > self._features.epoch:
-            self._features = told
-
-    def ask_for_features(self, node_id: int, now_ns: int) -> None:
-        """The node may tell of a change since it was connected; in Java only the next connection does."""
-
-        def note(response: Response) -> None:
-            if response.message is not None and response.message.error_code == ErrorCode.NONE:
-                self._note_features(ApiVersions(response.message).features)
-
-        if self._connections.is_ready(node_id, now_ns):
-            self._connections.send(node_id, versions_request(), note, now_ns)
 
     # Failures
 

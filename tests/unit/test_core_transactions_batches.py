@@ -36,15 +36,109 @@ SHORT = {"delivery_timeout_ms": 31_000, "request_timeout_ms": 30_000}
 def test_T07_a_change_is_told_with_metadata_too() -> None:
     tx = Transacting(1, metadata_max_age_ms=60_000).delivered("a")
     ok(tx.commit())
+    tx.begun("b")
     tx.version, tx.features_epoch = 2, 2
     tx.advance(60_000)
-    tx.delivered("b")
+    tx.answer(b=OK)
     ok(tx.commit())
     assert tx.last("EndTxn").version == 4
     assert tx.apis()[-1] == "InitProducerId"
     tx.delivered("c")
     ok(tx.commit())
     assert tx.last("EndTxn").version == 5
+
+
+def changed_while_idle(before: int, after: int, **settings: Any) -> Transacting:
+    """A transaction is over, and then the cluster's version is another, as the metadata have told."""
+    tx = Transacting(before, metadata_max_age_ms=60_000, **settings).delivered("a")
+    ok(tx.commit())
+    tx.version, tx.features_epoch = after, 2
+    tx.advance(60_000)
+    return tx
+
+
+def test_T07_a_higher_version_that_is_known_at_the_beginning_counts_with_a_new_epoch() -> None:
+    tx = changed_while_idle(1, 2)
+    assert tx.apis()[-1] == "EndTxn"  # nothing was asked meanwhile
+    since = len(tx.said)
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.apis(since) == ["InitProducerId", "EndTxn"]
+    bump = tx.said[since].message
+    assert (bump.producer_id, bump.producer_epoch) == (4242, 0)
+    assert tx.stamp("b") == (4242, 1, 0)
+    assert tx.last("EndTxn").version == 5
+    tx.delivered("c")
+    assert tx.stamp("c") == (4242, 2, 0)
+    assert tx.apis(since).count("InitProducerId") == 1
+
+
+def test_T07_without_new_epochs_a_higher_version_counts_at_once() -> None:
+    tx = changed_while_idle(1, 2, versions={messages.InitProducerIdRequest.api_key: (0, 2)})
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.apis()[-1] == "EndTxn"
+    assert tx.last("EndTxn").version == 5
+
+
+def test_T07_a_lower_version_that_is_known_at_the_beginning_counts() -> None:
+    tx = changed_while_idle(2, 1)
+    since = len(tx.said)
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.apis(since) == ["AddPartitionsToTxn", "EndTxn"]
+    assert tx.last("EndTxn").version == 4
+    assert tx.stamp("b") == (4242, 1, 0)
+
+
+def test_T07_nothing_is_sent_before_the_new_epoch() -> None:
+    tx = changed_while_idle(1, 2).script("InitProducerId", "wait")
+    call = tx.begin()
+    tx.send("b")
+    assert not call.is_done
+    assert not tx.waiting
+    tx.answer_held()
+    ok(call)
+    assert tx.waiting == ["b"]
+    assert tx.stamp("b") == (4242, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.PRODUCER_FENCED,
+    ],
+)
+def test_T07_a_begin_tells_what_came_of_the_new_epoch(code: int) -> None:
+    tx = changed_while_idle(1, 2).script("InitProducerId", code)
+    error = failed(tx.begin())
+    assert error.code == code
+    assert error.fatal == (code == ErrorCode.PRODUCER_FENCED)
+    if error.fatal:
+        return
+    assert error.abortable
+    ok(tx.abort())
+    assert tx.apis()[-2:] == ["InitProducerId", "InitProducerId"]
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.stamp("b") == (4242, 1, 0)
+    assert tx.last("EndTxn").version == 5
+
+
+@pytest.mark.parametrize("ends", ["abort", "commit"])
+def test_T07_a_transaction_may_be_ended_while_it_waits_for_the_new_epoch(ends: str) -> None:
+    """As close() does when begin_transaction() has timed out."""
+    tx = changed_while_idle(1, 2).script("InitProducerId", "wait")
+    calls = [tx.begin(), getattr(tx, ends)()]
+    tx.answer_held()
+    for call in calls:
+        ok(call)
+    assert tx.at is State.READY
+    tx.delivered("b")
+    ok(tx.commit())
+    assert tx.stamp("b") == (4242, 1, 0)
 
 
 @BOTH
