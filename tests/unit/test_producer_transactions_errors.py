@@ -1,13 +1,14 @@
 """Every answer that a transaction's requests can get, on the embedded broker (librdkafka's 0105).
 
 A story is a transaction with a record and offsets, committed or aborted. A coordinator or leader refuses the
-first one or three requests of an API with a code; what the table says must come of it: nothing that is seen,
-an abort and then the same again, or the end of the producer.
+first one or three requests of an API with a code; what the oracle says must come of it: nothing that is seen
+but in the requests, an abort and then the same again, or the end of the producer.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,27 +16,53 @@ import pytest
 
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
 from kbatch.core.outcome import OUTCOMES, Outcome
-from kbatch.core.transaction_requests import ACTIONS, Action, Kind
-from kbatch.errors import ROWS, ErrorCode, KafkaError
+from kbatch.core.transaction_requests import Action, Kind, action_of
+from kbatch.errors import (
+    ROWS,
+    CommitFailedError,
+    ErrorCode,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+)
 from kbatch.testing import Broker
+from tests.oracle import transaction_answers as oracle
+from tests.oracle.transaction_answers import ABORT, AGAIN, BUMP, FATAL, FENCED, FIND, GONE, REJOIN, RETRY
 from tests.unit.producing import producing, values, within
 
 # What is told is the engine's business, and Producer is enough to have it told.
-APIS = {kind: kind.value.partition(" ")[0] for kind in Kind}
-CODES = sorted(ROWS)
-# Without a log start offset, which a faulty answer has not, it is not known whether records were lost.
-LEAVES_OPEN = (ErrorCode.UNKNOWN_PRODUCER_ID,)
-# A leader that says DUPLICATE_SEQUENCE_NUMBER has the batch, and one that is made to say so has not.
+REQUESTS = [request for request in oracle.ANSWERS if request != "Produce"]
+COMMIT, END_BY_ABORT = "EndTxn (commit)", "EndTxn (abort)"
+FUTURE_CODE = 9999
+CODES = [*sorted(ROWS), FUTURE_CODE]
+UNKNOWN_PRODUCER_ID, PRODUCER_FENCED = ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.PRODUCER_FENCED
+# A leader that says DUPLICATE_SEQUENCE_NUMBER has the batch, and one that is made to say so has not: below.
 PRODUCE_CODES = [code for code in CODES if code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER]
 REPEATS = (1, 3)
-OF_VERSION_1 = (Kind.ADD_PARTITIONS, Kind.ADD_OFFSETS)
+OF_VERSION_1 = ("AddPartitionsToTxn", "AddOffsetsToTxn")
 # By which version of transactions.
 ASKED = [
-    pytest.param(version, kind, id=f"TV{version}-{kind.value}")
+    pytest.param(version, request, id=f"TV{version}-{request}")
     for version in (1, 2)
-    for kind in Kind
-    if version == 1 or kind not in OF_VERSION_1
+    for request in REQUESTS
+    if version == 1 or request not in OF_VERSION_1
 ]
+# Those that a coordinator gets, by version.
+OF_TRANSACTIONS = [
+    {"InitProducerId", *OF_VERSION_1, "TxnOffsetCommit", "EndTxn"},
+    {"InitProducerId", "TxnOffsetCommit", "EndTxn"},
+]
+# What the story says of an answer that means more than one thing: one record is not split, a gap before the
+# first sequence cannot be, and without a log start offset, which a faulty answer has not, it is not known
+# whether records were lost.
+OF_ONE_RECORD = {
+    ErrorCode.MESSAGE_TOO_LARGE: ABORT,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ABORT,
+    UNKNOWN_PRODUCER_ID: RETRY,
+}
+UNNOTICED = (RETRY, FIND, GONE)
+GROUP, TRANSACTION = 0, 1
 _numbers = itertools.count()
 
 
@@ -48,7 +75,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture
 def producer(broker: Broker) -> Iterator[Producer]:
     keys = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "retries": 20}
-    with producing(broker, transactional_id=f"{next(_numbers)}", **keys) as made:
+    name = f"{next(_numbers)}"
+    with producing(broker, transactional_id=name, client_id=name, **keys) as made:
         yield made
     broker.clear_faults()
 
@@ -60,10 +88,13 @@ def is_version_1(broker: Broker) -> bool:
 class Story:
     """A transaction, told until it comes to its end or to that of the producer."""
 
-    def __init__(self, broker: Broker, producer: Producer, *, commits: bool = True) -> None:
+    def __init__(
+        self, broker: Broker, producer: Producer, *, commits: bool = True, is_ready: bool = False
+    ) -> None:
+        self.broker = broker
         self.producer = producer
         self.commits = commits
-        self.is_ready = False
+        self.is_ready = is_ready
         self.errors: list[KafkaError] = []
         self.topic = f"story-{next(_numbers)}"  # others may have left transactions open
         broker.create_topic(self.topic)
@@ -89,6 +120,26 @@ class Story:
         producer.send_offsets_to_transaction({TopicPartition("source", 0): OffsetAndMetadata(1)}, "g")
         (producer.commit_transaction if self.commits else producer.abort_transaction)()
 
+    def fail(self) -> None:
+        """A leader refuses the record for good: only an abort leads on."""
+        self.broker.fail_next("Produce", "INVALID_RECORD")
+        with pytest.raises(KafkaError) as raised:
+            self._go()
+        assert raised.value.abortable
+
+    def abort(self, times: int) -> list[KafkaError]:
+        """What it raises, made again as often, until it succeeds or is fatal."""
+        errors: list[KafkaError] = []
+        for _ in range(times + 1):
+            try:
+                self.producer.abort_transaction()
+                break
+            except KafkaError as error:
+                errors.append(error)
+                if error.fatal:
+                    break
+        return errors
+
     def _recovers(self, error: KafkaError) -> bool:
         if error.fatal:
             return False
@@ -106,13 +157,29 @@ class Story:
         return not self.errors or not self.errors[-1].fatal
 
 
-def check(broker: Broker, story: Story, *, is_fatal: bool, is_noticed: bool, code: int) -> None:
+def api_of(request: str) -> str:
+    return request.partition(" ")[0]
+
+
+def is_the_end(meaning: str) -> bool:
+    return meaning in (FATAL, FENCED)
+
+
+def check(broker: Broker, story: Story, meaning: str, *, is_fatal: bool, code: int) -> None:
+    """`meaning` of the first answer; `is_fatal`: the last one is the end."""
     seen = values(broker, topic=story.topic)
-    assert story.ends_well != is_fatal, story.errors
-    assert bool(story.errors) == is_noticed, story.errors
+    errors = story.errors
+    assert story.ends_well != is_fatal, errors
+    assert bool(errors) == (meaning not in UNNOTICED), errors
+    if errors:
+        first = errors[0]
+        assert first.fatal == is_the_end(meaning)
+        assert (first.abortable and not first.fatal) == (meaning in (ABORT, BUMP, REJOIN))
+        assert isinstance(first, ProducerFencedError) == (meaning == FENCED or code == PRODUCER_FENCED)
+        assert isinstance(first, CommitFailedError) == (meaning == REJOIN)
     if not is_fatal:
         assert len(seen) == story.commits
-        assert all(error.abortable or error.code == code for error in story.errors)
+        assert all(error.abortable or error.code == code for error in errors)
     else:
         assert not seen
         with pytest.raises(KafkaError) as raised:
@@ -120,24 +187,167 @@ def check(broker: Broker, story: Story, *, is_fatal: bool, is_noticed: bool, cod
         assert raised.value.fatal
 
 
+def asked(broker: Broker, producer: Producer, api: str) -> list[Any]:
+    """The producer's requests of an API so far."""
+    client_id = producer.config.client_id
+    return [request.message for request in broker.requests(api) if request.client_id == client_id]
+
+
+def finds(broker: Broker, producer: Producer) -> dict[int, int]:
+    """How often it has looked for the coordinator of its group, and of its transactions."""
+    kinds = [each.key_type for each in asked(broker, producer, "FindCoordinator")]
+    return {kind: kinds.count(kind) for kind in (GROUP, TRANSACTION)}
+
+
+def check_requests(broker: Broker, producer: Producer, request: str, meaning: str, times: int) -> None:
+    """After a story in which nothing was noticed: each request once, and as often again as it was refused;
+    the coordinator's node asked for again where the answer said that it is elsewhere, and else not.
+    """
+    sought = TRANSACTION if request != "TxnOffsetCommit" else GROUP
+    found = {GROUP: 1, TRANSACTION: 1}
+    found[sought] += times * (meaning == FIND or request == "FindCoordinator")
+    assert finds(broker, producer) == found
+    if request != "FindCoordinator":
+        assert len(asked(broker, producer, api_of(request))) == 1 + times
+
+
+# Actions of kbatch's table, in the oracle's words.
+_WORDS = {
+    Action.FENCED: FENCED,
+    Action.FATAL: FATAL,
+    Action.INIT_AGAIN: AGAIN,
+    Action.BUMP_OR_FATAL: BUMP,
+    Action.GONE: GONE,
+    Action.COMMIT_FAILED: REJOIN,
+    Action.ABORT: ABORT,
+    Action.FIND: FIND,
+    Action.RETRY: RETRY,
+    Action.DONE: oracle.DONE,
+}
+_OUTCOME_WORDS = {
+    Outcome.COMPLETE: oracle.DONE,
+    Outcome.RETRY: RETRY,
+    Outcome.SPLIT: oracle.SPLIT,
+    Outcome.GAP: oracle.GAP,
+    Outcome.FAIL: ABORT,
+    Outcome.FATAL: FATAL,
+}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_0105_the_table_is_that_of_the_oracle(kind: Kind) -> None:
+    for code in CODES:
+        assert _WORDS[action_of(kind, code)] == oracle.meaning_of(kind.value, code), (kind, code)
+
+
+def test_0105_the_table_of_batches_is_that_of_the_oracle() -> None:
+    for code in map(ErrorCode, sorted(ROWS)):
+        outcome = OUTCOMES[code]
+        is_fatal = outcome is Outcome.FAIL and ROWS[code].fatal
+        found = FATAL if is_fatal else _OUTCOME_WORDS[outcome]
+        assert found == oracle.meaning_of("Produce", code), code
+
+
 @pytest.mark.parametrize("times", REPEATS)
 @pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize(("broker", "kind"), ASKED, indirect=["broker"])
+@pytest.mark.parametrize(("broker", "request_name"), ASKED, indirect=["broker"])
 def test_0105_what_coordinators_answer(
-    broker: Broker, producer: Producer, kind: Kind, code: int, times: int
+    broker: Broker, producer: Producer, request_name: str, code: int, times: int
 ) -> None:
-    is_at_the_end = kind is Kind.ABORT or (kind is Kind.COMMIT and times > 1)
-    if code == ErrorCode.UNKNOWN_PRODUCER_ID and is_at_the_end and is_version_1(broker):
-        pytest.skip("a coordinator that has the transaction, as this one does, says no such thing")
-    action = ACTIONS[kind][ErrorCode(code)]
-    story = Story(broker, producer, commits=kind is not Kind.ABORT)
-    broker.fail_next(APIS[kind], code, times)
+    commits = request_name != END_BY_ABORT
+    is_at_the_end = not commits or (request_name == COMMIT and times > 1)
+    if code == UNKNOWN_PRODUCER_ID and is_at_the_end:
+        forget_as_it_is_said(broker, times)
+    else:
+        broker.fail_next(api_of(request_name), code, times)
+    meaning = oracle.meaning_of(request_name, code)
+    story = Story(broker, producer, commits=commits)
     story.tell(times)
-    is_fatal = action in (Action.FATAL, Action.FENCED)
-    if kind is Kind.COMMIT and times > 1 and not is_fatal:  # the abort gets it too
-        is_fatal = ACTIONS[Kind.ABORT][ErrorCode(code)] in (Action.FATAL, Action.FENCED)
-    is_noticed = action not in (Action.RETRY, Action.FIND, Action.GONE)
-    check(broker, story, is_fatal=is_fatal, is_noticed=is_noticed, code=code)
+    is_fatal = is_the_end(meaning)
+    if request_name == COMMIT and times > 1 and not is_fatal:  # the abort gets it too
+        is_fatal = is_the_end(oracle.meaning_of(END_BY_ABORT, code))
+    check(broker, story, meaning, is_fatal=is_fatal, code=code)
+    if meaning in (RETRY, FIND):
+        check_requests(broker, producer, request_name, meaning, times)
+
+
+def forget_as_it_is_said(broker: Broker, times: int) -> None:
+    """The coordinator answers `times` EndTxn with UNKNOWN_PRODUCER_ID, and has no transaction any more when
+    it answers an abort so.
+    """
+    left = [times]
+
+    def forget(request: Any) -> ErrorCode | None:
+        if not left[0]:
+            return None
+        left[0] -= 1
+        if not request.committed:
+            abort(request)
+        return UNKNOWN_PRODUCER_ID
+
+    def abort(request: Any) -> None:
+        of = (request.transactional_id, request.producer_id, request.producer_epoch)
+        is_version_2, now_ms = not is_version_1(broker), int(time.time() * 1000)
+        broker._call(
+            lambda core: core.state.coordinators.transactions.end_txn(*of, False, is_version_2, now_ms)
+        )
+
+    broker.intercept("EndTxn", forget)
+
+
+@pytest.mark.parametrize("times", REPEATS)
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("broker", [pytest.param(1, id="TV1")], indirect=True)
+def test_0105_what_the_init_after_an_abort_is_answered(
+    broker: Broker, producer: Producer, code: int, times: int
+) -> None:
+    """The abort is what waits for it; where it can be made again it leads to the next transaction."""
+    failed = Story(broker, producer)
+    failed.fail()
+    broker.fail_next("InitProducerId", code, times)
+    meaning = oracle.meaning_of("InitProducerId", code)
+    errors = failed.abort(times)
+    assert len(errors) == (0 if meaning in UNNOTICED else 1 if is_the_end(meaning) else times)
+    for error in errors:
+        assert error.fatal == is_the_end(meaning)
+        assert error.fatal or error.abortable
+        assert isinstance(error, ProducerFencedError) == (meaning == FENCED)
+    told = Story(broker, producer, is_ready=True)
+    told.tell(0)
+    assert told.ends_well != is_the_end(meaning)
+    assert values(broker, topic=told.topic) == [b"told"] * told.ends_well
+    assert not values(broker, topic=failed.topic)
+    if told.ends_well:
+        assert len(asked(broker, producer, "InitProducerId")) == 2 + times
+        assert finds(broker, producer)[TRANSACTION] == 1 + times * (meaning == FIND)
+
+
+@pytest.mark.parametrize("code", [None, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
+@pytest.mark.parametrize("broker", [pytest.param(1, id="TV1")], indirect=True)
+def test_0105_a_slow_init_after_an_abort_is_awaited_by_the_same_call(
+    broker: Broker, producer: Producer, code: ErrorCode | None
+) -> None:
+    failed = Story(broker, producer)
+    failed.fail()
+    broker.delay("InitProducerId", 0.1)
+    if code is not None:
+        broker.fail_next("InitProducerId", code)
+    with pytest.raises(KafkaTimeoutError):
+        producer.abort_transaction(timeout=0.01)
+    for call in (producer.begin_transaction, producer.commit_transaction):
+        with pytest.raises(IllegalStateError, match="call it again"):
+            call()
+    if code is None:
+        producer.abort_transaction()
+        told = Story(broker, producer, is_ready=True)
+        told.tell(0)
+        assert values(broker, topic=told.topic) == [b"told"] and not told.errors
+    else:
+        with pytest.raises(ProducerFencedError):
+            producer.abort_transaction()
+        with pytest.raises(ProducerFencedError):
+            producer.begin_transaction()
+    assert not values(broker, topic=failed.topic)
 
 
 @pytest.mark.parametrize("times", REPEATS)
@@ -146,15 +356,34 @@ def test_0105_what_leaders_answer(broker: Broker, producer: Producer, code: int,
     story = Story(broker, producer)
     broker.fail_next("Produce", code, times)
     story.tell(times)
-    outcome = OUTCOMES[ErrorCode(code)]
-    is_fatal = outcome is Outcome.FATAL or code == ErrorCode.UNSUPPORTED_VERSION
-    is_noticed = outcome is not Outcome.RETRY and code not in LEAVES_OPEN
-    check(broker, story, is_fatal=is_fatal, is_noticed=is_noticed, code=code)
+    meaning = OF_ONE_RECORD.get(ErrorCode(code)) or oracle.meaning_of("Produce", code)
+    check(broker, story, meaning, is_fatal=is_the_end(meaning), code=code)
+    if meaning == RETRY:
+        assert len(asked(broker, producer, "Produce")) == 1 + times
+        assert finds(broker, producer) == {GROUP: 1, TRANSACTION: 1}
+
+
+@pytest.mark.parametrize("times", REPEATS)
+def test_0105_a_leader_that_has_the_batch_already(broker: Broker, producer: Producer, times: int) -> None:
+    """It took the batch, and its answers were lost, until it says that it knows of it (0144)."""
+    story = Story(broker, producer)
+    seen = itertools.count()
+
+    def duplicate(request: Any) -> ErrorCode | None:
+        return ErrorCode.DUPLICATE_SEQUENCE_NUMBER if next(seen) == times else None
+
+    broker.drop_connection("Produce", "after", times)
+    broker.intercept("Produce", duplicate)
+    story.tell(0)
+    assert not story.errors
+    assert values(broker, topic=story.topic) == [b"told"]
+    assert len(broker.records(story.topic, committed=False)) == 1
+    assert len(asked(broker, producer, "Produce")) == 1 + times
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("times", REPEATS)
-@pytest.mark.parametrize("api", sorted({*APIS.values(), "Produce"}))
+@pytest.mark.parametrize("api", sorted({api_of(request) for request in oracle.ANSWERS}))
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 def test_0105_lost_requests_and_answers(
     broker: Broker, producer: Producer, api: str, times: int, when: str, commits: bool
@@ -164,6 +393,10 @@ def test_0105_lost_requests_and_answers(
     story.tell(0)
     assert not story.errors
     assert len(values(broker, topic=story.topic)) == commits
+    if api in OF_TRANSACTIONS[not is_version_1(broker)]:
+        # every attempt is there, and the coordinator was asked for again after each that was lost
+        assert len(asked(broker, producer, api)) == 1 + times
+        assert finds(broker, producer)[GROUP if api == "TxnOffsetCommit" else TRANSACTION] >= 1 + times
 
 
 def test_0105_nobody_coordinates_for_a_while(broker: Broker, producer: Producer) -> None:
