@@ -80,13 +80,25 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Broker, pr
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_0103_with_each_codec(broker: Broker, codec: str) -> None:
+    """What is committed is seen in order, of each partition, and nothing of what is aborted."""
+
+    def names(number: int, partition: int) -> list[str]:
+        return [f"{number} {codec} {partition} {index}" for index in range(25)]
+
     with transactional(broker, compression_type=codec) as producer:
         producer.init_transactions()
         for number in range(4):
             producer.begin_transaction()
-            sent(producer, *(f"{number} {codec} {index}" for index in range(50)))
+            for partition in (0, 1):
+                sent(producer, *names(number, partition), partition=partition)
+            producer.flush()
             (producer.commit_transaction if number % 2 else producer.abort_transaction)()
-    assert len(committed(broker)) == 100
+    for partition in (0, 1):
+        seen = [name.encode() for number in (1, 3) for name in names(number, partition)]
+        assert values(broker, partition) == seen
+        assert len(broker.records(TOPIC, partition, committed=False)) == 100
+        data = [batch for batch in broker.batches(TOPIC, partition) if not batch.is_control]
+        assert {batch.compression for batch in data} == {codec}
 
 
 def test_0103_empty_transactions_ask_the_coordinator_for_nothing(broker: Broker, producer: Producer) -> None:
