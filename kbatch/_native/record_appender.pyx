@@ -70,6 +70,25 @@ cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil:
     return now_ns + delay_ns if now_ns < INT64_MAX - delay_ns else INT64_MAX
 
 
+cdef int64_t record_bytes(const kb_record *record) noexcept nogil:
+    """What a record takes as the first of a batch."""
+    cdef int64_t body = kb_record_body_size(record, 0, 0)
+    return body + kb_varint_size(body)
+
+
+cdef int64_t least_bytes(int64_t size, int codec) noexcept nogil:
+    """What a batch is charged with that has one record, of `record_bytes`."""
+    return (KB_CHUNK_HEAD_BYTES + size + OPENING_BYTES
+            + sealing_margin(codec, KB_CHUNK_HEAD_BYTES + 2 * size))
+
+
+cdef object beyond_memory(int64_t size, int codec, int64_t total_bytes):
+    """The error of a record of `record_bytes` that would not fit if all memory were free."""
+    return RecordTooLargeError(f"the record takes {size} bytes, and with its state "
+                               f"{least_bytes(size, codec)}: more than buffer.memory, which is "
+                               f"{total_bytes}; raise it")
+
+
 @cython.final
 cdef class TopicInfo:
     """What is known of a topic that records were sent to."""
@@ -263,16 +282,11 @@ cdef class RecordAppender(BatchOwner):
                                   Turn turn):
         """A batch with memory for the record; None where there is none now."""
         cdef ProducerBatch batch = ProducerBatch.new(self, queue, now_ns)
-        cdef int64_t body = kb_record_body_size(record, 0, 0)
-        cdef int64_t size = body + kb_varint_size(body)
-        cdef int64_t least
+        cdef int64_t size = record_bytes(record)
         if batch.open(size, turn):
             return batch
-        least = KB_CHUNK_HEAD_BYTES + size + OPENING_BYTES
-        least += sealing_margin(self.codec, KB_CHUNK_HEAD_BYTES + 2 * size)
-        if least > self.memory.total_bytes:
-            raise RecordTooLargeError(f"the record takes {size} bytes, and with its state {least}: more than "
-                                      f"buffer.memory, which is {self.memory.total_bytes}; raise it")
+        if least_bytes(size, self.codec) > self.memory.total_bytes:
+            raise beyond_memory(size, self.codec, self.memory.total_bytes)
         return None
 
     cdef int _hand_to_sealer(self, ProducerBatch batch) except -1:

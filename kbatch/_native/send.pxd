@@ -7,7 +7,8 @@ from kbatch._native.record_appender cimport RecordAppender, TopicInfo
 from kbatch._native.record_fields cimport HeaderSpans
 
 
-cdef object too_large(const kb_record *record, int64_t max_request_bytes)
+cdef int64_t most_bytes(const kb_record *record) noexcept nogil
+cdef object beyond_request(int64_t size, int64_t max_request_bytes)
 
 
 cdef struct Ready:

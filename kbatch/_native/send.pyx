@@ -49,9 +49,13 @@ cdef enum:
     OVERHEAD_BEYOND_BODY = 21 - 3
 
 
-cdef object too_large(const kb_record *record, int64_t max_request_bytes):
-    """The error of a record beyond max.request.size."""
-    size = KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
+cdef int64_t most_bytes(const kb_record *record) noexcept nogil:
+    """What a record by itself may take in a request."""
+    return KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
+
+
+cdef object beyond_request(int64_t size, int64_t max_request_bytes):
+    """The error of a record of `most_bytes` beyond max.request.size."""
     return RecordTooLargeError(
         f"the record takes up to {size} bytes, more than max.request.size, which is {max_request_bytes}: "
         f"raise that, and the topic's max.message.bytes with it")
@@ -450,9 +454,9 @@ cdef class RecordSender:
         cdef int64_t size
         if KB_BATCH_HEADER_SIZE + kb_record_bound(record) <= self._max_request_bytes:
             return 0
-        size = KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
+        size = most_bytes(record)
         if size > self._max_request_bytes:
-            raise too_large(record, self._max_request_bytes)
+            raise beyond_request(size, self._max_request_bytes)
         return 0
 
     @cython.final

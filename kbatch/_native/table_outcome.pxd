@@ -34,14 +34,16 @@ cdef class TableOutcome:
     cdef object _event               # set when it is done
     cdef tuple _progress             # (argument, function), for every batch
     cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by place
-    cdef dict _refused               # error by row
+    cdef object _too_large           # makes the error of a row that is
+    cdef dict _made                  # errors that were made lately, by row
     cdef dict _refused_topics        # error by topic, of rows that got no partition
     cdef object _end_error           # of the rows that were not accepted
     cdef public bint is_observed
 
     cdef int reserve_rows(self, int64_t count) except -1 nogil
     cdef bint _move(self, int64_t capacity) noexcept nogil
-    cdef int refuse(self, int64_t row, object error) except -1
+    cdef void refuse(self, int64_t row, int64_t size, bint by_memory) noexcept nogil
+    cdef void _reject(self, int64_t row, int16_t code) noexcept nogil
     cdef int refuse_topic(self, int32_t topic, object error) except -1
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1
     cdef int reject_from(self, int64_t first, object error) except -1
@@ -52,6 +54,7 @@ cdef class TableOutcome:
     cdef void _put_code(self, int64_t row, int16_t code) noexcept nogil
     cdef bint _is_done(self) noexcept nogil
     cdef void *_values(self, int which) noexcept nogil
+    cdef object _error_of_size(self, int64_t row, int64_t size)
     cdef list _take_listeners(self)
 
 

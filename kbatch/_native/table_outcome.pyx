@@ -7,6 +7,10 @@ stand: one run, unless records of others came between. When the batch is answere
 `settle_rows`, which fills in the offsets, or the code, and counts. The BatchRows goes then; only that of a
 failed batch stays, for the error of a row to be found.
 
+A row that no batch had has no offset, and in its place a number below -1 that says so: for a row that is too
+large by itself, how large. Its error is made when somebody asks, so that rows that fail take no more memory
+than others; whoever asks for offsets gets a copy without these numbers.
+
 The one who accepts rows enlarges the arrays; answers come on the sender's thread; anybody may look. What they
 share is under `_lock`, with which nobody runs Python code or asks for the GIL.
 
@@ -32,10 +36,16 @@ from bisect import bisect_right, insort
 from operator import itemgetter
 
 from kbatch._native.interrupts import Event
+from kbatch.errors import ErrorCode
 
 cdef int64_t FIRST_ROWS = 4096
 # The code of an error that is no broker's: UNKNOWN_SERVER_ERROR.
 cdef int16_t NO_CODE = -1
+cdef int16_t TOO_LARGE_CODE = <int16_t>int(ErrorCode.MESSAGE_TOO_LARGE)
+# In the place of the offset of a row that no batch had; below it is one that is too large.
+cdef int64_t UNSENT = -2
+# Errors that are kept once somebody asked, so that he gets the same again.
+cdef int MOST_MADE = 100
 
 cdef enum:
     PARTITIONS
@@ -66,19 +76,23 @@ cdef bint _resize(void **items, size_t size) noexcept nogil:
 
 @cython.final
 cdef class TableOutcome:
-    """The outcome of each row of a table, as far as it is known. `has_codes`: rows have topics of their own.
+    """The outcome of each row of a table, as far as it is known.
+
+    `has_codes`: rows have topics of their own. `too_large(size, by_memory)` makes the error of a row that
+    was refused.
     """
 
     def __cinit__(self):
         kb_lock_init(&self._lock)
 
-    def __init__(self, *, bint has_codes=False):
+    def __init__(self, *, bint has_codes=False, too_large=None):
         self.topics = []
         self._has_codes = has_codes
         self._event = Event()
         self._listeners = []
         self._failed_batches = {}
-        self._refused = {}
+        self._too_large = too_large
+        self._made = {}
         self._refused_topics = {}
 
     def __dealloc__(self):
@@ -87,6 +101,12 @@ cdef class TableOutcome:
         free(self.codes_of_topics)
         free(self._offsets)
         free(self._codes)
+
+    def __sizeof__(self):
+        """Bytes that the values of its rows take, and it itself."""
+        cdef int64_t row_bytes = sizeof(int32_t) + sizeof(int64_t) + sizeof(int16_t)
+        row_bytes += sizeof(int32_t) if self._has_codes else 0
+        return object.__sizeof__(self) + self._capacity * row_bytes
 
     # For who accepts rows.
 
@@ -126,17 +146,20 @@ cdef class TableOutcome:
         self._capacity = capacity
         return True
 
-    cdef int refuse(self, int64_t row, object error) except -1:
-        """The row failed by itself; others go on."""
-        cdef int16_t code = _code_of(error)
-        self._refused[row] = error
+    cdef void refuse(self, int64_t row, int64_t size, bint by_memory) noexcept nogil:
+        """The row, which takes `size` bytes, is too large; others go on."""
         kb_lock_acquire(&self._lock)
+        self._reject(row, TOO_LARGE_CODE)
+        self._offsets[row] = UNSENT - 1 - (2 * size + by_memory)
+        kb_lock_release(&self._lock)
+
+    cdef void _reject(self, int64_t row, int16_t code) noexcept nogil:
+        """Under the lock."""
         self._codes[row] = code
+        self._offsets[row] = UNSENT
         self._done_count += 1
         self._failed_count += 1
         self.unsent_count += 1
-        kb_lock_release(&self._lock)
-        return 0
 
     cdef int refuse_topic(self, int32_t topic, object error) except -1:
         """Its rows are rejected from now on; others go on."""
@@ -149,10 +172,7 @@ cdef class TableOutcome:
         cdef int64_t i
         kb_lock_acquire(&self._lock)
         for i in range(count):
-            self._codes[origin + rows[i]] = code
-        self._done_count += count
-        self._failed_count += count
-        self.unsent_count += count
+            self._reject(origin + rows[i], code)
         kb_lock_release(&self._lock)
         return 0
 
@@ -162,10 +182,7 @@ cdef class TableOutcome:
         cdef int64_t row
         kb_lock_acquire(&self._lock)
         for row in range(first, self._row_count):
-            self._codes[row] = code
-        self._done_count += self._row_count - first
-        self._failed_count += self._row_count - first
-        self.unsent_count += self._row_count - first
+            self._reject(row, code)
         kb_lock_release(&self._lock)
         return 0
 
@@ -312,10 +329,10 @@ cdef class TableOutcome:
     def _column(self, int which):
         cdef OwnedMemory copy
         cdef OutcomeColumn column
-        cdef int64_t count
+        cdef int64_t count, i
         cdef size_t width = sizeof(int32_t)
         width = sizeof(int64_t) if which == OFFSETS else sizeof(int16_t) if which == CODES else width
-        if self._event.is_set():
+        if self._event.is_set() and not (which == OFFSETS and self.unsent_count):
             column = OutcomeColumn.__new__(OutcomeColumn)
             column.table = self
             column.data = self._values(which)
@@ -327,6 +344,9 @@ cdef class TableOutcome:
         if count:
             memcpy(copy.data, self._values(which), count * width)
         kb_lock_release(&self._lock)
+        if which == OFFSETS:
+            for i in range(count):
+                (<int64_t *>copy.data)[i] = max((<int64_t *>copy.data)[i], <int64_t>-1)
         return copy
 
     cdef void *_values(self, int which) noexcept nogil:
@@ -341,16 +361,20 @@ cdef class TableOutcome:
         cdef BatchRows rows
         cdef int16_t code = 0
         cdef int32_t partition = -1, topic = 0, index
+        cdef int64_t offset = -1
         kb_lock_acquire(&self._lock)
         if 0 <= row < self._row_count:
             code = self._codes[row]
+            offset = self._offsets[row]
             partition = self.partitions[row]
             topic = self.codes_of_topics[row] if self._has_codes else 0
         kb_lock_release(&self._lock)
         if code == 0:
             return None
-        if row in self._refused:
-            return self._refused[row]
+        if offset < UNSENT:
+            return self._error_of_size(row, UNSENT - 1 - offset)
+        if offset == UNSENT:
+            return self._refused_topics.get(topic, self._end_error)
         failed = self._failed_batches.get(place_of(topic, partition), ())
         at = bisect_right(failed, row, key=_first_row)
         if at > 0:
@@ -358,7 +382,15 @@ cdef class TableOutcome:
             index = rows.index_of(row)
             if index >= 0:
                 return error if record_errors is None else record_errors.get(index, error)
-        return self._refused_topics.get(topic, self._end_error)
+        return None
+
+    cdef object _error_of_size(self, int64_t row, int64_t size):
+        error = self._made.get(row)
+        if error is None:
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            error = self._made.setdefault(row, self._too_large(size // 2, bool(size % 2)))
+        return error
 
 
 @cython.final

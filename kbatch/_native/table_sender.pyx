@@ -37,11 +37,13 @@ from kbatch._native.delivery cimport CALLBACK_BYTES
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.memory cimport grown
 from kbatch._native.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
-from kbatch._native.record_appender cimport UNKNOWN_NS, later
-from kbatch._native.send cimport RecordSender, too_large
+from kbatch._native.record_appender cimport UNKNOWN_NS, beyond_memory, later, record_bytes
+from kbatch._native.send cimport RecordSender, beyond_request, most_bytes
 from kbatch._native.table_columns cimport TableColumns
 from kbatch._native.table_outcome cimport ROW_BYTES, BatchRows, TableOutcome
 from kbatch._native.table_topics cimport Lane, TableTopic, TableTopics
+
+from functools import partial
 
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
@@ -77,6 +79,11 @@ cdef int32_t FEWEST_ROWS = 32
 cdef object NO_MEMORY = Refusal.MEMORY
 cdef object NO_METADATA = Refusal.METADATA
 NO_TOPIC = "is null, and the call gives no topic for such rows: name one (topic=...), or fill the column"
+
+
+def _too_large(int64_t max_request_bytes, int codec, int64_t total_bytes, int64_t size, bint by_memory):
+    """The error of a row that was refused, of so many bytes."""
+    return beyond_memory(size, codec, total_bytes) if by_memory else beyond_request(size, max_request_bytes)
 
 
 cdef int64_t _first_not_before(const int32_t *order, int64_t next, int64_t end, int32_t row) noexcept nogil:
@@ -117,7 +124,9 @@ cdef class TableSender:
     def __init__(self, RecordSender sender not None, str topic, data, dict names, *, seal=None):
         cdef int64_t block_rows
         cdef bint names_topics = "topic" in names
-        self.outcome = TableOutcome(has_codes=names_topics)
+        self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
+            _too_large, sender._max_request_bytes, sender.accumulator.codec,
+            sender.accumulator.memory.total_bytes))
         self.unknown_topics = []
         self._sender = sender
         self._accumulator = sender.accumulator
@@ -400,8 +409,7 @@ cdef class TableSender:
                 with gil:
                     self._hand_over(lane)
             if step == ROW_TOO_LARGE:
-                with gil:
-                    self._refuse_row(next, None)
+                self._refuse_row(next, False)
             elif step != ROWS_IN:
                 return step
             if self._turn == FIRST_IN_LINE and next[0] > first:
@@ -515,8 +523,8 @@ cdef class TableSender:
                 return step
             try:
                 fresh = self._accumulator._new_batch(lane.queue, &record, now_ns, self._turn)
-            except RecordTooLargeError as error:
-                self._refuse_row(next, error)
+            except RecordTooLargeError:
+                self._refuse_row(next, True)
                 return ROWS_IN
             if fresh is None:
                 return ROWS_UNPAID
@@ -560,17 +568,15 @@ cdef class TableSender:
         queue.appended_bytes += batch._open.records_bytes
         return ROWS_IN
 
-    cdef int _refuse_row(self, int64_t *next, object error) except -1:
-        """The next row fails by itself."""
+    cdef void _refuse_row(self, int64_t *next, bint by_memory) noexcept nogil:
+        """The next row fails by itself, for being too large."""
         cdef int32_t row = self._order[next[0]]
         cdef kb_record record
-        if error is None:
-            kb_row_record(&self._columns.rows, row, &record)
-            error = too_large(&record, self._sender._max_request_bytes)
-        self.outcome.refuse(self._first_row + row, error)
+        kb_row_record(&self._columns.rows, row, &record)
+        self.outcome.refuse(self._first_row + row,
+                            record_bytes(&record) if by_memory else most_bytes(&record), by_memory)
         self.has_begun = True
         next[0] += 1
-        return 0
 
     cdef int _hand_over(self, Lane lane) except -1:
         """A batch that is full, to whoever seals it."""
