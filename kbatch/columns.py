@@ -6,11 +6,12 @@ pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported when 
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from kbatch._native.compression import codec_names
 from kbatch._native.table_decoder import TableDecoder
@@ -96,7 +97,7 @@ def encode_arrow(
     import pyarrow as pa
 
     source, names = record_columns(
-        reader_of_numpy(data) if isinstance(data, Mapping) else data,
+        NumpyTable(data) if isinstance(data, Mapping) else data,
         key=key,
         value=value,
         headers=headers,
@@ -157,29 +158,37 @@ def _thread_count(threads: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def reader_of_numpy(columns: Mapping[str, Any]) -> pa.RecordBatchReader:
-    """A dict of numpy columns as a stream of record batches; nothing but 'S' columns is copied."""
-    import pyarrow as pa
+@final
+class NumpyTable:
+    """A dict of numpy columns as a stream of record batches; nothing but 'S' columns is copied.
 
-    slicers = {name: _slicer(name, column) for name, column in columns.items()}
-    lengths = {name: length for name, (length, _) in slicers.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns must have the same number of rows; they have {lengths}")
-    rows = max(lengths.values(), default=0)
+    Attributes
+    ----------
+    num_rows : int
+    """
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        for first in range(0, max(rows, 1), _NUMPY_ROWS):
-            last = min(first + _NUMPY_ROWS, rows)
-            yield pa.RecordBatch.from_pydict({name: cut(first, last) for name, (_, cut) in slicers.items()})
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._slicers = {name: _slicer(name, column) for name, column in columns.items()}
+        lengths = {name: length for name, (length, _) in self._slicers.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns must have the same number of rows; they have {lengths}")
+        self.num_rows = max(lengths.values(), default=0)
 
-    stream = batches()
-    head = next(stream)
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        import pyarrow as pa
 
-    def all_batches() -> Iterator[pa.RecordBatch]:
-        yield head
-        yield from stream
+        stream = self._batches()
+        head = next(stream)
+        reader = pa.RecordBatchReader.from_batches(head.schema, itertools.chain([head], stream))
+        return reader.__arrow_c_stream__(requested_schema)
 
-    return pa.RecordBatchReader.from_batches(head.schema, all_batches())
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for first in range(0, max(self.num_rows, 1), _NUMPY_ROWS):
+            last = min(first + _NUMPY_ROWS, self.num_rows)
+            columns = {name: cut(first, last) for name, (_, cut) in self._slicers.items()}
+            yield pa.RecordBatch.from_pydict(columns)
 
 
 def _slicer(name: str, column: Any) -> tuple[int, Any]:
@@ -199,7 +208,7 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
             f"not {type(column).__name__}"
         )
     if column.ndim == 1 and column.dtype.kind == "S":
-        return len(column), lambda first, last: pa.array(column[first:last], pa.binary())
+        return len(column), lambda first, last: pa.array(column[first:last], pa.large_binary())
     if (column.ndim == 2 and column.dtype == np.uint8) or (column.ndim == 1 and column.dtype.kind == "V"):
         return len(column), _fixed_slicer(np.ascontiguousarray(column))
     if column.ndim == 1 and column.dtype.kind in "biufM":

@@ -18,7 +18,7 @@ from kbatch._native.send import RecordSender
 from kbatch._native.table_outcome import TableOutcome
 from kbatch._native.table_sender import TableSender
 from kbatch.column_serializers.roles import Part, reading, record_columns
-from kbatch.columns import reader_of_numpy
+from kbatch.columns import NumpyTable
 from kbatch.errors import (
     DeliveryError,
     InvalidTopicError,
@@ -96,8 +96,9 @@ class TableProducer(RecordSender):
         -------
         TableDelivery
             Its result is a TableReport. If accepting had to stop when some rows were accepted already, the
-            others are in the report, as failed; like all failures that nobody looks at, they make the next
-            flush raise.
+            others are in the report, as failed, and `report.stopped` says why; like all failures that nobody
+            looks at, they make the next flush raise. A stream is not read on then: what it had not given yet
+            is in no report.
 
         Raises
         ------
@@ -114,7 +115,7 @@ class TableProducer(RecordSender):
             if only_topic is not None:
                 await self._await_partition(only_topic, None, self._block_deadline())
             source, names = record_columns(
-                reader_of_numpy(data) if isinstance(data, Mapping) else data,
+                NumpyTable(data) if isinstance(data, Mapping) else data,
                 key=key,
                 value=value,
                 headers=headers,
@@ -414,8 +415,14 @@ class TableReport:
 
     @property
     def row_count(self) -> int:
-        """Rows; as long as they are being accepted, those that were read."""
+        """Rows; as long as they are being accepted, and of a stream where that stopped, those that were read.
+        """
         return self._outcome.row_count
+
+    @property
+    def stopped(self) -> KafkaError | None:
+        """Why not all rows were accepted; None where they were, or still are being accepted."""
+        return cast("KafkaError | None", self._outcome.end_error)
 
     @property
     def done_rows(self) -> int:
@@ -467,7 +474,9 @@ class TableReport:
         return np.frombuffer(memory, kind)
 
     def __repr__(self) -> str:
-        return f"<TableReport {self.done_rows} of {self.row_count} rows done, {self.failed_rows} failed>"
+        stopped = "" if self.stopped is None else f", and then stopped by {type(self.stopped).__name__}"
+        done = f"{self.done_rows} of {self.row_count} rows done, {self.failed_rows} failed"
+        return f"<TableReport {done}{stopped}>"
 
 
 @final

@@ -13,6 +13,8 @@ from libc.string cimport memset, strcmp, strerror, strncmp
 
 from kbatch._native.c cimport kb_is_utf8, kb_record_header, kb_span
 
+import sys
+
 _BINARY_TYPES = (
     "binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a dictionary "
     "of those, or null"
@@ -99,6 +101,21 @@ cdef class ArrowStream:
         reason = self._stream.get_last_error(self._stream)
         text = (reason if reason != NULL else strerror(code)).decode("utf-8", "replace")
         raise ValueError(f"the Arrow stream cannot {verb}: {text}")
+
+
+def rows_at_hand(data):
+    """How many rows data have that say so without being read; 0 where they do not, as streams do not.
+
+    A duckdb relation has a length too, which runs its query: so there is a list of who is asked for it.
+    """
+    for name in ("num_rows", "height"):  # pyarrow's, as are what stands for numpy columns; and polars'
+        rows = getattr(data, name, None)
+        if isinstance(rows, int):
+            return rows
+    pandas = sys.modules.get("pandas")
+    if hasattr(data, "__arrow_c_array__") or (pandas is not None and isinstance(data, pandas.DataFrame)):
+        return len(data) if hasattr(data, "__len__") else 0
+    return 0
 
 
 cdef int64_t child_index(const ArrowSchema *schema, str name) except -2:

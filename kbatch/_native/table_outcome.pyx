@@ -305,6 +305,11 @@ cdef class TableOutcome:
         return next(iter(self._refused_topics.values()), None)
 
     @property
+    def end_error(self):
+        """Why no more rows were accepted; None where all were."""
+        return self._end_error
+
+    @property
     def topic_codes(self):
         """int32, a row each, among `topic_names`; -1 where its topic was not looked at. None where all rows
         have the same."""

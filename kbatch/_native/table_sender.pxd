@@ -32,6 +32,7 @@ cdef class TableSender:
     cdef int32_t _likely_rows        # of a batch
     cdef readonly bint has_begun     # a row was accepted, or refused by itself
     # where in the data
+    cdef object _data
     cdef ArrowStream _stream
     cdef ArrowBatch _batch
     cdef int64_t _next_row           # of the batch, that no block has had

@@ -45,6 +45,7 @@ from kbatch._native.table_topics cimport Lane, TableTopic, TableTopics
 
 from functools import partial
 
+from kbatch._native.arrow import rows_at_hand
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
 
@@ -131,6 +132,7 @@ cdef class TableSender:
         self._sender = sender
         self._accumulator = sender.accumulator
         self._topics = TableTopics(self._accumulator, self.outcome, topic)
+        self._data = data
         self._seal = seal
         self._likely_rows = FEWEST_ROWS
         if names_topics:
@@ -226,10 +228,11 @@ cdef class TableSender:
         self._topics.refuse(topic, error)
 
     def give_up(self, error not None):
-        """The rows that are not accepted fail with `error`, those too that the data still have to give."""
+        """The rows that are not accepted fail with `error`: those that were read, and those of data that say
+        how many they have. Nothing is read, as there is no end to some streams."""
         cdef Lane lane
-        cdef ArrowBatch batch
         cdef int64_t first
+        self.outcome._end_error = error
         if self._has_block:
             for lane in self._topics.kept_lanes:
                 self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row, error)
@@ -238,11 +241,7 @@ cdef class TableSender:
         if self._batch is not None:
             self.outcome.reserve_rows(self._batch.array.length - self._next_row)
             self._batch = None
-        try:
-            while (batch := self._stream.next_batch()) is not None:
-                self.outcome.reserve_rows(batch.array.length)
-        except Exception:  # what cannot be read has no rows
-            pass
+        self.outcome.reserve_rows(max(rows_at_hand(self._data) - self.outcome._row_count, <int64_t>0))
         self.outcome.reject_from(first, error)
 
     # A block of rows.

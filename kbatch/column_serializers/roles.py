@@ -5,8 +5,8 @@ None, a stream of pieces stands between: of each, columns with a part as they ar
 of the others. The stream goes through Arrow's C interface, which knows nothing of Python's exceptions: the
 first one is kept in `error`, for whoever reads the stream to raise (`reading`).
 
-When a row cannot be serialized, those before it come first, then the error, then the rest with nothing in
-them, so that the reader can count what is not sent.
+When a row cannot be serialized, those before it come first, then the error. `num_rows` says how many rows
+there are, as far as that is known, for what is not sent to be counted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.arrow import rows_at_hand
 from kbatch.column_serializers.base import ColumnSerializer, RowError, find_column
 from kbatch.errors import SerializationError
 
@@ -107,8 +108,11 @@ class SerializedColumns:
         import pyarrow as pa
 
         self.error: BaseException | None = None
-        self._pieces = _pieces(_reader(data))
-        schema = next(self._pieces)
+        self._data = data
+        self._read_rows = 0
+        reader = _reader(data)
+        schema = reader.schema
+        self._pieces = self._read(reader)
         self.names: Names = {}
         self._copied: dict[str, pa.Field] = {}
         for role, (name, is_required) in names.items():
@@ -130,12 +134,22 @@ class SerializedColumns:
         self._schema = pa.schema([*self._copied.values(), *(pa.field(name, kind) for name, kind in made)])
         self._first_row = 0
         self._fault: SerializationError | None = None  # to be raised behind the rows before it
-        self._rest: pa.RecordBatch | None = None
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self._schema, self).__arrow_c_stream__(requested_schema)
+
+    @property
+    def num_rows(self) -> int:
+        """Of all the data, where these say it; else of what was read of them."""
+        return max(rows_at_hand(self._data), self._read_rows)
+
+    def _read(self, reader: pa.RecordBatchReader) -> Iterator[Any]:
+        for batch in reader:
+            self._read_rows += batch.num_rows
+            for first in range(0, batch.num_rows, PIECE_ROWS):
+                yield batch.slice(first, PIECE_ROWS)
 
     def __iter__(self) -> SerializedColumns:
         return self
@@ -144,20 +158,15 @@ class SerializedColumns:
         if self._fault is not None:
             self.error, self._fault = self._fault, None
             raise self.error
-        piece, self._rest = self._rest, None
-        if piece is None:
-            piece = next(self._pieces)
-        if self.error is not None:
-            return _nothing(self._schema, piece.num_rows)
+        piece = next(self._pieces)
         try:
             return self._made(piece)
         except RowError as fault:
             self._fault = SerializationError(fault.text(self._first_row))
             self._fault.__cause__ = fault.__cause__
-            self._rest = piece.slice(fault.row)
             return self._made(piece.slice(0, fault.row))
         except BaseException as error:
-            self.error, self._rest = error, piece
+            self.error = error
             raise
 
     def _made(self, piece: pa.RecordBatch) -> pa.RecordBatch:
@@ -183,14 +192,6 @@ def _reader(data: Any) -> pa.RecordBatchReader:
         f"data must have __arrow_c_stream__ or __arrow_c_array__ (a pyarrow, pandas, polars or duckdb table, "
         f"for example), not {type(data).__name__}"
     )
-
-
-def _pieces(reader: pa.RecordBatchReader) -> Iterator[Any]:
-    """The schema, then the rows."""
-    yield reader.schema
-    for batch in reader:
-        for first in range(0, batch.num_rows, PIECE_ROWS):
-            yield batch.slice(first, PIECE_ROWS)
 
 
 def _check_key(names: Names, columns: Mapping[str, pa.Field]) -> None:
@@ -223,9 +224,3 @@ def _checked(made: Any, rows: int, role: str) -> pa.Array:
     if len(array) != rows:
         raise ValueError(f"the {role}'s column serializer returned {len(array)} values for {rows} rows")
     return array
-
-
-def _nothing(schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([pa.nulls(rows, kind) for kind in schema.types], schema=schema)

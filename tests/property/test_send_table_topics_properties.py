@@ -178,7 +178,7 @@ def test_rows_wait_for_memory_and_for_topics_and_know_what_became_of_them(
 def test_what_is_given_up_has_failed_whole(data: list[Item], blocks: int) -> None:
     """Somewhere between the rows, with a topic that nobody knows."""
     records = accumulator({name: count for name, count in PARTITIONS.items() if name})
-    table = sending(direct(records), table_of(data, 7))
+    table = sending(direct(records), table_of(data, 7).read_all())
     for _ in range(blocks):
         if table.accept(blocks=1) is not False:
             break

@@ -1,0 +1,3 @@
+from typing import Any
+
+def rows_at_hand(data: Any) -> int: ...
