@@ -132,7 +132,8 @@ def counted(plan: Plan) -> Iterator[str]:
     yield "## Instructions a record\n"
     yield (
         "Counted by callgrind from the call to the answered batch, without a network, in one process: what "
-        f"{MANY:,} records take more than {FEW:,}, divided.\n"
+        f"sending {MANY:,} records takes more than sending the first {FEW:,} of them, divided. All are made "
+        "before, in either process, so that making them cancels.\n"
     )
     found = {path: instructions(path, FEW, MANY) for path in PATHS}
     counts = {path: count for path, count in found.items() if count is not None}

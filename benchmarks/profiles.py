@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 
 SAMPLES_A_SECOND = 1999
 STOP_SECONDS, CALLGRIND_SECONDS = 60.0, 600.0
+# numpy's threads count while they look for work, and the order in sets follows from the seed.
+REPEATABLE = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 # What a function belongs to: the first whose pattern its name, or the file it is in, matches.
 STAGES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -23,7 +25,7 @@ STAGES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for stage, pattern in {
         "kernel: sockets, pages, threads": r"\[kernel|\[k\]",
         "compression": r"LZ4|lz4|XXH|_frame\.",
-        "CRC-32C": r"crc32c",
+        "CRC-32C": r"crc32c|extend_hardware",
         "partition: murmur2, rows by partition": r"murmur2|partition_for|choose_partitions|group_rows|sticky",
         "record append": (
             r"kb_(?:append|record|put)|batch_bytes|TableSender__write|producer_batch|record_fields|"
@@ -119,7 +121,7 @@ def instructions(path: str, few: int, many: int) -> Counter[str] | None:
     if shutil.which("valgrind") is None:
         return None
     try:
-        first, second = (_callgrind(path, records) for records in (few, many))
+        first, second = (_callgrind(path, records, many) for records in (few, many))
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         print(f"instructions of {path} are not counted: {error}", file=sys.stderr)
         return None
@@ -129,12 +131,12 @@ def instructions(path: str, few: int, many: int) -> Counter[str] | None:
     return Counter({stage: round(count / (many - few)) for stage, count in found.items()})
 
 
-def _callgrind(path: str, records: int) -> Counter[str]:
+def _callgrind(path: str, records: int, made: int) -> Counter[str]:
     with TemporaryDirectory() as folder:
         output = Path(folder) / "callgrind.out"
         command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={output}"]
-        command += [sys.executable, "-m", "benchmarks.costs_job", path, str(records)]
-        subprocess.run(command, check=True, capture_output=True, timeout=CALLGRIND_SECONDS)
+        command += [sys.executable, "-m", "benchmarks.costs_job", path, str(records), str(made)]
+        subprocess.run(command, check=True, capture_output=True, timeout=CALLGRIND_SECONDS, env=REPEATABLE)
         return own_costs(output.read_text())
 
 
