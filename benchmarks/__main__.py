@@ -97,9 +97,10 @@ def main() -> None:
     asked = arguments.groups or names
     plan = Plan(kafka, arguments.quick, arguments.rounds)
     page = None if arguments.prints else PAGE
-    run([name for name in asked if name in groups], plan, page, HEAD, groups=groups, commit=commit())
+    now = commit()
+    run([name for name in asked if name in groups], plan, page, HEAD, groups=groups, commit=now)
     if COSTS in asked:
-        costs.write(plan, None if arguments.prints else PAGE.with_name("costs.md"))
+        costs.write(plan, None if arguments.prints else PAGE.with_name("costs.md"), now)
 
 
 if __name__ == "__main__":

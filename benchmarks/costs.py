@@ -2,68 +2,118 @@
 
 Three instruments: perf samples a producer at work against a real Kafka, by function; the sender's thread,
 which is Python, is timed function by function; callgrind counts instructions, which no other load on the
-machine changes. What bounds each path is said from their figures; growth is measured without a network.
+machine changes. What bounds each path is said from rounds without any of them; growth (`benchmarks.growth`)
+is measured without a network.
 """
 
 from __future__ import annotations
 
-import statistics
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from benchmarks.costs_job import job, job_over_topics
+from benchmarks import costs_job
+from benchmarks.growth import growth
 from benchmarks.profiles import has_perf, instructions, sampled
-from kbatch.bench.contest import SETTINGS, Answer, Contest, Driver, listed, records_for
+from kbatch.bench.contest import SETTINGS, Answer, Contest, Driver, able, listed, records_for
 from kbatch.bench.page import Page, stamp
 from kbatch.bench.plan import Plan
 from kbatch.bench.throughput import PARTITIONS
 
-RECORDS = 2_000_000
-PATHS = {"send": "kbatch", "send_table": "kbatch send_table"}
+RECORDS, BOUND_RECORDS, BOUND_ROUNDS = 2_000_000, 1_000_000, 3
+PATHS = {
+    "send": "kbatch",
+    "send_table": "kbatch send_table",
+    "send_batch": "kbatch send_batch",
+    "AsyncProducer": "kbatch AsyncProducer",
+}
+BOUND_PATHS = {**PATHS, "send_many": "kbatch send_many"}
+CODECS = ("lz4", "none")
+# What is busy this share of the time holds up what waits for it.
+BUSY = 0.9
 FEW, MANY = 2_000, 22_000  # records that callgrind sees
-SIZES = (10, 100, 1_000, 10_000, 100_000)
-GROWTH_RECORDS, GROWTH_BYTES, GROWTH_ROUNDS = 100_000, 100_000_000, 3
-PARTITION_COUNTS = (1, 10, 100, 1_000, 10_000)
-TOPIC_COUNTS = (1, 10, 100, 1_000)
-PRODUCER_COUNTS = (1, 2, 4)
 HEAD = """# What a record costs
 
 Made by `make bench` (`.venv/bin/python -m benchmarks costs` for this page alone). Nanoseconds are processor
 time a record, for 16-byte keys and, where nothing else is said, 100-byte JSON values, in batches of 128 KiB,
 compressed by lz4.
 
-Read it so: the stages of a table add up to what the client's process takes for a record. What is done once a
-batch (a seal, a stamp) or once a request (its encoding, sendmsg, its answer) is divided by the records in it,
-so it grows as batches get smaller; what is done once a record does not.
+Read it so: the stages of a table add up to what the client's process takes for a record *while it is
+profiled*, which is more than it takes otherwise: perf stops the process some 2,000 times a second and thread,
+and the timing of the sender's stages is Python around each of its calls. What the same process took just
+before, with neither, stands above each table. So a stage's share says more than its nanoseconds. What is done
+once a batch (a seal, a stamp) or once a request (its encoding, sendmsg, its answer) is divided by the records
+in it, so it grows as batches get smaller; what is done once a record does not.
 
-What bounds each path:
-
-- `send`: the caller's thread, with Python's call, appending, and lz4, which that thread does as well with the
-  GIL released. More threads send little more, since the call holds the GIL; more processes do, up to what the
-  broker takes.
-- `send_many`: the same, without a call a record.
-- `send_table`: lz4, on the caller's thread and on the sealers' where cores are free; without compression the
-  copy of the bytes; and then the broker, which takes fewer bytes a second than are made.
-- `AsyncProducer`: the event loop, for each awaited call is Python.
-- Latency: the broker's answer, and how soon the sender's thread wakes up. That is one eventfd and one
-  selector; where Python computes beside it, it is the GIL.
-- Memory: `buffer.memory`. Whoever sends faster than brokers take waits for it.
+Latency, memory and peers are in [benchmarks.md](benchmarks.md).
 """
 
 
-def write(plan: Plan, path: Path | None) -> None:
+def write(plan: Plan, path: Path | None, commit: str = "") -> None:
     """Measures, prints, and writes the page where there is to be one."""
-    names = ("stages", "instructions", "growth")
-    page = None if path is None else Page(path, HEAD, names)
-    told = f"*{stamp('a quick run' if plan.quick else 'a full run')}*\n"
-    for name, section in (("stages", stages), ("instructions", counted), ("growth", growth)):
+    sections = {"bounds": bounds, "stages": stages, "instructions": counted, "growth": growth}
+    page = None if path is None else Page(path, HEAD, sections)
+    for name, section in sections.items():
+        told = f"*{stamp('a quick run' if plan.quick else 'a full run', commit=commit)}*\n"
         text = "\n".join([told, *section(plan), ""])
         print(text, flush=True)
         if page is not None:
             page.put_text(name, text)
+
+
+# What bounds each path, against a broker
+
+
+def bounds(plan: Plan) -> Iterator[str]:
+    yield "## What bounds each path\n"
+    yield (
+        f"Against a real Kafka that shares the {os.cpu_count()} cores, without any profiler; each in a "
+        f"process of its own, the last of {BOUND_ROUNDS} rounds. {PARTITIONS} partitions. "
+        f"{listed(SETTINGS)}, but for the compression that a row names. Busy is processor time divided by "
+        "time, in cores: of the thread that calls, of the client's process, that thread with it, and of the "
+        "broker.\n"
+    )
+    yield "| path | compression | records/s | CPU, ns | caller busy | client busy | broker busy | bound by |"
+    yield "|---|---|---:|---:|---:|---:|---:|---|"
+    with plan.cluster() as cluster, Contest(cluster, "bounds", PARTITIONS) as contest:
+        for path, name in _able(BOUND_PATHS):
+            count = records_for(name, plan.records_of(BOUND_RECORDS))
+            for codec in CODECS:
+                settings = {**SETTINGS, "compression.type": codec}
+                with Driver(name) as driver:
+                    answers = [contest.ask(driver, "load", count, settings) for _ in range(BOUND_ROUNDS)]
+                yield _bound_row(path, codec, count, answers[-1])
+    yield (
+        f"\nThe caller: its thread is busy for {BUSY:.0%} of the time, or more. The cores: so are all of "
+        "them, with client and broker. Neither: the client waits, for answers or for memory that they free.\n"
+    )
+
+
+def _able(paths: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    there = able(paths.values())
+    return [(path, name) for path, name in paths.items() if name in there]
+
+
+def _bound_row(path: str, codec: str, records: int, answer: Answer) -> str:
+    figures = ("caller_ns", "cpu_ns", "broker_ns")
+    caller, client, broker = ((answer[figure] or 0) / answer["elapsed_ns"] for figure in figures)
+    cells = [path, codec, _rate(records, answer), f"{answer['cpu_ns'] / records:,.0f}"]
+    cells += [f"{busy:.2f}" for busy in (caller, client, broker)]
+    return f"| {' | '.join([*cells, bound_by(caller, client + broker, os.cpu_count() or 1)])} |"
+
+
+def bound_by(caller: float, both: float, cores: int) -> str:
+    """`caller` and `both`, client and broker: how many cores they keep busy."""
+    found = []
+    if caller >= BUSY:
+        found.append("the caller")
+    if both >= BUSY * cores:
+        found.append("the cores")
+    return ", ".join(found) or "neither"
+
+
+def _rate(records: int, answer: Answer) -> str:
+    return f"{records / answer['elapsed_ns'] * 1e9:,.0f}"
 
 
 # Stages, against a broker
@@ -72,25 +122,36 @@ def write(plan: Plan, path: Path | None) -> None:
 def stages(plan: Plan) -> Iterator[str]:
     records = plan.records_of(RECORDS)
     yield "## Stages, against a real Kafka\n"
-    yield f"{records:,} records, {PARTITIONS} partitions. {listed(SETTINGS)}.\n"
-    with plan.cluster() as cluster:
-        contest = Contest(cluster, "costs", PARTITIONS)
-        for path, name in PATHS.items():
+    yield f"{records:,} records a path, or its share of them, {PARTITIONS} partitions. {listed(SETTINGS)}.\n"
+    with plan.cluster() as cluster, Contest(cluster, "costs", PARTITIONS) as contest:
+        for path, name in _able(PATHS):
             count = records_for(name, records)
             with Driver(name) as driver:
                 contest.ask(driver, "load", count, SETTINGS)
-                yield from _samples(contest, driver, path, count)
+                plain = contest.ask(driver, "load", count, SETTINGS)
+                yield from _samples(contest, driver, path, count, plain)
                 answer = contest.ask(driver, "load", count, SETTINGS, profile=True)
-                yield from _threads(path, count, answer)
+                if "profile" in answer:
+                    yield from _threads(path, count, answer, plain)
 
 
-def _samples(contest: Contest, driver: Driver, path: str, records: int) -> Iterator[str]:
+def _added(records: int, plain: Answer, profiled: Answer, what: str) -> str:
+    """What a profiler adds to a round."""
+    cost_ns, more_ns = (answer["cpu_ns"] / records for answer in (plain, profiled))
+    return (
+        f"Without a profiler {cost_ns:,.0f} ns a record and {_rate(records, plain)} records/s; {what} "
+        f"{more_ns:,.0f} ns ({more_ns / cost_ns:.2f} x) and {_rate(records, profiled)} records/s."
+    )
+
+
+def _samples(contest: Contest, driver: Driver, path: str, records: int, plain: Answer) -> Iterator[str]:
     yield f"### {path}: by function\n"
     if not has_perf():
         yield "Not measured: this machine has no `perf` that may sample.\n"
         return
     with sampled(driver.process_id) as samples:
         answer = contest.ask(driver, "load", records, SETTINGS)
+    yield _added(records, plain, answer, "while perf samples,") + "\n"
     found = samples.shares(answer["start_ns"], answer["elapsed_ns"])
     cost_ns = answer["cpu_ns"] / records
     totals: dict[str, list[float]] = {}
@@ -103,14 +164,14 @@ def _samples(contest: Contest, driver: Driver, path: str, records: int) -> Itera
     yield f"| all | {sums[0]:.1f} | {sums[1]:.1f} |\n"
 
 
-def _threads(path: str, records: int, answer: Answer) -> Iterator[str]:
+def _threads(path: str, records: int, answer: Answer, plain: Answer) -> Iterator[str]:
     taken = answer["profile"]
     requests, batches = taken["totals"]["request-total"], taken["totals"]["batches"]
     yield f"### {path}: threads, and what the sender's does\n"
     yield (
-        f"{records / answer['elapsed_ns'] * 1e9:,.0f} records/s; {requests:.0f} requests of "
-        f"{records / max(requests, 1):,.0f} records, {batches} batches of {records / max(batches, 1):,.0f}; "
-        f"{taken['totals']['rounds']} rounds of the loop; "
+        f"{_added(records, plain, answer, 'while the sender is timed,')} "
+        f"{requests:.0f} requests of {records / max(requests, 1):,.0f} records, {batches} batches of "
+        f"{records / max(batches, 1):,.0f}; {taken['totals']['rounds']} rounds of the loop; "
         f"{answer['waited_ns'] / 1e6:.0f} ms waited for memory.\n"
     )
     yield "| thread, and below it the sender's stages | ns a record | us a request |\n|---|---:|---:|"
@@ -135,7 +196,7 @@ def counted(plan: Plan) -> Iterator[str]:
         f"sending {MANY:,} records takes more than sending the first {FEW:,} of them, divided. All are made "
         "before, in either process, so that making them cancels.\n"
     )
-    found = {path: instructions(path, FEW, MANY) for path in PATHS}
+    found = {path: instructions(path, FEW, MANY) for path in costs_job.PATHS}
     counts = {path: count for path, count in found.items() if count is not None}
     if not counts:
         yield "Not measured: this machine has no valgrind.\n"
@@ -147,92 +208,3 @@ def counted(plan: Plan) -> Iterator[str]:
         if any(cells):
             yield f"| {stage} | {' | '.join(map(str, cells))} |"
     yield f"| all | {' | '.join(str(sum(count.values())) for count in counts.values())} |"
-
-
-# Growth, without a broker
-
-
-def growth(plan: Plan) -> Iterator[str]:
-    yield "## How the cost grows\n"
-    yield (
-        "Processor time of the process from the call to the answered batch, without a network: a thread "
-        "drains and answers at once. The lowest of three rounds; lz4, 128 KiB.\n"
-    )
-    records = plan.records_of(GROWTH_RECORDS)
-    yield "### With the size of a value\n"
-    costs = {
-        path: [cost_ns(job(path, _count(records, size), size), _count(records, size)) for size in SIZES]
-        for path in PATHS
-    }
-    yield from _table("value, bytes", SIZES, costs)
-    for path, values in costs.items():
-        fixed, per_byte = line_through(SIZES, values)
-        yield f"`{path}`: {fixed:.0f} ns a record and {per_byte:.2f} ns a byte of the value.\n"
-    yield "### With the number of partitions\n"
-    costs = {
-        path: [cost_ns(job(path, records, partitions=count), records) for count in PARTITION_COUNTS]
-        for path in PATHS
-    }
-    yield from _table("partitions", PARTITION_COUNTS, costs)
-    yield (
-        f"{records:,} records under different keys, and then a flush: where partitions are many, batches go "
-        "before they are full, and what a batch costs is divided by fewer records.\n"
-    )
-    yield "### With the number of topics, one partition each\n"
-    topics = {"send": [cost_ns(job_over_topics(records, count), records) for count in TOPIC_COUNTS]}
-    yield from _table("topics", TOPIC_COUNTS, topics)
-    yield from _producers(records)
-
-
-def _count(records: int, size: int) -> int:
-    return max(100, min(records, GROWTH_BYTES // size // 10))
-
-
-def _producers(records: int) -> Iterator[str]:
-    """Producers of one process, a thread each: `send` shares the GIL, `send_table` shares the cores."""
-    yield "### With the number of producers in a process, a thread each\n"
-    costs, rates = {}, {}
-    for path in PATHS:
-        costs[f"{path}, ns"], rates[f"{path}, records/s"] = [], []
-        for count in PRODUCER_COUNTS:
-            jobs = [job(path, records) for _ in range(count)]
-            cpu_ns, elapsed_ns = measured(lambda jobs=jobs: together(jobs))  # type: ignore[misc]
-            costs[f"{path}, ns"].append(cpu_ns / records / count)
-            rates[f"{path}, records/s"].append(records * count / elapsed_ns * 1e9)
-    yield from _table("producers", PRODUCER_COUNTS, costs | rates)
-
-
-def _table(what: str, steps: Sequence[int], columns: dict[str, list[float]]) -> Iterator[str]:
-    yield f"| {what} | {' | '.join(columns)} |\n|---:|{'---:|' * len(columns)}"
-    for step, *values in zip(steps, *columns.values(), strict=True):
-        yield f"| {step:,} | {' | '.join(f'{value:,.0f}' for value in values)} |"
-    yield ""
-
-
-def measured(run: Callable[[], Any]) -> tuple[int, int]:
-    """Processor time and time, each the least of some rounds."""
-    found = []
-    for _ in range(1 + GROWTH_ROUNDS):
-        start_ns, start_cpu_ns = time.perf_counter_ns(), time.process_time_ns()
-        run()
-        found.append((time.process_time_ns() - start_cpu_ns, time.perf_counter_ns() - start_ns))
-    cpu_ns, elapsed_ns = zip(*found[1:], strict=True)
-    return min(cpu_ns), min(elapsed_ns)
-
-
-def cost_ns(run: Callable[[], Any], records: int) -> float:
-    return measured(run)[0] / records
-
-
-def together(jobs: Sequence[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=each) for each in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def line_through(sizes: Sequence[int], costs: Sequence[float]) -> tuple[float, float]:
-    """What is fixed, and what a byte costs: the slope between the largest sizes, and the smallest's rest."""
-    per_byte = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
-    return statistics.median(costs[:2]) - per_byte * statistics.median(sizes[:2]), per_byte

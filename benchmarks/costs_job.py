@@ -6,13 +6,18 @@ count so that what making them takes cancels, the first RECORDS are sent.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from itertools import cycle
-from typing import Any
+import threading
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.send import PARTITIONS, Direct, Drained, topic_names
 from kbatch.bench.workload import Row, batch_rows, table_of
 
+if TYPE_CHECKING:
+    from kbatch._native.producer_batch import ProducerBatch
+
+PATHS = ("send", "send_table")
 SETTINGS: dict[str, Any] = {"compression": "lz4", "batch_size": 128 << 10, "buffer_memory": 1 << 30}
 ROLES = ("key", "value", "headers", "timestamp", "partition")
 
@@ -46,14 +51,21 @@ def job(
     return send
 
 
-def table_job(drained: Drained, data: Any) -> Callable[[], None]:
+def table_job(
+    drained: Drained,
+    data: Any,
+    topic: str | None = "t",
+    seal: Callable[[ProducerBatch], object] | None = None,
+) -> Callable[[], None]:
+    """`topic` None: a column names it. `seal` None: the caller seals."""
     from kbatch._native.table_sender import TableSender
 
     sender = _sender(drained)
-    names = {role: (role, role == "value") for role in ROLES}
+    roles = ROLES if topic is not None else (*ROLES, "topic")
+    names = {role: (role, role in ("value", "topic")) for role in roles}
 
     def send_table() -> None:
-        sending = TableSender(sender, "t", data, names)
+        sending = TableSender(sender, topic, data, names, seal=seal)
         assert sending.accept() is True
         sending.end()
         drained.flush()
@@ -62,19 +74,56 @@ def table_job(drained: Drained, data: Any) -> Callable[[], None]:
     return send_table
 
 
-def job_over_topics(records: int, topics: int) -> Callable[[], None]:
-    """`send` to one topic after the other, of one partition each."""
+def job_over_topics(path: str, records: int, topics: int) -> Callable[[], None]:
+    """To one topic after the other, of one partition each."""
     drained = Drained(topics, 1, **SETTINGS)
-    sender = _sender(drained)
     rows = _rows(records)
+    names = list(islice(cycle(topic_names(topics)), records))
+    if path == "send_table":
+        import pyarrow as pa
+
+        table = table_of(rows).select(["key", "value"]).append_column("topic", pa.array(names))
+        return table_job(drained, table, None)
+    sender = _sender(drained)
 
     def send() -> None:
         send = sender.send
-        for topic, (key, value, _, _) in zip(cycle(topic_names(topics)), rows, strict=False):
+        for topic, (key, value, _, _) in zip(names, rows, strict=True):
             send(topic, value, key)
         drained.flush()
 
     return send
+
+
+def job_on_cores(path: str, records: int, cores: int) -> Callable[[], None]:
+    """As many threads that send; or one that sends a table, beside as many sealers as a producer would have
+    where this process may run.
+    """
+    drained = Drained(**SETTINGS)
+    rows = _rows(records)
+    if path == "send_table":
+        from kbatch.network.sealing import Sealers
+
+        table = table_of(rows).select(["key", "value"])
+        return table_job(drained, table, seal=Sealers("sealer", SETTINGS["compression"]).seal)
+    sender = _sender(drained)
+
+    def send(rows: Sequence[Row]) -> None:
+        send = sender.send
+        for key, value, _, _ in rows:
+            send("t", value, key)
+
+    shares = [rows[number::cores] for number in range(cores)]
+
+    def together() -> None:
+        threads = [threading.Thread(target=send, args=(share,)) for share in shares]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        drained.flush()
+
+    return together
 
 
 def _rows(count: int, value_bytes: int = 100) -> list[Row]:

@@ -33,12 +33,13 @@ Answer = dict[str, Any]
 
 
 class Meter:
-    """Time, processor time and resident memory from here to `read`."""
+    """Time, processor time, that of the calling thread with it, and resident memory from here to `read`."""
 
     def __init__(self) -> None:
         forget_peak()
         self._before_kib = resident_kib("VmRSS")
         self._user_ns, self._system_ns = process_cpu_ns()
+        self._caller_ns = time.thread_time_ns()
         self._start_ns = time.perf_counter_ns()
 
     def read(self) -> Answer:
@@ -51,6 +52,7 @@ class Meter:
             "user_ns": user_ns,
             "system_ns": system_ns,
             "cpu_ns": user_ns + system_ns,
+            "caller_ns": time.thread_time_ns() - self._caller_ns,
             "before_kib": self._before_kib,
             "peak_kib": resident_kib("VmHWM"),
         }
