@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbatch.bench.contest import KIB, SETTINGS, Answer, Contest, able, drivers_of, listed, records_for
+from kbatch.bench.contest import KIB, SETTINGS, Answer, Contest, able, drivers_of, records_for
 from kbatch.bench.contestants import CONTESTANTS, JAVA
 from kbatch.bench.harness import Claim, Contender, Question, ratio
 from kbatch.bench.limit import CopyAndChecksum
 from kbatch.bench.plan import Plan
+from kbatch.bench.settings import listed
 from kbatch.bench.workload import batch_rows, table_of
 
 PARTITIONS = 4
@@ -51,13 +52,17 @@ EVERYBODY = Scenario(
         Claim(TABLE, CONFLUENT, 0.12, "send_table: 0.12 x confluent-kafka's, or less"),
         Claim(TABLE, BATCHED, 0.17, "send_table: 0.17 x that of produce_batch, or less"),
         Claim("kbatch", JAVA, 0.85, "send with callbacks: 0.85 x Java's, or less"),
+        Claim("kbatch", JAVA, 1.0, "send: not above warm Java's"),
         Claim("kbatch", CONFLUENT, 0.35, "send with callbacks: 0.35 x confluent-kafka's, or less"),
+        Claim("kbatch", CONFLUENT, 0.4, "send: 0.4 x confluent-kafka's, or less"),
         Claim(ASYNC, "kbatch", 3.0, "AsyncProducer: 3 x send, or less"),
         Claim(ASYNC, ASYNC_BUDGET, 1.0, "AsyncProducer: 1.5 us, or less"),
     ),
     time_aims=(
         Claim(TABLE, JAVA, 1 / 2.5, "send_table: 2.5 x Java's records/s, or the broker is the bound"),
         Claim("kbatch", JAVA, 1 / 1.15, "send with callbacks: 1.15 x Java's records/s"),
+        Claim("kbatch", JAVA, 1.0, "send: at least warm Java's records/s, so at most its time"),
+        Claim("kbatch", CONFLUENT, 1 / 2.5, "send: 2.5 x confluent-kafka's records/s"),
     ),
 )
 SMALL = Scenario(
