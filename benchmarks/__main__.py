@@ -24,13 +24,15 @@ from benchmarks import (
     send_table,
     spark_sink,
 )
-from benchmarks.contest import kafka
+from benchmarks.contest import described, kafka
 from benchmarks.peers import Peers
+from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS
 from kbatch.bench.groups import GROUPS as CONTESTS
 from kbatch.bench.groups import Group
 from kbatch.bench.harness import Question, measure
 from kbatch.bench.plan import Plan
 from kbatch.bench.runner import run
+from kbatch.bench.settings import told
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 ROUNDS = 40
@@ -59,7 +61,9 @@ Contenders take turns round by round, so that a change of the machine's speed me
 the median of the rounds' own, and for what another process measured by itself, as the Java codec, of the
 lowest. Clients live in a process each and send to one real Kafka that shares the cores, its log in memory;
 what they sent is counted and compared, byte by byte, by another client. Keys have 16 bytes, values are JSON
-of 100.
+of 100. Settings, where a question names no others:
+
+{settings}
 """
 
 
@@ -98,7 +102,9 @@ def main() -> None:
     plan = Plan(kafka, arguments.quick, arguments.rounds)
     page = None if arguments.prints else PAGE
     now = commit()
-    run([name for name in asked if name in groups], plan, page, HEAD, groups=groups, commit=now)
+    settings = [f"- The broker: {described()}.", *told(SETTINGS, JAVA_OPTIONS)]
+    head = HEAD.format(settings="\n".join(settings))
+    run([name for name in asked if name in groups], plan, page, head, groups=groups, commit=now)
     if COSTS in asked:
         costs.write(plan, None if arguments.prints else PAGE.with_name("costs.md"), now)
 

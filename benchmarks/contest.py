@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.oracle.kafka import RealKafka
+from kbatch.bench.settings import listed
+from tests.oracle.java import KAFKA_VERSION
+from tests.oracle.java_programs import JVM_OPTIONS
+from tests.oracle.kafka import DEFAULTS, JAVA_OPTIONS, RealKafka
 
 # Tests start faster without the second compiler, and need less memory.
 BROKER_OPTIONS = ("-XX:TieredStopAtLevel=4", "-Xmx2g")
@@ -23,3 +26,13 @@ def kafka() -> Iterator[RealKafka]:
         properties = {**BROKER_PROPERTIES, "log.dirs": logs}
         with RealKafka(properties, java_options=BROKER_OPTIONS) as broker:
             yield broker
+
+
+def described() -> str:
+    """The broker's version, its heap and its properties."""
+    options = " ".join((*JVM_OPTIONS, *JAVA_OPTIONS, *BROKER_OPTIONS))
+    return (
+        f"Apache Kafka {KAFKA_VERSION}, KRaft, broker and controller in one process, `java {options}`, of "
+        "options that come twice the last; its own defaults, and "
+        f"{listed({**DEFAULTS, **BROKER_PROPERTIES})}, with its log in {IN_MEMORY} where that is there"
+    )

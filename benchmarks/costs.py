@@ -15,9 +15,10 @@ from pathlib import Path
 from benchmarks import costs_job
 from benchmarks.growth import growth
 from benchmarks.profiles import has_perf, instructions, sampled
-from kbatch.bench.contest import SETTINGS, Answer, Contest, Driver, able, listed, records_for
+from kbatch.bench.contest import SETTINGS, Answer, Contest, Driver, able, records_for
 from kbatch.bench.page import Page, stamp
 from kbatch.bench.plan import Plan
+from kbatch.bench.settings import listed
 from kbatch.bench.throughput import PARTITIONS
 
 RECORDS, BOUND_RECORDS, BOUND_ROUNDS = 2_000_000, 1_000_000, 3

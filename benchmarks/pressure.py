@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 from benchmarks.contest import kafka
 from benchmarks.peers import Peers
-from kbatch.bench.contest import BUFFER_MEMORY, MIB, SETTINGS, Answer, Contest, Driver, listed
+from kbatch.bench.contest import BUFFER_MEMORY, MIB, SETTINGS, Answer, Contest, Driver
 from kbatch.bench.harness import Claim, Contender, Question, report
+from kbatch.bench.settings import listed
 from tests.oracle.kafka import RealKafka
 
 CLIENTS = ("kbatch", "confluent-kafka")

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from benchmarks.contest import kafka
 from benchmarks.peers import Peers
-from kbatch.bench.contest import SETTINGS, listed
+from kbatch.bench.contest import SETTINGS
 from kbatch.bench.harness import Claim, Contender, Question, report
 from kbatch.bench.log_reader import Log
+from kbatch.bench.settings import listed
 
 CLIENTS = ("kbatch", "confluent-kafka")
 ROUNDS = 3

@@ -28,10 +28,10 @@ from pyspark.sql import functions as f
 import kbatch.spark
 from benchmarks.contest import IN_MEMORY
 from benchmarks.spark_writers import ConfluentSource, NoOpSource
-from kbatch.bench.contest import listed
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.plan import Plan
 from kbatch.bench.probes import cpu_ns_of, tree_cpu_ns
+from kbatch.bench.settings import listed
 from kbatch.spark.sink_options import BULK_SETTINGS
 from tests.oracle.java import JavaMissingError, spark_kafka_jars
 from tests.oracle.kafka import create_topic

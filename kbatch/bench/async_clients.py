@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import Any
 
-from kbatch.bench.clients import Pace, Settings
+from kbatch.bench.clients import Pace
+from kbatch.bench.settings import Settings, for_aiokafka
 from kbatch.bench.work import FIRST_ROW, Row, Work
 
 
@@ -112,17 +113,7 @@ class Aiokafka(Async):
     async def _open(self, settings: Settings) -> Any:
         from aiokafka import AIOKafkaProducer
 
-        compression = settings["compression.type"]
-        producer = AIOKafkaProducer(
-            bootstrap_servers=settings["bootstrap.servers"],
-            acks=settings["acks"],
-            enable_idempotence=settings["enable.idempotence"],
-            compression_type=None if compression == "none" else compression,
-            linger_ms=settings["linger.ms"],
-            max_batch_size=settings["batch.size"],
-            max_request_size=settings["max.request.size"],
-            transactional_id=settings.get("transactional.id"),
-        )
+        producer = AIOKafkaProducer(**for_aiokafka(settings))
         await producer.start()
         return producer
 

@@ -1,23 +1,22 @@
 """Ways to use a producer, each a class: how its documentation has one send many records, or one at a time.
 
-All have the same settings, under Kafka's names; a class translates them into its client's own.
+All have the same settings, under Kafka's names; `settings` translates them into a client's own.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, Protocol
 
+from kbatch.bench.settings import Settings, for_kafka_python, for_librdkafka
 from kbatch.bench.work import FIRST_ROW, Row, Work
 
 # The documentation has poll(0) called before each record, or at regular intervals; so often it costs least.
 POLL_EVERY_RECORDS = 100
 POLL_SECONDS = 0.1
-
-Settings = Mapping[str, Any]
 
 
 class Pace(Protocol):
@@ -192,20 +191,13 @@ class KbatchBatches(KbatchTable):
 class Confluent(Sync):
     """`produce` with an on_delivery, and poll(0) every POLL_EVERY_RECORDS.
 
-    Its queue is bounded by bytes alone, as buffer.memory does it. A sender that sleeps between records has
-    a thread for the callbacks.
+    A sender that sleeps between records has a thread for the callbacks.
     """
 
     def __init__(self, settings: Settings) -> None:
         from confluent_kafka import Producer
 
-        theirs = dict(settings)
-        theirs["queue.buffering.max.kbytes"] = theirs.pop("buffer.memory") // 1024
-        theirs["queue.buffering.max.messages"] = 10_000_000
-        theirs["message.max.bytes"] = theirs.pop("max.request.size")
-        theirs["socket.send.buffer.bytes"] = max(theirs.pop("send.buffer.bytes"), 0)
-        theirs |= {"partitioner": "murmur2_random", "socket.nagle.disable": True, "log_level": 2}
-        self.producer = Producer(theirs)
+        self.producer = Producer(for_librdkafka(settings))
         self._is_closed = False
         self._poller: threading.Thread | None = None
 
@@ -308,14 +300,7 @@ class KafkaPython(Sync):
     def __init__(self, settings: Settings) -> None:
         from kafka import KafkaProducer
 
-        theirs = {name.replace(".", "_"): value for name, value in settings.items()}
-        if theirs["compression_type"] == "none":
-            theirs["compression_type"] = None
-        if "buffer_memory" not in KafkaProducer.DEFAULT_CONFIG:  # since 3.0 it bounds no memory
-            del theirs["buffer_memory"]
-        if theirs["send_buffer_bytes"] < 0:
-            theirs["send_buffer_bytes"] = None
-        self.producer = KafkaProducer(**theirs)
+        self.producer = KafkaProducer(**for_kafka_python(settings))
 
     def first(self, topic: str) -> None:
         key, value = FIRST_ROW

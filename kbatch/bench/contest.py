@@ -47,11 +47,6 @@ class ContestError(RuntimeError):
     """A contestant ended, or did not do what it was asked."""
 
 
-def listed(settings: Mapping[str, object]) -> str:
-    """As key=value, the way Kafka writes them."""
-    return ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items())
-
-
 class Driver:
     """A contestant's process, from entering the context to its end."""
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kbatch.bench import clients
+from kbatch.bench.settings import Settings
 
 JAVA = "Java, warm"
 JARS_VARIABLE = "KBATCH_KAFKA_JARS"
@@ -22,17 +23,17 @@ class Contestant:
     ones less; `note` stands beside its figures.
     """
 
-    client: Callable[[clients.Settings], clients.Client] | None
+    client: Callable[[Settings], clients.Client] | None
     needs: str
     share: float = 1.0
     note: str = ""
     transactional: bool = False
 
 
-def _of_asyncio(name: str) -> Callable[[clients.Settings], clients.Client]:
+def _of_asyncio(name: str) -> Callable[[Settings], clients.Client]:
     """A class of async_clients.py, which the processes of others do without: their memory is measured."""
 
-    def opened(settings: clients.Settings) -> clients.Client:
+    def opened(settings: Settings) -> clients.Client:
         client: clients.Client = getattr(import_module("kbatch.bench.async_clients"), name)(settings)
         return client
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbatch.bench.contest import BUFFER_MEMORY, MIB, SETTINGS, Contest, able, drivers_of, listed
+from kbatch.bench.contest import BUFFER_MEMORY, MIB, SETTINGS, Contest, able, drivers_of
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.plan import Plan
+from kbatch.bench.settings import listed
 
 PARTITIONS = 4
 NAME = "kbatch send_table"

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kbatch.bench.contest import SETTINGS, Answer, Contest, able, drivers_of, listed
+from kbatch.bench.contest import SETTINGS, Answer, Contest, able, drivers_of
 from kbatch.bench.contestants import JAVA
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.plan import Plan
+from kbatch.bench.settings import listed
 
 PARTITIONS = 4
 ASYNC = "kbatch AsyncProducer"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbatch.bench.contest import SETTINGS, Answer, Contest, able, drivers_of, listed
+from kbatch.bench.contest import SETTINGS, Answer, Contest, able, drivers_of
 from kbatch.bench.contestants import CONTESTANTS
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.plan import Plan
+from kbatch.bench.settings import listed
 
 PARTITIONS = 4
 RECORDS, TRANSACTIONS, QUICK_TRANSACTIONS, ROUNDS = 1_000, 50, 5, 5

@@ -14,6 +14,8 @@ HEAD = """# kbatch bench
 
 Contestants took turns, each in a process of its own; all records were read back and compared. Against
 {where}.
+
+{settings}
 """
 
 
@@ -61,14 +63,16 @@ def command(
         raise click.UsageError(f"no group {unknown[0]!r}: they are {', '.join(names)}")
     from confluent_kafka import KafkaException
 
-    from kbatch.bench.contest import ContestError
+    from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS, ContestError
     from kbatch.bench.log_reader import WrongLogError
     from kbatch.bench.runner import run
+    from kbatch.bench.settings import told
 
     given = None if bootstrap_servers is None else Address(bootstrap_servers)
     plan = Plan(embedded if given is None else lambda: nullcontext(given), quick, rounds)
     where = bootstrap_servers or "kbatch's embedded broker"
+    head = HEAD.format(where=where, settings="\n".join(told(SETTINGS, JAVA_OPTIONS)))
     try:
-        run(groups or names, plan, output and output / "benchmarks.md", HEAD.format(where=where))
+        run(groups or names, plan, output and output / "benchmarks.md", head)
     except (ContestError, WrongLogError, KafkaException) as error:
         raise click.ClickException(f"against {where}: {error}") from error
