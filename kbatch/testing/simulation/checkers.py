@@ -108,7 +108,7 @@ def _is_at(world: World, record: SentRecord, metadata: RecordMetadata, logged: L
     if not record.tells_timestamp:
         return True
     # of a batch that it has already, a broker says the largest timestamp
-    is_repeated = record.number in world.wire.ambiguous
+    is_repeated = record.number in world.wire.ambiguous or "duplicate" in world.faults.counts
     return metadata.timestamp_ms == logged.record.timestamp_ms or (
         is_repeated and metadata.timestamp_ms == logged.batch.max_timestamp_ms
     )

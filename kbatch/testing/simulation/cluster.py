@@ -73,6 +73,8 @@ class NodeEnd:
         if faults.drops_before:
             self._drop("cut before the request was done", faults)
             return
+        if faults.is_doubled:  # and nobody hears the first answer
+            self._cluster.handle(Connection(self.link.node_id), frame, None)
         reply = self._cluster.handle(self._connection, frame, faults.error_before)
         reply.then(lambda: self._answer(reply, faults))
         self._cluster.reschedule()

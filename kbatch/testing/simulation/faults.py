@@ -70,6 +70,7 @@ class Fate:
         "drops_before",
         "error_after",
         "error_before",
+        "is_doubled",
         "is_silent",
         "mute_ns",
         "version",
@@ -79,7 +80,7 @@ class Fate:
         self._faults = faults
         self.api_key = int.from_bytes(frame[:2], "big")
         self.version = int.from_bytes(frame[2:4], "big")
-        self.drops_before = self.drops_after = self.is_silent = False
+        self.drops_before = self.drops_after = self.is_silent = self.is_doubled = False
         self.error_before: ErrorCode | None = None
         self.error_after: ErrorCode | None = None
         self.delay_ns = self.mute_ns = 0
@@ -178,6 +179,10 @@ class Faults:
             self._tell("error after", "%s is done and answered %s", name, fate.error_after)
         if fate.api_key == PRODUCE and self.hidden and fate.error_before is None:
             fate.error_before = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_done = fate.api_key == PRODUCE and fate.error_before is None and not fate.drops_before
+        if is_done and self._happens(rates.duplicate):
+            fate.is_doubled = True
+            self._tell("duplicate", "%s on connection %d comes twice", name, link.connection_id)
         if self._happens(rates.delay):
             fate.delay_ns = int(self._random.random() * rates.delay_ms * MS)
         if self._happens(rates.throttle):

@@ -39,6 +39,9 @@ class RequestFaults:
         What was under way on a connection when it broke still arrives at the broker, up to `late_ms` later.
     throttle : float
         The answer says that the client is throttled, up to `throttle_ms`.
+    duplicate : float
+        The broker gets it on two connections, as from a proxy that repeats what it thinks lost, and does it
+        twice. The client gets the second answer.
     """
 
     drop_before: float
@@ -53,6 +56,7 @@ class RequestFaults:
     delay_ms: int
     late_ms: int
     throttle_ms: int
+    duplicate: float = 0.0
 
     RATES: ClassVar = (
         "drop_before",
@@ -309,7 +313,10 @@ class Options:
             round_us=draw.of(1, 20, 500),
         )
         theme = draw.of(None, None, *THEMES)
-        return drawn if theme is None else crowded(drawn, draw, theme)
+        drawn = drawn if theme is None else crowded(drawn, draw, theme)
+        # of a source of its own, for worlds without it to stay what they were
+        duplicate = Draw(random.Random(f"duplicate {seed}")).rate(0.3, 0.1)
+        return replace(drawn, request_faults=replace(drawn.request_faults, duplicate=duplicate))
 
 
 @dataclass(frozen=True, slots=True)
