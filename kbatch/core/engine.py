@@ -174,6 +174,10 @@ class Engine:
         """Why a node did not accept us; None where one has got ready since."""
         return self._connections.authentication_error
 
+    def is_ready(self, node_id: int, now_ns: int) -> bool:
+        """Whether a request may be sent to the node now; for the engine's own thread."""
+        return self._connections.is_ready(node_id, now_ns)
+
     def submit(self, command: Callable[[int], None]) -> None:
         """Has `command(now_ns)` called by the next `run`; whoever submits wakes the owner."""
         self._commands.append(command)

@@ -257,11 +257,13 @@ class Wire:
             raise Violation(f"{where} is muted, and was sent to: records {batch.numbers}")
         if not self._is_idempotent:
             return
+        limit = min(self._max_in_flight, REMEMBERED_BATCHES)
+        if count > limit:
+            raise Violation(f"{where} has {count} unanswered batches; {limit} are allowed")
         unsettled = self._unsettled.setdefault(batch.place, {})
         for first in [first for first in unsettled if self._world.application.is_settled(first)]:
             del unsettled[first]
         unsettled[batch.numbers[0]] = batch
-        limit = min(self._max_in_flight, REMEMBERED_BATCHES)
         if batch.is_new and len(unsettled) > limit:  # one that is split becomes more, in the same numbers
             raise Violation(f"{where} has {len(unsettled)} batches that are not settled; {limit} are allowed")
 

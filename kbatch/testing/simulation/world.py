@@ -108,9 +108,22 @@ class World(Surroundings):
         """Behind every round of the sender."""
         if self.engine.fatal_error is not None and not self.faults.is_fatal:
             raise Violation(f"the producer gave up: {self.engine.fatal_error!r}")
+        self._check_idle_nodes()
         before, self._snapshot = self._snapshot, self.engine.snapshot
         if before is not self._snapshot:
             self._check_leader_epochs(before)
+
+    def _check_idle_nodes(self) -> None:
+        """Whatever may go to a node that takes requests has gone, whichever partitions have to wait. (Where
+        not all of it fits into a request, room may be kept for what is being sealed.)
+        """
+        now_ns, memory = self.schedule.now_ns, self.accumulator.memory
+        if memory.total_bytes - memory.available_bytes > self.config.max_request_size:
+            return
+        nodes, _, _ = self.accumulator.ready(now_ns)
+        idle = [node_id for node_id in nodes if self.engine.is_ready(node_id, now_ns)]
+        if idle:
+            raise Violation(f"nodes {idle} have batches to get and take requests, and get none")
 
     def _check_leader_epochs(self, before: ClusterSnapshot) -> None:
         """What is known of a leader is never replaced by something older."""
