@@ -1,6 +1,8 @@
 """Worlds of virtual time: a thousand seeds, each a producer, brokers and faults; and that a seed replays."""
 
 import logging
+import runpy
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -8,11 +10,14 @@ from multiprocessing import get_context
 
 import pytest
 
+from kbatch.core.sender import Sender
 from kbatch.testing.simulation.actor import Actor
 from kbatch.testing.simulation.schedule import Schedule
 from kbatch.testing.simulation.transactional_options import is_transactional
 from kbatch.testing.simulation.world import World
 from kbatch.testing.simulator import SimulationError, simulate
+from tests.simulation.planted_bugs import BUGS
+from tests.simulation.planting import Bug, planted
 
 SEEDS, BLOCK = 1000, 50
 
@@ -47,6 +52,73 @@ def test_a_seed_replays(seed: int, quiet: None) -> None:
     assert one.event_count == other.event_count
     assert one.trace.lines() == other.trace.lines()
     assert one.application.outcomes == other.application.outcomes
+
+
+def _of_a_defect(original: object) -> object:
+    def run(self: object, now_ns: int) -> None:
+        raise ZeroDivisionError("in the engine")
+
+    return run
+
+
+DEFECT = Bug(Sender, "run", _of_a_defect, "", False)
+
+
+@pytest.mark.parametrize(
+    ("bug", "first_line"),
+    [
+        (BUGS["completions_come_twice"], "seed 3: <kbatch._native.delivery.Completion"),
+        (DEFECT, "seed 3: ZeroDivisionError: in the engine"),
+    ],
+    ids=["broken promise", "defect"],
+)
+def test_a_failure_tells_its_seed_its_world_and_how_to_see_it_again(
+    bug: Bug, first_line: str, quiet: None
+) -> None:
+    with planted(bug), pytest.raises(SimulationError) as caught:
+        simulate(3)
+    first, *world, last = str(caught.value).splitlines()
+    assert first.startswith(first_line)
+    described = [line.split("=")[0].split(":")[0] for line in world]
+    assert {"ClusterOptions", "Workload", "RequestFaults", "ClusterFaults", "settings"} <= set(described)
+    assert last == "to see all of it: python -m tests.simulation --seed 3 --verbose"
+
+
+def runner(monkeypatch: pytest.MonkeyPatch, arguments: str) -> int:
+    """The exit status of `python -m tests.simulation`."""
+    monkeypatch.setattr(sys, "argv", ["", *arguments.split()])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tests.simulation", run_name="__main__")
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_the_runner_prints_what_replays_a_failure_and_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quiet: None
+) -> None:
+    with planted(BUGS["completions_come_twice"]):
+        assert runner(monkeypatch, "--seeds 3:6") == 1
+        printed = capsys.readouterr().out
+        assert printed.startswith("seed 3: ")
+        assert "seed 4: " not in printed
+        command, replay = printed.splitlines()[-1].split(" -m tests.simulation ")
+        assert command == "to see all of it: python"
+        assert runner(monkeypatch, replay) == 1
+        whole = capsys.readouterr().out
+        assert printed.splitlines()[-2] in whole  # what happened last
+        assert whole.index("settings: ") < whole.index("seed 3: ")  # the story comes first, all of it
+        assert runner(monkeypatch, "--seeds 3:5 --keep-going") == 1
+        assert "2 seeds, 2 failed" in capsys.readouterr().out
+
+
+def test_the_runner_exits_with_0_where_all_worlds_are_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quiet: None
+) -> None:
+    assert runner(monkeypatch, "--seeds 3:7:2") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("2 seeds, 0 failed")
+    assert "deliveries: " in printed
+    assert "faults: " in printed
 
 
 def test_worlds_have_records_that_arrive_and_records_that_fail(quiet: None) -> None:
