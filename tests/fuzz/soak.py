@@ -43,10 +43,14 @@ class Campaign(NamedTuple):
     sources: tuple[str, ...]  # globs: a change in them makes earlier blocks worthless
 
 
-CODEC_SOURCES = ("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "tests/oracle/*.py")
-CLIENT_SOURCES = ("kbatch/core/*.py", "kbatch/network/*.py")
+CODEC_SOURCES = ("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "kbatch/errors/*.py", "tests/oracle/*.py")
+PROTOCOL_SOURCES = ("kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
+CLIENT_SOURCES = (
+    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core", "network")),
+    *PROTOCOL_SOURCES,
+)
 SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
-BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
+BROKER_SOURCES = ("kbatch/testing/*.py", *PROTOCOL_SOURCES)
 CAMPAIGNS = {
     "hostile bytes": Campaign(
         blocks=50,
@@ -111,9 +115,13 @@ CAMPAIGNS = {
 # State
 
 
+def files_of(sources: tuple[str, ...]) -> list[Path]:
+    return sorted({path for pattern in sources for path in ROOT.glob(pattern)})
+
+
 def _fingerprint(sources: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in sources for path in ROOT.glob(pattern)):
+    for path in files_of(sources):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

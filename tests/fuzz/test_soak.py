@@ -1,5 +1,7 @@
 """The driver of long campaigns: stopped ones go on, changed ones begin anew, and rows replace their like."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,40 @@ def test_changed_sources_begin_anew(tried: list[int], monkeypatch: pytest.Monkey
     monkeypatch.setattr(soak, "_fingerprint", lambda sources: "changed")
     soak.run("fake")
     assert tried.count(0) == 2
+
+
+# What every one of them imports with kbatch, and runs nothing of.
+NOT_RUN = {"kbatch.column_serializers", "kbatch.config", "kbatch.core", "kbatch.network", "kbatch.protocol"}
+RUN_BY = {
+    "hostile bytes": ("tests.fuzz.campaign", NOT_RUN),
+    "hostile requests": ("tests.fuzz.hostile_requests", NOT_RUN - {"kbatch.protocol"}),
+    "broker killed": ("tests.fuzz.broker_kills", NOT_RUN - {"kbatch.protocol"}),
+    "simulation": ("tests.simulation.campaign", set()),
+    "producer under faults": ("tests.fuzz.producer_faults", set()),
+    "transactions killed": ("tests.fuzz.transaction_kills", {"kbatch.testing"}),
+}
+LOADED = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+for name, module in list(sys.modules.items()):
+    if name.split(".")[0] == "kbatch" and module.__file__.endswith(".py"):
+        print(name, module.__file__)
+"""
+
+
+@pytest.mark.parametrize("name", soak.CAMPAIGNS)
+def test_a_campaign_begins_anew_when_a_module_that_it_runs_changes(name: str) -> None:
+    module, not_run = RUN_BY[name]
+    printed = subprocess.check_output([sys.executable, "-c", LOADED, module], text=True, cwd=soak.ROOT)
+    loaded = dict(line.split(" ", 1) for line in printed.splitlines())
+    assert "kbatch.errors.base" in loaded
+    sources = {str(path) for path in soak.files_of(soak.CAMPAIGNS[name].sources)}
+    missing = {
+        name
+        for name, path in loaded.items()
+        if path not in sources and ".".join(name.split(".")[:2]) not in not_run
+    }
+    assert missing == set()
 
 
 def test_a_row_replaces_its_like_and_no_other() -> None:
