@@ -37,6 +37,7 @@ LEVELS = {
     "kbatch.loop_waiting": 5,
     "kbatch.configured": 5,
     "kbatch.tables": 5,
+    "kbatch.tracing": 5,
     "kbatch.groups": 6,
     "kbatch.transactional": 6,
     "kbatch.producer_base": 6,
