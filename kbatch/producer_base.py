@@ -249,7 +249,7 @@ class ProducerBase(TableProducer):
             return True
         error = self._engine.topic_error(topic) or self._engine.authentication_error
         if error is not None:
-            raise error
+            raise error.marked()  # others get it too, and in no transaction
         return False
 
     def _why_unknown(self, topic: str, partition: SupportsIndex | None) -> str:

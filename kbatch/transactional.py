@@ -224,8 +224,9 @@ class TransactionMethods:
             self._refuse(error)
 
     def _refuse(self, error: KafkaError) -> None:
-        """Something was not accepted that belongs to the transaction, if there is one."""
-        if self._is_in_transaction:
+        """Something was not accepted that belongs to the transaction, if there is one; `error` says so."""
+        if self._is_in_transaction and not error.fatal:
+            error.abortable = True
             self.sends_directly = False
             self._engine.submit(partial(self._transactions.refuse, error))
             self._network.wake()

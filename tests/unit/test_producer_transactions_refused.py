@@ -1,0 +1,163 @@
+"""T26: what is refused within a transaction is missing there, and the error that is raised says so itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import kbatch
+from kbatch import Producer
+from kbatch.errors import (
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    PartialSendError,
+    RecordTooLargeError,
+    SerializationError,
+)
+from kbatch.testing import Broker
+from tests.unit.producing import SECONDS, TOPIC, committed, producing, sent, transactional
+
+pytestmark = pytest.mark.usefixtures("shell")
+
+
+
+def table_of(value: bytes) -> Any:
+    return pytest.importorskip("pyarrow").table({"value": [value]})
+
+
+HUGE = bytes(2_000_000)
+SHORT_MS = 200
+Sends = Callable[[Any, str, bytes, int], object]
+WAITING: dict[str, Sends] = {
+    "send": lambda producer, topic, value, partition: producer.send(topic, value, partition=partition),
+    "send_batch": lambda producer, topic, value, partition: producer.send_batch(
+        topic, partition, kbatch.encode([(None, value)])
+    ),
+}
+# Those that name no partition.
+ANYWHERE: dict[str, Sends] = WAITING | {
+    "send_many": lambda producer, topic, value, partition: producer.send_many(topic, [(None, value)]),
+    "send_table": lambda producer, topic, value, partition: producer.send_table(topic, table_of(value)),
+}
+# Those of which nothing is accepted; a table has its other rows.
+ALONE: dict[str, Sends] = WAITING | {
+    "send_many": ANYWHERE["send_many"],
+    "try_send": lambda producer, topic, value, partition: producer.try_send(topic, value),
+}
+# From what is wrong to the topic, the value and the partition, those who can be given that, and the error.
+REFUSED: dict[str, tuple[str, bytes, int, dict[str, Sends], type[KafkaError]]] = {
+    "too large": (TOPIC, HUGE, 0, ALONE, RecordTooLargeError),
+    "no such topic": ("unknown", b"b", 0, ANYWHERE, KafkaTimeoutError),
+    "no name of a topic": ("x" * 300, b"b", 0, ANYWHERE, InvalidTopicError),
+    "a name that brokers refuse": ("a topic", b"b", 0, ANYWHERE, InvalidTopicError),
+    "no such partition": (TOPIC, b"b", 9, WAITING, KafkaTimeoutError),
+}
+
+
+@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    options: dict[str, Any] = {"transaction_version": request.param, "auto_create_topics": False}
+    with Broker({TOPIC: 1}, **options) as running:
+        yield running
+
+
+@pytest.fixture
+def producer(broker: Broker) -> Iterator[Producer]:
+    with transactional(broker, max_block_ms=SHORT_MS) as made:
+        made.init_transactions(timeout=SECONDS)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "partition", "name", "kind"),
+    [
+        pytest.param(topic, value, partition, name, kind, id=f"{name}-{what}")
+        for what, (topic, value, partition, ways, kind) in REFUSED.items()
+        for name in ways
+    ],
+)
+def test_T26_the_error_of_what_was_refused_is_abortable(
+    broker: Broker,
+    producer: Producer,
+    topic: str,
+    value: bytes,
+    partition: int,
+    name: str,
+    kind: type[KafkaError],
+) -> None:
+    producer.begin_transaction()
+    sent(producer, "a")
+    with pytest.raises(KafkaError) as raised:
+        (ANYWHERE | ALONE)[name](producer, topic, value, partition)
+    error = raised.value
+    assert error.abortable and not error.fatal
+    if isinstance(error, PartialSendError):
+        assert isinstance(error.cause, KafkaError) and error.cause.abortable
+        assert type(error.cause) is kind
+    else:
+        assert type(error) is kind
+    with pytest.raises(KafkaError) as refused:
+        producer.commit_transaction(timeout=SECONDS)
+    assert refused.value.abortable
+    assert kind in (type(refused.value), type(refused.value.__cause__))
+    producer.abort_transaction(timeout=SECONDS)
+    producer.begin_transaction()
+    sent(producer, "b")
+    producer.commit_transaction(timeout=SECONDS)
+    assert committed(broker) == [b"b"]
+
+
+def test_T26_the_example_of_the_page_aborts_and_goes_on(broker: Broker, producer: Producer) -> None:
+    def attempt(*values: bytes) -> None:
+        producer.begin_transaction()
+        try:
+            for value in values:
+                producer.send(TOPIC, value)
+            producer.commit_transaction(timeout=SECONDS)
+        except KafkaError as error:
+            assert not error.fatal
+            if not error.abortable:
+                raise
+            producer.abort_transaction(timeout=SECONDS)
+
+    attempt(b"a", HUGE)
+    attempt(b"b")
+    assert committed(broker) == [b"b"]
+
+
+def test_T26_what_is_refused_outside_of_a_transaction_is_not_abortable(broker: Broker) -> None:
+    with producing(broker) as plain:
+        for topic, value in ((TOPIC, HUGE), ("a topic", b"b")):
+            with pytest.raises(KafkaError) as raised:
+                plain.send(topic, value)
+            assert not raised.value.abortable
+
+
+def test_T26_the_same_error_outside_of_the_transaction_is_not_abortable(producer: Producer) -> None:
+    producer.begin_transaction()
+    with pytest.raises(InvalidTopicError) as raised:
+        producer.send("a topic", b"b")
+    assert raised.value.abortable
+    producer.abort_transaction(timeout=SECONDS)
+    with pytest.raises(InvalidTopicError) as raised:
+        producer.partitions_for("a topic")
+    assert not raised.value.abortable
+
+
+def test_T26_what_is_the_callers_matter_is_not_abortable(broker: Broker) -> None:
+    def serialize(value: str) -> bytes:
+        if not value:
+            raise SerializationError("nothing")
+        return value.encode()
+
+    with transactional(broker, value_serializer=serialize) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            with pytest.raises(SerializationError) as raised:
+                producer.send(TOPIC, "")
+            assert not raised.value.abortable
+            producer.send(TOPIC, "a")
+    assert committed(broker) == [b"a"]
