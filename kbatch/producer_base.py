@@ -198,6 +198,7 @@ class ProducerBase(TableProducer):
 
     def _note_failed(self, rows: UnsentRows) -> None:
         self._engine.failures.note(rows)
+        self._refuse(rows.error.marked())
 
     async def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         start_ns = time.monotonic_ns()
@@ -289,6 +290,9 @@ class ProducerBase(TableProducer):
 
     @abstractmethod
     def _note_refused(self, error: BaseException) -> None: ...
+
+    @abstractmethod
+    def _refuse(self, error: KafkaError) -> None: ...
 
     @abstractmethod
     async def _end_transaction(self, deadline: Deadline) -> None: ...

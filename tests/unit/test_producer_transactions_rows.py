@@ -9,7 +9,7 @@ import pytest
 
 import kbatch
 from kbatch import Producer
-from kbatch.errors import IllegalStateError, SerializationError
+from kbatch.errors import IllegalStateError, RecordTooLargeError, SerializationError
 from kbatch.testing import Broker
 from tests.unit.producing import TOPIC, committed, sent, transactional, values
 
@@ -60,6 +60,24 @@ def test_encoded_batches_are_part_of_a_transaction(broker: Broker, producer: Pro
     producer.flush()
     producer.abort_transaction()
     assert values(broker) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("others", [[], [b"1", b"2"]], ids=["alone", "among others"])
+def test_T26_a_row_that_is_too_large_is_missing(
+    broker: Broker, producer: Producer, others: list[bytes]
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    producer.init_transactions()
+    producer.begin_transaction()
+    delivery = producer.send_table(TOPIC, pa.table({"value": [*others, bytes(2_000_000), *others]}))
+    with pytest.raises(RecordTooLargeError) as raised:
+        producer.commit_transaction()
+    assert raised.value.abortable
+    producer.abort_transaction()
+    assert delivery.result(0).errors
+    with producer.transaction():
+        producer.send_table(TOPIC, pa.table({"value": [b"4"]}))
+    assert committed(broker) == [b"4"]
 
 
 def test_T26_rows_that_were_not_accepted_are_missing(broker: Broker, producer: Producer) -> None:
