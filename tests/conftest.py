@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.oracle.java import KAFKA_VERSION, JavaMissingError, JavaOracle, jars
-from tests.unit.shells import parametrized, shell_of
+from tests.unit.shells import LOOPS, Runner, loops_of, parametrized, shell_of
 from tests.wheels import build
 
 if TYPE_CHECKING:
@@ -28,6 +28,13 @@ def shell(request: pytest.FixtureRequest) -> Iterator[str]:
     """Which of the two producers `new_producer` makes."""
     with shell_of(request.param) as kind:
         yield kind
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Runner:
+    """Runs a program on one of the loops."""
+    runner: Runner = loops_of(request.param).run
+    return runner
 
 
 @pytest.fixture(scope="session")

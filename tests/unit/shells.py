@@ -1,16 +1,19 @@
 """The two producers behind one face, for one suite to run over both.
 
-A test that asks for the fixture `shell` runs twice: `new_producer` makes a Producer, and then an OnLoop,
-which has the methods of a Producer and calls those of an AsyncProducer on an event loop in a thread of its
-own. What is about threads as such, and has nothing like it on a loop, is marked `threads`.
+A test that asks for the fixture `shell` runs for each of KINDS: `new_producer` makes a Producer, and then an
+OnLoop, which has the methods of a Producer and calls those of an AsyncProducer on an event loop in a thread
+of its own, asyncio's and then uvloop's. What is about threads as such, and has nothing like it on a loop, is
+marked `threads`. A test that asks for `run` runs a program on either loop. uvloop is part of what tests need:
+where it is missing they fail.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from functools import partial
 from inspect import iscoroutinefunction
@@ -22,10 +25,17 @@ from kbatch import AsyncProducer, Producer
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting import Deadline
 
-KINDS = ("threads", "asyncio")
+LOOPS = ("asyncio", "uvloop")
+KINDS = ("threads", *LOOPS)
 CALL_SECONDS = 20.0
+Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 _loop: asyncio.AbstractEventLoop | None = None
+
+
+def loops_of(kind: str) -> Any:
+    """The module with `run` and `new_event_loop` of one of LOOPS."""
+    return importlib.import_module(kind)
 
 
 @contextlib.contextmanager
@@ -56,7 +66,7 @@ def shell_of(kind: str) -> Iterator[str]:
     if kind == "threads":
         yield kind
         return
-    with loop_in_a_thread() as _loop:
+    with loop_in_a_thread(loops_of(kind).new_event_loop) as _loop:
         try:
             yield kind
         finally:
@@ -94,10 +104,14 @@ def new_producer(*settings: Any, **keywords: Any) -> Any:
 
 
 def parametrized(metafunc: pytest.Metafunc) -> None:
-    """For pytest_generate_tests."""
+    """For pytest_generate_tests. On which loop a producer runs makes no difference to other clients, so
+    that the slower tests with those do without uvloop.
+    """
     if "shell" in metafunc.fixturenames:
         is_for_threads = metafunc.definition.get_closest_marker("threads") is not None
-        metafunc.parametrize("shell", KINDS[:1] if is_for_threads else KINDS, indirect=True)
+        is_with_others = metafunc.definition.path.parent.name == "integration"
+        kinds = KINDS[:1] if is_for_threads else KINDS[:2] if is_with_others else KINDS
+        metafunc.parametrize("shell", kinds, indirect=True)
 
 
 class OnLoop:

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
@@ -21,8 +21,8 @@ from kbatch.errors import ConfigError, NotEnoughReplicasError, ProducerClosedErr
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, requests_seen, values
+from tests.unit.shells import Runner
 
-Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 # Room for some ten records of 1,000 bytes.
 SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}
 RECORD = bytes(1000)
@@ -32,16 +32,6 @@ RECORD = bytes(1000)
 def broker() -> Iterator[Broker]:
     with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
         yield broker
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Runner:
-    """Runs a program on one of the loops."""
-    if request.param == "asyncio":
-        return asyncio.run
-    uvloop = pytest.importorskip("uvloop")
-    runner: Runner = uvloop.run
-    return runner
 
 
 def made(broker: Broker, **keys: Any) -> AsyncProducer:

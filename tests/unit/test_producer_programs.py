@@ -16,6 +16,7 @@ from tests.unit.producing import (
     TOPIC,
     values,
 )
+from tests.unit.shells import LOOPS
 
 
 @pytest.fixture
@@ -375,11 +376,10 @@ asyncio.run_coroutine_threadsafe(work(), loop).result()
 
 
 @pytest.mark.parametrize("run", [STOPPED, IN_A_DAEMON], ids=["stopped", "in_a_daemon"])
-@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("kind", LOOPS)
 def test_program_whose_loop_was_not_shut_down_sends_all_and_says_so(
     broker: Broker, kind: str, run: str
 ) -> None:
-    pytest.importorskip(kind)
     text = f"""
 import asyncio, {kind}
 producer = kbatch.AsyncProducer(
