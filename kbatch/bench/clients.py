@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, Protocol
 
+from kbatch.bench.contents import Contents, Tally
 from kbatch.bench.settings import Settings, for_kafka_python, for_librdkafka
-from kbatch.bench.work import FIRST_ROW, Row, Work
+from kbatch.bench.work import CHUNK_RECORDS, FIRST_ROW, Row, Work
 
 # The documentation has poll(0) called before each record, or at regular intervals; so often it costs least.
 POLL_EVERY_RECORDS = 100
@@ -149,6 +150,10 @@ class KbatchMany(Kbatch):
 class KbatchTable(Kbatch):
     """`send_table`, one call for all."""
 
+    def first(self, topic: str) -> None:
+        key, value = FIRST_ROW
+        self._first = self.producer.send(topic, value, key).result()
+
     def prepare(self, topic: str, work: Work) -> Any:
         import pyarrow as pa
 
@@ -157,11 +162,22 @@ class KbatchTable(Kbatch):
         return table
 
     def load(self, topic: str, prepared: Any) -> int:
-        report = self.producer.send_table(topic, prepared).result()
+        self._report = report = self.producer.send_table(topic, prepared).result()
         return int(report.done_rows - report.failed_rows)
 
+    def reported(self, work: Work) -> Contents:
+        """What lies where, by what was told of the first record and of each row of the table."""
+        tally = Tally()
+        tally.add_at(self._first.partition, self._first.offset, *FIRST_ROW)
+        partitions, offsets, each = self._report.partitions, self._report.offsets, work.each()
+        for start in range(0, work.records, CHUNK_RECORDS):  # all at once would be a Python object a row
+            places = (column[start : start + CHUNK_RECORDS].tolist() for column in (partitions, offsets))
+            for (partition, offset), row in zip(zip(*places, strict=True), each, strict=False):
+                tally.add_at(partition, offset, *row)
+        return tally.contents
 
-class KbatchBatches(KbatchTable):
+
+class KbatchBatches(Kbatch):
     """`send_batch` with batches that `encode_arrow` made before: a client that has nothing to do but to send,
     for the broker's and the kernel's share.
     """

@@ -15,8 +15,9 @@ from typing import Any, Self
 from uuid import uuid4
 
 from kbatch.bench.cluster import Cluster
+from kbatch.bench.contents import Contents
 from kbatch.bench.contestants import CONTESTANTS, JAVA, kafka_jars, why_missing
-from kbatch.bench.log_reader import Contents, Log, expected
+from kbatch.bench.log_reader import Log, expected
 from kbatch.bench.probes import cpu_ns_of, wire_bytes
 from kbatch.bench.work import FIRST_ROW, Row, Work
 from kbatch.bench.workload import batch_rows
@@ -102,7 +103,8 @@ class Contest:
         self, driver: Driver, job: str, records: int, settings: Mapping[str, object], **rest: Any
     ) -> Answer:
         """What it measured, with the broker's processor time and the bytes on the wire; WrongLogError unless
-        the records are proven to be in the log, and no others.
+        the records are proven to be in the log, and no others; with `reported`, at the offsets that a client
+        which reports them tells of.
         """
         asked = {
             "job": job,
@@ -121,7 +123,9 @@ class Contest:
         if delivered != records * times:
             raise ContestError(f"{driver.name} delivered {delivered} records of {records * times}")
         sent = times + 1 if job == "transact" else 1
-        self._log.check(driver.name, self._expected(job, records, sent, bool(rest.get("different_keys"))))
+        wanted = self._expected(job, records, sent, bool(rest.get("different_keys")))
+        reported = answer.pop("reported", None)
+        self._log.check(driver.name, wanted, reported and {p: tuple(found) for p, found in reported})
         return answer
 
     def _expected(self, *asked: Any) -> Contents:

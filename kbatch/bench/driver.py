@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kbatch.bench.clients import Client, Kbatch
+from kbatch.bench.clients import Client, Kbatch, KbatchTable
 from kbatch.bench.contestants import CONTESTANTS
 from kbatch.bench.probes import (
     GilWaits,
@@ -26,7 +26,7 @@ from kbatch.bench.probes import (
 )
 from kbatch.bench.work import Work
 
-SAMPLES = 20
+SAMPLES = 100
 
 Job = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -83,6 +83,8 @@ def load(name: str, job: Job) -> Answer:
         answer["waited_ns"] = metric(client.producer, "bufferpool-wait-time-ns-total")
     if profile is not None:
         answer["profile"] = profile.taken()
+    if job.get("reported") and isinstance(client, KbatchTable):
+        answer["reported"] = list(client.reported(work).items())
     client.close()
     return answer
 

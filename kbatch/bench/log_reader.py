@@ -2,14 +2,13 @@
 
 A contest compares, partition by partition, how many records there are and a hash of all keys and values in
 order with what it asked for. Java's partitioner, which all contestants are set to, makes that one answer.
+Where a client reports offsets, it compares these with the records that lie there.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kbatch._native.hashes import partition_for_key
+from kbatch.bench.contents import Contents, Tally, contents_of
 from kbatch.bench.work import Row
 
 START_SECONDS, IDLE_SECONDS, POLL_SECONDS = 300.0, 30.0, 0.1
@@ -28,24 +28,9 @@ REACH_SECONDS = 10.0
 READ_RECORDS = 10_000
 # Kafka's controller takes up to 10,000 changes at a time (KafkaRaft's MAX_RECORDS_PER_USER_OP).
 MOST_AT_ONCE = 5_000
-# Neither keys nor values of the workload have it, so that the hash tells where each ends.
-SEPARATOR = b"\0"
-
-Contents = dict[int, tuple[int, str]]
-
 
 class WrongLogError(RuntimeError):
     """What is in the log is not what was sent."""
-
-
-def contents_of(rows: Iterable[tuple[int, bytes, bytes]]) -> Contents:
-    """Count and hash of each partition's keys and values, in order."""
-    counts: dict[int, int] = defaultdict(int)
-    hashes: dict[int, Any] = defaultdict(blake2b)
-    for partition, key, value in rows:
-        counts[partition] += 1
-        hashes[partition].update(SEPARATOR.join((key, value, SEPARATOR)))
-    return {partition: (count, hashes[partition].hexdigest()) for partition, count in counts.items()}
 
 
 def expected(rows: Iterable[Row], partitions: int) -> Contents:
@@ -101,20 +86,21 @@ class Log:
         admin = AdminClient(self._address)
         admin.delete_topics([self._topic])[self._topic].result()
 
-    def check(self, who: str, wanted: Contents) -> None:
-        """Raises WrongLogError unless exactly that has come, and is committed, since the last check."""
-        found = contents_of(self._read(sum(count for count, _ in wanted.values())))
-        if found == wanted:
-            return
-        counts = {partition: count for partition, (count, _) in found.items()}
-        asked = {partition: count for partition, (count, _) in wanted.items()}
-        if counts != asked:
-            raise WrongLogError(f"of {who} there are {counts} records in the partitions, not {asked}")
-        wrong = sorted(partition for partition in wanted if found[partition] != wanted[partition])
-        raise WrongLogError(f"of {who} partitions {wrong} hold other records, or in another order")
+    def check(self, who: str, wanted: Contents, reported: Contents | None = None) -> None:
+        """Raises WrongLogError unless exactly that has come, and is committed, since the last check, and lies
+        where it is `reported` (what Tally.add_at makes of that).
+        """
+        plain, placed = Tally(), Tally()
+        for partition, offset, key, value in self._read(sum(count for count, _ in wanted.values())):
+            plain.add(partition, key, value)
+            if reported is not None:
+                placed.add_at(partition, offset, key, value)
+        _compare(who, plain.contents, wanted)
+        if reported is not None and placed.contents != reported:
+            raise WrongLogError(f"of {who} records do not lie at the offsets that it reports")
 
-    def _read(self, count: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """At least so many records, and whatever else is there."""
+    def _read(self, count: int) -> Iterator[tuple[int, int, bytes, bytes]]:
+        """At least so many records, and whatever else is there: partition, offset, key and value."""
         consumer = Consumer(self._address | {"group.id": "kbatch-bench", "enable.partition.eof": True})
         positions = self._positions
         consumer.assign([TopicPartition(self._topic, p, positions[p]) for p in self._partitions])
@@ -131,7 +117,7 @@ class Log:
                         positions[partition] = record.offset() + 1
                         count -= 1
                         deadline = 0.0
-                        yield partition, record.key(), record.value()
+                        yield partition, record.offset(), record.key(), record.value()
                     elif error.code() == KafkaError._PARTITION_EOF:
                         ended.add(partition)
                     else:
@@ -141,3 +127,14 @@ class Log:
                     return  # what is missing is told by who compares
         finally:
             consumer.close()
+
+
+def _compare(who: str, found: Contents, wanted: Contents) -> None:
+    if found == wanted:
+        return
+    counts = {partition: count for partition, (count, _) in found.items()}
+    asked = {partition: count for partition, (count, _) in wanted.items()}
+    if counts != asked:
+        raise WrongLogError(f"of {who} there are {counts} records in the partitions, not {asked}")
+    wrong = sorted(partition for partition in wanted if found[partition] != wanted[partition])
+    raise WrongLogError(f"of {who} partitions {wrong} hold other records, or in another order")

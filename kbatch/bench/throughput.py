@@ -28,8 +28,9 @@ ASYNC_BUDGET, ASYNC_BUDGET_NS = "1.5 us", 1500.0
 WHAT = (
     "{records:,} records a round and contestant ({shares}); 16-byte keys, 100-byte JSON values, 1,000 of "
     "them again and again, {partitions} partitions by murmur2. A round ends with the last acknowledgement; "
-    "another client reads all records back then and compares them. {settings}. librdkafka counts batch.size "
-    "before compression; Java and kbatch estimate it behind, from batch to batch better."
+    "another client reads all records back then and compares them; in a round that does not count, it "
+    "compares the partition and offset that send_table reports of each row as well. {settings}. librdkafka "
+    "counts batch.size before compression; Java and kbatch estimate it behind, from batch to batch better."
 )
 
 
@@ -102,7 +103,8 @@ class Rounds:
                     if driver.name != JAVA and number < -WARM_UP_ROUNDS:
                         continue
                     records = records_for(driver.name, self.records)
-                    answer = contest.ask(driver, "load", records, self.settings)
+                    first = number == -WARM_UP_ROUNDS
+                    answer = contest.ask(driver, "load", records, self.settings, reported=first)
                     if number >= 0:
                         self.answers[driver.name].append(answer)
                 if limit is not None and number >= 0:

@@ -75,6 +75,30 @@ def test_a_log_that_holds_something_else_is_found_out(
         contest.ask(Liar(LIES[lie]), "load", RECORDS, SETTINGS)  # type: ignore[arg-type]
 
 
+class Stale:
+    """A driver that reports where records lie once, and that again in every later round."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.name = driver.name
+        self._driver = driver
+        self._reported: Any = None
+
+    def ask(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self._driver.ask(job)
+        self._reported = self._reported or answer["reported"]
+        return answer | {"reported": self._reported}
+
+
+def test_offsets_that_a_table_reports_are_compared_with_the_log(cluster: Address) -> None:
+    contest = Contest(cluster, "reported", 3)
+    with Driver("kbatch send_table") as driver:
+        stale: Any = Stale(driver)
+        contest.ask(stale, "load", RECORDS, SETTINGS, reported=True)
+        contest.ask(driver, "load", RECORDS, SETTINGS, reported=True)
+        with pytest.raises(WrongLogError, match="do not lie at the offsets"):
+            contest.ask(stale, "load", RECORDS, SETTINGS, reported=True)
+
+
 def test_the_command_measures_and_writes_a_page(tmp_path: Path) -> None:
     arguments = ["bench", "transactions", "--quick", "--rounds", "1", "--output", str(tmp_path)]
     done = CliRunner().invoke(command_line, arguments)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from benchmarks.profiles import own_costs, stage_of
 from kbatch import partition_for_key
+from kbatch.bench.contents import contents_of
 from kbatch.bench.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missing
 from kbatch.bench.harness import Claim, Contender, Question, ratio, report
-from kbatch.bench.log_reader import contents_of, expected
+from kbatch.bench.log_reader import expected
 from kbatch.bench.page import Page
 from kbatch.bench.probes import tree_cpu_ns
 from kbatch.bench.work import CHUNK_RECORDS, Work
