@@ -48,8 +48,6 @@ LOCAL: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
     "checksum": [checksum.question],
     "protocol": [protocol.question],
     "broker": [broker.question],
-    "pressure": pressure.QUESTIONS,
-    "scaling": scaling.QUESTIONS,
 }
 HEAD = """# Benchmarks
 
@@ -85,6 +83,8 @@ def main() -> None:
     groups = {
         **CONTESTS,
         **{name: local(questions, peers) for name, questions in LOCAL.items()},
+        "pressure": pressure.questions,
+        "scaling": scaling.questions,
         "spark": spark_sink.questions,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)

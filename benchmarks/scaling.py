@@ -1,23 +1,27 @@
 """What does a batch cost the processor, when every one of many partitions gets one record at a time?
 
-A record a partition, then a flush: each is a batch of its own, in kbatch as in librdkafka. What grows with
-the number of partitions that there are, instead of those that have something, shows as a row that costs more.
+A record a partition, by key, until linger.ms is over: each is a batch of its own, in kbatch as in librdkafka.
+What grows with the number of partitions that there are, instead of those that have something, shows as a row
+that costs more.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import cache
+from itertools import count
 from typing import NamedTuple
 
 from benchmarks.contest import kafka
-from benchmarks.peers import Peers
+from benchmarks.scatter import value_of
+from kbatch._native.hashes import partition_for_key
 from kbatch.bench.contest import SETTINGS
-from kbatch.bench.harness import Claim, Contender, Question, report
-from kbatch.bench.log_reader import Log
+from kbatch.bench.harness import Claim, Contender, Question
+from kbatch.bench.log_reader import Log, expected
+from kbatch.bench.plan import Plan
 from kbatch.bench.settings import listed
 
 CLIENTS = ("kbatch", "confluent-kafka")
@@ -35,9 +39,8 @@ class Shape(NamedTuple):
     value_bytes: int
     producers: int = 1
 
-    @property
-    def rounds(self) -> int:
-        batches = min(BATCHES, MOST_BYTES // max(self.value_bytes, 1))
+    def rounds(self, most_batches: int) -> int:
+        batches = min(most_batches, MOST_BYTES // max(self.value_bytes, 1))
         return max(1, batches // (self.partitions * self.producers))
 
     def __str__(self) -> str:
@@ -57,53 +60,75 @@ SHAPES = (
 )
 
 
-def question(peers: Peers, rounds: int = ROUNDS, shapes: tuple[Shape, ...] = SHAPES) -> Question:
+def questions(plan: Plan) -> Iterator[Question]:
     contenders, claims = [], []
     with kafka() as broker:
-        for number, shape in enumerate(shapes):
-            contest = Scatter(broker.bootstrap_servers, f"scaling-{number}", shape)
+        for number, shape in enumerate(SHAPES):
+            rounds = shape.rounds(plan.records_of(BATCHES))
+            contest = Scatter(broker.bootstrap_servers, f"scaling-{number}", shape, rounds)
             found: dict[str, list[Answer]] = {name: [] for name in CLIENTS}
-            for _ in range(rounds):
+            for _ in range(plan.rounds_of(ROUNDS)):
                 for name in CLIENTS:
                     found[name].append(contest.ask(name))
+            batches = shape.partitions * shape.producers * rounds
             for name, answers in found.items():
-                contenders.append(contender(f"{name}, {shape}", shape, answers))
+                contenders.append(contender(f"{name}, {shape}", batches, answers))
             ours, theirs = (f"{name}, {shape}" for name in CLIENTS)
             claims.append(Claim(ours, theirs, 2.0, f"{shape}: 2 x confluent-kafka's, or less"))
-    return Question(
+    yield Question(
         "CPU of a batch of one record",
-        "Every partition gets a record, and a flush follows, again and again; what the first time costs is "
-        f"left out. {listed(SCALING_SETTINGS)}.",
+        "Every partition gets a record, by its key, and linger.ms sends it; when all are answered, again. "
+        "What the first time costs is left out. Another client reads all records back then and compares "
+        f"them. {listed(SCALING_SETTINGS)}.",
         contenders,
         claims,
         "ns of CPU a batch",
+        in_turns=True,
     )
+
+
+@cache
+def key_of_each(partitions: int) -> list[bytes]:
+    """A key for each partition, by Java's partitioner."""
+    found: dict[int, bytes] = {}
+    for number in count():
+        key = b"%d" % number
+        found.setdefault(partition_for_key(key, partitions), key)
+        if len(found) == partitions:
+            return [found[partition] for partition in range(partitions)]
+    raise AssertionError("unreachable")
 
 
 class Scatter:
     """A new topic, to whose partitions clients send one record each at a time."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, shape: Shape) -> None:
-        self._topic, self._shape = topic, shape
-        self._settings = {**SCALING_SETTINGS, "bootstrap.servers": bootstrap_servers}
+    def __init__(self, bootstrap_servers: str, topic: str, shape: Shape, rounds: int) -> None:
+        keys = key_of_each(shape.partitions)
+        self._job = {
+            **shape._asdict(),
+            "topic": topic,
+            "settings": {**SCALING_SETTINGS, "bootstrap.servers": bootstrap_servers},
+            "rounds": rounds,
+            "keys": [key.decode() for key in keys],
+        }
         self._log = Log(bootstrap_servers, topic, shape.partitions)
+        values = [value_of(n, shape.value_bytes) for n in range((rounds + 1) * shape.producers)]
+        self._wanted = expected(((key, value) for value in values for key in keys), shape.partitions)
 
     def ask(self, name: str) -> Answer:
-        """What the client measured; AssertionError unless the log has grown by what it says."""
-        shape = self._shape
-        job = {"topic": self._topic, "settings": self._settings, "rounds": shape.rounds, **shape._asdict()}
-        before = sum(self._log.end_offsets())
+        """What the client measured; AssertionError or WrongLogError unless the log has what it was asked for.
+        """
         command = [sys.executable, "-m", "benchmarks.scatter", name]
-        ran = subprocess.run(command, input=json.dumps(job), stdout=subprocess.PIPE, text=True, check=True)
+        job = json.dumps(self._job)
+        ran = subprocess.run(command, input=job, stdout=subprocess.PIPE, text=True, check=True)
         answer: Answer = json.loads(ran.stdout)
-        records = (shape.rounds + 1) * shape.partitions * shape.producers
-        logged = sum(self._log.end_offsets()) - before
-        assert answer["delivered"] == logged == records, f"{name}: {answer}, {logged} are in the log"
+        records = sum(count for count, _ in self._wanted.values())
+        assert answer["delivered"] == records, f"{name}: {answer}, of {records}"
+        self._log.check(name, self._wanted)
         return answer
 
 
-def contender(name: str, shape: Shape, answers: list[Answer]) -> Contender:
-    batches = shape.partitions * shape.producers * shape.rounds
+def contender(name: str, batches: int, answers: list[Answer]) -> Contender:
     growth_mib = max(answer["peak_kib"] - answer["idle_kib"] for answer in answers) / 1024
     peak_mib = max(answer["peak_kib"] for answer in answers) / 1024
     return Contender(
@@ -112,18 +137,3 @@ def contender(name: str, shape: Shape, answers: list[Answer]) -> Contender:
         timings=[answer["cpu_ns"] / batches for answer in answers],
         note=f"peak {peak_mib:.0f} MiB, {growth_mib:.0f} MiB of them since it was made",
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--partitions", type=int, nargs="*", help="only these, with records of 100 B")
-    arguments = parser.parse_args()
-    shapes = tuple(Shape(count, 100) for count in arguments.partitions or ()) or SHAPES
-    print(report(question(Peers(), arguments.rounds, shapes)), flush=True)
-
-
-QUESTIONS: list[Callable[[Peers], Question]] = [question]
-
-if __name__ == "__main__":
-    main()

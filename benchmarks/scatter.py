@@ -1,61 +1,88 @@
 """A contender of `benchmarks.scaling`, in a process of its own: a job as JSON on its input, what it measured
 on its output.
 
-A record to every partition, `rounds` times, by each of `producers` in turn. Measured is the processor time,
-once all partitions were sent to before.
+A record under each of `keys`, of which every partition has one, `rounds` times, by each of `producers` in
+turn; a round ends when linger.ms has sent all of it and all is answered. Measured is the processor time, once
+all partitions were sent to before.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kbatch.bench import clients
 from kbatch.bench.probes import process_cpu_ns, resident_kib
+
+ANSWER_SECONDS = 150.0
+NUMBER_BYTES = 8
+
+
+def value_of(number: int, value_bytes: int) -> bytes:
+    """Of the records of a round: which one it is, and zeros."""
+    return number.to_bytes(NUMBER_BYTES).ljust(value_bytes, b"\0")
 
 
 class Delivered:
     """Counts successes, whichever of its two arguments a client gives the error in."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.settled_count = self._wanted = 0
+        self.all_settled = threading.Event()
+
+    def expect(self, more: int) -> None:
+        self._wanted = self.settled_count + more
+        self.all_settled.clear()
 
     def kbatch(self, metadata: object, error: object) -> None:
         self.count += error is None
+        self.settled_count += 1
+        if self.settled_count == self._wanted:
+            self.all_settled.set()
 
     def confluent(self, error: object, message: object) -> None:
-        self.count += error is None
+        self.kbatch(message, error)
+
+
+class Scatterer(Protocol):
+    def scatter(self, topic: str, keys: Sequence[bytes], value: bytes, delivered: Delivered) -> None:
+        """Sends the value under each key."""
+
+    def wait(self, delivered: Delivered) -> None:
+        """Until all are settled, none of them hurried."""
+
+    def close(self) -> None: ...
 
 
 class ToPartitions(clients.Kbatch):
     """`send` with an on_delivery."""
 
-    def scatter(self, topic: str, partitions: int, value: bytes, delivered: Delivered) -> None:
+    def scatter(self, topic: str, keys: Sequence[bytes], value: bytes, delivered: Delivered) -> None:
         send = self.producer.send
-        for partition in range(partitions):
-            send(topic, value, partition=partition, on_delivery=delivered.kbatch)
+        for key in keys:
+            send(topic, value, key, on_delivery=delivered.kbatch)
+
+    def wait(self, delivered: Delivered) -> None:
+        delivered.all_settled.wait(ANSWER_SECONDS)
 
 
 class ConfluentToPartitions(clients.Confluent):
     """`produce` with an on_delivery, and the polls that it needs."""
 
-    def scatter(self, topic: str, partitions: int, value: bytes, delivered: Delivered) -> None:
-        produce, poll = self.producer.produce, self.producer.poll
-        for partition in range(partitions):
-            if partition % clients.POLL_EVERY_RECORDS == 0:
-                poll(0)
-            while True:
-                try:
-                    produce(topic, value, partition=partition, on_delivery=delivered.confluent)
-                    break
-                except BufferError:
-                    poll(clients.POLL_SECONDS)
+    def scatter(self, topic: str, keys: Sequence[bytes], value: bytes, delivered: Delivered) -> None:
+        self._produce(topic, [(key, value) for key in keys], delivered.confluent)
+
+    def wait(self, delivered: Delivered) -> None:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not delivered.all_settled.is_set() and time.monotonic() < deadline:
+            self.producer.poll(clients.POLL_SECONDS)
 
 
-CLIENTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+CLIENTS: dict[str, Callable[[dict[str, Any]], Scatterer]] = {
     "kbatch": ToPartitions,
     "confluent-kafka": ConfluentToPartitions,
 }
@@ -65,13 +92,17 @@ def scatter(name: str, job: dict[str, Any]) -> dict[str, int]:
     delivered = Delivered()
     made = [CLIENTS[name](job["settings"]) for _ in range(job["producers"])]
     idle_kib = resident_kib("VmRSS")
-    value = bytes(job["value_bytes"])
+    keys = [key.encode() for key in job["keys"]]
+    number = 0
 
     def send(rounds: int) -> None:
+        nonlocal number
         for client in made:
             for _ in range(rounds):
-                client.scatter(job["topic"], job["partitions"], value, delivered)
-                client.producer.flush()
+                delivered.expect(len(keys))
+                client.scatter(job["topic"], keys, value_of(number, job["value_bytes"]), delivered)
+                client.wait(delivered)
+                number += 1
 
     send(1)
     start_ns, start_cpu_ns = time.perf_counter_ns(), sum(process_cpu_ns())
