@@ -36,7 +36,7 @@ class Interceptor:
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         """Called before a record's own on_delivery, with the same two: on failure `metadata` has offset -1,
-        and partition -1 where none was chosen yet.
+        and partition -1 where none was chosen yet. For every row of a table too, before that's on_delivery.
         """
 
     def close(self) -> None:
@@ -51,6 +51,11 @@ class InterceptorChain:
     ----------
     given : Iterable of Interceptor or of its subclasses
         Classes are instantiated without arguments. ConfigError for anything else.
+
+    Attributes
+    ----------
+    acknowledges : bool
+        Whether any of them has an `on_acknowledgement`.
     """
 
     def __init__(self, given: Iterable[object]) -> None:
@@ -60,6 +65,8 @@ class InterceptorChain:
             for interceptor in self._interceptors
             if _overrides(interceptor, "on_send") and not _overrides(interceptor, "on_send_table")
         ]
+
+        self.acknowledges = any(_overrides(each, "on_acknowledgement") for each in self._interceptors)
 
     def __len__(self) -> int:
         return len(self._interceptors)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
+from kbatch._native.delivery import RecordMetadata
 from kbatch._native.record_appender import Refusal
 from kbatch._native.send import RecordSender
 from kbatch._native.table_outcome import TableOutcome
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 Listener = tuple[Any, Callable[[Any], object]]
 # How many of a table's topics a text names.
 SHOWN_TOPICS = 3
+# Rows whose interceptors are called in one turn of the event loop.
+TOLD_ROWS = 1000
+OnAcknowledgement = Callable[[RecordMetadata, BaseException | None], object]
 Reading = Callable[[], AbstractContextManager[None]]
 
 
@@ -123,7 +127,9 @@ class TableProducer(RecordSender):
                 partition=partition,
                 topic=topic_column,
             )
-            table = TableSender(self, topic, source, names, seal=self._seal)
+            table = TableSender(
+                self, topic, source, names, seal=self._seal, on_acknowledgement=self._on_acknowledgement
+            )
             report = _told_report(table.outcome, on_delivery, on_progress)
             await self._accept_rows(table, partial(reading, source), transaction)
         except BaseException as error:
@@ -191,7 +197,16 @@ class TableProducer(RecordSender):
         self._refuse(error)
         self._end_table(table, error)
 
+    @property
+    def _on_acknowledgement(self) -> OnAcknowledgement | None:
+        """What is called for every row; None where no interceptor wants that, since it is not for nothing."""
+        return self._interceptors.on_acknowledgement if self._interceptors.acknowledges else None
+
     def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
+        if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
+            for first in range(0, table.outcome.row_count, TOLD_ROWS):
+                table.tells()
+                self._deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
         listeners = table.end(error)
         if listeners:
             self._deliver([_Told(table, listeners)])
@@ -320,6 +335,31 @@ class _Told:
                 function(argument)
             except Exception as error:
                 threw(function, error)
+        self._table.told()
+        return count
+
+
+class _UnsentTold:
+    """Interceptors, to be told of those of rows first .. end - 1 that no batch had; among completions."""
+
+    has_callbacks = True
+    record_count = 0
+
+    def __init__(self, table: TableSender, first: int, end: int) -> None:
+        self._table = table
+        self._outcome = table.outcome
+        self._row = first
+        self._end = end
+
+    def run_callbacks(self, threw: Callable[[Callable[..., object], Exception], object]) -> int:
+        count = 0
+        on_acknowledgement = self._outcome.on_acknowledgement
+        assert on_acknowledgement is not None
+        while (row := self._outcome.next_unsent(self._row, self._end)) >= 0:
+            self._row = row + 1
+            metadata = RecordMetadata(*self._outcome.topic_and_partition(row))
+            on_acknowledgement(metadata, self._outcome.error_of(row))
+            count += 1
         self._table.told()
         return count
 

@@ -1,10 +1,10 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
+from kbatch._native.batch_rows cimport BatchRows
 from kbatch._native.buffer_memory cimport BufferMemory
 from kbatch._native.flush cimport Flush
 from kbatch._native.lock cimport kb_lock
-from kbatch._native.table_outcome cimport BatchRows
 
 cdef enum Outcome:
     PENDING
@@ -74,6 +74,7 @@ cdef class Completion:
     cdef int announce(self) except -1
     cdef int split(self, list children) except -1
     cdef bint _has_callbacks(self) noexcept
+    cdef int32_t _acknowledge(self) except -1
     cdef void add_flush(self, Flush flush) noexcept
     cdef int _finish(self) except -1
     cdef Completion _child_of(self, int32_t index)

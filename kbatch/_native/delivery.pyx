@@ -19,15 +19,11 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
+from kbatch._native.batch_rows cimport BatchRows, ToldRow, part_of_rows
 from kbatch._native.buffer_memory cimport BufferMemory
 from kbatch._native.flush cimport Flush
-from kbatch._native.lock cimport (
-    kb_lock_acquire,
-    kb_lock_destroy,
-    kb_lock_init,
-    kb_lock_release,
-)
-from kbatch._native.table_outcome cimport observed_rows, part_of_rows, settle_rows
+from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.table_outcome cimport observed_rows, settle_rows
 
 import threading
 import time
@@ -220,16 +216,14 @@ cdef class Completion:
         comes second is a mistake, and raises."""
         cdef Outcome before
         kb_lock_acquire(&self._lock)
-        try:
-            before = self._outcome
-            if before == PENDING:
-                self._base_offset = base_offset
-                self._log_append_time_ms = log_append_time_ms
-                self._error = error
-                self._record_errors = record_errors
-                self._outcome = outcome
-        finally:
-            kb_lock_release(&self._lock)
+        before = self._outcome
+        if before == PENDING:
+            self._base_offset = base_offset
+            self._log_append_time_ms = log_append_time_ms
+            self._error = error
+            self._record_errors = record_errors
+            self._outcome = outcome
+        kb_lock_release(&self._lock)
         if before != PENDING:
             if before in (FAILED, ABORTED) and outcome in (SUCCEEDED, FAILED):
                 return False
@@ -245,8 +239,6 @@ cdef class Completion:
                                self._record_errors)
             if told:
                 self._listeners = (self._listeners or []) + told
-            if self._outcome == SUCCEEDED:
-                self.rows = None
         if self._event is not None:
             self._event.set()
         if self._has_callbacks():
@@ -300,7 +292,8 @@ cdef class Completion:
         return 0
 
     cdef bint _has_callbacks(self) noexcept:
-        return not self._over and (self._callback_count > 0 or self._listeners is not None)
+        return not self._over and (self._callback_count > 0 or self._listeners is not None
+                                   or (self.rows is not None and self.rows.on_acknowledgement is not None))
 
     cdef void add_flush(self, Flush flush) noexcept:
         """Lets the flush wait for this batch, if it is not over."""
@@ -321,7 +314,8 @@ cdef class Completion:
 
     def run_callbacks(self, threw):
         """Calls the callbacks of a settled batch that were not called yet, `function(metadata, error)`, in
-        the order of the records, then listeners; the second of two threads that come finds nothing to do.
+        the order of the records, interceptors for rows of tables, then listeners; the second of two threads
+        that come finds nothing to do.
 
         `threw(function, error)` is called where one raises an Exception, and the next follows. Anything else
         goes through, and the next call goes on behind it.
@@ -331,7 +325,7 @@ cdef class Completion:
         int
             How many were called.
         """
-        cdef int32_t before = self._called_count
+        cdef int32_t told_rows, before = self._called_count
         cdef Callback *callback
         cdef list listeners
         kb_lock_acquire(&self._lock)
@@ -355,6 +349,7 @@ cdef class Completion:
                     check_no_coroutine(result)
                 except Exception as error:
                     threw(function, error)
+            told_rows = self._acknowledge()
             while self._called_count < self._callback_count + len(listeners):
                 listener = listeners[self._called_count - self._callback_count]
                 self._called_count += 1
@@ -371,21 +366,36 @@ cdef class Completion:
         self._memory.callbacks_ran(self.charged_bytes)
         self.charged_bytes = 0
         self._finish()
-        return self._called_count - before
+        return self._called_count - before + told_rows
+
+    cdef int32_t _acknowledge(self) except -1:
+        """Tells interceptors of the rows of tables, from where it was on; returns how many."""
+        cdef BatchRows rows = self.rows
+        cdef const ToldRow *row
+        cdef int32_t index, count = 0
+        while rows is not None:
+            row = rows.next_told(&index)
+            if row == NULL:
+                rows = rows.next
+                continue
+            metadata = self._metadata_of(index, row.timestamp_ms, row.key_size, row.value_size)
+            rows.on_acknowledgement(metadata, self._error_of(index))
+            count += 1
+        return count
 
     cdef int _finish(self) except -1:
         """Lets go of what was kept for callbacks, and tells the flushes."""
         cdef list functions, listeners, flushes
         kb_lock_acquire(&self._lock)
-        try:
-            self._over = True
-            functions, listeners, flushes = self._functions, self._listeners, self._flushes
-            self._functions = self._listeners = self._flushes = None
-        finally:
-            kb_lock_release(&self._lock)
+        self._over = True
+        functions, listeners, flushes = self._functions, self._listeners, self._flushes
+        self._functions = self._listeners = self._flushes = None
+        kb_lock_release(&self._lock)
         free(self._callbacks)
         self._callbacks = NULL
         self._callback_capacity = 0
+        if self._outcome == SUCCEEDED:
+            self.rows = None
         if self.charged_bytes:
             self._memory.exchange(NULL, self.charged_bytes)
         self.charged_bytes = 0
@@ -584,8 +594,6 @@ cdef class Delivery:
         if not self._observed:
             self._observed = True
             kb_lock_acquire(&completion._lock)
-            try:
-                completion._observed_count += 1
-            finally:
-                kb_lock_release(&completion._lock)
+            completion._observed_count += 1
+            kb_lock_release(&completion._lock)
         return completion

@@ -1,15 +1,7 @@
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
+from kbatch._native.batch_rows cimport BatchRows
 from kbatch._native.lock cimport kb_lock
-
-# What a row in a batch is charged with until it is answered.
-cdef enum:
-    ROW_BYTES = 4
-
-# Rows whose records stand one behind another in a batch.
-cdef struct Run:
-    int32_t index            # of the first in the batch
-    int32_t at               # of the first among the BatchRows
 
 
 cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil
@@ -39,6 +31,8 @@ cdef class TableOutcome:
     cdef dict _refused_topics        # error by topic, of rows that got no partition
     cdef object _end_error           # of the rows that were not accepted
     cdef public bint is_observed
+    cdef readonly object on_acknowledgement   # who is told of every row; None: nobody
+    cdef int32_t row_bytes           # what one is charged with in a batch
 
     cdef int reserve_rows(self, int64_t count) except -1 nogil
     cdef bint _move(self, int64_t capacity) noexcept nogil
@@ -58,33 +52,5 @@ cdef class TableOutcome:
     cdef list _take_listeners(self)
 
 
-cdef class BatchRows:
-    cdef TableOutcome table
-    cdef BatchRows next              # of another table, in the same batch
-    cdef int64_t place
-    cdef int32_t count
-    cdef int32_t capacity
-    cdef int64_t _base
-    cdef uint32_t *_rows             # behind _base
-    cdef Run *_runs
-    cdef int32_t _run_count
-    cdef int32_t _run_capacity
-
-    @staticmethod
-    cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity)
-    cdef bint can_hold(self, int64_t last_row) noexcept nogil
-    cdef bint grow(self) noexcept nogil
-    cdef bint begin_run(self, int32_t index) noexcept nogil
-    cdef void add(self, const int32_t *rows, int64_t count, int64_t origin) noexcept nogil
-    cdef int32_t _run_end(self, int32_t run) noexcept nogil
-    cdef void put_offsets(self, int64_t base_offset, int64_t *offsets) noexcept nogil
-    cdef void put_code(self, int16_t code, int16_t *codes) noexcept nogil
-    cdef int64_t first_row(self) noexcept nogil
-    cdef int64_t row_of(self, int32_t index) noexcept nogil
-    cdef int32_t index_of(self, int64_t row) noexcept nogil
-    cdef BatchRows part(self, int32_t index, int32_t count)
-
-
 cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error, object record_errors)
-cdef BatchRows part_of_rows(BatchRows rows, int32_t index, int32_t count)
 cdef int32_t observed_rows(BatchRows rows) noexcept

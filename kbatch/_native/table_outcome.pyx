@@ -2,10 +2,9 @@
 
 Theory of operation. A TableOutcome has for each row its partition, its offset and an error code: 14 bytes,
 and 4 more for its topic where rows name theirs. A batch with rows of the table has a BatchRows, which says
-which rows these are, in four bytes each, as numbers behind a base, and at which places of the batch they
-stand: one run, unless records of others came between. When the batch is answered, its Completion calls
-`settle_rows`, which fills in the offsets, or the code, and counts. The BatchRows goes then; only that of a
-failed batch stays, for the error of a row to be found.
+which rows these are. When the batch is answered, its Completion calls `settle_rows`, which fills in the
+offsets, or the code, and counts. The BatchRows goes then; only that of a failed batch stays, for the error of
+a row to be found.
 
 A row that no batch had has no offset, and in its place a number below -1 that says so: for a row that is too
 large by itself, how large. Its error is made when somebody asks, so that rows that fail take no more memory
@@ -13,16 +12,15 @@ than others; whoever asks for offsets gets a copy without these numbers.
 
 The one who accepts rows enlarges the arrays; answers come on the sender's thread; anybody may look. What they
 share is under `_lock`, with which nobody runs Python code or asks for the GIL.
-
-Of a batch that is split each part takes over its own rows (`part_of_rows`).
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE
-from libc.stdint cimport UINT32_MAX, int16_t, int32_t, int64_t, uint32_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from kbatch._native.batch_rows cimport ROW_BYTES, TOLD_ROW_BYTES, BatchRows
 from kbatch._native.lock cimport (
     kb_lock_acquire,
     kb_lock_destroy,
@@ -79,13 +77,15 @@ cdef class TableOutcome:
     """The outcome of each row of a table, as far as it is known.
 
     `has_codes`: rows have topics of their own. `too_large(size, by_memory)` makes the error of a row that
-    was refused.
+    was refused. `on_acknowledgement(metadata, error)` is called for every row; None: nobody is.
     """
 
     def __cinit__(self):
         kb_lock_init(&self._lock)
 
-    def __init__(self, *, bint has_codes=False, too_large=None):
+    def __init__(self, *, bint has_codes=False, too_large=None, on_acknowledgement=None):
+        self.on_acknowledgement = on_acknowledgement
+        self.row_bytes = ROW_BYTES if on_acknowledgement is None else TOLD_ROW_BYTES
         self.topics = []
         self._has_codes = has_codes
         self._event = Event()
@@ -361,6 +361,19 @@ cdef class TableOutcome:
             return <void *>self._codes
         return <void *>(self.codes_of_topics if which == TOPICS else self.partitions)
 
+    def next_unsent(self, int64_t row, int64_t end):
+        """The first of the rows row .. end - 1 that no batch had; -1 where there is none. Behind the end of
+        accepting."""
+        for row in range(row, min(end, self._row_count)):
+            if self._offsets[row] <= UNSENT:
+                return row
+        return -1
+
+    def topic_and_partition(self, int64_t row):
+        """Topic and partition of a row, as far as they are known: or else "" and -1."""
+        cdef int32_t topic = self.codes_of_topics[row] if self._has_codes else 0
+        return self.topics[topic] if topic >= 0 else "", self.partitions[row]
+
     def error_of(self, int64_t row):
         """Why a row failed; None where it did not, as far as is known."""
         cdef BatchRows rows
@@ -412,133 +425,6 @@ cdef class OutcomeColumn:
         fill_view(view, self, self.data, &self.size, True)
 
 
-@cython.final
-@cython.trashcan(True)  # a batch may have rows of so many tables that freeing one by the next ends the stack
-cdef class BatchRows:
-    """Which rows of a table a batch has, in their order, and where."""
-
-    def __dealloc__(self):
-        free(self._rows)
-        free(self._runs)
-
-    @staticmethod
-    cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity):
-        """For rows from `base` on; `capacity` of them, until it grows."""
-        cdef BatchRows rows = BatchRows.__new__(BatchRows)
-        rows.table = table
-        rows.place = place
-        rows._base = base
-        rows._rows = <uint32_t *>malloc(capacity * sizeof(uint32_t))
-        rows._runs = <Run *>malloc(sizeof(Run))
-        if rows._rows == NULL or rows._runs == NULL:
-            raise MemoryError(f"no memory for {capacity} rows of a batch")
-        rows.capacity = capacity
-        rows._run_capacity = 1
-        return rows
-
-    # While its batch is open, under the lock of the partition.
-
-    cdef bint can_hold(self, int64_t last_row) noexcept nogil:
-        return last_row - self._base <= <int64_t>UINT32_MAX
-
-    cdef bint grow(self) noexcept nogil:
-        """Room for twice as many; False without memory."""
-        cdef void *grown = realloc(self._rows, 2 * self.capacity * sizeof(uint32_t))
-        if grown == NULL:
-            return False
-        self._rows = <uint32_t *>grown
-        self.capacity *= 2
-        return True
-
-    cdef bint begin_run(self, int32_t index) noexcept nogil:
-        """The next row stands at `index`. False without memory."""
-        cdef Run *last = &self._runs[self._run_count - 1]
-        cdef void *grown
-        if self._run_count and last.index + self.count - last.at == index:
-            return True
-        if self._run_count == self._run_capacity:
-            grown = realloc(self._runs, 2 * self._run_capacity * sizeof(Run))
-            if grown == NULL:
-                return False
-            self._runs = <Run *>grown
-            self._run_capacity *= 2
-        self._runs[self._run_count].index = index
-        self._runs[self._run_count].at = self.count
-        self._run_count += 1
-        return True
-
-    cdef void add(self, const int32_t *rows, int64_t count, int64_t origin) noexcept nogil:
-        """Rows origin + rows[0], ...: no more than there is room for."""
-        cdef uint32_t shift = <uint32_t>(origin - self._base)
-        cdef uint32_t *to = self._rows + self.count
-        cdef int64_t i
-        for i in range(count):
-            to[i] = shift + <uint32_t>rows[i]
-        self.count += <int32_t>count
-
-    # When it is answered, or split.
-
-    cdef int32_t _run_end(self, int32_t run) noexcept nogil:
-        return self._runs[run + 1].at if run + 1 < self._run_count else self.count
-
-    cdef void put_offsets(self, int64_t base_offset, int64_t *offsets) noexcept nogil:
-        cdef int32_t run, i
-        cdef int64_t offset
-        for run in range(self._run_count):
-            offset = base_offset + self._runs[run].index - self._runs[run].at
-            for i in range(self._runs[run].at, self._run_end(run)):
-                offsets[self._base + self._rows[i]] = offset + i
-
-    cdef void put_code(self, int16_t code, int16_t *codes) noexcept nogil:
-        cdef int32_t i
-        for i in range(self.count):
-            codes[self._base + self._rows[i]] = code
-
-    cdef int64_t first_row(self) noexcept nogil:
-        return self._base + self._rows[0] if self.count else self._base
-
-    cdef int64_t row_of(self, int32_t index) noexcept nogil:
-        """The row at place `index` of the batch; -1 where that is somebody else's record."""
-        cdef int32_t run, at
-        for run in range(self._run_count):
-            at = self._runs[run].at + index - self._runs[run].index
-            if self._runs[run].at <= at < self._run_end(run):
-                return self._base + self._rows[at]
-        return -1
-
-    cdef int32_t index_of(self, int64_t row) noexcept nogil:
-        """Where a row stands in the batch; -1 where it does not."""
-        cdef int32_t low = 0, high = self.count, middle, run
-        while low < high:
-            middle = low + (high - low) // 2
-            if self._base + self._rows[middle] < row:
-                low = middle + 1
-            else:
-                high = middle
-        if low == self.count or self._base + self._rows[low] != row:
-            return -1
-        run = self._run_count - 1
-        while self._runs[run].at > low:
-            run -= 1
-        return self._runs[run].index + low - self._runs[run].at
-
-    cdef BatchRows part(self, int32_t index, int32_t count):
-        """The rows at places index .. index + count - 1, which are another batch's now."""
-        cdef BatchRows part = BatchRows.new(self.table, self.place, self._base, max(count, 1))
-        cdef int32_t run, shift, first, end
-        for run in range(self._run_count):
-            shift = self._runs[run].index - self._runs[run].at
-            first = max(self._runs[run].at, index - shift)
-            end = min(self._run_end(run), index + count - shift)
-            if first >= end:
-                continue
-            if not part.begin_run(first + shift - index):
-                raise MemoryError("no memory for the rows of a batch that is split")
-            memcpy(part._rows + part.count, self._rows + first, (end - first) * sizeof(uint32_t))
-            part.count += end - first
-        return part
-
-
 # Of a batch, which may have rows of several tables.
 
 cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error,
@@ -546,28 +432,16 @@ cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, objec
     """Tells the tables; returns whom to call with the batch's callbacks, as (argument, function)."""
     cdef list told = []
     while rows is not None:
-        told += rows.table.settled(rows, succeeded, base_offset, error, record_errors) or ()
+        told += (<TableOutcome>rows.table).settled(rows, succeeded, base_offset, error, record_errors) or ()
         rows = rows.next
     return told
-
-
-cdef BatchRows part_of_rows(BatchRows rows, int32_t index, int32_t count):
-    """What a part has of them of a batch that is split: its records are those from `index` on."""
-    cdef BatchRows first = None, part
-    while rows is not None:
-        part = rows.part(index, count)
-        if part.count:
-            part.next = first
-            first = part
-        rows = rows.next
-    return first
 
 
 cdef int32_t observed_rows(BatchRows rows) noexcept:
     """Rows of tables whose failures somebody looked at."""
     cdef int32_t count = 0
     while rows is not None:
-        if rows.table.is_observed:
+        if (<TableOutcome>rows.table).is_observed:
             count += rows.count
         rows = rows.next
     return count

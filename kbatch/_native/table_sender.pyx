@@ -40,7 +40,7 @@ from kbatch._native.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
 from kbatch._native.record_appender cimport UNKNOWN_NS, beyond_memory, later, record_bytes
 from kbatch._native.send cimport RecordSender, beyond_request, most_bytes
 from kbatch._native.table_columns cimport TableColumns
-from kbatch._native.table_outcome cimport ROW_BYTES, BatchRows, TableOutcome
+from kbatch._native.table_outcome cimport TableOutcome
 from kbatch._native.table_topics cimport Lane, TableTopic, TableTopics
 
 from functools import partial
@@ -115,6 +115,8 @@ cdef class TableSender:
         required).
     seal : callable or None
         What to do with a batch that is full; None is to seal it at once.
+    on_acknowledgement : callable or None
+        Called as `on_acknowledgement(metadata, error)` for every row that a batch had.
 
     Attributes
     ----------
@@ -122,12 +124,13 @@ cdef class TableSender:
         What was to be waited for when `accept` last gave METADATA.
     """
 
-    def __init__(self, RecordSender sender not None, str topic, data, dict names, *, seal=None):
+    def __init__(self, RecordSender sender not None, str topic, data, dict names, *, seal=None,
+                 on_acknowledgement=None):
         cdef int64_t block_rows
         cdef bint names_topics = "topic" in names
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
             _too_large, sender._max_request_bytes, sender.accumulator.codec,
-            sender.accumulator.memory.total_bytes))
+            sender.accumulator.memory.total_bytes), on_acknowledgement=on_acknowledgement)
         self.unknown_topics = []
         self._sender = sender
         self._accumulator = sender.accumulator
@@ -214,13 +217,17 @@ cdef class TableSender:
         """No more rows are accepted. Returns whom to tell that all is done by now, as (argument, function);
         who does so calls `told` then."""
         cdef list listeners = self.outcome.end(error)
-        if listeners:  # charged as other callbacks are, so that a flush waits for it
-            self._accumulator.memory.exchange(NULL, -CALLBACK_BYTES)
-            self._accumulator.memory.await_callbacks(CALLBACK_BYTES)
+        if listeners:
+            self.tells()
         return listeners
 
+    def tells(self):
+        """Somebody is about to be told: charged as other callbacks are, so that a flush waits for it."""
+        self._accumulator.memory.exchange(NULL, -CALLBACK_BYTES)
+        self._accumulator.memory.await_callbacks(CALLBACK_BYTES)
+
     def told(self):
-        """Those that `end` returned were called."""
+        """They were."""
         self._accumulator.memory.callbacks_ran(CALLBACK_BYTES)
 
     def refuse_topic(self, str topic not None, error not None):
@@ -461,7 +468,7 @@ cdef class TableSender:
                 &lane.batch._largest_record_bytes, &needed)
             closed[0] = status == KB_ROWS_FULL
             if next[0] > first:
-                lane.rows.add(self._order + first, next[0] - first, self._first_row)
+                lane.rows.add(self._order + first, next[0] - first, self._first_row, &self._columns.rows)
                 lane.batch.completion.record_count = lane.batch._open.count
                 self.has_begun = True
                 if sticky:
@@ -483,7 +490,7 @@ cdef class TableSender:
 
     cdef bint _has_room_for_row(self, Lane lane) noexcept nogil:
         """For the next row's number among the lane's."""
-        cdef int64_t more_bytes = lane.rows.capacity * ROW_BYTES
+        cdef int64_t more_bytes = lane.rows.capacity * self.outcome.row_bytes
         if lane.rows.count == lane.rows.capacity:
             if not lane.batch.charge_state(more_bytes, self._turn) or not lane.rows.grow():
                 return False
@@ -508,7 +515,7 @@ cdef class TableSender:
         if kb_record_most(&record) > self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE:
             return ROW_TOO_LARGE
         while True:
-            rows = BatchRows.new(self.outcome, lane.place, row, capacity)
+            rows = BatchRows.new(self.outcome, self.outcome.on_acknowledgement, lane.place, row, capacity)
             kb_lock_acquire(&lane.queue.lock)
             try:
                 step = self._join(lane, fresh, rows, next, sticky, closed)
@@ -527,7 +534,7 @@ cdef class TableSender:
                 return ROWS_IN
             if fresh is None:
                 return ROWS_UNPAID
-            if fresh.charge_state(self._likely_rows * ROW_BYTES, self._turn):
+            if fresh.charge_state(self._likely_rows * self.outcome.row_bytes, self._turn):
                 capacity = self._likely_rows
 
     cdef Step _join(self, Lane lane, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
@@ -549,9 +556,9 @@ cdef class TableSender:
             return ROWS_UNOPENED
         if batch is None:
             batch = fresh
-        if not batch.charge_state(rows.capacity * ROW_BYTES, self._turn):
+        if not batch.charge_state(rows.capacity * self.outcome.row_bytes, self._turn):
             return ROWS_UNPAID
-        batch._state_left_bytes -= rows.capacity * ROW_BYTES
+        batch._state_left_bytes -= rows.capacity * self.outcome.row_bytes
         rows.next = batch.completion.rows
         batch.completion.rows = rows
         lane.batch = batch

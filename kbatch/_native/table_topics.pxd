@@ -1,10 +1,11 @@
 from libc.stdint cimport int32_t, int64_t
 
+from kbatch._native.batch_rows cimport BatchRows
 from kbatch._native.c cimport kb_span
 from kbatch._native.cluster_view cimport ClusterView, TopicView
 from kbatch._native.producer_batch cimport PartitionQueue, ProducerBatch
 from kbatch._native.record_appender cimport RecordAppender, TopicInfo
-from kbatch._native.table_outcome cimport BatchRows, TableOutcome
+from kbatch._native.table_outcome cimport TableOutcome
 
 
 cdef class TableTopic:
