@@ -8,8 +8,9 @@ they are needed.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from kbatch.interceptors import InterceptorChain
 
 Listener = tuple[Any, Callable[[Any], object]]
+# How long a stream that nothing more is taken from is read on for its rows to be counted.
+_COUNTING_NS = 200_000_000
 # How many of a table's topics a text names.
 SHOWN_TOPICS = 3
 # Rows whose interceptors are called in one turn of the event loop.
@@ -101,8 +104,8 @@ class TableProducer(RecordSender):
         TableDelivery
             Its result is a TableReport. If accepting had to stop when some rows were accepted already, the
             others are in the report, as failed, and `report.stopped` says why; like all failures that nobody
-            looks at, they make the next flush raise. A stream is not read on then: what it had not given yet
-            is in no report.
+            looks at, they make the next flush raise. A stream, which may have no end, is read on for a fifth
+            of a second then, for its rows to be counted; what it has not given by then is in no report.
 
         Raises
         ------
@@ -193,6 +196,9 @@ class TableProducer(RecordSender):
         if not table.has_begun:
             raise stopped
         error = _as_kafka_error(stopped)
+        if isinstance(stopped, Exception):  # or else somebody waits for the end of this
+            with suppress(Exception):  # what cannot be read has no rows
+                table.count_rest(time.monotonic_ns() + _COUNTING_NS)
         table.give_up(error)
         self._refuse(error)
         self._end_table(table, error)

@@ -37,6 +37,7 @@ cdef class TableSender:
     cdef ArrowStream _stream
     cdef ArrowBatch _batch
     cdef int64_t _next_row           # of the batch, that no block has had
+    cdef int64_t _rest_rows          # that were read to be counted only
     # the present block
     cdef bint _is_read               # its rows are spans
     cdef bint _has_block             # they are in lanes, too

@@ -234,9 +234,23 @@ cdef class TableSender:
         """The rows of a topic fail with `error`, from this block on; others go on."""
         self._topics.refuse(topic, error)
 
+    def count_rest(self, int64_t until_ns):
+        """Reads on where data do not say how many rows they have, for all of these to be known: to the end,
+        or, as there is no end to some streams, up to a time."""
+        cdef ArrowBatch batch
+        count_rest = getattr(self._data, "count_rest", None)
+        if count_rest is not None:
+            count_rest(until_ns)
+            return
+        while not rows_at_hand(self._data) and PyTime_MonotonicRaw() < until_ns:
+            batch = self._stream.next_batch()
+            if batch is None:
+                return
+            self._rest_rows += batch.array.length
+
     def give_up(self, error not None):
-        """The rows that are not accepted fail with `error`: those that were read, and those of data that say
-        how many they have. Nothing is read, as there is no end to some streams."""
+        """The rows that are not accepted fail with `error`: those that were read or counted, and those of
+        data that say how many they have."""
         cdef Lane lane
         cdef int64_t first
         self.outcome._end_error = error
@@ -248,6 +262,7 @@ cdef class TableSender:
         if self._batch is not None:
             self.outcome.reserve_rows(self._batch.array.length - self._next_row)
             self._batch = None
+        self.outcome.reserve_rows(self._rest_rows)
         self.outcome.reserve_rows(max(rows_at_hand(self._data) - self.outcome._row_count, <int64_t>0))
         self.outcome.reject_from(first, error)
 

@@ -11,6 +11,7 @@ there are, as far as that is known, for what is not sent to be counted.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -144,6 +145,12 @@ class SerializedColumns:
     def num_rows(self) -> int:
         """Of all the data, where these say it; else of what was read of them."""
         return max(rows_at_hand(self._data), self._read_rows)
+
+    def count_rest(self, until_ns: int) -> None:
+        """As TableSender.count_rest; nothing is serialized for it."""
+        while not rows_at_hand(self._data) and time.monotonic_ns() < until_ns:
+            if next(self._pieces, None) is None:
+                return
 
     def _read(self, reader: pa.RecordBatchReader) -> Iterator[Any]:
         for batch in reader:

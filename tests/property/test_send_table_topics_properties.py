@@ -16,6 +16,7 @@ from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.cluster_view import ClusterView
 from kbatch._native.record_appender import Refusal
 from kbatch._native.table_sender import TableSender
+from kbatch.core.backoff import NEVER_NS
 from kbatch.tables import TableReport
 from tests.oracle import plain, strategies, tables
 from tests.property.test_codec_properties import deterministic
@@ -178,11 +179,12 @@ def test_rows_wait_for_memory_and_for_topics_and_know_what_became_of_them(
 def test_what_is_given_up_has_failed_whole(data: list[Item], blocks: int) -> None:
     """Somewhere between the rows, with a topic that nobody knows."""
     records = accumulator({name: count for name, count in PARTITIONS.items() if name})
-    table = sending(direct(records), table_of(data, 7).read_all())
+    table = sending(direct(records), table_of(data, 7))
     for _ in range(blocks):
         if table.accept(blocks=1) is not False:
             break
     error = KafkaError("no more")
+    table.count_rest(NEVER_NS)
     table.give_up(error)
     table.end(error)
     accepted = sum(batch.record_count for batch in all_drained(records))

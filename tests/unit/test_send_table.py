@@ -259,7 +259,7 @@ def test_if_accepting_stops_the_rest_has_failed_and_what_was_accepted_goes_on(br
     broker.hold_high_watermark("one", 0)
     with producing(broker, buffer_memory=24_000, batch_size=1000, max_block_ms=100) as producer:
         producer.partitions_for("one")
-        delivery = producer.send_table("one", numbered(300, 500).to_reader(max_chunksize=50).read_all())
+        delivery = producer.send_table("one", numbered(300, 500).to_reader(max_chunksize=50))
         assert not delivery.done()
         assert delivery.report.failed_rows > 200
         broker.hold_high_watermark("one", 0, False)
