@@ -17,14 +17,27 @@ IDS = [f"{letter}{number:02}" for letter, last in LAST.items() for number in ran
 NOT_APPLICABLE: dict[str, str] = {}
 
 
+# Numbers of librdkafka's test files that are about a producer.
+CASES = "0002 0011 0044 0048 0055 0068 0076 0086 0088 0090 0094 0103 0105 0110 0111 0114 0117 0123 0125 0143"
+CASES += " 0144 0146 0151 0152"
+
+
+@cache
+def names_of_tests() -> list[str]:
+    return [
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+
+
 @cache
 def ids_of_tests() -> Counter[str]:
     """How many tests are named with an id; `test_I10_I17_fresh_batches_wait` counts for two."""
     found: Counter[str] = Counter()
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                found.update(re.findall(r"(?<=_)[A-Z]\d\d(?=_|$)", node.name))
+    for name in names_of_tests():
+        found.update(re.findall(r"(?<=_)[A-Z]\d\d(?=_|$)", name))
     return found
 
 
@@ -55,3 +68,33 @@ def test_the_page_has_a_row_for_each_behaviour_in_order() -> None:
 def test_the_page_says_what_is_not_applicable() -> None:
     said = {behaviour for behaviour, columns in rows().items() if columns[1].startswith("Not applicable")}
     assert said == set(NOT_APPLICABLE)
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """The rows of the table in the section."""
+    _, _, section = PAGE.read_text().partition(f"\n## {heading}\n")
+    lines = section.partition("\n## ")[0].strip().splitlines()
+    table = [[column.strip() for column in line.strip("|").split("|")] for line in lines if line[:1] == "|"]
+    return table[2:]
+
+
+LIBRDKAFKA, FIELD = "Cases of librdkafka's test suite", "Mistakes that clients made in the field"
+
+
+@pytest.mark.parametrize("heading", [LIBRDKAFKA, FIELD])
+def test_the_tests_that_the_page_names_are_there(heading: str) -> None:
+    rows = rows_of(heading)
+    assert rows
+    for case, asked, named in rows:
+        tests = re.findall(r"`(\w+)`", named)
+        assert case and asked and tests, case
+        assert set(tests) <= set(names_of_tests()), case
+
+
+def test_each_case_of_librdkafka_has_a_row_and_each_test_of_one_is_in_it() -> None:
+    rows = rows_of(LIBRDKAFKA)
+    assert sorted({number for row in rows for number in re.findall(r"\d{4}", row[0])}) == CASES.split()
+    for name in names_of_tests():
+        number = re.match(r"test_(\d{4})_", name)
+        if number:
+            assert any(number[1] in row[0] and f"`{name}`" in row[2] for row in rows), name

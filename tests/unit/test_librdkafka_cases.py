@@ -1,0 +1,236 @@
+"""Cases of librdkafka's test suite, by their numbers, against the embedded broker; docs/behaviours.md says
+which other tests have the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from kbatch import DeliveryError, KafkaError, Producer
+from kbatch.errors import InvalidRecordError, KafkaTimeoutError
+from kbatch.protocol import codec, messages
+from kbatch.testing import Broker
+from kbatch.testing.state import Connection
+from tests.unit.producing import SECONDS, TOPIC, producing, requests_seen, until, values
+
+pytestmark = pytest.mark.usefixtures("shell")
+
+PRODUCE_VERSION = 13
+QUICK: dict[str, Any] = {"retry_backoff_ms": 2, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 2}
+ONE_A_BATCH: dict[str, Any] = {**QUICK, "batch_size": 0}
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
+        yield broker
+
+
+class Answer:
+    """To a Produce request: an error, though its batch is appended, unless `appends` says that it is not."""
+
+    def __init__(self, code: str, *, appends: bool = True) -> None:
+        self.code = code
+        self.appends = appends
+
+
+def answering(broker: Broker, answers: Sequence[Answer]) -> list[int]:
+    """The next Produce requests are answered so, and later ones as they are. Gives the codes with which the
+    broker would have answered, of those that it appends: 0 for a duplicate too.
+    """
+    left = list(answers)
+    codes: list[int] = []
+
+    def append(request: Any) -> None:
+        frame = b"".join(codec.encode_request(request, PRODUCE_VERSION, 1, "the same"))[4:]
+        reply = broker._call(lambda core: core.handle(Connection(0), frame, core.state.now_ms))
+        answered = b"".join(reply.buffers or ())[4:]
+        _, response = codec.decode_response(messages.ProduceResponse, PRODUCE_VERSION, answered)
+        codes.append(response.responses[0].partition_responses[0].error_code)
+
+    def answer(request: Any) -> str | None:
+        broker.intercept("Produce", None)  # what is appended here is not looked at again
+        given = left.pop(0)
+        if given.appends:
+            append(request)
+        if left:
+            broker.intercept("Produce", answer)
+        return given.code
+
+    broker.intercept("Produce", answer)
+    return codes
+
+
+def check_all_there_once(broker: Broker, producer: Producer, count: int = 20) -> None:
+    """Behind a first record; what comes later goes on too."""
+    deliveries = [producer.send(TOPIC, b"%d" % number) for number in range(count)]
+    producer.flush(SECONDS)
+    assert [delivery.exception(0) for delivery in deliveries] == [None] * count
+    assert values(broker) == [b"first", *(b"%d" % number for number in range(count))]
+    offsets = [delivery.result(0).offset for delivery in deliveries]
+    assert all(offset in (number + 1, -1) for number, offset in enumerate(offsets))
+    assert producer.send(TOPIC, b"last").result(SECONDS).offset == count + 1
+
+
+@contextlib.contextmanager
+def warmed(broker: Broker, **keys: Any) -> Iterator[Producer]:
+    """The topic has a record of the producer, so that several batches travel together."""
+    with producing(broker, **keys) as producer:
+        producer.send(TOPIC, b"first").result(SECONDS)
+        yield producer
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_0011_records_without_key_are_refused_by_a_compacted_topic(broker: Broker, idempotent: bool) -> None:
+    broker.create_topic("compacted", 1, **{"cleanup.policy": "compact"})
+    keys = [b"0", None, b"2", b"3", None, b"5"]
+    with producing(broker, linger_ms=600_000, enable_idempotence=idempotent) as producer:
+        deliveries = [producer.send("compacted", b"value", key) for key in keys]
+        with pytest.raises(DeliveryError):
+            producer.flush(SECONDS)
+        for key, delivery in zip(keys, deliveries, strict=True):
+            error = delivery.exception(0)
+            assert isinstance(error, KafkaError) and not error.possibly_persisted
+            if key is None:
+                assert isinstance(error, InvalidRecordError)
+            else:
+                assert type(error) is KafkaError
+                assert "is sound, but was in one batch with 2 that the broker refused" in str(error)
+        sound = producer.send("compacted", b"value", b"key")
+        producer.flush(SECONDS)
+        assert sound.result(0).offset == 0
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_0076_a_message_that_was_damaged_on_its_way_is_sent_again(broker: Broker, idempotent: bool) -> None:
+    keys: dict[str, Any] = {"enable_idempotence": idempotent}
+    if not idempotent:
+        keys["max_in_flight_requests_per_connection"] = 1
+    with warmed(broker, **ONE_A_BATCH, **keys) as producer:
+        broker.fail_next("Produce", "CORRUPT_MESSAGE", 5)
+        check_all_there_once(broker, producer)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_0076_connections_that_end_late_cost_nothing(broker: Broker, when: str) -> None:
+    with warmed(broker, **ONE_A_BATCH) as producer:
+        broker.delay("Produce", 0.005)
+        broker.drop_connection("Produce", when, 5)
+        check_all_there_once(broker, producer)
+
+
+def test_0076_a_broker_that_is_not_ready_at_the_start_is_waited_for() -> None:
+    broker = Broker({TOPIC: 1}).start()
+    servers = broker.bootstrap_servers
+    broker.stop()
+    with Producer(bootstrap_servers=servers, **QUICK) as producer:
+        assert producer.try_send(TOPIC, b"value") is None
+        until(lambda: "refused" in str(producer._engine.last_connection_failure))
+        with broker:
+            producer.send(TOPIC, b"value").result(SECONDS)
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 6, 20], ids=lambda count: f"{count}-answers")
+def test_0090_what_timed_out_though_it_was_appended_is_there_once(broker: Broker, count: int) -> None:
+    """Within the five batches that a broker remembers, and beyond."""
+    with warmed(broker, **ONE_A_BATCH) as producer:
+        codes = answering(broker, [Answer("REQUEST_TIMED_OUT") for _ in range(count)])
+        check_all_there_once(broker, producer)
+        assert (codes[0], len(codes)) == (0, count)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_0094_what_times_out_is_told_and_what_is_delivered_is_in_order_and_once(
+    broker: Broker, rounds: int
+) -> None:
+    times: dict[str, Any] = {"delivery_timeout_ms": 400, "request_timeout_ms": 350, "linger_ms": 0}
+    with warmed(broker, **{**ONE_A_BATCH, **times}) as producer:
+        delivered, failed = [b"first"], set()
+        for number in range(rounds):
+            broker.hold_high_watermark(TOPIC, 0)
+            late = [producer.send(TOPIC, b"late-%d-%d" % (number, each)) for each in range(8)]
+            for each, delivery in enumerate(late):
+                error = delivery.exception(SECONDS)
+                assert isinstance(error, KafkaTimeoutError)
+                if error.possibly_persisted:
+                    failed.add(b"late-%d-%d" % (number, each))
+            assert failed
+            broker.hold_high_watermark(TOPIC, 0, False)
+            until(lambda: producer.send(TOPIC, b"probe").exception(SECONDS) is None)
+            delivered += [b"in-time-%d" % number]
+            producer.send(TOPIC, delivered[-1]).result(SECONDS)
+    found = [value for value in values(broker) if value != b"probe"]
+    assert len(found) == len(set(found))
+    assert [value for value in found if value in delivered] == delivered
+    left = [value for value in found if value not in delivered]
+    assert left == sorted(left)
+    assert set(left) <= failed
+
+
+def test_0117_a_storage_error_leads_to_the_new_leader() -> None:
+    with Broker({TOPIC: 1}, nodes=2) as broker:
+        with producing(broker, **QUICK) as producer:
+            leader = producer.partitions_for(TOPIC)[0].leader
+
+            def fail(request: Any) -> str:
+                broker.intercept("Produce", None)
+                broker.move_leader(TOPIC, 0, 1 - leader)
+                return "KAFKA_STORAGE_ERROR"
+
+            broker.intercept("Produce", fail)
+            asked = requests_seen(broker, "Metadata")
+            assert producer.send(TOPIC, b"value").result(SECONDS).offset == 0
+            assert not asked.empty()
+            assert producer.partitions_for(TOPIC)[0].leader == 1 - leader
+        assert values(broker) == [b"value"]
+
+
+def test_0123_a_connection_that_the_broker_closes_when_it_is_idle_is_no_error(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with warmed(broker, **QUICK) as producer, caplog.at_level(logging.WARNING, "kbatch"):
+        for _ in range(3):
+            broker.stop_node(0)
+            broker.start_node(0)
+            assert producer.send(TOPIC, b"next").exception(SECONDS) is None
+    assert values(broker) == [b"first", *[b"next"] * 3]
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("then", ["NOT_ENOUGH_REPLICAS", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
+@pytest.mark.parametrize("count", range(1, 6))
+def test_0144_a_what_may_be_there_and_is_refused_then_is_there_once(
+    broker: Broker, count: int, then: str
+) -> None:
+    """librdkafka took what a broker said of the second attempt for fatal (#3584, #4438)."""
+    with warmed(broker, **ONE_A_BATCH) as producer:
+        timed_out = [Answer("REQUEST_TIMED_OUT") for _ in range(count)]
+        codes = answering(broker, [*timed_out, Answer(then, appends=False)])
+        check_all_there_once(broker, producer)
+        assert (codes[0], len(codes)) == (0, count)
+
+
+def test_0144_b_a_duplicate_is_a_success(broker: Broker) -> None:
+    """With the place that the broker remembers, or, where it says that it is one and no more, without."""
+    with warmed(broker, **ONE_A_BATCH) as producer:
+        broker.drop_connection("Produce", "after")
+        assert producer.send(TOPIC, b"0").result(SECONDS).offset == 1
+        codes = answering(broker, [Answer("DUPLICATE_SEQUENCE_NUMBER")])
+        assert producer.send(TOPIC, b"1").result(SECONDS).offset == -1
+        assert codes == [0]
+        assert producer.send(TOPIC, b"2").result(SECONDS).offset == 3
+    assert values(broker) == [b"first", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_0144_c_too_few_replicas_behind_the_append_leave_one_copy(broker: Broker, count: int) -> None:
+    with warmed(broker, **QUICK) as producer:
+        codes = answering(broker, [Answer("NOT_ENOUGH_REPLICAS_AFTER_APPEND") for _ in range(count)])
+        assert producer.send(TOPIC, b"once").result(SECONDS).offset == 1
+        assert codes == [0] * count
+    assert values(broker) == [b"first", b"once"]
