@@ -333,18 +333,23 @@ class ProducerBase(TableProducer):
             Some records are still on their way.
         DeliveryError
             Records failed, of which nobody was told: they had no on_delivery, and nobody has asked.
+        KafkaError
+            Why nothing can be sent any more, where that was so before the call.
         IllegalStateError
             In a callback, which the flush would wait for.
         """
         self._check_here()
         if self._delivery.in_callback():
             raise IllegalStateError("flush() in a callback would wait for that callback; call it elsewhere")
+        fatal_error = None if self._is_closed else self._engine.fatal_error
         start_ns = time.monotonic_ns()
         left = await self._flush_until(Deadline(timeout))
         self._record("flush-time", time.monotonic_ns() - start_ns)
         if left:
             raise KafkaTimeoutError(f"after {timeout} s {left}")
         self._raise_unobserved()
+        if fatal_error is not None:
+            raise fatal_error.marked()
 
     async def _purge(self, *, queued: bool = True, in_flight: bool = False) -> None:
         """Gives records up: they fail with PurgedError.

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kbatch.errors import DeliveryError, KafkaError
+from kbatch.errors import KafkaError
 from kbatch.producer import Producer
 from kbatch.spark.sink_columns import NULL_TOPIC
 from kbatch.tables import TableDelivery
@@ -142,7 +142,7 @@ class RowSender:
     def flush(self) -> None:
         """Returns when every row is acknowledged."""
         with self._report.stage("flush"):
-            with suppress(DeliveryError):  # the row that failed says more
+            with suppress(KafkaError):  # the row that failed says more
                 self._producer.flush()
             while self._sent:
                 self._settle(self._sent.popleft())

@@ -219,6 +219,22 @@ def test_purge_of_what_is_in_flight_leaves_it_open_whether_it_is_there(broker: B
         assert producer.send(TOPIC, b"next", partition=0).result(SECONDS).offset == 2
 
 
+def test_a_flush_after_a_fatal_error_tells_of_failures_first_and_then_of_that(broker: Broker) -> None:
+    broker.fail_next("Produce", "CLUSTER_AUTHORIZATION_FAILED")
+    with producing(broker) as producer:
+        delivery = producer.send(TOPIC, b"")
+        until(lambda: producer._engine.fatal_error is not None)
+        assert delivery.wait(SECONDS)
+        with pytest.raises(DeliveryError, match="a record failed with ClusterAuthorization"):
+            producer.flush(SECONDS)
+        for _ in range(2):
+            with pytest.raises(ClusterAuthorizationError) as raised:
+                producer.flush(SECONDS)
+            assert raised.value.fatal
+        producer.close()
+        producer.flush()
+
+
 def test_fatal_error_ends_the_producer_and_recreate_begins_anew(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -349,9 +349,9 @@ def test_defect_ends_the_producer_and_nobody_waits_for_ever(
         producer._network.wake()
         error = delivery.exception(SECONDS)
         assert "a defect of kbatch ended the producer: ZeroDivisionError" in str(error)
-        producer.flush()
-        with pytest.raises(kbatch.KafkaError, match="a defect"):
-            producer.send(TOPIC, b"")
+        for call in (producer.flush, lambda: producer.send(TOPIC, b"")):
+            with pytest.raises(kbatch.KafkaError, match="a defect"):
+                call()
         with producer.recreate() as another:
             another.send(TOPIC, b"value")
     assert values(broker) == [b"value"]

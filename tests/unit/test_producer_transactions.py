@@ -221,7 +221,9 @@ def test_T02_after_a_fatal_error_every_call_says_which_and_what_to_do(
         *(lambda: producer.send(TOPIC, b"b"), lambda: producer.send_many(TOPIC, [(None, b"b")])),
         lambda: producer.send_batch(TOPIC, 0, kbatch.encode([(None, b"b")])),
         lambda: producer.send_table(TOPIC, {"value": [b"b"]}),
-        lambda: producer.partitions_for(TOPIC),
+        *(lambda: producer.try_send(TOPIC, b"b"), lambda: producer.partitions_for(TOPIC)),
+        *(producer.flush, producer.purge, producer.resume, producer.group_ids),
+        lambda: producer.committed_offsets("g", [SOURCE]),
     ]
     for call in calls:
         with pytest.raises(KafkaError) as raised:
