@@ -296,7 +296,12 @@ def _named(topics: tuple[str, ...]) -> str:
 def _as_kafka_error(error: BaseException) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
-    made = SerializationError(f"the table could not be read on, so that this row was not sent: {error}")
+    made: KafkaError
+    if isinstance(error, Exception):
+        made = SerializationError(f"the table could not be read on, so that this row was not sent: {error}")
+    else:
+        how = "interrupted" if isinstance(error, KeyboardInterrupt) else "cancelled"
+        made = KafkaError(f"sending the table was {how}, so that this row was not sent")
     made.__cause__ = error
     return made
 

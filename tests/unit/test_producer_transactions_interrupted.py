@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -14,9 +15,15 @@ import pytest
 
 from kbatch import AsyncProducer
 from kbatch.core.transaction_states import State
-from kbatch.errors import IllegalStateError, ProducerFencedError
+from kbatch.errors import (
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    SerializationError,
+)
 from kbatch.testing import Broker
-from tests.unit.producing import TOPIC, TRANSACTIONAL_ID, transactional, values
+from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, TRANSACTIONAL_ID, transactional, values
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDS = pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
@@ -48,6 +55,10 @@ def made(broker: Broker, **keys: Any) -> AsyncProducer:
 def state_of(producer: AsyncProducer) -> State:
     assert producer._engine.transactions is not None
     return producer._engine.transactions.state
+
+
+def is_waited_for_memory(producer: AsyncProducer) -> bool:
+    return any(value for name, value in producer.metrics().items() if name.name == "waiting-threads")
 
 
 def expected(end: str, count: int) -> list[bytes]:
@@ -149,7 +160,60 @@ def test_T12_a_cancelled_commit_that_fails_says_so_when_it_is_called_again(
     run(program())
 
 
+def test_T26_a_table_that_was_cancelled_forces_an_abort_and_the_commit_says_why(
+    broker: Broker, run: Runner
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"value": [bytes(1000)] * 100})
+
+    async def program() -> None:
+        keys = {"batch_size": 1000, "buffer_memory": 24_000, "max_block_ms": SECONDS_MS}
+        async with made(broker, **keys) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            broker.hold_high_watermark(TOPIC, 0)
+            sending = asyncio.create_task(producer.send_table(TOPIC, table))
+            while not is_waited_for_memory(producer):
+                await asyncio.sleep(0)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            broker.hold_high_watermark(TOPIC, 0, False)
+            with pytest.raises(KafkaError, match="sending the table was cancelled") as raised:
+                await producer.commit_transaction()
+            assert raised.value.abortable
+            assert not isinstance(raised.value, SerializationError)
+            await producer.abort_transaction()
+
+    run(program())
+    assert values(broker) == []
+
+
 # Threads
+
+
+def test_a_commit_waits_for_callbacks_up_to_its_time(broker: Broker) -> None:
+    may_run = threading.Event()
+    told: list[Any] = []
+
+    def on_delivery(metadata: Any, error: BaseException | None) -> None:
+        may_run.wait(SECONDS)
+        told.append(error)
+
+    with transactional(broker) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"value", on_delivery=on_delivery)
+        is_known = False
+        while not is_known:
+            with suppress(KafkaTimeoutError):  # of the commit itself
+                producer.commit_transaction(timeout=0.2)
+                is_known = True
+        assert values(broker) == [b"value"]
+        assert told == []
+        may_run.set()
+        producer.flush()
+        assert told == [None]
 
 
 @ENDS
