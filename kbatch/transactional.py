@@ -88,7 +88,8 @@ class TransactionMethods:
 
     async def _commit_transaction(self, timeout: float | None = None) -> None:
         """Sends what is left, and commits: consumers with isolation.level=read_committed see all of the
-        transaction's records, and its offsets are committed. When it returns the callbacks have run.
+        transaction's records, and its offsets are committed. When it returns the callbacks have run, or there
+        was no time left for them: then they run later.
         """
         await self._end_by("commit", self._transactions.commit, timeout)
         self._unfinished = None
