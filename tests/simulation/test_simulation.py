@@ -13,6 +13,7 @@ import pytest
 from kbatch.core.sender import Sender
 from kbatch.testing.simulation.actor import Actor
 from kbatch.testing.simulation.schedule import Schedule
+from kbatch.testing.simulation.table_application import EncodedRecord
 from kbatch.testing.simulation.transactional_options import is_transactional
 from kbatch.testing.simulation.world import World
 from kbatch.testing.simulator import SimulationError, simulate
@@ -151,12 +152,15 @@ def test_worlds_have_tables_that_wait_rows_that_arrive_and_rows_that_fail(quiet:
 
 
 def test_worlds_of_transactions_have_every_outcome(quiet: None) -> None:
+    encoded = 0
     outcomes: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     for seed in filter(is_transactional, range(120)):
         world = simulate(seed)
         outcomes.update(world.application.outcomes)
         faults.update(world.faults.counts)
+        encoded += sum(isinstance(each, EncodedRecord) for each in world.application.records.values())
+    assert encoded > 50
     assert outcomes["transaction committed"] > 100
     assert {f"transaction {each}" for each in ("aborted", "lost", "unknown")} <= outcomes.keys()
     assert {"ghost", "crash", "crash in a call", "time-out of a call", "change_version"} <= faults.keys()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch._native.table_sender import TableSender
     from kbatch.testing.simulation.application import Application
+    from kbatch.testing.simulation.surroundings import Surroundings
     from kbatch.testing.simulation.table_options import TableOptions
     from kbatch.testing.simulation.world import World
 
@@ -388,7 +389,7 @@ class SendingBatch:
         if isinstance(answer, BatchDelivery):
             world.trace("a batch of %d records", len(self._records))
             for index, record in enumerate(self._records):
-                world.application.accepted(record, BatchedOutcome(world, answer, index))
+                world.application.accepted(record, BatchedOutcome(answer, index))
         return answer
 
     def give_up(self, error: KafkaError) -> None:
@@ -398,10 +399,9 @@ class SendingBatch:
 class BatchedOutcome:
     """What a BatchDelivery says of one record."""
 
-    __slots__ = ("_delivery", "_index", "_world")
+    __slots__ = ("_delivery", "_index")
 
-    def __init__(self, world: World, delivery: BatchDelivery, index: int) -> None:
-        self._world = world
+    def __init__(self, delivery: BatchDelivery, index: int) -> None:
         self._delivery = delivery
         self._index = index
 
@@ -433,7 +433,7 @@ class EncodedRecord(SentRow):
     """A record of an encoded batch."""
 
     __slots__ = ("world",)
-    world: World
+    world: Surroundings
 
     @property
     def is_settled(self) -> bool:

@@ -15,20 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from kbatch.testing.simulation.actor import Actor
 from kbatch.testing.simulation.application import SentRecord
+from kbatch.testing.simulation.options import CODECS
 from kbatch.testing.simulation.schedule import MS
+from kbatch.testing.simulation.table_application import EncodedRecord
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_client import Client, SimulatedProducer
 
 if TYPE_CHECKING:
-    from kbatch._native.delivery import Delivery
+    from kbatch.testing.simulation.application import Outcome as RecordOutcome
     from kbatch.testing.simulation.transactional_world import TransactionalWorld
 
+Record = TypeVar("Record", bound=SentRecord)
+BATCH_RECORDS = 6  # of an encoded batch, at most: it is within any max.request.size
 GHOST_TRANSACTIONS = 2  # that a ghost tries
 LEFT_WHEN_HEALED = 2  # of a program's transactions
 PROBE_ROUNDS = 3
@@ -111,14 +115,24 @@ class Ledger:
         self._number = 0
 
     def new_record(self) -> SentRecord:
+        return self._new(SentRecord)
+
+    def new_batch(self) -> list[EncodedRecord]:
+        count = self._world.random.randint(1, BATCH_RECORDS)
+        records = [self._new(EncodedRecord) for _ in range(count)]
+        for record in records:
+            record.world = self._world
+        return records
+
+    def _new(self, kind: type[Record]) -> Record:
         random = self._world.random
         self._number += 1
         number = self._number.to_bytes(4, "big")
         key = b"key " + number if random.random() < 0.3 else None
         value = number + b"x" * random.randrange(self._world.options.workload.value_bytes + 1)
-        return SentRecord(self._number, key, value, self._world.schedule.wall_ms, "none")
+        return kind(self._number, key, value, self._world.schedule.wall_ms, "none")
 
-    def accepted(self, client: Client, record: SentRecord, delivery: Delivery) -> None:
+    def accepted(self, client: Client, record: SentRecord, delivery: RecordOutcome) -> None:
         transaction = client.transaction
         assert transaction is not None
         record.delivery = delivery
@@ -182,11 +196,15 @@ class Performer:
             self.call(producer, producer.abort_transaction, producer.commit_transaction)
 
     def fill(self, producer: SimulatedProducer, transaction: Transaction) -> None:
-        """Records to any partitions, and offsets."""
+        """Records and encoded batches to any partitions, and offsets."""
         for _ in range(self.random.randrange(self.options.records + 1)):
             topic = self.random.choice(list(self.world.options.cluster.partition_counts))
-            record = self.world.application.new_record()
-            producer.send(record, topic, self._partition_of(producer, topic))
+            partition = self._partition_of(producer, topic)
+            if self.options.batches and self.random.random() < self.options.batches:
+                records, codec = self.world.application.new_batch(), self.random.choice(CODECS)
+                producer.send_batch(records, topic, max(partition, 0), codec)
+            else:
+                producer.send(self.world.application.new_record(), topic, partition)
             if self.random.random() < 0.3:
                 self.pause()
         if self.random.random() < self.options.offsets:

@@ -14,6 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.batch_writer import encode
 from kbatch._native.delivery import Completion, Delivery
 from kbatch._native.interrupts import at_once
 from kbatch.config import ProducerConfig
@@ -24,6 +25,7 @@ from kbatch.testing.simulation.application import SentRecord
 from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT
 from kbatch.testing.simulation.network import Shell
 from kbatch.testing.simulation.schedule import MS
+from kbatch.testing.simulation.table_application import BatchedOutcome, EncodedRecord
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_wire import TransactionalWire
 from kbatch.testing.simulation.world import new_accumulator
@@ -114,7 +116,7 @@ class Client:
             raise Violation(f"record {number} of {transaction} is sent in {self.transaction}")
 
     def is_settled(self, number: int) -> bool:
-        return self.world.application.records[number].is_done
+        return self.world.application.records[number].is_settled
 
     def has_failed(self, number: int) -> bool:
         delivery = self.world.application.records[number].delivery
@@ -234,11 +236,27 @@ class SimulatedProducer(TransactionMethods):
 
     def send(self, record: SentRecord, topic: str, partition: int) -> None:
         """As `Producer.send`: the record is accepted, or KafkaError is raised."""
+        fields = (topic, partition, record.key, record.value, None, record.timestamp_ms)
+        append = self.client.accumulator.append
+        delivery = self._accepted(topic, lambda now_ns: append(*fields, now_ns, None))
+        self.client.world.application.accepted(self.client, record, delivery)
+
+    def send_batch(self, records: list[EncodedRecord], topic: str, partition: int, codec: str) -> None:
+        """As `Producer.send_batch`, of records that are encoded before."""
+        data = encode([(each.key, each.value, (), each.timestamp_ms) for each in records], compression=codec)
+        append = self.client.accumulator.append_batch
+        delivery = self._accepted(topic, lambda now_ns: append(topic, partition, data, now_ns))
+        for index, record in enumerate(records):
+            outcome = BatchedOutcome(delivery, index)
+            self.client.world.application.accepted(self.client, record, outcome)
+
+    def _accepted(self, topic: str, append: Callable[[int], Any]) -> Any:
+        """What comes of appending, now or when there is metadata."""
         self._check_transaction()
         client = self.client
         until_ns = client.schedule.now_ns + self.config.max_block_ms * MS
         try:
-            while not isinstance(answer := self._append(record, topic, partition), Delivery):
+            while not isinstance(answer := append(client.schedule.now_ns), Delivery):
                 client.engine.want_topic(topic)
                 client.shell.wake()
                 if client.schedule.now_ns >= until_ns:
@@ -248,13 +266,7 @@ class SimulatedProducer(TransactionMethods):
         except BaseException as error:
             self._note_refused(error)
             raise
-        client.world.application.accepted(client, record, answer)
-
-    def _append(self, record: SentRecord, topic: str, partition: int) -> Any:
-        now_ns = self.client.schedule.now_ns
-        return self.client.accumulator.append(
-            topic, partition, record.key, record.value, None, record.timestamp_ms, now_ns, None
-        )
+        return answer
 
     def flush(self) -> None:
         accumulator, schedule = self.client.accumulator, self.client.schedule

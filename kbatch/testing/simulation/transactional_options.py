@@ -30,6 +30,8 @@ class Programs:
         In a transaction, at most.
     pause_ms : float
         Between two records, and two transactions, at most.
+    batches : float
+        How likely an encoded batch is sent instead of a record.
     offsets, flush, abort : float
         How likely a transaction has offsets; is waited for before its end; is aborted.
     crash, close, haunt : float
@@ -64,6 +66,7 @@ class Programs:
     unanswered: float
     move_coordinator: float
     first_epoch: int
+    batches: float
 
     @classmethod
     def draw(cls, draw: Draw) -> Programs:
@@ -86,6 +89,7 @@ class Programs:
             unanswered=draw.of(0, 0, 0.1, 0.3),
             move_coordinator=draw.rate(40, 0.4),
             first_epoch=draw.chance(0.25, MAX_EPOCH - draw.random.randrange(2, 12), -1),
+            batches=draw.of(0, 0, 0.3),
         )
 
 
