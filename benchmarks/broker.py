@@ -8,10 +8,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from benchmarks.contest import kafka
 from benchmarks.peers import Peers
 from kbatch.bench.harness import Claim, Contender, Question
 from tests.oracle import java_clients
-from tests.oracle.kafka import RealKafka
 
 TOPIC, PARTITIONS = "performance", 4
 RECORDS, RECORD_BYTES = 2_000_000, 100
@@ -23,7 +23,7 @@ JAVA_OPTIONS = ("-Xmx1g", "-XX:TieredStopAtLevel=4")  # tests start faster witho
 def question(peers: Peers) -> Question:
     contenders = [Contender(name, RECORDS) for name in ("real Kafka", "embedded broker")]
     serve = [sys.executable, "-m", "kbatch.cli", "broker", "--port", "0", "--topic", f"{TOPIC}:{PARTITIONS}"]
-    with RealKafka() as real, subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as embedded:
+    with kafka() as real, subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as embedded:
         real.create_topic(TOPIC, PARTITIONS)
         assert embedded.stdout is not None
         addresses = (real.bootstrap_servers, embedded.stdout.readline().strip())
@@ -43,7 +43,8 @@ def question(peers: Peers) -> Question:
     settings = ", ".join(f"{name}={value}" for name, value in SETTINGS.items())
     return Question(
         "ProducerPerformance into the embedded broker",
-        f"{RECORDS:,} records of {RECORD_BYTES} bytes, {PARTITIONS} partitions, {settings}; a new JVM each.",
+        f"{RECORDS:,} records of {RECORD_BYTES} bytes, {PARTITIONS} partitions, {settings}; a new JVM each, "
+        f"`java {' '.join(JAVA_OPTIONS)}`. Nothing is read back.",
         contenders,
         [Claim("embedded broker", "real Kafka", 2.0, "half the speed of a real Kafka, or more")],
     )

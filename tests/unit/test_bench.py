@@ -11,14 +11,19 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.costs import bound_by
+from benchmarks.pressure import tenth_and_rest
 from benchmarks.profiles import own_costs, stage_of
+from benchmarks.scaling import key_of_each
 from kbatch import partition_for_key
-from kbatch.bench.contents import contents_of
+from kbatch.bench.contents import Contents, Tally, contents_of
+from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS
 from kbatch.bench.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missing
 from kbatch.bench.harness import Claim, Contender, Question, ratio, report
 from kbatch.bench.log_reader import expected
 from kbatch.bench.page import Page
 from kbatch.bench.probes import tree_cpu_ns
+from kbatch.bench.settings import for_aiokafka, for_kafka_python, for_librdkafka, told
 from kbatch.bench.work import CHUNK_RECORDS, Work
 from kbatch.commands import kbatch as command_line
 
@@ -107,6 +112,42 @@ def test_what_is_expected_follows_javas_partitioner() -> None:
     counts = {partition: count for partition, (count, _) in contents.items()}
     chosen = [partition_for_key(key, 7) for key in keys]
     assert counts == {partition: chosen.count(partition) for partition in set(chosen)}
+
+
+def test_every_partition_has_a_key_of_its_own() -> None:
+    assert [partition_for_key(key, 500) for key in key_of_each(500)] == list(range(500))
+
+
+def test_a_tally_tells_offsets_apart() -> None:
+    def placed(*offsets: int) -> Contents:
+        tally = Tally()
+        for offset in offsets:
+            tally.add_at(0, offset, b"k", b"v")
+        return tally.contents
+
+    assert placed(5, 6) == placed(5, 6)
+    assert len({str(placed(*offsets)) for offsets in ((5, 6), (5, 7), (56,), (6, 5))}) == 4
+
+
+def test_growth_is_what_is_beyond_the_most_of_the_first_tenth() -> None:
+    samples_kib = [1024 * mib for mib in (30, 45, *[40] * 17, 44)]
+    first, rest = tenth_and_rest(samples_kib, 1000)
+    assert (first.timings, first.note) == ([45.0], "45.0 at 100 records")
+    assert (rest.timings, rest.note) == ([44.0], "44.0 at 1,000 records")
+
+
+def test_what_is_busy_bounds() -> None:
+    assert bound_by(0.95, 1.4, 2) == "the caller"
+    assert bound_by(0.95, 1.9, 2) == "the caller, the cores"
+    assert bound_by(0.5, 1.4, 2) == "neither"
+
+
+def test_the_page_lists_what_clients_are_given() -> None:
+    lines = "\n".join(told(SETTINGS, JAVA_OPTIONS))
+    for translated in (for_librdkafka, for_kafka_python, for_aiokafka):
+        for name in translated(SETTINGS):
+            assert f"{name}=" in lines
+    assert " ".join(JAVA_OPTIONS) in lines
 
 
 CALLGRIND = """version: 1
