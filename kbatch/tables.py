@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
+from kbatch._native.arrow import rows_at_hand
 from kbatch._native.delivery import RecordMetadata
 from kbatch._native.record_appender import Refusal
 from kbatch._native.send import RecordSender
@@ -112,17 +113,19 @@ class TableProducer(RecordSender):
         TypeError, ValueError, KafkaError
             Nothing was accepted, for this reason.
         """
-        self._check_sendable()
-        _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
+        table = None
         only_topic = topic if topic_column is None else None
-        if self._interceptors:
-            data = self._interceptors.on_send_table(only_topic, data)
-        transaction = self._transaction_count
         try:
+            self._check_sendable()
+            _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
+            if self._interceptors:
+                data = self._interceptors.on_send_table(only_topic, data)
+            data = NumpyTable(data) if isinstance(data, Mapping) else data
+            transaction = self._transaction_count
             if only_topic is not None:
                 await self._await_partition(only_topic, None, self._block_deadline())
             source, names = record_columns(
-                NumpyTable(data) if isinstance(data, Mapping) else data,
+                data,
                 key=key,
                 value=value,
                 headers=headers,
@@ -136,7 +139,8 @@ class TableProducer(RecordSender):
             report = _told_report(table.outcome, on_delivery, on_progress)
             await self._accept_rows(table, partial(reading, source), transaction)
         except BaseException as error:
-            self._note_refused(error)
+            if not self._is_forked:
+                self._handle_raised(only_topic, data, table, error)
             raise
         return TableDelivery(only_topic, report, self.accumulator.memory)
 
@@ -208,7 +212,29 @@ class TableProducer(RecordSender):
         """What is called for every row; None where no interceptor wants that, since it is not for nothing."""
         return self._interceptors.on_acknowledgement if self._interceptors.acknowledges else None
 
+    def _handle_raised(
+        self, topic: object, data: Any, table: TableSender | None, error: BaseException
+    ) -> None:
+        """The call is about to raise `error`. Where no row was accepted those that are known of count as
+        records that `send` refuses.
+        """
+        self._note_refused(error)
+        if table is not None and table.has_begun:
+            return
+        row_count = rows_at_hand(data)
+        if table is not None:
+            table.give_up(_as_kafka_error(error))
+            row_count = table.outcome.row_count
+        if row_count:
+            self._record("record-error", row_count)
+        if self._on_acknowledgement is not None:
+            metadata = RecordMetadata(topic if isinstance(topic, str) else "", -1)
+            for _ in range(row_count):
+                self._on_acknowledgement(metadata, error)
+
     def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
+        if table.outcome.unsent_count:
+            self._record("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
             for first in range(0, table.outcome.row_count, TOLD_ROWS):
                 table.tells()
@@ -226,6 +252,10 @@ class TableProducer(RecordSender):
         """Others may have the thread for a while."""
 
     _transaction_count: int
+    _is_forked = False
+
+    def _record(self, sensor: str, value: float) -> None:
+        raise NotImplementedError
 
     def _check_sendable(self) -> None:
         raise NotImplementedError
