@@ -42,6 +42,19 @@ static inline void kb_group_rows(const int32_t *destination, int64_t count, int3
     starts[0] = 0;
 }
 
+/* The place in order[next] .. order[end - 1], which rise, of the first that is not before `row`. */
+static inline int64_t kb_first_not_before(const int32_t *order, int64_t next, int64_t end, int32_t row) {
+    while (next < end) {
+        int64_t middle = next + (end - next) / 2;
+        if (order[middle] < row) {
+            next = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return next;
+}
+
 typedef enum { KB_APPEND_DONE, KB_APPEND_FULL, KB_APPEND_MEMORY, KB_APPEND_TOO_LARGE } kb_append_status;
 
 /* Memory that is written front to back. */

@@ -158,6 +158,7 @@ cdef extern from "rows.h" nogil:
     void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record) noexcept
     void kb_group_rows(const int32_t *destination, int64_t count, int32_t destinations, int32_t *starts,
                        int32_t *order) noexcept
+    int64_t kb_first_not_before(const int32_t *order, int64_t next, int64_t end, int32_t row) noexcept
     kb_append_status kb_append_rows(kb_target *target, const kb_rows *rows, const int32_t *order,
                                     int64_t *next,
                                     int64_t end, int64_t *needed) noexcept

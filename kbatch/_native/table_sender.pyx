@@ -26,6 +26,7 @@ from kbatch._native.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, kb_chain, kb_chain_room
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
+    kb_first_not_before,
     kb_group_rows,
     kb_open_batch,
     kb_partition_for_key,
@@ -85,18 +86,6 @@ NO_TOPIC = "is null, and the call gives no topic for such rows: name one (topic=
 def _too_large(int64_t max_request_bytes, int codec, int64_t total_bytes, int64_t size, bint by_memory):
     """The error of a row that was refused, of so many bytes."""
     return beyond_memory(size, codec, total_bytes) if by_memory else beyond_request(size, max_request_bytes)
-
-
-cdef int64_t _first_not_before(const int32_t *order, int64_t next, int64_t end, int32_t row) noexcept nogil:
-    """The place in order[next:end], which rises, of the first that is not before `row`."""
-    cdef int64_t middle
-    while next < end:
-        middle = next + (end - next) // 2
-        if order[middle] < row:
-            next = middle + 1
-        else:
-            end = middle
-    return next
 
 
 @cython.final
@@ -240,8 +229,7 @@ cdef class TableSender:
         cdef ArrowBatch batch
         count_rest = getattr(self._data, "count_rest", None)
         if count_rest is not None:
-            count_rest(until_ns)
-            return
+            return count_rest(until_ns)
         while not rows_at_hand(self._data) and PyTime_MonotonicRaw() < until_ns:
             batch = self._stream.next_batch()
             if batch is None:
@@ -398,14 +386,14 @@ cdef class TableSender:
         while sticky.next < sticky.end:
             lane = self._topics.lanes[self._topics.lane_to(
                 sticky.topic, sticky.topic.info.sticky.peek(sticky.topic.view))]
-            before = _first_not_before(self._order, (<Lane>lane).next, (<Lane>lane).end,
-                                       self._order[sticky.next])
+            before = kb_first_not_before(self._order, (<Lane>lane).next, (<Lane>lane).end,
+                                         self._order[sticky.next])
             if before > (<Lane>lane).next:
                 step = self._append_rows(<Lane>lane, &(<Lane>lane).next, before, False)
             else:
                 end = sticky.end
                 if before < (<Lane>lane).end:
-                    end = _first_not_before(self._order, sticky.next, end, self._order[before])
+                    end = kb_first_not_before(self._order, sticky.next, end, self._order[before])
                 step = self._append_rows(<Lane>lane, &sticky.next, end, True)
             if step != ROWS_IN and step != ROWS_MOVED:
                 return step
