@@ -16,7 +16,8 @@ import pytest
 
 import kbatch
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "examples"
 ROWS = 2000
 MINUTES = 10
 
@@ -34,6 +35,7 @@ def flights(*options: str, kafka: str | None = None) -> subprocess.CompletedProc
     if shutil.which("java") is None and os.environ.get("KBATCH_REQUIRE_JAVA") != "1":
         pytest.skip("Spark needs Java")
     environment = {key: value for key, value in os.environ.items() if key != "KAFKA"}
+    environment["PYTHONPATH"] = str(ROOT)  # the kbatch of this tree, whichever is installed
     if kafka is not None:
         environment["KAFKA"] = kafka
     command = [sys.executable, str(FOLDER / "flights.py"), *options]
