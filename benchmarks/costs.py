@@ -40,11 +40,11 @@ time a record, for 16-byte keys and, where nothing else is said, 100-byte JSON v
 compressed by lz4.
 
 Read it so: the stages of a table add up to what the client's process takes for a record *while it is
-profiled*, which is more than it takes otherwise: perf stops the process some 2,000 times a second and thread,
-and the timing of the sender's stages is Python around each of its calls. What the same process took just
-before, with neither, stands above each table. So a stage's share says more than its nanoseconds. What is done
-once a batch (a seal, a stamp) or once a request (its encoding, sendmsg, its answer) is divided by the records
-in it, so it grows as batches get smaller; what is done once a record does not.
+profiled*. That adds to what it takes otherwise: perf stops each thread some 2,000 times in a second of its
+time, and the timing of the sender's stages is Python around each of its calls. What the same process took
+just before, with neither, stands above each table, so a stage's share says more than its nanoseconds. What is
+done once a batch (a seal, a stamp) or once a request (its encoding, sendmsg, its answer) is divided by the
+records in it, so it grows as batches get smaller; what is done once a record does not.
 
 Latency, memory and peers are in [benchmarks.md](benchmarks.md).
 """
@@ -72,7 +72,7 @@ def bounds(plan: Plan) -> Iterator[str]:
         f"process of its own, the last of {BOUND_ROUNDS} rounds. {PARTITIONS} partitions. "
         f"{listed(SETTINGS)}, but for the compression that a row names. Busy is processor time divided by "
         "time, in cores: of the thread that calls, of the client's process, that thread with it, and of the "
-        "broker.\n"
+        "broker, there from when the client is made to when it is closed.\n"
     )
     yield "| path | compression | records/s | CPU, ns | caller busy | client busy | broker busy | bound by |"
     yield "|---|---|---:|---:|---:|---:|---:|---|"
