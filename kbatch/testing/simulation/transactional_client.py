@@ -119,8 +119,11 @@ class Client:
         return self.world.application.records[number].is_settled
 
     def has_failed(self, number: int) -> bool:
-        delivery = self.world.application.records[number].delivery
-        return delivery is not None and delivery.done() and delivery.exception() is not None
+        """Or may have: of a batch that goes in parts nobody says it before all of them are done."""
+        record = self.world.application.records[number]
+        if not record.is_done:
+            return record.is_settled
+        return record.delivery is not None and record.delivery.exception() is not None
 
     def completed(self, completions: list[Completion]) -> None:
         for completion in completions:

@@ -303,7 +303,8 @@ class Wire:
         self._world.trace("<- node %s: #%d %s", connection.node_id, request.correlation_id, codes)
         for batch, (code, _) in zip(request.batches, codes, strict=True):
             self._in_flight[batch.place] -= 1
-            if code and row_of(code).retriable:
+            # what waits for the transaction before is tried again sooner
+            if code and row_of(code).retriable and code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 self._refused_ns[batch.numbers[0]] = self._world.schedule.now_ns
             if code and row_of(code).possibly_persisted and code not in GONE:
                 self._note_ambiguous(batch)
