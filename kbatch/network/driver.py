@@ -10,7 +10,6 @@ in vain, and the owner ends.
 """
 
 import logging
-import os
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -26,7 +25,7 @@ from kbatch.core.actions import Action, Address, Close, Connect, Resolve, Seal, 
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
-from kbatch.network.workers import Workers
+from kbatch.network.workers import Workers, sealer_count
 
 if TYPE_CHECKING:
     import ssl
@@ -38,7 +37,6 @@ RECEIVE_BYTES = 131_072
 _RUNS = 8
 # The longest wait: a selector takes no number of milliseconds above 2**31.
 _LONGEST_NS = 3_600_000_000_000
-_SEALERS = min(os.cpu_count() or 1, 4)
 # Sealing so many bytes takes about as long as having another thread do it, 30 us; only their CRC is quicker.
 _SEALED_AT_ONCE_BYTES = 16_384
 _CRC_AT_ONCE_BYTES = 262_144
@@ -113,7 +111,7 @@ class EngineDriver(ABC):
         self.wake = self._waker.wake
         self.round_count = 0
         self._actions: list[Action] = []
-        self._sealers = Workers(f"{name}-sealer", _SEALERS)
+        self._sealers = Workers(f"{name}-sealer", sealer_count())
         self._perform: dict[type, Callable[[Any], None]] = {
             Resolve: self._resolve,
             Connect: self._connect,

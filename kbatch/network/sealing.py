@@ -1,10 +1,9 @@
 """Sealers: threads that compress batches for one who fills them faster than he could compress them."""
 
-import os
 import threading
 from typing import TYPE_CHECKING, final
 
-from kbatch.network.workers import Workers
+from kbatch.network.workers import Workers, sealer_count
 
 if TYPE_CHECKING:
     from kbatch._native.producer_batch import ProducerBatch
@@ -15,21 +14,16 @@ SMALL_BYTES = 32_768
 BACKLOG = 2
 
 
-def spare_cpus() -> int:
-    """CPUs beside the one that the caller runs on."""
-    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) - 1
-
-
 @final
 class Sealers:
     """Seals batches on up to `limit` threads, or on the caller's where those have enough to do.
 
-    `limit` None is as many as there are spare CPUs, if there is anything to compress.
+    `limit` None is `sealer_count` beside the CPU that the caller runs on, if there is anything to compress.
     """
 
     def __init__(self, name: str, compression: str, limit: int | None = None) -> None:
         if limit is None:
-            limit = 0 if compression == "none" else spare_cpus()
+            limit = 0 if compression == "none" else sealer_count(beside=1)
         self._workers = Workers(name, limit)
         self._lock = threading.Lock()
         self._most = BACKLOG * limit

@@ -1,12 +1,24 @@
 """Workers: daemon threads for what would hold up the sender's thread."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import final
 
 logger = logging.getLogger(__name__)
+
+# More threads than that seal no faster than one fills batches, or than a broker takes them.
+MOST_SEALERS = 4
+
+
+def sealer_count(beside: int = 0) -> int:
+    """How many threads a producer may have for sealing: one for each CPU that it may run on, `beside` of them
+    being busy otherwise, and not more than MOST_SEALERS.
+    """
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cpus - beside, MOST_SEALERS)
 
 
 @final

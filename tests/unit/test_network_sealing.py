@@ -6,7 +6,10 @@ import threading
 from queue import SimpleQueue
 from typing import Any
 
+import pytest
+
 from kbatch.network.sealing import BACKLOG, SMALL_BYTES, Sealers
+from kbatch.network.workers import sealer_count
 from tests.unit.producing import SECONDS
 
 
@@ -47,6 +50,49 @@ def test_when_the_threads_have_enough_to_do_the_caller_lends_a_hand() -> None:
     assert seal(sealers, Batch()).sealer() is threading.current_thread()
     held.set()
     assert waiting[-1].sealer().name == "sealer-0"
+    sealers.stop()
+
+
+@pytest.mark.parametrize(
+    ("cpus", "of_the_sender", "of_tables"), [(1, 1, 0), (2, 2, 1), (4, 4, 3), (5, 4, 4), (64, 4, 4)]
+)
+def test_there_are_as_many_threads_as_cpus_and_four_at_most(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, of_the_sender: int, of_tables: int
+) -> None:
+    """CPUs that the process may run on, of however many there are."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cpus)), raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert (sealer_count(), sealer_count(beside=1)) == (of_the_sender, of_tables)
+    held = threading.Event()
+    sealers = Sealers("sealer", "lz4")
+    batches = [seal(sealers, Batch(held=held)) for _ in range(BACKLOG * of_tables)]
+    running = {thread.name for thread in threading.enumerate() if thread.name.startswith("sealer-")}
+    held.set()
+    assert all(batch.sealer().name.startswith("sealer-") for batch in batches)
+    assert len(running) == of_tables
+    assert seal(Sealers("none", "none"), Batch()).sealer() is threading.current_thread()
+    sealers.stop()
+
+
+def test_where_the_system_knows_no_affinity_all_cpus_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert sealer_count() == 3
+    monkeypatch.setattr("os.cpu_count", lambda: None)
+    assert sealer_count() == 1
+
+
+def test_two_threads_seal_at_once() -> None:
+    both = threading.Barrier(2)
+
+    class Meeting(Batch):
+        def seal(self) -> None:
+            both.wait(SECONDS)
+            super().seal()
+
+    sealers = Sealers("sealer", "lz4", 2)
+    batches = [seal(sealers, Meeting()) for _ in range(2)]
+    assert {batch.sealer().name for batch in batches} == {"sealer-0", "sealer-1"}
     sealers.stop()
 
 
