@@ -282,6 +282,20 @@ static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_
     return from == end ? KB_RECORD_OK : KB_RECORD_TRAILING;
 }
 
+/* How many records there are by the sizes in front of them, which is all that is looked at; -1 where they do
+ * not end with the body. */
+static inline int64_t kb_records_told(const uint8_t *from, const uint8_t *end) {
+    int64_t count = 0;
+    for (; from < end; count++) {
+        int32_t body_size;
+        from = kb_get_varint(from, end, &body_size);
+        if (!from || body_size < KB_MIN_RECORD_BYTES - 1 || body_size > end - from)
+            return -1;
+        from += body_size;
+    }
+    return count;
+}
+
 /* What no correct producer writes, but readers take; the texts stand in record_batch.pyx. */
 typedef enum {
     KB_RECORD_REGULAR,

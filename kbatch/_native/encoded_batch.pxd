@@ -25,6 +25,7 @@ cdef class PendingBatch:
     cdef int _check_crc(self) except -1
     cdef int _check_attributes(self, int16_t ours) except -1
     cdef int _check_count(self) except -1
+    cdef int _check_sizes(self, int64_t body_bytes) except -1
     cdef int _check_producer(self) except -1
     cdef object accept(self, RecordAppender appender, TopicInfo info, int64_t now_ns, Turn turn)
     cdef ProducerBatch _enqueue(self, RecordAppender appender, PartitionQueue queue, ProducerBatch batch)

@@ -1,7 +1,8 @@
 """Batches that were encoded elsewhere (`kbatch.encode`, `encode_arrow`), and go to the broker as they are.
 
-Theory of operation. The header and the CRC of a batch are checked, once; its records are nobody's business
-here: they are not decompressed, and what is wrong with them the broker says. Then it enters the queue of its
+Theory of operation. The header and the CRC of a batch are checked, once, and where it is not compressed that
+it has as many records as it says, by their sizes. More of them is nobody's business here: they are not
+decompressed, and what is wrong with them the broker says. Then it enters the queue of its
 partition, SEALED, behind the batch that is open there, which is closed: from then on it is a ProducerBatch
 like others, which takes as many sequences as it has records. Its bytes are kept as they were given, if they
 are a bytes object; producer id, epoch and sequence go into a copy of the header, and so does the bit that
@@ -28,6 +29,7 @@ from kbatch._native.c cimport (
     KB_MIN_RECORD_BYTES,
     KB_TRANSACTIONAL,
     kb_batch_header_get,
+    kb_records_told,
 )
 from kbatch._native.compression cimport codec_by_id
 from kbatch._native.hashes cimport crc32c_combined, crc32c_extend
@@ -171,8 +173,24 @@ cdef class PendingBatch:
         if self._header.last_offset_delta != count - 1:
             raise ValueError(f"last_offset_delta must be count - 1, which is {count - 1}; it is "
                              f"{self._header.last_offset_delta}, as after compaction; {ENCODE_AGAIN}")
-        if not self._header.attributes & KB_CODEC_MASK and count > body_bytes // KB_MIN_RECORD_BYTES:
+        if self._header.attributes & KB_CODEC_MASK:
+            return 0
+        if count > body_bytes // KB_MIN_RECORD_BYTES:
             raise CorruptRecordError(f"count is {count}, but so many records cannot be in {body_bytes} bytes")
+        return self._check_sizes(body_bytes)
+
+    cdef int _check_sizes(self, int64_t body_bytes) except -1:
+        """Of records that are not compressed."""
+        cdef const uint8_t *body = <const uint8_t *>PyBytes_AS_STRING(self._bytes) + KB_BATCH_HEADER_SIZE
+        cdef int64_t told
+        with nogil:
+            told = kb_records_told(body, body + body_bytes)
+        if told < 0:
+            raise CorruptRecordError("the sizes of the records do not add up to that of the batch: make it "
+                                     "anew")
+        if told != self._header.count:
+            raise CorruptRecordError(f"count is {self._header.count}, but the batch has {told} records: make "
+                                     f"it anew")
         return 0
 
     cdef int _check_producer(self) except -1:

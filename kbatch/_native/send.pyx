@@ -225,9 +225,10 @@ cdef class RecordSender:
         """Takes a record batch that was encoded elsewhere, by `kbatch.encode` or `encode_arrow`, on a Spark
         executor for example: it is sent as it is, behind all records that the partition was sent before.
 
-        Its records are not decoded, nor checked; of its header the producer writes base offset, producer id,
-        epoch and sequence, and in a transaction that it is part of one. It waits up to max.block.ms for
-        metadata or memory, as `send` does.
+        CRC, header and size are checked, and where the batch is not compressed that it has as many records as
+        it says. Its records are not decoded, nor decompressed. Of its header the producer writes base offset,
+        producer id, epoch and sequence, and in a transaction that it is part of one. It waits up to
+        max.block.ms for metadata or memory, as `send` does.
 
         Parameters
         ----------

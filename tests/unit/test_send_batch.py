@@ -260,6 +260,28 @@ NO_BATCHES: list[tuple[Any, type[Exception], str]] = [
         "count is 2147483647, but so many",
     ),
     (
+        altered(BATCH, count=2, last_offset_delta=1),
+        CorruptRecordError,
+        "count is 2, but the batch has 3 records: make it anew",
+    ),
+    (
+        altered(BATCH, count=4, last_offset_delta=3),
+        CorruptRecordError,
+        "count is 4, but the batch has 3 records: make it anew",
+    ),
+    (
+        altered(BATCH[:61] + BATCH[62:], length=len(BATCH) - 13),
+        CorruptRecordError,
+        "sizes of the records do not add up to that of the batch",
+    ),
+    (altered(BATCH[:-1], length=len(BATCH) - 13), CorruptRecordError, "sizes of the records do not add up"),
+    (altered(BATCH + b"\0", length=len(BATCH) - 11), CorruptRecordError, "sizes of the records do not add"),
+    (
+        altered(BATCH[:61] + b"\xff" * 30, length=79, count=1, last_offset_delta=0),
+        CorruptRecordError,
+        "sizes of the records do not add up",
+    ),
+    (
         altered(BATCH, producer_id=0),
         ValueError,
         "producer_id must be -1.*it is 0: encode.* without producer_id",

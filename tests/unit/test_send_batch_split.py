@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import threading
 from typing import Any
@@ -145,12 +146,17 @@ def with_body(body: bytes, **fields: Any) -> bytes:
     return altered(data, length=len(data) - 12, **fields)
 
 
+def with_packed(body: bytes, **fields: Any) -> bytes:
+    """Of what is not compressed the sizes are checked before it is taken."""
+    return with_body(gzip.compress(body), attributes=1, **fields)
+
+
 BROKEN = {
-    "a record is cut off": with_body(BATCH[BODY_AT:-3]),
-    "bytes are left over": with_body(BATCH[BODY_AT:] + b"\0"),
-    "more records than told": altered(BATCH, count=3, last_offset_delta=2),
-    "fewer records than told": altered(with_body(BATCH[BODY_AT:]), count=6, last_offset_delta=5),
-    "noise": with_body(random.Random(1).randbytes(200)),
+    "a record is cut off": with_packed(BATCH[BODY_AT:-3]),
+    "bytes are left over": with_packed(BATCH[BODY_AT:] + b"\0"),
+    "more records than told": with_packed(BATCH[BODY_AT:], count=3, last_offset_delta=2),
+    "fewer records than told": with_packed(BATCH[BODY_AT:], count=6, last_offset_delta=5),
+    "noise": with_packed(random.Random(1).randbytes(200)),
     "not compressed by that codec": with_body(b"noise" * 20, attributes=4),
     "a compressed stream that ends early": with_body(
         encoded(*[b"a" * 99] * 4, compression="gzip")[BODY_AT:-9], attributes=1
