@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -161,6 +162,19 @@ def test_of_a_stream_that_ends_all_rows_are_in_the_report(broker: Broker, is_ser
         assert report.failed_rows > 200
         assert report.errors[299] is report.stopped
         assert serialized_rows < 100  # what is not sent is not serialized
+
+
+def test_a_duckdb_relation_is_read_as_it_is_sent(broker: Broker) -> None:
+    """Nothing runs the whole query first: it would take days. So says docs/tables.md."""
+    rows = duckdb.connect().sql("select repeat('v', 900) || range as value from range(1_000_000_000_000)")
+    with producing(broker, **SMALL, max_block_ms=SECONDS_MS) as producer:
+        sending = within(lambda: producer.send_table("one", rows))
+        until(waits_for_memory(producer))
+        with pytest.raises(DeliveryError):
+            producer.close(timeout=0)
+        report = sending.result(SECONDS).result(SECONDS)
+        assert isinstance(report.stopped, ProducerClosedError)
+        assert 0 < report.row_count == report.failed_rows < 1_000_000_000
 
 
 def test_a_table_that_was_sent_whole_was_not_stopped(broker: Broker) -> None:
