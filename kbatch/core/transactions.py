@@ -442,7 +442,7 @@ class Transactions:
         self._bumps = False
         if self.state is State.IN_TRANSACTION:  # whose beginning it is
             self._open()
-        elif self.state is State.INITIALIZING:
+        elif self.state not in (State.COMMITTING, State.ABORTING):  # which wait for it too
             self._enter(State.READY)
         self._finish(operation.call)
 
