@@ -164,6 +164,7 @@ def test_worlds_of_transactions_have_every_outcome(quiet: None) -> None:
     assert outcomes["transaction committed"] > 100
     assert {f"transaction {each}" for each in ("aborted", "lost", "unknown")} <= outcomes.keys()
     assert {"ghost", "crash", "crash in a call", "time-out of a call", "change_version"} <= faults.keys()
+    assert faults["offsets that are not waited for"] > 50
     assert {"refused by a coordinator", "unanswered by a coordinator", "move_coordinator"} <= faults.keys()
 
 

@@ -18,7 +18,7 @@ from kbatch.testing.coordinator_records import decode_record
 from kbatch.testing.coordinators import TRANSACTIONS_TOPIC
 from kbatch.testing.producer_state import Marker
 from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.transactional_application import Outcome, Transaction
+from kbatch.testing.simulation.transactional_application import Outcome, Transaction, number_of_offset
 from kbatch.testing.simulation.wire import record_number
 from kbatch.testing.transaction_metadata import TransactionState
 from kbatch.testing.transaction_state import OFFSETS_TOPIC
@@ -168,13 +168,15 @@ def check_deliveries(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
-    """All of what was committed is seen, none of what was not, and of what nobody knows either."""
-    offsets: dict[int, set[Place]] = defaultdict(set)
+    """All of what was committed is seen, none of what was not, and of what nobody knows either. Of several
+    offsets for a partition the last one counts.
+    """
+    offsets: dict[int, dict[Place, int]] = defaultdict(dict)
     for each in logs.offsets:
-        offsets[each.offset].add(each.place)
+        offsets[number_of_offset(each.offset)][each.place] = each.offset
     for transaction in world.application.transactions:
         seen: list[Any] = [r.number for r in transaction.records if logs.visible.get(r.number)]
-        seen += [place for place in sorted(transaction.offsets) if place in offsets[transaction.number]]
+        seen += sorted(offsets[transaction.number])
         count = len(transaction.records) + len(transaction.offsets)
         if transaction.outcome is Outcome.COMMITTED and len(seen) < count:
             raise Violation(f"of {transaction} readers see no more than {seen}")
@@ -182,6 +184,9 @@ def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
             raise Violation(f"of {transaction} readers see {seen}")
         if transaction.outcome is Outcome.UNKNOWN and 0 < len(seen) < count:
             raise Violation(f"of {transaction} readers see a part: {seen}")
+        for place, offset in offsets[transaction.number].items():
+            if offset != transaction.offsets.get(place):
+                raise Violation(f"of {transaction} the offsets are not the last: {offset} at {place}")
 
 
 def check_order(world: TransactionalWorld, logs: Logs) -> None:
@@ -204,8 +209,8 @@ def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
     """A group's offsets count in the order of its transactions, and the last one is what it is told."""
     transactions = {each.number: each for each in world.application.transactions}
     last: dict[tuple[str, Place], Transaction] = {}
-    for group, place, number in logs.offsets:
-        transaction = transactions[number]
+    for group, place, offset in logs.offsets:
+        transaction = transactions[number := number_of_offset(offset)]
         before = last.setdefault((group, place), transaction)
         if (transaction.client.number, number) < (before.client.number, before.number):
             raise Violation(f"the offset of {group} for {place} is of {transaction} behind {before}")
@@ -213,7 +218,7 @@ def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
     store = world.cluster.state.coordinators.offsets
     for (group, place), transaction in last.items():
         fetched = store.fetch(group, [place], require_stable=True)[place]
-        if fetched.offset != transaction.number:
+        if fetched.offset != transaction.offsets[place]:
             raise Violation(f"the offset of {group} for {place} is {fetched}, and the last of {transaction}")
 
 

@@ -39,6 +39,7 @@ PROBE_ROUNDS = 3
 # With less there may not be time for a new connection.
 PROBED_TIMEOUT_MS = 3000
 SOURCE = "events"  # whose offsets are committed
+CALLS = 1000  # more than a transaction sends offsets
 
 
 class Outcome(Enum):
@@ -57,9 +58,9 @@ class Transaction:
     Attributes
     ----------
     number : int
-        Unique; its offsets have it.
-    offsets : set of (topic, partition)
-        That were to be committed with it.
+        Unique; its offsets tell it (`number_of_offset`).
+    offsets : dict of (topic, partition) to int
+        To be committed with it: of each partition what was sent last.
     is_to_be_committed : bool
         commit_transaction() was called, and no error has come of it.
     may_be_committed : bool
@@ -73,7 +74,8 @@ class Transaction:
         self.client = client
         self.begun_ns = client.schedule.now_ns
         self.records: list[SentRecord] = []
-        self.offsets: set[tuple[str, int]] = set()
+        self.offsets: dict[tuple[str, int], int] = {}
+        self._call_count = 0
         self.outcome = Outcome.OPEN
         self.is_to_be_committed = self.may_be_committed = False
         self.committed_ns = 0
@@ -81,6 +83,11 @@ class Transaction:
     def __repr__(self) -> str:
         numbers = [record.number for record in self.records]
         return f"transaction {self.number} of {self.client.name} ({self.outcome.value}, records {numbers})"
+
+    def next_offset(self) -> int:
+        """Greater than those of calls before, in this transaction and earlier ones."""
+        self._call_count += 1
+        return self.number * CALLS + self._call_count
 
     def close(self, outcome: Outcome) -> None:
         if self.outcome is Outcome.OPEN:
@@ -91,6 +98,11 @@ class Transaction:
     def lose(self) -> None:
         """Nobody will be told what came of it."""
         self.close(Outcome.UNKNOWN if self.is_to_be_committed and self.may_be_committed else Outcome.LOST)
+
+
+def number_of_offset(offset: int) -> int:
+    """Of the transaction that sent the offset."""
+    return offset // CALLS
 
 
 class Ledger:
@@ -217,17 +229,29 @@ class Performer:
         return self.random.randrange(count) if count and self.random.random() < 0.7 else -1
 
     def send_offsets(self, producer: SimulatedProducer, transaction: Transaction) -> None:
-        count = self.world.options.cluster.partition_counts[SOURCE]
+        """By one call or several, of which the next may be made before one is done."""
+        options, random = self.options, self.random
+        for _ in range(1 if options.offset_calls == 1 else random.randint(1, options.offset_calls)):
+            waits = not options.unawaited or random.random() >= options.unawaited
+            self._send_offsets(producer, transaction, waits=waits)
+
+    def _send_offsets(
+        self, producer: SimulatedProducer, transaction: Transaction, *, waits: bool
+    ) -> None:
+        count, offset = self.world.options.cluster.partition_counts[SOURCE], transaction.next_offset()
         chosen = [index for index in range(count) if self.random.random() < 0.7] or [0]
-        transaction.offsets.update((SOURCE, index) for index in chosen)
-        offsets = {TopicPartition(SOURCE, index): OffsetAndMetadata(transaction.number) for index in chosen}
-        producer.client.trace("offsets of %s", chosen)
+        transaction.offsets.update(((SOURCE, index), offset) for index in chosen)
+        offsets = {TopicPartition(SOURCE, index): OffsetAndMetadata(offset) for index in chosen}
+        producer.client.trace("offset %d of %s", offset, chosen)
+        producer.offsets_timeout = None if waits else 0
         try:
             producer.send_offsets_to_transaction(offsets, self.program.group_id)
         except KafkaTimeoutError as error:
-            if error.abortable or self.random.random() < 0.5:
+            if error.abortable or (waits and self.random.random() < 0.5):
                 raise
             producer.client.trace("send_offsets_to_transaction() timed out, and goes on")
+            if not waits:
+                self.world.faults.note("offsets that are not waited for")
 
     def complete(self, producer: SimulatedProducer, transaction: Transaction, *, commits: bool) -> None:
         """Commits or aborts; an error that allows it leads to an abort. LostError where that is the end."""

@@ -177,7 +177,14 @@ class SimulatedProducer(TransactionMethods):
     ----------
     actor : Actor
         The thread that calls it.
+
+    Attributes
+    ----------
+    offsets_timeout : float | None
+        Of send_offsets_to_transaction(), in seconds; None is max.block.ms.
     """
+
+    offsets_timeout: float | None = None
 
     def __init__(self, client: Client, actor: Actor) -> None:
         self.client = client
@@ -211,6 +218,8 @@ class SimulatedProducer(TransactionMethods):
         return True  # they run where batches are done
 
     async def _run_call(self, verb: str, command: Any, timeout: float | None) -> Deadline:
+        if verb == "send_offsets_to":
+            timeout = self.offsets_timeout
         limit_ms = self.config.max_block_ms if timeout is None else timeout * 1000
         self._until_ns = self.client.schedule.now_ns + int(limit_ms * MS)
         return await super()._run_call(verb, command, timeout)

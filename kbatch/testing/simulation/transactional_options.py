@@ -34,6 +34,10 @@ class Programs:
         How likely an encoded batch is sent instead of a record.
     offsets, flush, abort : float
         How likely a transaction has offsets; is waited for before its end; is aborted.
+    offset_calls : int
+        By which a transaction sends its offsets, at most.
+    unawaited : float
+        How likely the application goes on before such a call is done.
     crash, close, haunt : float
         How likely the producer is thrown away within a transaction, or a call; is closed; is taken for dead
         and replaced, and goes on.
@@ -67,6 +71,8 @@ class Programs:
     move_coordinator: float
     first_epoch: int
     batches: float
+    offset_calls: int
+    unawaited: float
 
     @classmethod
     def draw(cls, draw: Draw) -> Programs:
@@ -90,6 +96,8 @@ class Programs:
             move_coordinator=draw.rate(40, 0.4),
             first_epoch=draw.chance(0.25, MAX_EPOCH - draw.random.randrange(2, 12), -1),
             batches=draw.of(0, 0, 0.3),
+            offset_calls=draw.of(1, 2, 5),
+            unawaited=draw.of(0, 0.7, 1),
         )
 
 
