@@ -177,17 +177,22 @@ class ProducerBase(TableProducer):
         if refusal is None and self._interceptors:
             self._interceptors.intercept(record)
         deadline = Deadline(self.config.max_block_ms / 1000)
-        append = partial(self._append_later, record, self._transaction_count)
+        transaction = self._transaction_count
+        append = partial(self._append_later, record, transaction)
         outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
-        while isinstance(outcome, Refusal):
-            if outcome is Refusal.METADATA:
-                if not await self._await_partition(record.topic, record.partition, deadline, may_wait):
+        try:
+            while isinstance(outcome, Refusal):
+                if outcome is Refusal.METADATA:
+                    if not await self._await_partition(record.topic, record.partition, deadline, may_wait):
+                        return None
+                    outcome = append()
+                elif may_wait:
+                    outcome = await self._await_memory(partial(append, first_in_line=True), deadline)
+                else:
                     return None
-                outcome = append()
-            elif may_wait:
-                outcome = await self._await_memory(partial(append, first_in_line=True), deadline)
-            else:
-                return None
+        except KafkaError:
+            self._check_still_sendable(transaction)  # or it would be a failure of the next one
+            raise
         return outcome
 
     def _append_later(

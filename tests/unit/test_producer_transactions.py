@@ -130,29 +130,6 @@ def test_0103_calls_in_the_wrong_order_are_refused_and_change_nothing(
     assert committed(broker) == [b"a"]
 
 
-@pytest.mark.threads
-@pytest.mark.parametrize("begun", [False, True], ids=["none yet", "begun"])
-def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next(begun: bool) -> None:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker, transactional(broker) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        asked = requests_seen(broker, "Metadata")
-        late = within(lambda: producer.send("late", b"x"))
-        while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
-            pass
-        producer.abort_transaction()
-        if begun:
-            producer.begin_transaction()
-        broker.create_topic("late", 1)
-        refusal = "another has begun" if begun else "needs an open transaction"
-        with pytest.raises(IllegalStateError, match=refusal):
-            late.result(10)
-        if not begun:
-            producer.begin_transaction()
-        producer.commit_transaction()
-        assert not values(broker, topic="late")
-
-
 def test_T02_nothing_is_sent_outside_of_a_transaction(broker: Broker, producer: Producer) -> None:
     with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
         producer.send(TOPIC, b"early")

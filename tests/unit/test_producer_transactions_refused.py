@@ -10,6 +10,7 @@ import pytest
 import kbatch
 from kbatch import Producer
 from kbatch.errors import (
+    IllegalStateError,
     InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
@@ -18,7 +19,17 @@ from kbatch.errors import (
     SerializationError,
 )
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, TOPIC, committed, producing, sent, transactional
+from tests.unit.producing import (
+    SECONDS,
+    TOPIC,
+    committed,
+    producing,
+    requests_seen,
+    sent,
+    transactional,
+    values,
+    within,
+)
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -161,3 +172,48 @@ def test_T26_what_is_the_callers_matter_is_not_abortable(broker: Broker) -> None
             assert not raised.value.abortable
             producer.send(TOPIC, "a")
     assert committed(broker) == [b"a"]
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("begun", [False, True], ids=["none yet", "begun"])
+def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next(begun: bool) -> None:
+    with Broker({TOPIC: 1}, auto_create_topics=False) as broker, transactional(broker) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        asked = requests_seen(broker, "Metadata")
+        late = within(lambda: producer.send("late", b"x"))
+        while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
+            pass
+        producer.abort_transaction()
+        if begun:
+            producer.begin_transaction()
+        broker.create_topic("late", 1)
+        refusal = "another has begun" if begun else "needs an open transaction"
+        with pytest.raises(IllegalStateError, match=refusal):
+            late.result(10)
+        if not begun:
+            producer.begin_transaction()
+        producer.commit_transaction()
+        assert not values(broker, topic="late")
+
+
+@pytest.mark.threads
+def test_T02_a_record_whose_time_is_over_when_the_next_transaction_has_begun_fails_none() -> None:
+    with (
+        Broker({TOPIC: 1}, auto_create_topics=False) as broker,
+        transactional(broker, max_block_ms=1000) as producer,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        asked = requests_seen(broker, "Metadata")
+        late = within(lambda: producer.send("late", b"x"))
+        while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
+            pass
+        producer.abort_transaction()
+        producer.begin_transaction()
+        with pytest.raises(IllegalStateError, match="another has begun") as caught:
+            late.result(10)
+        assert isinstance(caught.value.__context__, KafkaTimeoutError)
+        sent(producer, "next")
+        producer.commit_transaction()
+        assert committed(broker) == [b"next"]
