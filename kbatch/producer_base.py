@@ -262,18 +262,14 @@ class ProducerBase(TableProducer):
         metadata = self._engine.snapshot.topics.get(topic)
         waited = f"after max.block.ms={self.config.max_block_ms}"
         if metadata is not None and partition is not None:
-            return (
-                f"topic {topic} has no partition {partition} {waited}: it has {len(metadata.partitions)}, "
-                f"numbered from 0"
-            )
+            count = len(metadata.partitions)
+            return f"topic {topic} has no partition {partition} {waited}: it has {count}, numbered from 0"
         if self._engine.snapshot.nodes:
             return f"there is no metadata of topic {topic} {waited}: brokers answer, but know no such topic"
         failure = self._engine.last_connection_failure
-        return (
-            f"there is no metadata of topic {topic} {waited}: none of "
-            f"{', '.join(self.config.bootstrap_servers)} has said which partitions it has"
-            + (f"; {failure}" if failure else "")
-        )
+        servers = ", ".join(self.config.bootstrap_servers)
+        text = f"there is no metadata of topic {topic} {waited}: none of {servers} has said which partitions it"
+        return f"{text} has" + (f"; {failure}" if failure else "")
 
     def _handle_refused(self, record: PendingRecord | PendingBatch, error: BaseException) -> None:
         if self._is_forked:  # whose locks nobody may ever release
@@ -556,8 +552,7 @@ class ProducerBase(TableProducer):
         self._check_here()
         if self._is_closed:
             raise ProducerClosedError("the producer is closed, and sends no more: make another (recreate())")
-        error = self._engine.fatal_error
-        if error is not None:
+        if (error := self._engine.fatal_error) is not None:
             raise error.marked()  # each raise with a traceback of its own
 
     def _check_here(self) -> None:
