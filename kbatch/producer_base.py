@@ -268,8 +268,8 @@ class ProducerBase(TableProducer):
             return f"there is no metadata of topic {topic} {waited}: brokers answer, but know no such topic"
         failure = self._engine.last_connection_failure
         servers = ", ".join(self.config.bootstrap_servers)
-        text = f"there is no metadata of topic {topic} {waited}: none of {servers} has said which partitions it"
-        return f"{text} has" + (f"; {failure}" if failure else "")
+        text = f"there is no metadata of topic {topic} {waited}: none of {servers} has said which partitions"
+        return f"{text} it has" + (f"; {failure}" if failure else "")
 
     def _handle_refused(self, record: PendingRecord | PendingBatch, error: BaseException) -> None:
         if self._is_forked:  # whose locks nobody may ever release
