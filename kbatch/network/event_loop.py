@@ -146,6 +146,7 @@ class LoopNetwork(EngineDriver):
             return
         try:
             event()
+            self._deliver_completed()  # before a task ends a table that is done by it, and tells of that
         except BaseException as error:
             self._end_by(error)
         self._ask_for_round()

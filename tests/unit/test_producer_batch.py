@@ -35,6 +35,7 @@ from tests.unit.accumulating import (
     put,
     values_of,
 )
+from tests.unit.producing import SECONDS, within
 from tests.unit.rival import Rival
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -102,12 +103,8 @@ def test_who_fills_a_batch_compresses_it_while_others_have_the_gil(codec: str) -
 
         return compress_and_note
 
-    value = random.Random(1).randbytes(10_000)
-    real = getattr(importlib.import_module(module), name)
-    with codec_replaced(module, **{name: replaced(real, noting)}), Rival() as rival:
-        # zstd has compressors for each thread and level: nobody else has one of 17
-        level = 17 if codec == "zstd" else None
-        records = accumulator(compression=codec, compression_level=level, batch_size=4 * MEGABYTE)
+    def fill() -> int:
+        records = accumulator(compression=codec, batch_size=4 * MEGABYTE)
         noted.clear()  # it has tried the codec
         put(records, value)
         (batch,) = records.batches("t", 0)
@@ -116,8 +113,14 @@ def test_who_fills_a_batch_compresses_it_while_others_have_the_gil(codec: str) -
             assert not noted
             put(records, value)
             assert batch.state == "sealed" or rival.turns == turns
-    assert batch.state == "sealed"
-    assert {thread for thread, _ in noted} == {threading.get_ident()}
+        assert batch.state == "sealed"
+        return threading.get_ident()
+
+    value = random.Random(1).randbytes(10_000)
+    real = getattr(importlib.import_module(module), name)
+    with codec_replaced(module, **{name: replaced(real, noting)}), Rival() as rival:
+        appender = within(fill).result(SECONDS)  # a new thread, which has no compressor of zstd's yet
+    assert {thread for thread, _ in noted} == {appender}
     assert any(others_ran for _, others_ran in noted)
 
 
