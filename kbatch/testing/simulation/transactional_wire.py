@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.protocol import messages
 from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.wire import SentBatch, SentRequest, Wire
+from kbatch.testing.simulation.wire import Key, SentBatch, SentRequest, Wire
 
 if TYPE_CHECKING:
     from kbatch.testing.simulation.transactional_client import Client
@@ -38,10 +38,16 @@ class TransactionalWire(Wire):
     def _check_sequence(self, batch: SentBatch) -> None:
         place = (batch.topic, batch.partition, batch.key)
         before = self._numbers.get(place)
-        if before is not None and before != batch.numbers and all(map(self._is_lost, before)):
+        if before is not None and before != batch.numbers and self._is_free(before, batch.key):
             self._bytes.pop(place, None)
         self._numbers[place] = batch.numbers
         super()._check_sequence(batch)
+
+    def _is_free(self, before: tuple[int, ...], key: Key) -> bool:
+        """What had the sequence has failed, or has itself moved up since (which nothing does that may be in
+        the log)."""
+        has_moved = self._last_key[before[0]] != key
+        return has_moved or all(map(self._is_lost, before))
 
     def _is_lost(self, number: int) -> bool:
         """The record failed, and is not in the log of the topic as it is now."""
