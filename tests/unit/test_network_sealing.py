@@ -64,11 +64,12 @@ def test_there_are_as_many_threads_as_cpus_and_four_at_most(
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     assert (sealer_count(), sealer_count(beside=1)) == (of_the_sender, of_tables)
     held = threading.Event()
-    sealers = Sealers("sealer", "lz4")
+    name = f"sealer-on-{cpus}"  # no thread of another test, which may not have ended yet, has it
+    sealers = Sealers(name, "lz4")
     batches = [seal(sealers, Batch(held=held)) for _ in range(BACKLOG * of_tables)]
-    running = {thread.name for thread in threading.enumerate() if thread.name.startswith("sealer-")}
+    running = {thread.name for thread in threading.enumerate() if thread.name.startswith(name)}
     held.set()
-    assert all(batch.sealer().name.startswith("sealer-") for batch in batches)
+    assert all(batch.sealer().name.startswith(name) for batch in batches)
     assert len(running) == of_tables
     assert seal(Sealers("none", "none"), Batch()).sealer() is threading.current_thread()
     sealers.stop()
