@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -32,7 +33,6 @@ from tests.unit.producing import (
 )
 
 pytestmark = pytest.mark.usefixtures("shell")
-
 
 
 def table_of(value: bytes) -> Any:
@@ -174,16 +174,22 @@ def test_T26_what_is_the_callers_matter_is_not_abortable(broker: Broker) -> None
     assert committed(broker) == [b"a"]
 
 
+def sending_late(broker: Broker, producer: Producer) -> Future[Any]:
+    """A send that waits for its topic, "late", by now."""
+    asked = requests_seen(broker, "Metadata")
+    late = within(lambda: producer.send("late", b"x"))
+    while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
+        pass
+    return late
+
+
 @pytest.mark.threads
 @pytest.mark.parametrize("begun", [False, True], ids=["none yet", "begun"])
 def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next(begun: bool) -> None:
     with Broker({TOPIC: 1}, auto_create_topics=False) as broker, transactional(broker) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        asked = requests_seen(broker, "Metadata")
-        late = within(lambda: producer.send("late", b"x"))
-        while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
-            pass
+        late = sending_late(broker, producer)
         producer.abort_transaction()
         if begun:
             producer.begin_transaction()
@@ -205,10 +211,7 @@ def test_T02_a_record_whose_time_is_over_when_the_next_transaction_has_begun_fai
     ):
         producer.init_transactions()
         producer.begin_transaction()
-        asked = requests_seen(broker, "Metadata")
-        late = within(lambda: producer.send("late", b"x"))
-        while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
-            pass
+        late = sending_late(broker, producer)
         producer.abort_transaction()
         producer.begin_transaction()
         with pytest.raises(IllegalStateError, match="another has begun") as caught:
