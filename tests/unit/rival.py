@@ -41,3 +41,7 @@ class Rival:
         for _ in range(times):
             call()
         return self.turns - before
+
+    def had_a_turn_during(self, call: Callable[[], object]) -> bool:
+        """Where it may have one it has one in the end, but a busy system need not run it soon."""
+        return any(self.turns_during(call) for _ in range(100))
