@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Any
 
 # Neither keys nor values of the workload have it, so that the hash tells where each ends.
@@ -17,6 +16,8 @@ class Tally:
     """Count and hash of what is added to each partition, in order."""
 
     def __init__(self) -> None:
+        from hashlib import blake2b  # OpenSSL, 4 MiB: nothing for the memory of who only sends
+
         self._counts: dict[int, int] = defaultdict(int)
         self._hashes: dict[int, Any] = defaultdict(blake2b)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -75,6 +74,8 @@ _OWN: Mapping[tuple[str, str], Callable[[Settings], dict[str, Any]]] = {
 
 def told(settings: Settings, java_options: tuple[str, ...]) -> Iterator[str]:
     """What clients are set to, and who reads back: items of a list."""
+    from importlib.metadata import version  # memory that a client need not have
+
     yield f"- kbatch and Java, where a group says nothing else: {listed(settings)}."
     yield f"- Java's process: `java {' '.join(java_options)}`."
     for (package, module), translated in _OWN.items():
