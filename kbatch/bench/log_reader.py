@@ -116,7 +116,7 @@ class Log:
             if len(ended) == len(self._partitions):
                 return
         left = sorted(set(self._partitions) - ended)
-        raise TimeoutError(f"the ends of {len(left)} partitions were not reached, {left[0]} the first of them")
+        raise TimeoutError(f"the ends of {len(left)} partitions were not reached, of {left[0]} first")
 
     def _read_on(self, count: int, ended: set[int]) -> Iterator[tuple[int, int, bytes, bytes]]:
         """What one consumer gets, until it has nothing for IDLE_SECONDS; `ended` are those where it is at the
