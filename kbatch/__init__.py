@@ -14,6 +14,7 @@ except ImportError as error:
         f"is needed), or install a wheel; the import failed with: {error}"
     ) from error
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kbatch._native.batch_writer import RecordBatchWriter, encode
@@ -21,7 +22,6 @@ from kbatch._native.buffer_pool import Buffer, BufferPool
 from kbatch._native.estimator import CompressionRatioEstimator
 from kbatch._native.record import Record
 from kbatch._native.record_batch import RecordBatch, decode, rebase
-from kbatch.columns import decode_arrow, encode_arrow
 from kbatch.errors import (
     BufferExhaustedError,
     ConfigError,
@@ -41,13 +41,14 @@ from kbatch.records import (
     RecordMetadata,
     TopicPartition,
 )
-from kbatch.segments import SegmentWriter, read_segment
 from kbatch.tables import TableDelivery, TableReport
 from kbatch.version import VERSION
 from kbatch.waiting import as_completed, wait
 
 if TYPE_CHECKING:
     from kbatch.aio import AsyncProducer
+    from kbatch.columns import decode_arrow, encode_arrow
+    from kbatch.segments import SegmentWriter, read_segment
 
 __version__ = VERSION
 
@@ -93,14 +94,23 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """AsyncProducer, at its first use (PEP 562): it brings asyncio and ssl, 6 MiB that others do without."""
-    if name != "AsyncProducer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kbatch.aio import AsyncProducer
+# What a Producer does without: asyncio and ssl are 6 MiB, the others 1.
+_AT_FIRST_USE = {
+    "AsyncProducer": "kbatch.aio",
+    "SegmentWriter": "kbatch.segments",
+    "column_serializers": "kbatch.column_serializers",
+    "decode_arrow": "kbatch.columns",
+    "encode_arrow": "kbatch.columns",
+    "read_segment": "kbatch.segments",
+}
 
-    globals()[name] = AsyncProducer
-    return AsyncProducer
+
+def __getattr__(name: str) -> object:
+    """What is imported at its first use (PEP 562)."""
+    if name not in _AT_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_AT_FIRST_USE[name])
+    return globals().setdefault(name, getattr(module, name, module))
 
 
 def __dir__() -> list[str]:

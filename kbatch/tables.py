@@ -20,8 +20,6 @@ from kbatch._native.record_appender import Refusal
 from kbatch._native.send import RecordSender
 from kbatch._native.table_outcome import TableOutcome
 from kbatch._native.table_sender import TableSender
-from kbatch.column_serializers.roles import Part, reading, record_columns
-from kbatch.columns import NumpyTable
 from kbatch.errors import (
     DeliveryError,
     InvalidTopicError,
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.buffer_memory import BufferMemory
     from kbatch._native.producer_batch import ProducerBatch
+    from kbatch.column_serializers.roles import Part
     from kbatch.config import ProducerConfig
     from kbatch.interceptors import InterceptorChain
 
@@ -113,6 +112,8 @@ class TableProducer(RecordSender):
         TypeError, ValueError, KafkaError
             Nothing was accepted, for this reason.
         """
+        from kbatch.column_serializers.roles import reading, record_columns  # memory for who sends tables
+
         table = None
         only_topic = topic if topic_column is None else None
         try:
@@ -120,7 +121,10 @@ class TableProducer(RecordSender):
             _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
             if self._interceptors:
                 data = self._interceptors.on_send_table(only_topic, data)
-            data = NumpyTable(data) if isinstance(data, Mapping) else data
+            if isinstance(data, Mapping):
+                from kbatch.columns import NumpyTable
+
+                data = NumpyTable(data)
             transaction = self._transaction_count
             if only_topic is not None:
                 await self._await_partition(only_topic, None, self._block_deadline())

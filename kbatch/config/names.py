@@ -4,7 +4,6 @@ librdkafka's names are those of its CONFIGURATION.md (2.15), kafka-python's and 
 producers' arguments.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -162,6 +161,8 @@ def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) ->
         raise ConfigError(f"{given} is no key of kbatch: {FOREIGN[name].reason}")
     known = [*keys, *ALIASES]
     words = {candidate.replace(".", "_"): candidate for candidate in known}
+    import difflib  # memory for whose names are wrong
+
     nearest = difflib.get_close_matches(given, known if "." in given else words, n=1)
     if given in words:  # as a keyword it would be right
         nearest = [words[given]]

@@ -89,18 +89,21 @@ def test_the_contests_run_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
     assert "| kbatch |" in (tmp_path / "benchmarks.md").read_text()
 
 
-def test_a_plain_producer_loads_neither_asyncio_nor_ssl() -> None:
-    """They would be a third of its memory, and of the time that the import takes."""
+def test_a_plain_producer_loads_no_more_than_it_needs() -> None:
+    """asyncio and ssl would be a third of its memory, and of the time that the import takes."""
     code = """
 import sys
-from kbatch import Producer
-with Producer(bootstrap_servers=sys.argv[1]) as producer:
+import kbatch
+with kbatch.Producer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("t", b"").result()
-print({"asyncio", "ssl"} & set(sys.modules) or "neither")
+others = {"asyncio", "ssl", "difflib", "kbatch.columns", "kbatch.column_serializers", "kbatch.segments"}
+print(others & set(sys.modules) or "no more")
+assert all(hasattr(kbatch, name) for name in kbatch.__all__)
+assert not others - {"difflib"} - set(sys.modules)
 """
     with Broker() as broker:
         printed = run(sys.executable, "-c", code, broker.bootstrap_servers, cwd=ROOT)
-    assert printed.strip() == "neither"
+    assert printed.strip() == "no more"
 
 
 def modules() -> list[Path]:
