@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
 
 import kbatch
 from kbatch.bench.cluster import Address, embedded
 from kbatch.bench.contest import SETTINGS, Contest, Driver, able
 from kbatch.bench.contestants import CONTESTANTS, JAVA
-from kbatch.bench.log_reader import WrongLogError
+from kbatch.bench.log_reader import READERS, WrongLogError
 from kbatch.bench.work import FIRST_ROW, Row, Work
 from kbatch.commands import kbatch as command_line
 
@@ -73,6 +74,34 @@ def test_a_log_that_holds_something_else_is_found_out(
     contest.ask(honest, "load", RECORDS, SETTINGS)
     with pytest.raises(WrongLogError, match="of liar"):
         contest.ask(Liar(LIES[lie]), "load", RECORDS, SETTINGS)  # type: ignore[arg-type]
+
+
+class Standing(Consumer):
+    """librdkafka's consumer, which leaves the last partition alone; `standing` of them are made."""
+
+    standing = 0
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        super().assign(partitions)
+        if Standing.standing > 0:
+            Standing.standing -= 1
+            self.pause(partitions[-1:])
+
+
+@pytest.mark.parametrize("standing", [1, READERS])
+def test_a_reader_that_stands_still_is_not_taken_for_a_log_that_lacks_records(
+    cluster: Address, standing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbatch.bench.log_reader.IDLE_SECONDS", 1.0)
+    monkeypatch.setattr("kbatch.bench.log_reader.Consumer", Standing)
+    monkeypatch.setattr(Standing, "standing", standing)
+    contest = Contest(cluster, f"standing-{standing}", 3)
+    honest: Any = Liar(lambda rows: rows)
+    if standing < READERS:
+        contest.ask(honest, "load", RECORDS, SETTINGS)
+    else:
+        with pytest.raises(TimeoutError, match="ends of 1 partitions were not reached, of 2 first"):
+            contest.ask(honest, "load", RECORDS, SETTINGS)
 
 
 class Stale:
