@@ -2,14 +2,20 @@
 
 A message is a sequence of buffers on the way out, its records among them by reference; on the way in records
 are views of the frame, which they keep alive. Neither way are they copied.
+
+Frames go by a plan (plans.py), in one native step, where the message is such that a plan can; else, and where
+something is wrong, by the compiled Python functions of writers.py and readers.py, which can do all.
 """
 
 import struct
+from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
+from kbatch._native.struct_plan import StructPlan
 from kbatch.errors import ProtocolError, UnsupportedVersionError
 from kbatch.protocol import messages
 from kbatch.protocol.faults import WRITE_ERRORS, first_fault
+from kbatch.protocol.plans import read_plan, write_plan
 from kbatch.protocol.readers import reader
 from kbatch.protocol.structs import Message, check_version
 from kbatch.protocol.wire import MAX_LENGTH, Buffer, BytesLike, int32, plain
@@ -18,7 +24,8 @@ from kbatch.protocol.writers import writer
 M = TypeVar("M", bound=Message)
 
 # Both versions of the request header start alike.
-_header_start = struct.Struct(">hhi").unpack_from
+_header_start = struct.Struct(">hhi")
+_int32 = struct.Struct(">i").unpack_from
 _API_VERSIONS = messages.ApiVersionsRequest.api_key
 # Frames this small are quicker copied than handed to a socket in pieces.
 JOINED_BYTES = 8_192
@@ -67,13 +74,10 @@ def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None = None
 ) -> list[Buffer]:
     """The buffers of a request, size and header first. Raises as `encode` does."""
-    header = messages.RequestHeader(
-        request_api_key=message.api_key,
-        request_api_version=version,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    return _encode_frame(header, _request_header_version(type(message), version), message, version)
+    kind = type(message)
+    client = _client(kind, version, client_id)  # type: ignore[arg-type]
+    head = _header_start.pack(kind.api_key, version, correlation_id) + client
+    return _encode_frame(head, message, version)
 
 
 def decode_request(frame: BytesLike) -> Request:
@@ -87,7 +91,7 @@ def decode_request(frame: BytesLike) -> Request:
     view = plain(frame)
     if len(view) < 8:
         raise ProtocolError(f"RequestHeader: {len(view)} bytes, where 8 are the least")
-    api_key, version, correlation_id = _header_start(view)
+    api_key, version, correlation_id = _header_start.unpack_from(view)
     kind = messages.REQUESTS.get(api_key)
     if kind is None:
         raise UnsupportedVersionError(
@@ -101,12 +105,17 @@ def decode_request(frame: BytesLike) -> Request:
 
 def encode_response(message: Message, version: int, correlation_id: int) -> list[Buffer]:
     """The buffers of a response, size and header first. Raises as `encode` does."""
-    header = messages.ResponseHeader(correlation_id=correlation_id)
-    return _encode_frame(header, _response_header_version(type(message), version), message, version)
+    head = int32(correlation_id) + bytes(_response_header_version(type(message), version))
+    return _encode_frame(head, message, version)
 
 
 def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int, M]:
     """The correlation id and the response of a frame, which is without its size. Raises as `decode`."""
+    plan, pos = _response_plan(kind, version)  # type: ignore[arg-type]
+    if plan is not None and type(frame) is bytes and frame[4:pos] == bytes(pos - 4):
+        found = plan.read(frame, pos)
+        if found is not None and found[1] == len(frame):
+            return _int32(frame)[0], found[0]
     view = plain(frame)
     header, pos = _read(messages.ResponseHeader, _response_header_version(kind, version), view, 0)
     message, end = _read(kind, version, view, pos)
@@ -114,9 +123,12 @@ def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int,
     return header.correlation_id, message
 
 
-def _encode_frame(header: Message, header_version: int, message: Message, version: int) -> list[Buffer]:
-    out: list[Buffer] = []
-    _write(header, header_version, out)
+def _encode_frame(head: bytes, message: Message, version: int) -> list[Buffer]:
+    plan = write_plan(type(message), version)  # type: ignore[arg-type]
+    pieces = None if plan is None else plan.frame(head, message, JOINED_BYTES)
+    if pieces is not None:
+        return pieces
+    out: list[Buffer] = [head]
     has_records = _write(message, version, out)
     size = sum(map(len, out))
     if size > MAX_LENGTH:
@@ -140,6 +152,21 @@ def _joined(pieces: list[Buffer]) -> list[Buffer]:
     if small:
         out.append(b"".join(small))
     return out
+
+
+@lru_cache(maxsize=64)
+def _client(kind: type[Message], version: int, client_id: str | None) -> bytes:
+    """What the header of such requests says behind the correlation id."""
+    header = messages.RequestHeader(client_id=client_id)
+    out = encode(header, _request_header_version(kind, version))
+    return bytes(out[0][_header_start.size :])
+
+
+@cache
+def _response_plan(kind: type[Message], version: int) -> tuple[StructPlan | None, int]:
+    """How a response is read, and where it begins, behind a header without tagged fields."""
+    plan = read_plan(kind, version)  # type: ignore[arg-type]
+    return plan, 4 + _response_header_version(kind, version)
 
 
 def _request_header_version(kind: type[Message], version: int) -> int:
