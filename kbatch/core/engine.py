@@ -70,7 +70,7 @@ class Engine:
     first_counter : int
         Where sequences begin; for tests.
     seals_itself : bool
-        False: its owner has something better to do than to compress, be it little (`Seal`).
+        False: its owner has something better to do than to compress, unless it is very little (`Seal`).
 
     Attributes
     ----------

@@ -59,6 +59,8 @@ NO_TOPIC_ID = bytes(16)
 HELD_BYTES_DELAY_NS = 1_000_000
 # Batches this small are compressed on the sender's thread, larger ones where the shell has threads for it.
 SEALED_INLINE_BYTES = 16_384
+# The same on an event loop, which has other things to do; as long as it takes to hand one to a thread.
+SEALED_ON_LOOP_BYTES = 2_048
 
 _TopicProduceData = messages.ProduceRequest.TopicProduceData
 _PartitionProduceData = messages.ProduceRequest.PartitionProduceData
@@ -101,7 +103,7 @@ class Sender:
         self._measures = measures
         self._completed = completed
         self._failures = failures
-        self._sealed_inline_bytes = SEALED_INLINE_BYTES if seals_itself else 0
+        self._sealed_inline_bytes = SEALED_INLINE_BYTES if seals_itself else SEALED_ON_LOOP_BYTES
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._unsealed: list[ProducerBatch] = []
         self._retries = config.retries

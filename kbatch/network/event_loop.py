@@ -20,6 +20,7 @@ from typing import Any, final
 
 from kbatch.config import ProducerConfig
 from kbatch.core.actions import Address, Close, Connect, Resolve, Write
+from kbatch.core.sender import SEALED_ON_LOOP_BYTES
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.loop_waiting import Bell
 from kbatch.network.channels import release
@@ -38,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 # The peer's answer to TLS's goodbye is waited for no longer.
 _GOODBYE_SECONDS = 1.0
-# What takes longer to be handed to another thread than to be compressed.
-_SEALED_AT_ONCE_BYTES = 2_048
 
 
 @final
@@ -60,7 +59,7 @@ class LoopNetwork(EngineDriver):
     ) -> None:
         super().__init__(engine, config=config, **rest)
         if config.compression_type != "none":
-            self._sealed_at_once_bytes = _SEALED_AT_ONCE_BYTES
+            self._sealed_at_once_bytes = SEALED_ON_LOOP_BYTES
         self._after_round = after_round
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
@@ -116,7 +115,6 @@ class LoopNetwork(EngineDriver):
 
     def run_now(self) -> None:
         """A round, now."""
-        time.sleep(0)  # a task that sends without end lets go of the GIL nowhere else for other threads
         self._waker.clear()
         self._round()
 
