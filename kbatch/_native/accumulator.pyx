@@ -539,13 +539,11 @@ cdef class RecordAccumulator(RecordAppender):
         """The batches in a partition's queue, in order."""
         cdef TopicInfo info = self._topics.get(topic)
         cdef PartitionQueue queue = None if info is None else info.queue(partition)
-        cdef ProducerBatch batch
+        cdef ProducerBatch batch = None if queue is None else queue.first
         found = []
-        if queue is not None:
-            batch = queue.first
-            while batch is not None:
-                found.append(batch)
-                batch = batch._next
+        while batch is not None:
+            found.append(batch)
+            batch = batch._next
         return found
 
     def incomplete_batches(self):
@@ -554,10 +552,12 @@ cdef class RecordAccumulator(RecordAppender):
 
     @property
     def has_undrained(self):
-        """Whether any queue has a batch."""
-        for batch in self.incomplete():
-            if (<ProducerBatch>batch)._queued:
-                return True
+        """Whether any queue has a batch; for the sender, whose noted queues are the ones that may."""
+        cdef PartitionQueue queue
+        for queues in [self._filled, *self._nodes.values()]:
+            for queue in queues:
+                if queue.length > 0:
+                    return True
         return False
 
     def counters(self, topic=None):

@@ -190,8 +190,7 @@ class Connections:
     def least_loaded(self, now_ns: int) -> int | None:
         """The node to ask what any node knows: one that can take a request, with the fewest out; else one
         that is getting ready; else the one that may be connected to and was left alone for longest. None:
-        wait.
-        """
+        wait."""
         found = least_loaded(self._candidates, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id
 
@@ -568,9 +567,13 @@ class Connections:
                 error = KafkaTimeoutError(f"{state}: no answer to {request} within {waited_ms} ms")
             request.handle(Response(request, None, error, now_ns))
 
-    def deadline_ns(self, now_ns: int) -> int:
+    def deadline_ns(self) -> int:
         """When `handle_timeout` may have something to do; NEVER_NS if never."""
         return self._deadline_ns
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """Whether there is nothing to do or to tell."""
+        return not (self._actions or self._disconnected or now_ns >= self._deadline_ns)
 
     def poll_actions(self) -> list[Action]:
         """What is to be done, in this order."""
@@ -579,11 +582,9 @@ class Connections:
 
     def poll_disconnected(self) -> list[int]:
         """Nodes to which connections could not be made or have broken since the last call. Metadata may be
-        out of date then.
-        """
-        disconnected = sorted(self._disconnected)
-        self._disconnected.clear()
-        return disconnected
+        out of date then."""
+        disconnected, self._disconnected = self._disconnected, set()
+        return sorted(disconnected)
 
 
 def _fail(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:

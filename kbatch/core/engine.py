@@ -259,6 +259,29 @@ class Engine:
         elif self._accumulator.incomplete_count:
             self._sender.abort(self._sender.fatal_error, queued=True, in_flight=True)
         self._tell_of_fatal_error()
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """Whether `run` would find nothing to do; where it is hard to tell, False.
+
+        What wakes the owner is for `run` to see all the same, or whoever wakes it next would not: the
+        accumulator's alarm is set anew by nothing else.
+        """
+        return (
+            self.transactions is None
+            and not self._commands
+            and not self._order.needs_identity
+            and self._questions.is_empty
+            and self._cluster_version == self._cluster.version
+            and (self._metadata.is_asked or not self._cluster.is_due(now_ns))
+            and not self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
+            and self._connections.is_quiet(now_ns)
+            and self._sender.is_quiet(now_ns)
+        )
+
+    def observe(self, now_ns: int) -> None:
+        """For the metrics: what was sent is recorded, and counters are read. Once a round, when there is
+        time, and nobody waits for it."""
+        self._sender.observe()
         if now_ns >= self._observe_ns:
             self._observe_ns = now_ns + self._observe_every_ns
             self._registry.observe(now_ns // 1_000_000)
@@ -277,9 +300,9 @@ class Engine:
 
     def deadline_ns(self, now_ns: int) -> int:
         """When to call `run` next, if nothing happens before."""
-        deadlines = [self._connections.deadline_ns(now_ns)]
+        deadlines = [self._connections.deadline_ns()]
         if self._sender.fatal_error is None:
-            deadlines += [self._sender.deadline_ns(now_ns), self._questions.deadline_ns()]
+            deadlines += [self._sender.deadline_ns(), self._questions.deadline_ns()]
             if self.transactions is not None:
                 deadlines.append(self.transactions.deadline_ns(now_ns))
             elif self._order.needs_identity and not self._identity.is_asked:

@@ -44,7 +44,7 @@ class SenderMeasures:
         self._sent.append((entries, now_ns))
 
     def record_sent(self) -> None:
-        """Records what was sent; in the next round, or before an answer empties the request."""
+        """Records what was sent; when there is time, or before an answer empties the request."""
         for entries, now_ns in self._sent:
             self._record_sent(entries, now_ns)
         self._sent.clear()

@@ -162,6 +162,11 @@ class Questions:
             if not question.asking.is_asked and now_ns >= question.asking.not_before_ns:
                 self._try(question, now_ns)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody asks anything."""
+        return not self._open
+
     def deadline_ns(self) -> int:
         """When `run` has something to do even if nothing else happens."""
         if not self._open:

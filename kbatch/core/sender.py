@@ -108,7 +108,7 @@ class Sender:
         self._unsealed: list[ProducerBatch] = []
         self._retries = config.retries
         self._now_ns = 0  # of the last call
-        self._delay_ns = NEVER_NS
+        self._again_ns = NEVER_NS  # when to drain, if nothing else happens
         self._is_stopped = False
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
@@ -119,17 +119,27 @@ class Sender:
     def run(self, now_ns: int) -> None:
         """Whatever can be done now."""
         self._now_ns = now_ns
-        self._measures.record_sent()
         self._expire(now_ns)
         if self._is_stopped or self.first_failure is not None:
             self._enforce_stop()
         self._drain(now_ns)
 
-    def deadline_ns(self, now_ns: int) -> int:
+    def deadline_ns(self) -> int:
         """When `run` has something to do even if nothing else happens."""
-        delay_ns = self._delay_ns
-        drained_again_ns = now_ns + delay_ns if delay_ns < NEVER_NS - now_ns else NEVER_NS
-        return min(drained_again_ns, self._accumulator.next_expiry_ns)
+        return min(self._again_ns, self._accumulator.next_expiry_ns)
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """Whether `run` would find nothing to do: no batch waits, for whatever it be."""
+        return (
+            not self._accumulator.has_undrained
+            and self.first_failure is None
+            and self.fatal_error is None
+            and now_ns < self.deadline_ns()
+        )
+
+    def observe(self) -> None:
+        """Tells the metrics what was sent."""
+        self._measures.record_sent()
 
     def poll_unsealed(self) -> list[Seal]:
         """Batches that are to be compressed somewhere else."""
@@ -138,7 +148,8 @@ class Sender:
 
     def _drain(self, now_ns: int) -> None:
         self._seal_small()
-        nodes, self._delay_ns, leaderless = self._accumulator.ready(now_ns)
+        nodes, delay_ns, leaderless = self._accumulator.ready(now_ns)
+        self._again_ns = min(now_ns + delay_ns, NEVER_NS)
         for topic in leaderless:
             self._cluster.want(topic, now_ns)
             self._cluster.request_update(now_ns)
@@ -149,8 +160,8 @@ class Sender:
         if self._seal_small():
             self._drain_again(drained, now_ns)
         for node_id, batches in drained.items():
-            if batches and self._send(node_id, batches, now_ns):
-                self._delay_ns = 0
+            if batches and self._send(node_id, batches, now_ns) and self._accumulator.has_undrained:
+                self._again_ns = now_ns
 
     def _drain_again(self, drained: dict[int, list[ProducerBatch]], now_ns: int) -> None:
         """Adds what has been sealed meanwhile, so that it need not wait for a request of its own. A request
@@ -176,8 +187,11 @@ class Sender:
         self._accumulator.update_node_latency(node_id, now_ns, is_ready)
         if not is_ready:
             connections.connect(node_id, now_ns)
-            self._delay_ns = min(self._delay_ns, max(1, connections.delay_ns(node_id, now_ns)))
+            self._look_again(now_ns, max(1, connections.delay_ns(node_id, now_ns)))
         return is_ready
+
+    def _look_again(self, now_ns: int, delay_ns: int) -> None:
+        self._again_ns = min(self._again_ns, now_ns + delay_ns)
 
     def _seal_small(self) -> bool:
         """Compresses what is not worth a thread's attention; whether there was any such batch."""
@@ -254,7 +268,7 @@ class Sender:
         if (is_new and self._order.holds_back(state)) or batch.user_count > 1:
             self._accumulator.reenqueue(batch, now_ns, attempted=False)
             self._update_gate(state)
-            self._delay_ns = min(self._delay_ns, HELD_BYTES_DELAY_NS)
+            self._look_again(now_ns, HELD_BYTES_DELAY_NS)
             return None
         entry = self._order.admit(state, batch)
         entry.node_id = node_id

@@ -3,7 +3,8 @@
 Theory of operation. The owner tells the engine what happened and lets it run. The driver does what it asks
 for (`kbatch.core.actions`), and hands over the batches that are done. An engine that asked for something is
 let run again at once, without a look at the sockets in between, as it may have had to hold back what it can
-do now. Large batches are compressed on threads of their own.
+do now. Where it says that it is quiet it is not let run: with a lone record that is so when it was sent, and
+when it was answered. Large batches are compressed on threads of their own.
 
 An exception that comes out of the engine is a defect: the engine fails everything with it, for nobody to wait
 in vain, and the owner ends.
@@ -53,6 +54,8 @@ class Engine(Protocol):
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int, /) -> None: ...
     def handle_closed(self, connection_id: int, error: KafkaError, now_ns: int, /) -> None: ...
     def run(self, now_ns: int, /) -> None: ...
+    def is_quiet(self, now_ns: int, /) -> bool: ...
+    def observe(self, now_ns: int, /) -> None: ...
     def poll_actions(self) -> list[Action]: ...
     def poll_completed(self) -> list[Completion]: ...
     def deadline_ns(self, now_ns: int, /) -> int: ...
@@ -125,18 +128,21 @@ class EngineDriver(ABC):
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
 
-    def _run_engine_on(self, waited_ns: int, woken_ns: int) -> int:
+    def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
         """Lets it run as long as it has something to do, but not for ever, and returns how long the owner
-        may wait then. A round began when the owner had waited `waited_ns`, and was woken at `woken_ns`."""
-        self._io_ns = time.monotonic_ns() - woken_ns
+        may wait then. A round began when the owner had waited `waited_ns`, and was woken at `woken_ns`; by
+        `wake`, where it `was_called`: then the engine has to run, quiet or not."""
+        now_ns = time.monotonic_ns()
+        self._io_ns = now_ns - woken_ns
         self._deliver_completed()  # at once: who takes them wakes up while the engine runs
-        is_busy = True
+        is_busy = was_called or not self._engine.is_quiet(now_ns)
         for _ in range(_RUNS):
-            is_busy = self._run_engine()
             if not is_busy:
                 break
+            is_busy = self._run_engine() and not self._engine.is_quiet(time.monotonic_ns())
         self.round_count += 1
         now_ns = time.monotonic_ns()
+        self._engine.observe(now_ns)
         if self._select_time is not None and self._io_time is not None:
             self._select_time.record(waited_ns, now_ns // 1_000_000)
             self._io_time.record(self._io_ns, now_ns // 1_000_000)

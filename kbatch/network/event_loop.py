@@ -68,6 +68,7 @@ class LoopNetwork(EngineDriver):
         self._made: set[TransportChannel] = set()  # and not lost yet
         self._lost = Bell()
         self._space = memoryview(bytearray(RECEIVE_BYTES))
+        self._was_called = True  # since the last round
         self._next_round: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
@@ -116,6 +117,7 @@ class LoopNetwork(EngineDriver):
     def run_now(self) -> None:
         """A round, now."""
         self._waker.clear()
+        self._was_called = True
         self._round()
 
     def _ask_for_round(self) -> None:
@@ -130,7 +132,8 @@ class LoopNetwork(EngineDriver):
             return
         start_ns = time.monotonic_ns()
         try:
-            wait_ns = self._run_engine_on(start_ns - self._ended_ns, start_ns)
+            was_called, self._was_called = self._was_called, False
+            wait_ns = self._run_engine_on(start_ns - self._ended_ns, start_ns, was_called=was_called)
         except BaseException as error:
             self._end_by(error)
         else:

@@ -94,15 +94,17 @@ class Network(EngineDriver):
         start_ns = time.monotonic_ns()
         events = self._selector.select(wait_ns / 1e9)
         woken_ns = time.monotonic_ns()
+        was_called = False
         for key, mask in events:
             channel = key.fileobj
             if channel is self._waker:
                 self._waker.clear()
+                was_called = True
             else:
                 self._handle_event(channel, mask)  # type: ignore[arg-type]
         while self._inbox:
             self._inbox.popleft()()
-        return self._run_engine_on(woken_ns - start_ns, woken_ns)
+        return self._run_engine_on(woken_ns - start_ns, woken_ns, was_called=was_called)
 
     def _release(self) -> None:
         """Everything but the waker, whose descriptor others may still write to."""

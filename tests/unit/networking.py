@@ -37,6 +37,9 @@ class ScriptedEngine:
         self.wake: Callable[[], object] = lambda: None
         self.completed: list[Completion] = []
         self.deadline = NEVER
+        self.rests = False  # it says that it is quiet
+        self.run_count = 0
+        self.on_run: Callable[[], object] = lambda: None
         self.threads: set[str] = set()
         self.breaks_in: str | None = None
         self.commands: deque[Callable[[], object]] = deque()
@@ -111,8 +114,16 @@ class ScriptedEngine:
 
     def run(self, now_ns: int) -> None:
         self._break("run")
+        self.run_count += 1
+        self.on_run()
         for _ in range(len(self.commands)):
             self.commands.popleft()()
+
+    def is_quiet(self, now_ns: int) -> bool:
+        return self.rests and not self.commands
+
+    def observe(self, now_ns: int) -> None:
+        self._break("observe")
 
     def poll_actions(self) -> list[Action]:
         self._break("poll_actions")

@@ -406,14 +406,17 @@ class Sending:
     def run(self) -> None:
         """The sender works until there is nothing to do at this time; callbacks are called."""
         for _ in range(500):
+            was_quiet = self.engine.is_quiet(self.now_ns)
             self.engine.run(self.now_ns)
             actions = self.engine.poll_actions()
+            assert not (was_quiet and actions), f"the engine was quiet, and asked for {actions}"
             for action in actions:
                 _PERFORM[type(action)](self, action)
             if not actions and self.engine.deadline_ns(self.now_ns) > self.now_ns:
                 break
         else:
             raise AssertionError("there is always something to do: the sender spins")
+        self.engine.observe(self.now_ns)
         self._run_callbacks()
 
     def _run_callbacks(self) -> None:

@@ -244,6 +244,28 @@ def test_an_engine_that_never_stops_asking_does_not_keep_the_sockets_from_being_
         assert over.wait(SECONDS)
 
 
+def test_an_engine_that_is_quiet_is_not_run_for_an_answer() -> None:
+    with one_connection() as (engine, _, peer):
+        engine.rests = True
+        engine.pass_round()
+        before = engine.run_count
+        peer.sendall(b"answer")
+        assert engine.received(6) == b"answer"
+        engine.pass_round()
+        assert engine.run_count == before + 2  # those that were asked for
+
+
+def test_a_quiet_engine_runs_when_it_is_called() -> None:
+    """What called it may be done already, and yet the engine has to hear of it (BatchOwner's alarm)."""
+    with running() as (engine, network):
+        engine.rests = True
+        for _ in range(20):
+            ran = threading.Event()
+            engine.on_run = ran.set
+            network.wake()
+            assert ran.wait(SECONDS)
+
+
 def test_a_wake_before_the_start_counts() -> None:
     engine = ScriptedEngine()
     network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER)

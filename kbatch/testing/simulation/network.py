@@ -194,18 +194,24 @@ class Shell:
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._round: Event | None = None
         self.links: dict[int, Link | None] = {}
-        self._is_woken = False
+        self._has_events = False
+        self._was_called = False
         self._idle_rounds: deque[int] = deque()
         self.round_count = 0
 
     def post(self, handle: Callable[..., None], *arguments: Any) -> None:
         """Has `handle(*arguments, now_ns)` called in the sender's next round."""
         self._inbox.append((handle, arguments))
-        self.wake()
+        self.ask_for_round()
 
     def wake(self) -> None:
         """From any thread."""
-        self._is_woken = True
+        self._was_called = True
+        self.ask_for_round()
+
+    def ask_for_round(self) -> None:
+        """Soon, unless there is one sooner."""
+        self._has_events = True
         schedule = self._world.schedule
         delay_ns = self._world.options.round_us * 1000
         if self._round is None or self._round.at_ns > schedule.now_ns + delay_ns:
@@ -221,24 +227,39 @@ class Shell:
         now_ns = world.schedule.now_ns
         self._round = None
         self.round_count += 1
-        had_events, self._is_woken = self._is_woken, False
+        had_events, self._has_events = self._has_events, False
         while self._inbox:
             handle, arguments = self._inbox.popleft()
             handle(*arguments, now_ns)
-        engine.run(now_ns)
-        due = engine.poll_actions()
         completed = engine.poll_completed()
+        due = self._run_engine(now_ns)
+        completed += engine.poll_completed()
         world.application.completed(completed)
         for action in due:
             ACTIONS[type(action)](self, action)
         world.check_engine()
         if not had_events and not due and not completed:
             self._count_idle(now_ns)
+        engine.observe(now_ns)
         deadline_ns = engine.deadline_ns(now_ns)
         if deadline_ns < NEVER and not self._inbox:
             delay_ns = max(deadline_ns - now_ns, world.options.round_us * 1000)
             if self._round is None or self._round.at_ns > now_ns + delay_ns:
                 self._sleep(delay_ns)
+
+    def _run_engine(self, now_ns: int) -> list[actions.Action]:
+        """What it asks for. One that is quiet is not run, unless it was called, as by EngineDriver; in every
+        other round it is, and must find nothing to do."""
+        engine = self._world.engine
+        was_called, self._was_called = self._was_called, False
+        is_quiet = not was_called and engine.is_quiet(now_ns)
+        if is_quiet and self.round_count % 2:
+            return []
+        engine.run(now_ns)
+        due = engine.poll_actions()
+        if is_quiet and (due or not engine.is_quiet(now_ns)):
+            raise Violation(f"the engine was quiet, and had something to do: {due}")
+        return due
 
     def _count_idle(self, now_ns: int) -> None:
         self._idle_rounds.append(now_ns)

@@ -46,9 +46,9 @@ class ProcessShell(Shell):
 
     is_dead = False
 
-    def wake(self) -> None:
+    def ask_for_round(self) -> None:
         if not self.is_dead:
-            super().wake()
+            super().ask_for_round()
 
 
 class Client:
