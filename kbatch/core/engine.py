@@ -263,8 +263,8 @@ class Engine:
     def is_quiet(self, now_ns: int) -> bool:
         """Whether `run` would find nothing to do; where it is hard to tell, False.
 
-        What wakes the owner is for `run` to see all the same, or whoever wakes it next would not: the
-        accumulator's alarm is set anew by nothing else.
+        An owner that was woken lets it run all the same: nothing else sets the accumulator's alarm anew, and
+        until then nobody rings it a second time.
         """
         return (
             self.transactions is None
