@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
@@ -56,6 +56,8 @@ class TableProducer(RecordSender):
     config: ProducerConfig
     _interceptors: InterceptorChain
     _deliver: Callable[[Iterable[Any]], object]
+    _await_sender: Callable[[], Awaitable[None]]
+    gives_way: bool
     _seal: Callable[[ProducerBatch], object] | None
     # Of thousands of rows each, until others have the thread.
     _blocks_a_turn = sys.maxsize
@@ -170,7 +172,7 @@ class TableProducer(RecordSender):
             if not isinstance(stopped, Exception):
                 raise
         else:
-            self._end_table(table, None)
+            await self._end_whole_table(table)
         if table.outcome.unsent_count:
             self._note_failed(UnsentRows(table.outcome))
 
@@ -209,7 +211,7 @@ class TableProducer(RecordSender):
                 table.count_rest(time.monotonic_ns() + _COUNTING_NS)
         table.give_up(error)
         self._refuse(error)
-        self._end_table(table, error)
+        self._tell_of_end(table, self._end_table(table, error))
 
     @property
     def _on_acknowledgement(self) -> OnAcknowledgement | None:
@@ -236,14 +238,24 @@ class TableProducer(RecordSender):
             for _ in range(row_count):
                 self._on_acknowledgement(metadata, error)
 
-    def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
+    async def _end_whole_table(self, table: TableSender) -> None:
+        listeners = self._end_table(table, None)
+        try:
+            if listeners and table.outcome.on_acknowledgement is not None and not self.gives_way:
+                await self._await_sender()  # to hand over the batch that was answered last
+        finally:
+            self._tell_of_end(table, listeners)
+
+    def _end_table(self, table: TableSender, error: KafkaError | None) -> list[Listener]:
         if table.outcome.unsent_count:
             self._record("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
             for first in range(0, table.outcome.row_count, TOLD_ROWS):
                 table.tells()
                 self._deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
-        listeners = table.end(error)
+        return table.end(error)
+
+    def _tell_of_end(self, table: TableSender, listeners: list[Listener]) -> None:
         if listeners:
             self._deliver([_Told(table, listeners)])
 
