@@ -211,7 +211,7 @@ class TableProducer(RecordSender):
                 table.count_rest(time.monotonic_ns() + _COUNTING_NS)
         table.give_up(error)
         self._refuse(error)
-        self._tell_of_end(table, self._end_table(table, error))
+        self._end_table(table, error)
 
     @property
     def _on_acknowledgement(self) -> OnAcknowledgement | None:
@@ -239,25 +239,25 @@ class TableProducer(RecordSender):
                 self._on_acknowledgement(metadata, error)
 
     async def _end_whole_table(self, table: TableSender) -> None:
-        listeners = self._end_table(table, None)
+        told = self._ended(table, None)
         try:
-            if listeners and table.outcome.on_acknowledgement is not None and not self.gives_way:
+            if told and table.outcome.on_acknowledgement is not None and not self.gives_way:
                 await self._await_sender()  # to hand over the batch that was answered last
         finally:
-            self._tell_of_end(table, listeners)
+            self._deliver(told)
 
-    def _end_table(self, table: TableSender, error: KafkaError | None) -> list[Listener]:
+    def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
+        self._deliver(self._ended(table, error))
+
+    def _ended(self, table: TableSender, error: KafkaError | None) -> list[_Told]:
         if table.outcome.unsent_count:
             self._record("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
             for first in range(0, table.outcome.row_count, TOLD_ROWS):
                 table.tells()
                 self._deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
-        return table.end(error)
-
-    def _tell_of_end(self, table: TableSender, listeners: list[Listener]) -> None:
-        if listeners:
-            self._deliver([_Told(table, listeners)])
+        listeners = table.end(error)
+        return [_Told(table, listeners)] if listeners else []
 
     def _block_deadline(self) -> Deadline:
         return Deadline(self.config.max_block_ms / 1000)

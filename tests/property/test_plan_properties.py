@@ -6,6 +6,7 @@ Values come from seeds, as in test_protocol_properties; hostile bytes are its mu
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -32,6 +33,16 @@ def plan_of(kind: type[Message], version: int) -> StructPlan:
     return plan
 
 
+def planned(
+    kind: type[Message], of: Callable[[type[Message], int], StructPlan | None]
+) -> Iterator[tuple[int, StructPlan]]:
+    """The versions that there are plans of."""
+    for version in kind.versions:
+        plan = of(kind, version)
+        if plan is not None:
+            yield version, plan
+
+
 def written(message: Message, version: int) -> bytes | None:
     pieces = plan_of(type(message), version).frame(HEAD, message, codec.JOINED_BYTES)
     return None if pieces is None else b"".join(pieces)
@@ -39,9 +50,7 @@ def written(message: Message, version: int) -> bytes | None:
 
 @ALL_KINDS
 def test_a_plan_writes_what_the_writer_does_or_nothing(kind: type[Message]) -> None:
-    for version in kind.versions:
-        if write_plan(kind, version) is None:
-            continue
+    for version, _ in planned(kind, write_plan):
         for seed in SEEDS:
             message = random_message(kind, version, seed)
             assert written(message, version) in (None, framed(encoded(message, version))), (version, seed)
@@ -52,9 +61,7 @@ def test_a_plan_writes_nothing_that_the_version_cannot_hold(kind: type[Message])
     newest = kind.versions[-1]
     for seed in SEEDS:
         message = random_message(kind, newest, seed)
-        for version in kind.versions:
-            if write_plan(kind, version) is None:
-                continue
+        for version, _ in planned(kind, write_plan):
             try:
                 data = framed(encoded(message, version))
             except ProtocolError:
@@ -65,10 +72,7 @@ def test_a_plan_writes_nothing_that_the_version_cannot_hold(kind: type[Message])
 
 @ALL_KINDS
 def test_a_plan_reads_what_the_reader_does_or_nothing(kind: type[Message]) -> None:
-    for version in kind.versions:
-        plan = read_plan(kind, version)
-        if plan is None:
-            continue
+    for version, plan in planned(kind, read_plan):
         for seed in SEEDS:
             message = random_message(kind, version, seed)
             data = encoded(message, version)
@@ -78,10 +82,7 @@ def test_a_plan_reads_what_the_reader_does_or_nothing(kind: type[Message]) -> No
 
 @ALL_KINDS
 def test_of_hostile_bytes_a_plan_reads_nothing_else_than_the_reader(kind: type[Message]) -> None:
-    for version in kind.versions:
-        plan = read_plan(kind, version)
-        if plan is None:
-            continue
+    for version, plan in planned(kind, read_plan):
         for seed in range(2):
             data = encoded(random_message(kind, version, f"hostile {seed}"), version)
             for mutant in mutants(data, random.Random(f"{kind.__name__} {version} {seed} plans")):

@@ -87,7 +87,7 @@ def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
     def stop(self: TableProducer, table: Any, stopped: BaseException) -> None:
         if not table.has_begun:
             raise stopped
-        self._tell_of_end(table, self._end_table(table, None))
+        self._end_table(table, None)
 
     return stop
 
@@ -96,10 +96,9 @@ def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
 def a_table_that_is_done_early_is_not_told_of(original: Any) -> Any:
     """What is answered before the last row is accepted was the last answer, and nobody is called."""
 
-    def end(self: TableProducer, table: Any, error: Any) -> list[Any]:
+    def end(self: TableProducer, table: Any, error: Any) -> None:
         if table.end(error):
             table.told()
-        return []
 
     return end
 

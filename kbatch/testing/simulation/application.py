@@ -267,7 +267,7 @@ class Application:
     def deliver(self, told: Iterable[Any]) -> None:
         """What is not a batch, and has callbacks to be called in its turn."""
         self._completions.extend(told)
-        if not self._is_calling:
+        if self._completions and not self._is_calling:
             self._call_next()
 
     def _check_written(self) -> None:

@@ -101,7 +101,7 @@ class TableShell(TableProducer):
         """There are no metrics of the shell."""
 
     def end(self, table: TableSender) -> None:
-        self._tell_of_end(table, self._end_table(table, None))
+        self._end_table(table, None)
 
     def stop(self, table: TableSender, stopped: BaseException) -> None:
         self._stop_table(table, stopped)
