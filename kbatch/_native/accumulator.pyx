@@ -325,8 +325,8 @@ cdef class RecordAccumulator(RecordAppender):
         """Takes one batch at most of each partition that the nodes lead, up to `max_size_bytes` a node,
         unless the first is larger than that by itself. Each node goes on where it stopped the last time.
 
-        An open batch is closed, left to be sealed (`take_unsealed`), and taken by a later call; its place in
-        the request is kept free.
+        An open batch is closed, left to be sealed (`take_unsealed`), and taken by a later call, which begins
+        with it; its place in the request is kept free.
 
         Returns
         -------
@@ -340,10 +340,9 @@ cdef class RecordAccumulator(RecordAppender):
 
     cdef list _drain_node(self, object node, list queues, int64_t max_size_bytes, int64_t now_ns):
         cdef list batches = []
-        cdef PartitionQueue queue
+        cdef PartitionQueue queue, first_closed = None
         cdef ProducerBatch batch = None
-        cdef int64_t left_bytes = INT64_MAX  # the first always goes
-        cdef int64_t size_bytes = 0
+        cdef int64_t size_bytes = 0, left_bytes = INT64_MAX  # the first always goes
         cdef Py_ssize_t i, start
         cdef Visit visit
         if not queues:
@@ -356,11 +355,12 @@ cdef class RecordAccumulator(RecordAppender):
             visit = PASSED
             batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:
-                self._drain_at[node] = queue.place
+                self._drain_at[node] = queue.place if first_closed is None else first_closed.place
                 break
             if visit == TAKEN:
                 batches.append(batch)
             elif visit == CLOSED:
+                first_closed = queue if first_closed is None else first_closed
                 self.leave_unsealed(batch)
             if visit != PASSED:
                 size_bytes += batch.estimated_bytes()

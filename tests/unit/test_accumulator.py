@@ -211,8 +211,9 @@ def test_A04_a_place_is_kept_for_batches_that_are_still_open() -> None:
     records.ready(0)
     assert records.drain([1], 1500, 0) == {1: []}
     closed = records.take_unsealed()
-    assert [batch.partition for batch in closed] == [0, 1]
+    assert [(batch.partition, batch.seal()) for batch in closed] == [(0, True), (1, True)]
     assert [batch.state for batch in records.batches("t", 2)] == ["open"]
+    assert [batch.partition for batch in drained(records, size=1500)] == [0, 1]  # it is theirs
 
 
 def test_drain_stops_at_an_unsealed_head_and_the_sealer_wakes() -> None:
