@@ -14,6 +14,7 @@
 #define kb_bswap64(x) _byteswap_uint64(x)
 #define KB_LIKELY(x) (x)
 #define KB_UNLIKELY(x) (x)
+#define KB_PREFETCH(address) ((void)(address))
 #define KB_INLINE static __forceinline
 #else
 #define kb_bswap16(x) __builtin_bswap16(x)
@@ -21,6 +22,7 @@
 #define kb_bswap64(x) __builtin_bswap64(x)
 #define KB_LIKELY(x) __builtin_expect(!!(x), 1)
 #define KB_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define KB_PREFETCH(address) __builtin_prefetch((const void *)(address)) /* any, readable or not */
 /* For what must dissolve into its caller's loop, so that structs behind pointers can live in registers. */
 #define KB_INLINE static inline __attribute__((always_inline))
 #endif

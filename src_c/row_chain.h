@@ -46,6 +46,7 @@ static inline kb_rows_status kb_chain_append_rows(kb_chain *chain, kb_open_batch
     kb_rows_status status = KB_ROWS_DONE;
     for (; i < end && status == KB_ROWS_DONE; i++) {
         kb_record record;
+        kb_expect_row(rows, order, i, end);
         kb_row_record(rows, order[i], &record);
         int64_t timestamp_delta = b.count ? record.timestamp_ms - b.base_timestamp_ms : 0;
         int64_t bound = kb_record_bound(&record), size;

@@ -16,6 +16,7 @@ cdef class TableOutcome:
     cdef int32_t *codes_of_topics    # NULL where all have the same
     cdef int64_t *_offsets
     cdef int16_t *_codes
+    cdef size_t[4] _sizes            # of these arrays, in bytes
     cdef int64_t _row_count
     cdef int64_t _capacity
     cdef int64_t _done_count

@@ -17,7 +17,6 @@ share is under `_lock`, with which nobody runs Python code or asks for the GIL.
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kbatch._native.batch_rows cimport ROW_BYTES, TOLD_ROW_BYTES, BatchRows
@@ -35,6 +34,10 @@ from operator import itemgetter
 
 from kbatch._native.interrupts import Event
 from kbatch.errors import ErrorCode
+
+cdef extern from "pages.h" nogil:
+    bint kb_pages_resize(void **data, size_t *size, size_t wanted)
+    void kb_pages_free(void *data, size_t size)
 
 cdef int64_t FIRST_ROWS = 4096
 # The code of an error that is no broker's: UNKNOWN_SERVER_ERROR.
@@ -64,14 +67,6 @@ cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil:
     return -1 if partition < 0 else <int64_t>topic << 32 | partition
 
 
-cdef bint _resize(void **items, size_t size) noexcept nogil:
-    """False without memory: it is as before then."""
-    cdef void *moved = realloc(items[0], size)
-    if moved != NULL:
-        items[0] = moved
-    return moved != NULL
-
-
 @cython.final
 cdef class TableOutcome:
     """The outcome of each row of a table, as far as it is known.
@@ -97,10 +92,10 @@ cdef class TableOutcome:
 
     def __dealloc__(self):
         kb_lock_destroy(&self._lock)
-        free(self.partitions)
-        free(self.codes_of_topics)
-        free(self._offsets)
-        free(self._codes)
+        kb_pages_free(self.partitions, self._sizes[PARTITIONS])
+        kb_pages_free(self.codes_of_topics, self._sizes[TOPICS])
+        kb_pages_free(self._offsets, self._sizes[OFFSETS])
+        kb_pages_free(self._codes, self._sizes[CODES])
 
     def __sizeof__(self):
         """Bytes that the values of its rows take, and it itself."""
@@ -137,11 +132,13 @@ cdef class TableOutcome:
         return 0
 
     cdef bint _move(self, int64_t capacity) noexcept nogil:
-        if not (_resize(<void **>&self.partitions, capacity * sizeof(int32_t))
-                and _resize(<void **>&self._offsets, capacity * sizeof(int64_t))
-                and _resize(<void **>&self._codes, capacity * sizeof(int16_t))):
+        cdef size_t *sizes = self._sizes
+        if not (kb_pages_resize(<void **>&self.partitions, &sizes[PARTITIONS], capacity * sizeof(int32_t))
+                and kb_pages_resize(<void **>&self._offsets, &sizes[OFFSETS], capacity * sizeof(int64_t))
+                and kb_pages_resize(<void **>&self._codes, &sizes[CODES], capacity * sizeof(int16_t))):
             return False
-        if self._has_codes and not _resize(<void **>&self.codes_of_topics, capacity * sizeof(int32_t)):
+        if self._has_codes and not kb_pages_resize(<void **>&self.codes_of_topics, &sizes[TOPICS],
+                                                   capacity * sizeof(int32_t)):
             return False
         self._capacity = capacity
         return True

@@ -1,0 +1,86 @@
+/* Memory of many megabytes that grows row by row.
+ *
+ * From the size of a huge page on it is mapped by itself: so it grows without being copied, and asks for huge
+ * pages, which the kernel clears at a tenth of the cost of as many small ones. realloc does neither: glibc
+ * takes the large for its heap once something as large was freed, copies it as it grows, and all its pages
+ * are touched for the first time again. Smaller memory, and that of other systems than Linux, is realloc's.
+ */
+#ifndef KBATCH_PAGES_H
+#define KBATCH_PAGES_H
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#ifdef __linux__
+#include <string.h>
+#include <sys/mman.h>
+
+enum { KB_HUGE_PAGE_BYTES = 1 << 21 };
+
+static inline int kb_pages_are_mapped(size_t size) {
+    return size >= KB_HUGE_PAGE_BYTES;
+}
+
+/* What is mapped for `size` bytes: whole huge pages, so that the kernel places them on their boundaries. */
+static inline size_t kb_pages_mapped(size_t size) {
+    return (size + KB_HUGE_PAGE_BYTES - 1) & ~(size_t)(KB_HUGE_PAGE_BYTES - 1);
+}
+
+static inline void *kb_pages_map(size_t size) {
+    size_t mapped = kb_pages_mapped(size);
+    void *data = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+        return NULL;
+    madvise(data, mapped, MADV_HUGEPAGE); /* a wish, which a kernel may not grant */
+    return data;
+}
+
+/* Of `size` bytes, as kb_pages_resize had it last. */
+static inline void kb_pages_free(void *data, size_t size) {
+    if (kb_pages_are_mapped(size))
+        munmap(data, kb_pages_mapped(size));
+    else
+        free(data);
+}
+
+static inline void *kb_pages_moved(void *data, size_t size, size_t wanted) {
+    if (kb_pages_are_mapped(size) && kb_pages_are_mapped(wanted)) {
+        void *moved = mremap(data, kb_pages_mapped(size), kb_pages_mapped(wanted), MREMAP_MAYMOVE);
+        return moved == MAP_FAILED ? NULL : moved;
+    }
+    if (!kb_pages_are_mapped(size) && !kb_pages_are_mapped(wanted))
+        return realloc(data, wanted);
+    void *moved = kb_pages_are_mapped(wanted) ? kb_pages_map(wanted) : malloc(wanted);
+    if (moved && size) {
+        memcpy(moved, data, size < wanted ? size : wanted);
+        kb_pages_free(data, size);
+    }
+    return moved;
+}
+
+#else
+
+static inline void kb_pages_free(void *data, size_t size) {
+    (void)size;
+    free(data);
+}
+
+static inline void *kb_pages_moved(void *data, size_t size, size_t wanted) {
+    (void)size;
+    return realloc(data, wanted);
+}
+
+#endif
+
+/* Makes `*data`, of `*size` bytes (NULL and 0 at first), `wanted` bytes large, at least one; it may move.
+ * 0 without memory: both are as before then. */
+static inline int kb_pages_resize(void **data, size_t *size, size_t wanted) {
+    void *moved = kb_pages_moved(*data, *size, wanted);
+    if (!moved)
+        return 0;
+    *data = moved;
+    *size = wanted;
+    return 1;
+}
+
+#endif
