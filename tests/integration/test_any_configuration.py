@@ -18,13 +18,13 @@ import pytest
 import kbatch
 from kbatch import Producer
 from kbatch.testing import Broker
+from kbatch.testing.simulation.options import CODECS
 from tests.unit.producing import SECONDS, SECONDS_MS, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 
 SEEDS = int(os.environ.get("KBATCH_EXAMPLES", 100))
 TOPICS = ("t", "u")
-CODECS = ("none", "none", "none", "lz4", "zstd", "gzip", "snappy")
 
 
 def drawn(choices: random.Random) -> dict[str, Any]:

@@ -32,12 +32,10 @@ def test_A04_open_batches_go_out_with_nothing_but_answers_however_small_requests
     """No time passes, and nobody else wakes the sender: it may not leave anything for then."""
     s = Sending(PARTITIONS, batch_size=60_000, max_request_size=request_bytes)
     s.seals_at_once = seals_at_once
-    for number, (partition, size) in enumerate(records):
-        s.put(f"r{number}", partition=partition, size=size)
-    s.run()
-    for number, (partition, size) in enumerate(later):
-        s.put(f"l{number}", partition=partition, size=size)
-    s.run()
+    for prefix, each in (("r", records), ("l", later)):
+        for number, (partition, size) in enumerate(each):
+            s.put(f"{prefix}{number}", partition=partition, size=size)
+        s.run()
     while s.waiting_requests or s.unsealed:
         if s.unsealed:
             s.seal()
