@@ -24,7 +24,7 @@ from benchmarks import (
     send_table,
     spark_sink,
 )
-from benchmarks.contest import described, kafka
+from benchmarks.contest import described, fetch_jars, kafka
 from benchmarks.peers import Peers
 from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS
 from kbatch.bench.groups import GROUPS as CONTESTS
@@ -99,6 +99,7 @@ def main() -> None:
     if unknown := set(arguments.groups) - set(names):
         parser.error(f"no group {', '.join(sorted(unknown))}: they are {', '.join(names)}")
     asked = arguments.groups or names
+    fetch_jars()
     plan = Plan(kafka, arguments.quick, arguments.rounds)
     page = None if arguments.prints else PAGE
     now = commit()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kbatch.bench.settings import listed
-from tests.oracle.java import KAFKA_VERSION
+from tests.oracle.java import KAFKA_VERSION, JavaMissingError, jars
 from tests.oracle.java_programs import JVM_OPTIONS
 from tests.oracle.kafka import DEFAULTS, JAVA_OPTIONS, RealKafka
 
@@ -16,6 +16,12 @@ from tests.oracle.kafka import DEFAULTS, JAVA_OPTIONS, RealKafka
 BROKER_OPTIONS = ("-XX:TieredStopAtLevel=4", "-Xmx2g")
 BROKER_PROPERTIES: Mapping[str, object] = {"broker.session.timeout.ms": 9000}  # it is made to stand still
 IN_MEMORY = Path("/dev/shm")
+
+
+def fetch_jars() -> None:
+    """Has Kafka's jars in the cache before contestants are looked for, of which Java's client is one."""
+    with suppress(JavaMissingError):
+        jars()
 
 
 @contextmanager
