@@ -7,6 +7,14 @@ cdef enum:
     ROW_BYTES = 4
     TOLD_ROW_BYTES = 20
 
+cdef extern from "row_runs.h" nogil:
+    ctypedef struct kb_row_run:
+        int64_t first_row
+        int64_t offset
+        int32_t topic
+        int32_t partition
+        int32_t count
+
 # Rows whose records stand one behind another in a batch.
 cdef struct Run:
     int32_t index            # of the first in the batch
@@ -28,7 +36,7 @@ cdef class BatchRows:
     cdef int64_t _base
     cdef uint32_t *_rows             # behind _base
     cdef Run *_runs
-    cdef int32_t _run_count
+    cdef int32_t run_count
     cdef int32_t _run_capacity
     cdef ToldRow *_told              # NULL where nobody is, or was
     cdef int32_t _told_count         # those before were
@@ -44,6 +52,7 @@ cdef class BatchRows:
                   const kb_rows *block) noexcept nogil
     cdef int32_t _run_end(self, int32_t run) noexcept nogil
     cdef void put_offsets(self, int64_t base_offset, int64_t *offsets) noexcept nogil
+    cdef int32_t put_runs(self, int64_t base_offset, kb_row_run *to) noexcept nogil
     cdef void put_code(self, int16_t code, int16_t *codes) noexcept nogil
     cdef int64_t first_row(self) noexcept nogil
     cdef int64_t row_of(self, int32_t index) noexcept nogil

@@ -68,19 +68,19 @@ cdef class BatchRows:
 
     cdef bint begin_run(self, int32_t index) noexcept nogil:
         """The next row stands at `index`. False without memory."""
-        cdef Run *last = &self._runs[self._run_count - 1]
+        cdef Run *last = &self._runs[self.run_count - 1]
         cdef void *grown
-        if self._run_count and last.index + self.count - last.at == index:
+        if self.run_count and last.index + self.count - last.at == index:
             return True
-        if self._run_count == self._run_capacity:
+        if self.run_count == self._run_capacity:
             grown = realloc(self._runs, 2 * self._run_capacity * sizeof(Run))
             if grown == NULL:
                 return False
             self._runs = <Run *>grown
             self._run_capacity *= 2
-        self._runs[self._run_count].index = index
-        self._runs[self._run_count].at = self.count
-        self._run_count += 1
+        self._runs[self.run_count].index = index
+        self._runs[self.run_count].at = self.count
+        self.run_count += 1
         return True
 
     cdef void add(self, const int32_t *rows, int64_t count, int64_t origin,
@@ -104,15 +104,30 @@ cdef class BatchRows:
     # When it is answered, or split.
 
     cdef int32_t _run_end(self, int32_t run) noexcept nogil:
-        return self._runs[run + 1].at if run + 1 < self._run_count else self.count
+        return self._runs[run + 1].at if run + 1 < self.run_count else self.count
 
     cdef void put_offsets(self, int64_t base_offset, int64_t *offsets) noexcept nogil:
         cdef int32_t run, i
         cdef int64_t offset
-        for run in range(self._run_count):
+        for run in range(self.run_count):
             offset = base_offset + self._runs[run].index - self._runs[run].at
             for i in range(self._runs[run].at, self._run_end(run)):
                 offsets[self._base + self._rows[i]] = offset + i
+
+    cdef int32_t put_runs(self, int64_t base_offset, kb_row_run *to) noexcept nogil:
+        """What offsets can be had from later; how many, `run_count` at most: a run that was begun may have
+        got no row."""
+        cdef int32_t run, count = 0
+        for run in range(self.run_count):
+            if self._runs[run].at == self._run_end(run):
+                continue
+            to[count].first_row = self._base + self._rows[self._runs[run].at]
+            to[count].offset = base_offset + self._runs[run].index
+            to[count].topic = <int32_t>(self.place >> 32)
+            to[count].partition = <int32_t>self.place
+            to[count].count = self._run_end(run) - self._runs[run].at
+            count += 1
+        return count
 
     cdef void put_code(self, int16_t code, int16_t *codes) noexcept nogil:
         cdef int32_t i
@@ -125,7 +140,7 @@ cdef class BatchRows:
     cdef int64_t row_of(self, int32_t index) noexcept nogil:
         """The row at place `index` of the batch; -1 where that is somebody else's record."""
         cdef int32_t run, at
-        for run in range(self._run_count):
+        for run in range(self.run_count):
             at = self._runs[run].at + index - self._runs[run].index
             if self._runs[run].at <= at < self._run_end(run):
                 return self._base + self._rows[at]
@@ -142,7 +157,7 @@ cdef class BatchRows:
                 high = middle
         if low == self.count or self._base + self._rows[low] != row:
             return -1
-        run = self._run_count - 1
+        run = self.run_count - 1
         while self._runs[run].at > low:
             run -= 1
         return self._runs[run].index + low - self._runs[run].at
@@ -167,7 +182,7 @@ cdef class BatchRows:
         cdef BatchRows part = BatchRows.new(self.table, self.on_acknowledgement, self.place, self._base,
                                             max(count, 1))
         cdef int32_t run, shift, first, end
-        for run in range(self._run_count):
+        for run in range(self.run_count):
             shift = self._runs[run].index - self._runs[run].at
             first = max(self._runs[run].at, index - shift)
             end = min(self._run_end(run), index + count - shift)

@@ -1,6 +1,6 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbatch._native.batch_rows cimport BatchRows
+from kbatch._native.batch_rows cimport BatchRows, kb_row_run
 from kbatch._native.lock cimport kb_lock
 
 
@@ -14,9 +14,11 @@ cdef class TableOutcome:
     # under _lock; enlarged by who accepts rows alone, who fills in the partitions and topics
     cdef int32_t *partitions
     cdef int32_t *codes_of_topics    # NULL where all have the same
-    cdef int64_t *_offsets
+    cdef int64_t *_offsets           # NULL, as _codes, as long as runs do
     cdef int16_t *_codes
-    cdef size_t[4] _sizes            # of these arrays, in bytes
+    cdef kb_row_run *_runs           # of batches that were delivered
+    cdef int64_t _run_count
+    cdef size_t[5] _sizes            # of these arrays, in bytes
     cdef int64_t _row_count
     cdef int64_t _capacity
     cdef int64_t _done_count
@@ -37,7 +39,12 @@ cdef class TableOutcome:
 
     cdef int reserve_rows(self, int64_t count) except -1 nogil
     cdef bint _move(self, int64_t capacity) noexcept nogil
-    cdef void refuse(self, int64_t row, int64_t size, bint by_memory) noexcept nogil
+    cdef bint _move_details(self, int64_t capacity) noexcept nogil
+    cdef bint _resize(self, int which, void **data, size_t size) noexcept nogil
+    cdef int _give_details(self) except -1 nogil
+    cdef bint _make_details(self) noexcept nogil
+    cdef void _forget_details(self) noexcept nogil
+    cdef int refuse(self, int64_t row, int64_t size, bint by_memory) except -1 nogil
     cdef void _reject(self, int64_t row, int16_t code) noexcept nogil
     cdef int refuse_topic(self, int32_t topic, object error) except -1
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1
@@ -45,6 +52,8 @@ cdef class TableOutcome:
     cdef list end(self, object error)
     cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors)
+    cdef int _put_offsets(self, BatchRows rows, int64_t base_offset) except -1
+    cdef bint _keep_runs(self, BatchRows rows, int64_t base_offset) noexcept nogil
     cdef int _put_failed(self, BatchRows rows, object error, object record_errors) except -1
     cdef void _put_code(self, int64_t row, int16_t code) noexcept nogil
     cdef bint _is_done(self) noexcept nogil

@@ -1,10 +1,12 @@
 """What becomes of the rows of a table, without a Python object a row.
 
-Theory of operation. A TableOutcome has for each row its partition, its offset and an error code: 14 bytes,
-and 4 more for its topic where rows name theirs. A batch with rows of the table has a BatchRows, which says
-which rows these are. When the batch is answered, its Completion calls `settle_rows`, which fills in the
-offsets, or the code, and counts. The BatchRows goes then; only that of a failed batch stays, for the error of
-a row to be found.
+Theory of operation. A TableOutcome has for each row its partition: 4 bytes, and 4 more for its topic where
+rows name theirs. A batch with rows of the table has a BatchRows, which says which rows these are. When the
+batch is answered, its Completion calls `settle_rows`. Of one that was delivered a run is kept, a few words
+for all of its rows (src_c/row_runs.h). Each row gets an offset and an error code of its own, 10 bytes, once
+somebody asks for them, a row fails, or runs would take as much: memory that is never touched costs nothing.
+From then on answers fill them in. The BatchRows goes when it was answered; only that of a failed batch stays,
+for the error of a row to be found.
 
 A row that no batch had has no offset, and in its place a number below -1 that says so: for a row that is too
 large by itself, how large. Its error is made when somebody asks, so that rows that fail take no more memory
@@ -17,7 +19,7 @@ share is under `_lock`, with which nobody runs Python code or asks for the GIL.
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE
 from libc.stdint cimport int16_t, int32_t, int64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from kbatch._native.batch_rows cimport ROW_BYTES, TOLD_ROW_BYTES, BatchRows
 from kbatch._native.lock cimport (
@@ -39,6 +41,10 @@ cdef extern from "pages.h" nogil:
     bint kb_pages_resize(void **data, size_t *size, size_t wanted)
     void kb_pages_free(void *data, size_t size)
 
+cdef extern from "row_runs.h" nogil:
+    bint kb_put_run_offsets(kb_row_run *runs, int64_t run_count, const int32_t *topics,
+                            const int32_t *partitions, int64_t row_count, int64_t *offsets)
+
 cdef int64_t FIRST_ROWS = 4096
 # The code of an error that is no broker's: UNKNOWN_SERVER_ERROR.
 cdef int16_t NO_CODE = -1
@@ -53,6 +59,7 @@ cdef enum:
     OFFSETS
     CODES
     TOPICS
+    RUNS
 
 cdef object _first_row = itemgetter(0)
 
@@ -94,14 +101,12 @@ cdef class TableOutcome:
         kb_lock_destroy(&self._lock)
         kb_pages_free(self.partitions, self._sizes[PARTITIONS])
         kb_pages_free(self.codes_of_topics, self._sizes[TOPICS])
-        kb_pages_free(self._offsets, self._sizes[OFFSETS])
-        kb_pages_free(self._codes, self._sizes[CODES])
+        self._forget_details()
+        kb_pages_free(self._runs, self._sizes[RUNS])
 
     def __sizeof__(self):
         """Bytes that the values of its rows take, and it itself."""
-        cdef int64_t row_bytes = sizeof(int32_t) + sizeof(int64_t) + sizeof(int16_t)
-        row_bytes += sizeof(int32_t) if self._has_codes else 0
-        return object.__sizeof__(self) + self._capacity * row_bytes
+        return object.__sizeof__(self) + sum(self._sizes)
 
     # For who accepts rows.
 
@@ -119,11 +124,13 @@ cdef class TableOutcome:
         if had_memory:
             for i in range(self._row_count, needed):
                 self.partitions[i] = -1
-                self._offsets[i] = -1
-                self._codes[i] = 0
             if self._has_codes:
                 for i in range(self._row_count, needed):
                     self.codes_of_topics[i] = -1
+            if self._codes != NULL:
+                for i in range(self._row_count, needed):
+                    self._offsets[i] = -1
+                    self._codes[i] = 0
             self._row_count = needed
         kb_lock_release(&self._lock)
         if not had_memory:
@@ -132,23 +139,63 @@ cdef class TableOutcome:
         return 0
 
     cdef bint _move(self, int64_t capacity) noexcept nogil:
-        cdef size_t *sizes = self._sizes
-        if not (kb_pages_resize(<void **>&self.partitions, &sizes[PARTITIONS], capacity * sizeof(int32_t))
-                and kb_pages_resize(<void **>&self._offsets, &sizes[OFFSETS], capacity * sizeof(int64_t))
-                and kb_pages_resize(<void **>&self._codes, &sizes[CODES], capacity * sizeof(int16_t))):
+        """Under the lock; False without memory."""
+        if not self._resize(PARTITIONS, <void **>&self.partitions, capacity * sizeof(int32_t)):
             return False
-        if self._has_codes and not kb_pages_resize(<void **>&self.codes_of_topics, &sizes[TOPICS],
-                                                   capacity * sizeof(int32_t)):
+        if self._has_codes and not self._resize(TOPICS, <void **>&self.codes_of_topics,
+                                                capacity * sizeof(int32_t)):
+            return False
+        if self._codes != NULL and not self._move_details(capacity):
             return False
         self._capacity = capacity
         return True
 
-    cdef void refuse(self, int64_t row, int64_t size, bint by_memory) noexcept nogil:
+    cdef bint _move_details(self, int64_t capacity) noexcept nogil:
+        return (self._resize(OFFSETS, <void **>&self._offsets, capacity * sizeof(int64_t))
+                and self._resize(CODES, <void **>&self._codes, capacity * sizeof(int16_t)))
+
+    cdef bint _resize(self, int which, void **data, size_t size) noexcept nogil:
+        return kb_pages_resize(data, &self._sizes[which], size)
+
+    cdef int _give_details(self) except -1 nogil:
+        """Every row has an offset and a code of its own from now on."""
+        cdef bint had_memory
+        kb_lock_acquire(&self._lock)
+        had_memory = self._codes != NULL or self._make_details()
+        kb_lock_release(&self._lock)
+        if not had_memory:
+            with gil:
+                raise MemoryError(f"no memory for the offsets and errors of {self._row_count} rows")
+        return 0
+
+    cdef bint _make_details(self) noexcept nogil:
+        """Under the lock, of rows that have none; False without memory."""
+        if not (self._move_details(max(self._capacity, <int64_t>1))
+                and kb_put_run_offsets(self._runs, self._run_count, self.codes_of_topics, self.partitions,
+                                       self._row_count, self._offsets)):
+            self._forget_details()
+            return False
+        memset(self._codes, 0, self._row_count * sizeof(int16_t))
+        kb_pages_free(self._runs, self._sizes[RUNS])
+        self._runs = NULL
+        self._sizes[RUNS] = self._run_count = 0
+        return True
+
+    cdef void _forget_details(self) noexcept nogil:
+        kb_pages_free(self._offsets, self._sizes[OFFSETS])
+        kb_pages_free(self._codes, self._sizes[CODES])
+        self._offsets = NULL
+        self._codes = NULL
+        self._sizes[OFFSETS] = self._sizes[CODES] = 0
+
+    cdef int refuse(self, int64_t row, int64_t size, bint by_memory) except -1 nogil:
         """The row, which takes `size` bytes, is too large; others go on."""
+        self._give_details()
         kb_lock_acquire(&self._lock)
         self._reject(row, TOO_LARGE_CODE)
         self._offsets[row] = UNSENT - 1 - (2 * size + by_memory)
         kb_lock_release(&self._lock)
+        return 0
 
     cdef void _reject(self, int64_t row, int16_t code) noexcept nogil:
         """Under the lock."""
@@ -167,6 +214,8 @@ cdef class TableOutcome:
         """Rows origin + rows[0], ... are not accepted: their topic is refused, or `end` follows."""
         cdef int16_t code = _code_of(error)
         cdef int64_t i
+        if count:
+            self._give_details()
         kb_lock_acquire(&self._lock)
         for i in range(count):
             self._reject(origin + rows[i], code)
@@ -177,6 +226,8 @@ cdef class TableOutcome:
         """`reject`, of all rows that there are from `first` on."""
         cdef int16_t code = _code_of(error)
         cdef int64_t row
+        if first < self._row_count:
+            self._give_details()
         kb_lock_acquire(&self._lock)
         for row in range(first, self._row_count):
             self._reject(row, code)
@@ -207,9 +258,9 @@ cdef class TableOutcome:
             return None
         if not succeeded:
             self._put_failed(rows, error, record_errors)
+        elif base_offset >= 0:
+            self._put_offsets(rows, base_offset)
         kb_lock_acquire(&self._lock)
-        if succeeded and base_offset >= 0:
-            rows.put_offsets(base_offset, self._offsets)
         if not succeeded:
             self._failed_count += rows.count
         self._done_count += rows.count
@@ -219,11 +270,34 @@ cdef class TableOutcome:
             told = (told or []) + self._take_listeners()
         return told
 
+    cdef int _put_offsets(self, BatchRows rows, int64_t base_offset) except -1:
+        cdef bint is_put
+        kb_lock_acquire(&self._lock)
+        is_put = self._codes == NULL and self._keep_runs(rows, base_offset)
+        kb_lock_release(&self._lock)
+        if not is_put:
+            self._give_details()
+            kb_lock_acquire(&self._lock)
+            rows.put_offsets(base_offset, self._offsets)
+            kb_lock_release(&self._lock)
+        return 0
+
+    cdef bint _keep_runs(self, BatchRows rows, int64_t base_offset) noexcept nogil:
+        """Under the lock; False where the offsets themselves take less."""
+        cdef size_t needed = (self._run_count + rows.run_count) * sizeof(kb_row_run)
+        if needed > self._capacity * sizeof(int64_t):
+            return False
+        if needed > self._sizes[RUNS] and not self._resize(RUNS, <void **>&self._runs, needed + needed // 2):
+            return False
+        self._run_count += rows.put_runs(base_offset, &self._runs[self._run_count])
+        return True
+
     cdef int _put_failed(self, BatchRows rows, object error, object record_errors) except -1:
         cdef int16_t code = _code_of(error)
         cdef int64_t row
         entry = (rows.first_row(), rows, error, record_errors)
         insort(self._failed_batches.setdefault(rows.place, []), entry, key=_first_row)
+        self._give_details()
         kb_lock_acquire(&self._lock)
         rows.put_code(code, self._codes)
         kb_lock_release(&self._lock)
@@ -334,6 +408,9 @@ cdef class TableOutcome:
         cdef int64_t count, i
         cdef size_t width = sizeof(int32_t)
         width = sizeof(int64_t) if which == OFFSETS else sizeof(int16_t) if which == CODES else width
+        if which == OFFSETS or which == CODES:
+            with nogil:
+                self._give_details()
         if self._event.is_set() and not (which == OFFSETS and self.unsent_count):
             column = OutcomeColumn.__new__(OutcomeColumn)
             column.table = self
@@ -361,7 +438,7 @@ cdef class TableOutcome:
     def next_unsent(self, int64_t row, int64_t end):
         """The first of the rows row .. end - 1 that no batch had; -1 where there is none. Behind the end of
         accepting."""
-        for row in range(row, min(end, self._row_count)):
+        for row in range(row, min(end, self._row_count) if self.unsent_count else row):
             if self._offsets[row] <= UNSENT:
                 return row
         return -1
@@ -378,7 +455,7 @@ cdef class TableOutcome:
         cdef int32_t partition = -1, topic = 0, index
         cdef int64_t offset = -1
         kb_lock_acquire(&self._lock)
-        if 0 <= row < self._row_count:
+        if 0 <= row < self._row_count and self._codes != NULL:
             code = self._codes[row]
             offset = self._offsets[row]
             partition = self.partitions[row]

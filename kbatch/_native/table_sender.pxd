@@ -66,5 +66,5 @@ cdef class TableSender:
     cdef Step _open(self, Lane lane, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE
     cdef Step _join(self, Lane lane, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
                     bint *closed) noexcept
-    cdef void _refuse_row(self, int64_t *next, bint by_memory) noexcept nogil
+    cdef int _refuse_row(self, int64_t *next, bint by_memory) except -1 nogil
     cdef int _hand_over(self, Lane lane) except -1

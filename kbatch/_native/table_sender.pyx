@@ -577,7 +577,7 @@ cdef class TableSender:
         queue.appended_bytes += batch._open.records_bytes
         return ROWS_IN
 
-    cdef void _refuse_row(self, int64_t *next, bint by_memory) noexcept nogil:
+    cdef int _refuse_row(self, int64_t *next, bint by_memory) except -1 nogil:
         """The next row fails by itself, for being too large."""
         cdef int32_t row = self._order[next[0]]
         cdef kb_record record
@@ -586,6 +586,7 @@ cdef class TableSender:
                             record_bytes(&record) if by_memory else most_bytes(&record), by_memory)
         self.has_begun = True
         next[0] += 1
+        return 0
 
     cdef int _hand_over(self, Lane lane) except -1:
         """A batch that is full, to whoever seals it."""
