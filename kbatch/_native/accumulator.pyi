@@ -12,6 +12,7 @@ from kbatch._native.record_appender import RecordAppender, Refusal
 @final
 class RecordAccumulator(RecordAppender):
     completing: bool
+    busy_nodes: frozenset[int]
     @property
     def visited_count(self) -> int: ...
     def __init__(

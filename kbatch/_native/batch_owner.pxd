@@ -1,4 +1,4 @@
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kbatch._native.buffer_memory cimport BufferMemory
 from kbatch._native.lock cimport kb_lock
@@ -20,6 +20,7 @@ cdef class BatchOwner:
     cdef int level
     cdef int16_t attributes
     cdef object _wake
+    cdef public frozenset busy_nodes # that take nothing, of whose next change the sender hears by itself
     # under _incomplete_lock
     cdef kb_lock _incomplete_lock
     cdef ListedBatch _oldest
@@ -38,4 +39,5 @@ cdef class BatchOwner:
     cdef void note_filled(self, object queue) noexcept
     cdef list take_filled(self)
     cdef void alarm(self, int64_t deadline_ns) noexcept
+    cdef void alarm_for(self, int32_t node, int64_t deadline_ns) noexcept
     cdef bint is_due(self) noexcept

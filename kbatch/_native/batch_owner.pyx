@@ -11,12 +11,16 @@ The alarm is when the sender means to look again. Whoever makes something happen
 the alarm is then set to that time. It goes up again when the sender has looked (`RecordAccumulator.ready`).
 Waking must outlive its moment, as a byte in a pipe does: it may come just before the sender goes to sleep.
 
+For a batch of a node that takes nothing, as long as so many requests are out, nobody is woken: the sender
+looks when that changes. It takes a node out of `busy_nodes` before it looks at the queues, and who fills a
+queue asks behind that, so that one of both sees the other.
+
 The locks guard a few instructions each, and none is taken under another of them.
 """
 
 cimport cython
 from cpython.time cimport PyTime_MonotonicRaw
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
 from kbatch._native.buffer_memory cimport BufferMemory
 from kbatch._native.lock cimport (
@@ -40,6 +44,7 @@ cdef class BatchOwner:
         kb_lock_init(&self._alarm_lock)
         kb_lock_init(&self._filled_lock)
         self._filled = []
+        self.busy_nodes = frozenset()
 
     def __dealloc__(self):
         kb_lock_destroy(&self._incomplete_lock)
@@ -133,6 +138,11 @@ cdef class BatchOwner:
             kb_lock_release(&self._alarm_lock)
         if sooner and self._wake is not None:
             self._wake()
+
+    cdef void alarm_for(self, int32_t node, int64_t deadline_ns) noexcept:
+        """`alarm`, of a batch that goes to a node: while that takes nothing there is nothing to be done."""
+        if node not in self.busy_nodes:
+            self.alarm(deadline_ns)
 
     cdef bint is_due(self) noexcept:
         """Whether the alarm has rung, and the sender has not looked yet."""

@@ -256,7 +256,7 @@ cdef class ProducerBatch(BatchBytes):
         finally:  # whatever happens, the batch goes on
             self._end_sealing(packed)
         if wake:
-            self._owner.alarm(INT64_MIN)
+            self._owner.alarm_for(self._queue.leader, INT64_MIN)
         return self._state != DONE
 
     cdef int _end_sealing(self, bytes packed) except -1:

@@ -203,7 +203,7 @@ cdef class RecordAppender(BatchOwner):
             if step.closed:
                 self._hand_to_sealer(batch)
             elif step.opened:
-                self.alarm(later(now_ns, self.linger_ns))
+                self.alarm_for(queue.leader, later(now_ns, self.linger_ns))
             if step.what == APPENDED:
                 return Delivery.new(batch.completion, step.index, record.timestamp_ms,
                                     <int32_t>record.key.size, <int32_t>record.value.size,

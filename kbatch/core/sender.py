@@ -41,7 +41,7 @@ from kbatch.errors import (
 from kbatch.protocol import codec, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch._native.delivery import Completion
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_BY_TOPIC_ID = 13
-NO_TOPIC_ID = bytes(16)
 # A batch whose bytes a closing connection still holds is looked at again so soon.
 HELD_BYTES_DELAY_NS = 1_000_000
 # Batches this small are compressed on the sender's thread, larger ones where the shell has threads for it.
@@ -62,7 +61,6 @@ SEALED_INLINE_BYTES = 16_384
 # The same on an event loop, which has other things to do; as long as it takes to hand one to a thread.
 SEALED_ON_LOOP_BYTES = 2_048
 
-_TopicProduceData = messages.ProduceRequest.TopicProduceData
 _PartitionProduceData = messages.ProduceRequest.PartitionProduceData
 _PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
 
@@ -132,6 +130,7 @@ class Sender:
         """Whether `run` would find nothing to do: no batch waits, for whatever it be."""
         return (
             not self._accumulator.has_undrained
+            and not self._accumulator.busy_nodes
             and self.first_failure is None
             and self.fatal_error is None
             and now_ns < self.deadline_ns()
@@ -148,14 +147,18 @@ class Sender:
 
     def _drain(self, now_ns: int) -> None:
         self._seal_small()
+        self._note_busy(self._accumulator.busy_nodes, now_ns)
         nodes, delay_ns, leaderless = self._accumulator.ready(now_ns)
         self._again_ns = min(now_ns + delay_ns, NEVER_NS)
         for topic in leaderless:
             self._cluster.want(topic, now_ns)
             self._cluster.request_update(now_ns)
         sendable = [node_id for node_id in nodes if self._can_send(node_id, now_ns)]
-        if not sendable:
-            return
+        if sendable:
+            self._drain_nodes(sendable, now_ns)
+        self._note_busy(self._accumulator.busy_nodes | nodes, now_ns)
+
+    def _drain_nodes(self, sendable: list[int], now_ns: int) -> None:
         drained = self._accumulator.drain(sendable, self._config.max_request_size, now_ns)
         if self._seal_small():
             self._drain_again(drained, now_ns)
@@ -189,6 +192,13 @@ class Sender:
             connections.connect(node_id, now_ns)
             self._look_again(now_ns, max(1, connections.delay_ns(node_id, now_ns)))
         return is_ready
+
+    def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
+        """Nobody need wake the sender for those that take nothing before something happens that wakes it."""
+        if nodes:
+            self._accumulator.busy_nodes = frozenset(
+                node_id for node_id in nodes if self._connections.delay_ns(node_id, now_ns) == NEVER_NS
+            )
 
     def _look_again(self, now_ns: int, delay_ns: int) -> None:
         self._again_ns = min(self._again_ns, now_ns + delay_ns)
@@ -229,7 +239,7 @@ class Sender:
             self._update_gate(entry.state)
         if not topics:
             return False
-        topic_data = self._topic_data(topics, attempt)
+        topic_data = attempt.topic_data(topics, self._cluster)
         if len(attempt.names) < len(topics):
             version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
         self.unanswered_count += 1
@@ -248,18 +258,6 @@ class Sender:
         )
         self._measures.sent(attempt.entries.values(), now_ns)
         return True
-
-    def _topic_data(self, topics: dict[str, list[Any]], attempt: ProduceAttempt) -> list[Any]:
-        known = self._cluster.snapshot.topics
-        data = []
-        for name, partition_data in topics.items():
-            self._cluster.want(name, attempt.sent_ns)
-            metadata = known.get(name)
-            topic_id = metadata.topic_id if metadata is not None else NO_TOPIC_ID
-            if topic_id != NO_TOPIC_ID:
-                attempt.names[topic_id] = name
-            data.append(_TopicProduceData(name=name, topic_id=topic_id, partition_data=partition_data))
-        return data
 
     def _admit(self, batch: ProducerBatch, node_id: int, now_ns: int) -> InFlight | None:
         """The batch with its sequence; None where it cannot be sent now, and has gone back."""

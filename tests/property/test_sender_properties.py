@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.sending import OK, Sending
+from tests.unit.sending import MS, OK, Sending
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 PARTITIONS = 6
+THROTTLED_MS = 700
 
 records = st.lists(
     st.tuples(st.integers(0, PARTITIONS - 1), st.sampled_from([10, 400, 900, 20_000])),
@@ -43,3 +47,105 @@ def test_A04_open_batches_go_out_with_nothing_but_answers_however_small_requests
         else:
             s.answer(**{batch.name: OK for batch in s.waiting_requests[0].batches})
     assert all(s.is_done(name) for name in s.deliveries)
+
+
+class Woken(Sending):
+    """The sender works when it was woken, and when it has something to do behind an answer, the end of a
+    connection, or a deadline; not otherwise."""
+
+    def run(self) -> None:
+        if self.was_woken or not self.engine.is_quiet(self.now_ns):
+            super().run()
+
+    def happens(self, what: Callable[[], object]) -> None:
+        """Something that the engine hears of only if it is woken."""
+        what()
+        if self.was_woken:
+            self.run()
+
+    def await_deadline(self, longest_ms: int) -> bool:
+        """Whether there was one before that."""
+        deadline_ns = self.engine.deadline_ns(self.now_ns)
+        if deadline_ns > self.now_ns + longest_ms * MS:
+            self.now_ns += longest_ms * MS
+            return False
+        self.now_ns = max(self.now_ns, deadline_ns)
+        self.run()
+        return True
+
+    def answer_oldest(self, throttle_ms: int = 0) -> None:
+        batches = self.waiting_requests[0].batches
+        self.answer(throttle_ms=throttle_ms, **{batch.name: OK for batch in batches})
+
+
+steps = st.lists(
+    st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from([10, 20_000, 40_000]))
+    | st.tuples(st.sampled_from(["answer", "answer", "answer and throttle", "seal", "drop", "wait"])),
+    max_size=30,
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(steps=steps, max_in_flight=st.integers(1, 5), linger_ms=st.sampled_from([0, 5]))
+def test_who_is_not_woken_has_nothing_to_do(
+    steps: list[tuple[Any, ...]], max_in_flight: int, linger_ms: int
+) -> None:
+    """Nobody is woken for a node that takes nothing; what was left for it goes when that changes."""
+    s = Woken(
+        2,
+        batch_size=60_000,
+        linger_ms=linger_ms,
+        max_in_flight_requests_per_connection=max_in_flight,
+    )
+    s.send("warm0", partition=0)
+    s.send("warm1", partition=1)
+    s.seals_at_once = False
+    for number, (what, *where) in enumerate(steps):
+        if what == "send":
+            partition, size = where
+            s.happens(partial(s.put, f"r{number}", partition=partition, size=size))
+        elif what.startswith("answer") and s.waiting_requests:
+            s.answer_oldest(THROTTLED_MS if what.endswith("throttle") else 0)
+        elif what == "seal":
+            s.happens(s.seal)
+        elif what == "drop" and any(link.node_id == 1 for link in s.links.values()):
+            s.drop()
+        elif what == "wait":
+            s.await_deadline(300)
+    while s.waiting_requests or s.unsealed or s.await_deadline(2000):
+        if s.unsealed:
+            s.happens(s.seal)
+        elif s.waiting_requests:
+            s.answer_oldest()
+    assert all(s.is_done(name) for name in s.deliveries)
+
+
+class SealedMeanwhile:
+    """An accumulator of which a batch gets sealed, by another thread, just behind the sender's look."""
+
+    def __init__(self, sending: Sending) -> None:
+        self.__dict__.update(accumulator=sending.accumulator, seal=sending.seal)
+
+    def ready(self, now_ns: int) -> Any:
+        found = self.accumulator.ready(now_ns)
+        self.seal()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["accumulator"], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.__dict__["accumulator"], name, value)
+
+
+def test_what_is_sealed_while_the_sender_looks_wakes_it() -> None:
+    s = Woken(batch_size=60_000, max_in_flight_requests_per_connection=1)
+    s.send("b0")
+    s.seals_at_once = False
+    s.happens(partial(s.put, "b1", "b2", size=40_000))
+    assert s.waiting == ["b0"] and [batch.record_count for batch in s.unsealed] == [1]
+    s.engine._sender._accumulator = SealedMeanwhile(s)  # type: ignore[assignment]
+    s.answer(b0=OK)
+    assert s.was_woken
+    s.run()
+    assert s.waiting == ["b1"]

@@ -158,6 +158,7 @@ class Sending:
         self.writes_at_once = True
         self.seals_at_once = True
         self.lets_go = True
+        self.was_woken = False
         self.kept: list[bytes | memoryview] = []
         self.metadata_waits = False
         self.unsealed: list[ProducerBatch] = []
@@ -184,6 +185,7 @@ class Sending:
             transactional=config.transactional_id is not None,
             seal_on_append=False,
             poison=True,
+            wake=self._wake,
         )
         self.metrics = MetricsRegistry(config.client_id)
         self.engine = Engine(
@@ -204,6 +206,9 @@ class Sending:
             self.send(f"w{partition}", partition=partition)
             self.answer(**{f"w{partition}": OK})
         return self
+
+    def _wake(self) -> None:
+        self.was_woken = True
 
     # What the application does
 
@@ -405,6 +410,7 @@ class Sending:
 
     def run(self) -> None:
         """The sender works until there is nothing to do at this time; callbacks are called."""
+        self.was_woken = False
         for _ in range(500):
             was_quiet = self.engine.is_quiet(self.now_ns)
             self.engine.run(self.now_ns)
