@@ -224,7 +224,7 @@ cdef class PendingBatch:
             raise ProducerClosedError("the producer is closed, and takes no more records")
         if closed is not None:
             appender._hand_to_sealer(closed)
-        appender.alarm_for(queue.leader, INT64_MIN)
+        appender.alarm(INT64_MIN)
         return delivery
 
     cdef ProducerBatch _enqueue(self, RecordAppender appender, PartitionQueue queue, ProducerBatch batch):

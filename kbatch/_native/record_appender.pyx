@@ -202,8 +202,8 @@ cdef class RecordAppender(BatchOwner):
             fresh = None
             if step.closed:
                 self._hand_to_sealer(batch)
-            elif step.opened:
-                self.alarm_for(queue.leader, later(now_ns, self.linger_ns))
+            if step.opened:  # the sender has to know when it expires
+                self.alarm(later(now_ns, self.linger_ns))
             if step.what == APPENDED:
                 return Delivery.new(batch.completion, step.index, record.timestamp_ms,
                                     <int32_t>record.key.size, <int32_t>record.value.size,

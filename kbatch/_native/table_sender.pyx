@@ -525,7 +525,7 @@ cdef class TableSender:
             finally:
                 kb_lock_release(&lane.queue.lock)
             if step == ROWS_IN and lane.batch is fresh:
-                self._accumulator.alarm_for(lane.queue.leader, later(now_ns, self._accumulator.linger_ns))
+                self._accumulator.alarm(later(now_ns, self._accumulator.linger_ns))
             elif fresh is not None:
                 fresh.discard()
             if step != ROWS_UNOPENED:
