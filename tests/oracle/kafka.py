@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.oracle.java import KAFKA_VERSION
 from tests.oracle.java_programs import Program
@@ -71,7 +72,7 @@ def create_topic(
     *,
     timeout_seconds: float = 30.0,
 ) -> None:
-    """Creates a topic, and waits until each partition has a leader. Raises confluent_kafka.KafkaException."""
+    """Creates a topic, and waits until each partition is led. Raises confluent_kafka.KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(configs or {}))
     admin.create_topics([topic], request_timeout=timeout_seconds)[name].result()
@@ -83,8 +84,12 @@ def create_topic(
 
 
 def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Not only by the metadata, which a broker has a moment before it leads."""
     found = admin.list_topics(topic, timeout=10).topics[topic]
-    return len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+    if len(found.partitions) < partitions or any(p.leader < 0 for p in found.partitions.values()):
+        return False
+    ends = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    return all(end.exception() is None for end in admin.list_offsets(ends, request_timeout=10).values())
 
 
 def free_ports(count: int) -> list[int]:
