@@ -106,12 +106,16 @@ class ClusterSnapshot:
 
     @property
     def view(self) -> ClusterView:
-        """The leaders, for the accumulator. Made when first asked for; threads that race make equals."""
+        """The leaders, for the accumulator; -1 also where it is a node that is there no more. Made when first
+        asked for; threads that race make equals."""
         view = self._view
         if view is None:
             view = self._view = ClusterView(
                 {
-                    name: [(partition.leader, partition.leader_epoch) for partition in topic.partitions]
+                    name: [
+                        (partition.leader if partition.leader in self.nodes else -1, partition.leader_epoch)
+                        for partition in topic.partitions
+                    ]
                     for name, topic in self.topics.items()
                 }
             )
@@ -409,7 +413,7 @@ class Cluster:
             cluster_id=cluster_id,
             controller_id=controller_id,
             updated_ns=updated_ns,
-            view=old._view if is_same else None,
+            view=old._view if is_same and nodes is old.nodes else None,
         )
         self.version += 1
 

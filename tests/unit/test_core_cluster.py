@@ -372,6 +372,16 @@ def test_a_leader_kept_for_its_epoch_is_none_when_its_node_is_gone() -> None:
     assert leaders(known) == [(-1, 5)]
 
 
+def test_a_node_that_an_answer_of_another_topic_leaves_out_leads_nothing_until_it_is_back() -> None:
+    known = knowing(topic("t", [(1, 0), (2, 0)]))
+    known.want("u", SECOND)
+    assert update(known, SECOND, topic("u", [(2, 0)]), nodes=[NODES[2]]) == ["u"]
+    assert [known.snapshot.view.leader("t", partition) for partition in (0, 1)] == [-1, 2]
+    known.request_update(2 * SECOND)
+    update(known, 2 * SECOND, topic("t", [(1, 0), (2, 0)]), topic("u", [(2, 0)]))
+    assert [known.snapshot.view.leader("t", partition) for partition in (0, 1)] == [1, 2]
+
+
 # Snapshots
 
 
