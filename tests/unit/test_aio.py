@@ -181,22 +181,6 @@ def test_no_thread_for_a_call_and_callbacks_on_the_loop(broker: Broker, run: Run
     run(program())
 
 
-def test_a_task_that_sends_without_end_gives_way(broker: Broker, run: Runner) -> None:
-    async def program() -> None:
-        async with made(broker, batch_size=1000) as producer:
-            await producer.partitions_for(TOPIC)
-            told: list[int] = []
-            count = 0
-            while not told:  # it suspends nowhere else
-                await producer.send(
-                    TOPIC, b"", on_delivery=lambda metadata, error: told.append(metadata.offset)
-                )
-                count += 1
-            assert count < 100_000
-
-    run(program())
-
-
 def test_waiting_for_a_delivery_would_stop_the_loop_and_is_refused(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with made(broker) as producer:
