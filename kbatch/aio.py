@@ -104,7 +104,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
             waker=waker,
             after_round=line.look,
         )
-        self.gives_way = True
+        self.gives_way = self._accumulator.wakes_always = True
         self._opened()
 
     # Sending

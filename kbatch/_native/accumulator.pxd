@@ -14,7 +14,6 @@ cdef class RecordAccumulator(RecordAppender):
     cdef public bint completing
     cdef int64_t _retry_backoff_ns
     cdef int64_t _retry_backoff_max_ns
-    cdef int64_t _delivery_timeout_ns
     cdef int64_t _partition_availability_timeout_ns
     cdef bint _adaptive
     # of the sender's thread
@@ -25,8 +24,8 @@ cdef class RecordAccumulator(RecordAppender):
     cdef int64_t _load_credit        # partitions whose load may be told
     cdef dict _ready_ns
     cdef dict _drain_ns
-    cdef int64_t _split_count
-    cdef int64_t _reenqueued_count
+    cdef readonly int64_t split_count         # batches replaced by smaller ones
+    cdef readonly int64_t reenqueued_count    # put back, to be tried again
 
     cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1

@@ -23,6 +23,7 @@ cimport cython
 from libc.math cimport log2
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 
+from kbatch._native.batch_owner cimport later
 from kbatch._native.batch_split cimport split_batch
 from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, BufferMemory
 from kbatch._native.c cimport KB_TRANSACTIONAL
@@ -42,7 +43,7 @@ from kbatch._native.producer_batch cimport (
     PartitionQueue,
     ProducerBatch,
 )
-from kbatch._native.record_appender cimport RecordAppender, TopicInfo, later
+from kbatch._native.record_appender cimport RecordAppender, TopicInfo
 from kbatch._native.sticky cimport kb_random_fraction
 
 import os
@@ -55,6 +56,15 @@ cdef object _place_of = attrgetter("place")
 
 # The load of so many partitions is told in every round.
 cdef int64_t LOADED_PARTITIONS = 256
+
+
+cdef bint _holds_batch(object queues) except -1:
+    """Whether any of the queues has a batch."""
+    cdef PartitionQueue queue
+    for queue in queues:
+        if queue.length > 0:
+            return True
+    return False
 
 
 @cython.final
@@ -158,7 +168,7 @@ cdef class RecordAccumulator(RecordAppender):
                             IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else IN_TURN)
 
     def ready(self, int64_t now_ns):
-        """What the sender should do.
+        """What the sender should do. It is supposed to look again when it says, or when a batch expires.
 
         Returns
         -------
@@ -174,12 +184,11 @@ cdef class RecordAccumulator(RecordAppender):
         cdef set slow = self._slow_nodes()
         cdef int64_t delay_ns = INT64_MAX
         cdef int64_t visited_count = self.visited_count
+        cdef int64_t look_ns
         cdef bint hurried
         kb_lock_acquire(&self._alarm_lock)
-        try:
-            self._alarm_ns = INT64_MAX
-        finally:
-            kb_lock_release(&self._alarm_lock)
+        self._alarm_ns = INT64_MAX
+        kb_lock_release(&self._alarm_lock)
         hurried = self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
         if self._topology_changed:
             self._adopt_topology()
@@ -187,11 +196,10 @@ cdef class RecordAccumulator(RecordAppender):
         for node, queues in self._nodes.items():
             delay_ns = min(delay_ns, self._node_ready(node, queues, now_ns, hurried, nodes, leaderless))
         self._set_loads(slow, visited_count)
+        look_ns = min(later(now_ns, delay_ns), self.next_expiry_ns)
         kb_lock_acquire(&self._alarm_lock)
-        try:
-            self._alarm_ns = min(self._alarm_ns, later(now_ns, delay_ns))
-        finally:
-            kb_lock_release(&self._alarm_lock)
+        self._alarm_ns = min(self._alarm_ns, look_ns)
+        kb_lock_release(&self._alarm_lock)
         return nodes, delay_ns, leaderless
 
     cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
@@ -423,7 +431,7 @@ cdef class RecordAccumulator(RecordAppender):
         finally:
             kb_lock_release(&batch._queue.lock)
         if state == IN_FLIGHT:
-            self._reenqueued_count += 1
+            self.reenqueued_count += 1
         elif state != DONE:
             raise IllegalStateError(f"a batch is put back when it is in flight; this is {batch!r}")
         return state == IN_FLIGHT
@@ -452,7 +460,7 @@ cdef class RecordAccumulator(RecordAppender):
             It is not in flight, or has one record only, which is then too large for good.
         """
         cdef list parts = split_batch(batch)
-        self._split_count += 1
+        self.split_count += 1
         return parts
 
     @property
@@ -461,11 +469,9 @@ cdef class RecordAccumulator(RecordAppender):
         where there is none."""
         cdef int64_t created_ns = INT64_MAX
         kb_lock_acquire(&self._incomplete_lock)
-        try:
-            if self._oldest is not None:
-                created_ns = self._oldest.created_ns
-        finally:
-            kb_lock_release(&self._incomplete_lock)
+        if self._oldest is not None:
+            created_ns = self._oldest.created_ns
+        kb_lock_release(&self._incomplete_lock)
         return later(created_ns, self._delivery_timeout_ns)
 
     def expire(self, int64_t now_ns):
@@ -553,12 +559,14 @@ cdef class RecordAccumulator(RecordAppender):
     @property
     def has_undrained(self):
         """Whether any queue has a batch; for the sender, whose noted queues are the ones that may."""
-        cdef PartitionQueue queue
         for queues in [self._filled, *self._nodes.values()]:
-            for queue in queues:
-                if queue.length > 0:
-                    return True
+            if _holds_batch(queues):
+                return True
         return False
+
+    def has_undrained_for(self, node):
+        """Whether any queue that `ready` found to be led by the node has a batch."""
+        return _holds_batch(self._nodes.get(node, ()))
 
     def counters(self, topic=None):
         """Integers that only grow, of all topics or of one.
@@ -585,14 +593,6 @@ cdef class RecordAccumulator(RecordAppender):
                         unpacked += queue.unpacked_batches
         return {"records": records, "records_bytes": records_bytes, "sealed_batches": batches,
                 "sealed_records_bytes": before, "sealed_bytes": after, "unpacked_batches": unpacked}
-
-    @property
-    def split_count(self):
-        return self._split_count
-
-    @property
-    def reenqueued_count(self):
-        return self._reenqueued_count
 
     @property
     def incomplete_count(self):

@@ -3,6 +3,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from kbatch._native.buffer_memory cimport BufferMemory
 from kbatch._native.lock cimport kb_lock
 
+cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
+
 
 cdef class ListedBatch:
     cdef readonly int64_t created_ns
@@ -16,11 +18,13 @@ cdef class BatchOwner:
     cdef readonly BufferMemory memory
     cdef readonly int64_t batch_size
     cdef readonly int64_t linger_ns
+    cdef int64_t _delivery_timeout_ns
     cdef int codec
     cdef int level
     cdef int16_t attributes
     cdef object _wake
-    cdef public frozenset busy_nodes # that take nothing, of whose next change the sender hears by itself
+    cdef public frozenset busy_nodes  # that take nothing, of whose next change the sender hears by itself
+    cdef public bint wakes_always    # for them too: it is to be let run before it can hear of anything
     # under _incomplete_lock
     cdef kb_lock _incomplete_lock
     cdef ListedBatch _oldest
@@ -39,5 +43,5 @@ cdef class BatchOwner:
     cdef void note_filled(self, object queue) noexcept
     cdef list take_filled(self)
     cdef void alarm(self, int64_t deadline_ns) noexcept
-    cdef void alarm_for(self, int32_t node, int64_t deadline_ns) noexcept
+    cdef void alarm_for(self, int32_t node, ListedBatch batch, int64_t delay_ns) noexcept
     cdef bint is_due(self) noexcept

@@ -11,9 +11,10 @@ The alarm is when the sender means to look again. Whoever makes something happen
 the alarm is then set to that time. It goes up again when the sender has looked (`RecordAccumulator.ready`).
 Waking must outlive its moment, as a byte in a pipe does: it may come just before the sender goes to sleep.
 
-For a batch of a node that takes nothing, as long as so many requests are out, nobody is woken: the sender
-looks when that changes. It takes a node out of `busy_nodes` before it looks at the queues, and who fills a
-queue asks behind that, so that one of both sees the other.
+A batch of a node that takes no request now can only expire: the sender hears of what changes that, an
+answer, a write, the end of a connection, and looks then. It takes a node out of `busy_nodes` before it looks
+at the queues, and puts it in behind that, while it is busy; who fills a queue asks for the node behind that.
+So one of both sees the other.
 
 The locks guard a few instructions each, and none is taken under another of them.
 """
@@ -29,6 +30,10 @@ from kbatch._native.lock cimport (
     kb_lock_init,
     kb_lock_release,
 )
+
+
+cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil:
+    return now_ns + delay_ns if now_ns < INT64_MAX - delay_ns else INT64_MAX
 
 
 cdef class ListedBatch:
@@ -139,10 +144,12 @@ cdef class BatchOwner:
         if sooner and self._wake is not None:
             self._wake()
 
-    cdef void alarm_for(self, int32_t node, int64_t deadline_ns) noexcept:
-        """`alarm`, of a batch that goes to a node: while that takes nothing there is nothing to be done."""
-        if node not in self.busy_nodes:
-            self.alarm(deadline_ns)
+    cdef void alarm_for(self, int32_t node, ListedBatch batch, int64_t delay_ns) noexcept:
+        """`alarm`, `delay_ns` behind the opening of a batch that goes to a node; while that takes nothing,
+        at the batch's expiry."""
+        if node in self.busy_nodes and not self.wakes_always:
+            delay_ns = self._delivery_timeout_ns
+        self.alarm(later(batch.created_ns, delay_ns))
 
     cdef bint is_due(self) noexcept:
         """Whether the alarm has rung, and the sender has not looked yet."""

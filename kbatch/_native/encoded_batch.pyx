@@ -14,7 +14,7 @@ A batch that was refused, for want of memory or metadata, is a PendingBatch, whi
 cimport cython
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbatch._native.batch_delivery cimport BatchDelivery
 from kbatch._native.buffer_memory cimport Turn
@@ -224,7 +224,7 @@ cdef class PendingBatch:
             raise ProducerClosedError("the producer is closed, and takes no more records")
         if closed is not None:
             appender._hand_to_sealer(closed)
-        appender.alarm(INT64_MIN)
+        appender.alarm_for(queue.leader, batch, 0)
         return delivery
 
     cdef ProducerBatch _enqueue(self, RecordAppender appender, PartitionQueue queue, ProducerBatch batch):

@@ -21,7 +21,7 @@ After org.apache.kafka.clients.producer.internals.ProducerBatch.
 
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint32_t
 
 from kbatch._native.batch_bytes cimport HAD_ROOM, NO_MEMORY, BatchBytes, Partition, Room
 from kbatch._native.batch_owner cimport BatchOwner
@@ -256,7 +256,7 @@ cdef class ProducerBatch(BatchBytes):
         finally:  # whatever happens, the batch goes on
             self._end_sealing(packed)
         if wake:
-            self._owner.alarm_for(self._queue.leader, INT64_MIN)
+            self._owner.alarm_for(self._queue.leader, self, 0)
         return self._state != DONE
 
     cdef int _end_sealing(self, bytes packed) except -1:

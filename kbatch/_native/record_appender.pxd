@@ -25,7 +25,6 @@ cdef struct Step:
 
 cdef int64_t UNKNOWN_NS
 
-cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
 cdef int64_t record_bytes(const kb_record *record) noexcept nogil
 cdef object beyond_memory(int64_t size, int codec, int64_t total_bytes)
 

@@ -66,10 +66,6 @@ cdef object NO_MEMORY_NOW = Refusal.MEMORY
 cdef object NO_METADATA_NOW = Refusal.METADATA
 
 
-cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil:
-    return now_ns + delay_ns if now_ns < INT64_MAX - delay_ns else INT64_MAX
-
-
 cdef int64_t record_bytes(const kb_record *record) noexcept nogil:
     """What a record takes as the first of a batch."""
     cdef int64_t body = kb_record_body_size(record, 0, 0)
@@ -202,8 +198,8 @@ cdef class RecordAppender(BatchOwner):
             fresh = None
             if step.closed:
                 self._hand_to_sealer(batch)
-            if step.opened:  # the sender has to know when it expires
-                self.alarm(later(now_ns, self.linger_ns))
+            if step.opened:
+                self.alarm_for(queue.leader, batch, self.linger_ns)
             if step.what == APPENDED:
                 return Delivery.new(batch.completion, step.index, record.timestamp_ms,
                                     <int32_t>record.key.size, <int32_t>record.value.size,

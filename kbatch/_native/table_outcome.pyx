@@ -438,9 +438,10 @@ cdef class TableOutcome:
     def next_unsent(self, int64_t row, int64_t end):
         """The first of the rows row .. end - 1 that no batch had; -1 where there is none. Behind the end of
         accepting."""
-        for row in range(row, min(end, self._row_count) if self.unsent_count else row):
-            if self._offsets[row] <= UNSENT:
-                return row
+        if self.unsent_count:
+            for row in range(row, min(end, self._row_count)):
+                if self._offsets[row] <= UNSENT:
+                    return row
         return -1
 
     def topic_and_partition(self, int64_t row):

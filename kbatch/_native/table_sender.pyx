@@ -38,7 +38,7 @@ from kbatch._native.delivery cimport CALLBACK_BYTES
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.memory cimport grown
 from kbatch._native.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
-from kbatch._native.record_appender cimport UNKNOWN_NS, beyond_memory, later, record_bytes
+from kbatch._native.record_appender cimport UNKNOWN_NS, beyond_memory, record_bytes
 from kbatch._native.send cimport RecordSender, beyond_request, most_bytes
 from kbatch._native.table_columns cimport TableColumns
 from kbatch._native.table_outcome cimport TableOutcome
@@ -525,7 +525,7 @@ cdef class TableSender:
             finally:
                 kb_lock_release(&lane.queue.lock)
             if step == ROWS_IN and lane.batch is fresh:
-                self._accumulator.alarm(later(now_ns, self._accumulator.linger_ns))
+                self._accumulator.alarm_for(lane.queue.leader, fresh, self._accumulator.linger_ns)
             elif fresh is not None:
                 fresh.discard()
             if step != ROWS_UNOPENED:

@@ -256,8 +256,9 @@ class Engine:
                 self._ask_for_identity(now_ns)
         if self._sender.fatal_error is None:
             self._sender.run(now_ns)
-        elif self._accumulator.incomplete_count:
+        while self._sender.fatal_error is not None and self._accumulator.incomplete_count:
             self._sender.abort(self._sender.fatal_error, queued=True, in_flight=True)
+            self._accumulator.ready(now_ns)  # who comes later still rings
         self._tell_of_fatal_error()
 
     def is_quiet(self, now_ns: int) -> bool:

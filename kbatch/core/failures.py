@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kbatch.errors import ErrorCode, KafkaError, error_of
+from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_of
+
+if TYPE_CHECKING:
+    from kbatch._native.producer_batch import ProducerBatch
+    from kbatch.config import ProducerConfig
+    from kbatch.core.idempotence import InFlight
 
 # So many are kept before it is looked which of them somebody has seen meanwhile.
 MANY = 1000
@@ -54,6 +59,21 @@ def leaves_open(code: int, answer: Any) -> bool:
     """UNKNOWN_PRODUCER_ID without a log start offset says nothing about the sequence."""
     is_unknown = code == ErrorCode.UNKNOWN_PRODUCER_ID
     return is_unknown and (answer is None or answer.log_start_offset < 0)
+
+
+def expiry_error(
+    batch: ProducerBatch, entry: InFlight | None, config: ProducerConfig, now_ns: int
+) -> KafkaTimeoutError:
+    """What a batch fails with that is too old; `entry` where it has a sequence."""
+    tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_out)} times"
+    if not batch.was_sent:
+        tried = "never sent"
+    last = f"; the last error was: {entry.last_error}" if entry is not None and entry.last_error else ""
+    return KafkaTimeoutError(
+        f"{batch.topic}-{batch.partition}: {batch.record_count} records were not delivered in "
+        f"{(now_ns - batch.created_ns) // 1_000_000} ms since their batch was opened "
+        f"(delivery.timeout.ms={config.delivery_timeout_ms}); {tried}{last}"
+    )
 
 
 def errors_of(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch.core.actions import Seal
 from kbatch.core.backoff import NEVER_NS
 from kbatch.core.cluster import Node
-from kbatch.core.failures import Failures, errors_of, leaves_open
+from kbatch.core.failures import Failures, errors_of, expiry_error, leaves_open
 from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
 from kbatch.core.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of
 from kbatch.core.produce_attempt import ProduceAttempt
@@ -31,7 +31,6 @@ from kbatch.errors import (
     CorruptRecordError,
     ErrorCode,
     KafkaError,
-    KafkaTimeoutError,
     OutOfOrderSequenceError,
     PrecedingRecordFailedError,
     UnsupportedVersionError,
@@ -106,7 +105,8 @@ class Sender:
         self._unsealed: list[ProducerBatch] = []
         self._retries = config.retries
         self._now_ns = 0  # of the last call
-        self._again_ns = NEVER_NS  # when to drain, if nothing else happens
+        self._again_ns = NEVER_NS  # when to run, if nothing else happens
+        self._is_settled = False  # nothing could be done but what time or others have to do first
         self._is_stopped = False
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
@@ -124,16 +124,18 @@ class Sender:
 
     def deadline_ns(self) -> int:
         """When `run` has something to do even if nothing else happens."""
-        return min(self._again_ns, self._accumulator.next_expiry_ns)
+        return self._again_ns
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Whether `run` would find nothing to do: no batch waits, for whatever it be."""
+        """Whether `run` would find nothing to do: no batch waits, or the last look left nothing that could be
+        done, nothing was heard since, and the nodes that took nothing still do not. What the accumulator has
+        woken somebody for is not looked at."""
         return (
-            not self._accumulator.has_undrained
-            and not self._accumulator.busy_nodes
+            (self._is_settled or not self._accumulator.has_undrained)
             and self.first_failure is None
             and self.fatal_error is None
-            and now_ns < self.deadline_ns()
+            and now_ns < self._again_ns
+            and all(self._is_busy(node_id, now_ns) for node_id in self._accumulator.busy_nodes)
         )
 
     def observe(self) -> None:
@@ -149,22 +151,24 @@ class Sender:
         self._seal_small()
         self._note_busy(self._accumulator.busy_nodes, now_ns)
         nodes, delay_ns, leaderless = self._accumulator.ready(now_ns)
-        self._again_ns = min(now_ns + delay_ns, NEVER_NS)
+        self._again_ns = min(now_ns + delay_ns, self._accumulator.next_expiry_ns)
         for topic in leaderless:
             self._cluster.want(topic, now_ns)
             self._cluster.request_update(now_ns)
         sendable = [node_id for node_id in nodes if self._can_send(node_id, now_ns)]
         if sendable:
             self._drain_nodes(sendable, now_ns)
-        self._note_busy(self._accumulator.busy_nodes | nodes, now_ns)
+        left = filter(self._accumulator.has_undrained_for, nodes)
+        self._note_busy(self._accumulator.busy_nodes.union(left), now_ns)
+        self._is_settled = not (self._seal_small() or self._unsealed)
 
     def _drain_nodes(self, sendable: list[int], now_ns: int) -> None:
         drained = self._accumulator.drain(sendable, self._config.max_request_size, now_ns)
         if self._seal_small():
             self._drain_again(drained, now_ns)
         for node_id, batches in drained.items():
-            if batches and self._send(node_id, batches, now_ns) and self._accumulator.has_undrained:
-                self._again_ns = now_ns
+            if batches:
+                self._send(node_id, batches, now_ns)
 
     def _drain_again(self, drained: dict[int, list[ProducerBatch]], now_ns: int) -> None:
         """Adds what has been sealed meanwhile, so that it need not wait for a request of its own. A request
@@ -194,11 +198,15 @@ class Sender:
         return is_ready
 
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
-        """Nobody need wake the sender for those that take nothing before something happens that wakes it."""
+        """Nobody need wake the sender for those that take nothing before something happens that wakes it;
+        unless there is a failure, which others are to follow at once."""
         if nodes:
             self._accumulator.busy_nodes = frozenset(
-                node_id for node_id in nodes if self._connections.delay_ns(node_id, now_ns) == NEVER_NS
+                node_id for node_id in nodes if self.first_failure is None and self._is_busy(node_id, now_ns)
             )
+
+    def _is_busy(self, node_id: int, now_ns: int) -> bool:
+        return self._connections.delay_ns(node_id, now_ns) == NEVER_NS
 
     def _look_again(self, now_ns: int, delay_ns: int) -> None:
         self._again_ns = min(self._again_ns, now_ns + delay_ns)
@@ -215,14 +223,14 @@ class Sender:
 
     # Sending
 
-    def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> bool:
-        """Whether a request went out."""
+    def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> None:
+        """In one request; until that is written, the node takes no other."""
         try:
             highest = self._connections.version_of(node_id, messages.ProduceRequest)
             version = min(highest, self._order.highest_produce_version)
         except UnsupportedVersionError as error:
             self.fail_for_good(error)
-            return False
+            return
         attempt = ProduceAttempt(self, node_id, now_ns)
         topics: dict[str, list[Any]] = {}
         for batch in batches:
@@ -238,7 +246,7 @@ class Sender:
             )
             self._update_gate(entry.state)
         if not topics:
-            return False
+            return
         topic_data = attempt.topic_data(topics, self._cluster)
         if len(attempt.names) < len(topics):
             version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
@@ -257,7 +265,6 @@ class Sender:
             version=version,
         )
         self._measures.sent(attempt.entries.values(), now_ns)
-        return True
 
     def _admit(self, batch: ProducerBatch, node_id: int, now_ns: int) -> InFlight | None:
         """The batch with its sequence; None where it cannot be sent now, and has gone back."""
@@ -306,6 +313,7 @@ class Sender:
     def handle_response(self, attempt: ProduceAttempt, response: Response) -> None:
         """The answer to a Produce request, or that there will be none."""
         now_ns = self._now_ns = response.now_ns
+        self._is_settled = False
         self.unanswered_count -= 1
         self._measures.record_sent()
         entries = attempt.entries
@@ -458,6 +466,7 @@ class Sender:
 
     def identity_changed(self, now_ns: int) -> None:
         """There is a producer id: what waited for it goes on."""
+        self._is_settled = False
         for state in self._states.values():
             if state.waits_for_identity and isinstance(self._order, Idempotence):
                 for entry in self._order.renumber(state):
@@ -465,7 +474,9 @@ class Sender:
             self._update_gate(state)
 
     def leaders_changed(self) -> None:
-        """The cluster is another than before."""
+        """The cluster is another than before; also which node a batch goes to, that nobody was woken for."""
+        self._is_settled = False
+        self._accumulator.busy_nodes = frozenset()
         for state in self._states.values():
             self._look_up(state)
             if state.in_flight:
@@ -482,20 +493,9 @@ class Sender:
             if entry is not None and not entry.is_out and self._order.is_passed(entry):
                 self._end_passed(entry, None)
             else:
-                self._give_up(batch, entry, self._expiry_error(batch, entry, now_ns))
+                self._give_up(batch, entry, expiry_error(batch, entry, self._config, now_ns))
         for state in states:
             self._settle(state, now_ns)
-
-    def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
-        tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_out)} times"
-        if not batch.was_sent:
-            tried = "never sent"
-        last = f"; the last error was: {entry.last_error}" if entry is not None and entry.last_error else ""
-        return KafkaTimeoutError(
-            f"{batch.topic}-{batch.partition}: {batch.record_count} records were not delivered in "
-            f"{(now_ns - batch.created_ns) // 1_000_000} ms since their batch was opened "
-            f"(delivery.timeout.ms={self._config.delivery_timeout_ms}); {tried}{last}"
-        )
 
     def _give_up(
         self,

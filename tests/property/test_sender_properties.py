@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.sending import MS, OK, Sending
+from kbatch.errors import ErrorCode, KafkaError, PrecedingRecordFailedError
+from tests.unit.sending import MS, NEVER, OK, Link, Sending
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 PARTITIONS = 6
@@ -51,11 +52,14 @@ def test_A04_open_batches_go_out_with_nothing_but_answers_however_small_requests
 
 class Woken(Sending):
     """The sender works when it was woken, and when it has something to do behind an answer, the end of a
-    connection, or a deadline; not otherwise."""
+    connection, or the deadline that there was when it went to sleep; not otherwise."""
+
+    sleeps_until_ns = NEVER
 
     def run(self) -> None:
         if self.was_woken or not self.engine.is_quiet(self.now_ns):
             super().run()
+        self.sleeps_until_ns = self.engine.deadline_ns(self.now_ns)
 
     def happens(self, what: Callable[[], object]) -> None:
         """Something that the engine hears of only if it is woken."""
@@ -65,30 +69,51 @@ class Woken(Sending):
 
     def await_deadline(self, longest_ms: int) -> bool:
         """Whether there was one before that."""
-        deadline_ns = self.engine.deadline_ns(self.now_ns)
-        if deadline_ns > self.now_ns + longest_ms * MS:
+        if self.sleeps_until_ns > self.now_ns + longest_ms * MS:
             self.now_ns += longest_ms * MS
             return False
-        self.now_ns = max(self.now_ns, deadline_ns)
+        self.now_ns = max(self.now_ns, self.sleeps_until_ns)
         self.run()
         return True
 
-    def answer_oldest(self, throttle_ms: int = 0) -> None:
-        batches = self.waiting_requests[0].batches
-        self.answer(throttle_ms=throttle_ms, **{batch.name: OK for batch in batches})
+    @property
+    def owing(self) -> list[Link]:
+        """Connections with a request that the node has not answered."""
+        return [link for link in self.links.values() if link.unanswered]
+
+    def answer_oldest(self, of: int = 0, throttle_ms: int = 0) -> None:
+        """What a node was asked first."""
+        asked = self.owing[of % len(self.owing)].unanswered[0]
+        if asked.batches:
+            self.answer(throttle_ms=throttle_ms, **{batch.name: OK for batch in asked.batches})
+        else:
+            self.answer_metadata()
+
+    def look(self) -> None:
+        """Who was not woken has missed nothing."""
+        if not self.was_woken:
+            self.engine.run(self.now_ns)
+            assert not self.engine.poll_actions()
 
 
 steps = st.lists(
     st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from([10, 20_000, 40_000]))
-    | st.tuples(st.sampled_from(["answer", "answer", "answer and throttle", "seal", "drop", "wait"])),
+    | st.tuples(st.just("move"), st.integers(0, 1), st.integers(1, 2))
+    | st.tuples(st.sampled_from(["answer", "answer", "answer", "answer and throttle"]), st.integers(0, 2))
+    | st.tuples(st.sampled_from(["seal", "drop", "wait", "refresh", "look", "look"])),
     max_size=30,
 )
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(steps=steps, max_in_flight=st.integers(1, 5), linger_ms=st.sampled_from([0, 5]))
+@given(
+    steps=steps,
+    max_in_flight=st.integers(1, 5),
+    linger_ms=st.sampled_from([0, 5]),
+    timeouts=st.sampled_from([{}, {"request_timeout_ms": 500, "delivery_timeout_ms": 700}]),
+)
 def test_who_is_not_woken_has_nothing_to_do(
-    steps: list[tuple[Any, ...]], max_in_flight: int, linger_ms: int
+    steps: list[tuple[Any, ...]], max_in_flight: int, linger_ms: int, timeouts: dict[str, int]
 ) -> None:
     """Nobody is woken for a node that takes nothing; what was left for it goes when that changes."""
     s = Woken(
@@ -96,6 +121,7 @@ def test_who_is_not_woken_has_nothing_to_do(
         batch_size=60_000,
         linger_ms=linger_ms,
         max_in_flight_requests_per_connection=max_in_flight,
+        **timeouts,
     )
     s.send("warm0", partition=0)
     s.send("warm1", partition=1)
@@ -104,20 +130,82 @@ def test_who_is_not_woken_has_nothing_to_do(
         if what == "send":
             partition, size = where
             s.happens(partial(s.put, f"r{number}", partition=partition, size=size))
-        elif what.startswith("answer") and s.waiting_requests:
-            s.answer_oldest(THROTTLED_MS if what.endswith("throttle") else 0)
+        elif what == "move":
+            partition, node_id = where
+            s.move(node_id, partition)
+        elif what == "refresh":
+            s.refresh()
+        elif what.startswith("answer") and s.owing:
+            s.answer_oldest(*where, THROTTLED_MS if what.endswith("throttle") else 0)
+        elif what == "look":
+            s.look()
         elif what == "seal":
             s.happens(s.seal)
         elif what == "drop" and any(link.node_id == 1 for link in s.links.values()):
             s.drop()
         elif what == "wait":
             s.await_deadline(300)
-    while s.waiting_requests or s.unsealed or s.await_deadline(2000):
+    while s.owing or s.unsealed or s.await_deadline(2000):
         if s.unsealed:
             s.happens(s.seal)
-        elif s.waiting_requests:
+        elif s.owing:
             s.answer_oldest()
     assert all(s.is_done(name) for name in s.deliveries)
+
+
+def test_a_partition_that_moves_to_a_node_that_takes_requests_is_sent_to_at_once() -> None:
+    s = Woken(3, batch_size=60_000, max_in_flight_requests_per_connection=1)
+    for partition in range(3):
+        s.send(f"warm{partition}", partition=partition)
+        s.answer_oldest()
+    s.send("b0", partition=0)
+    s.send("b1", partition=1)  # so that node 1 is known to take nothing
+    assert s.waiting == ["b0"]
+    s.move(2, partition=1)
+    s.refresh()
+    s.answer(b1=OK)  # and has nothing to get any more
+    s.metadata_waits = True
+    s.move(2, partition=2)
+    s.advance(200)
+    s.refresh()
+    s.answer_metadata()
+    s.happens(partial(s.put, "b2", partition=2))
+    assert s.waiting == ["b0", "b2"]
+
+
+def test_records_that_slip_in_behind_a_failure_for_good_fail_as_well() -> None:
+    s = Woken(max_in_flight_requests_per_connection=1)
+    s.send("b0")
+    s.send("b1")
+    s.engine.fail(KafkaError("for good"))
+    s.run()
+    for name in ("b2", "b3"):
+        s.happens(partial(s.put, name))
+        assert s.is_done(name)
+
+
+def test_where_a_failure_stops_all_a_record_for_a_node_that_takes_nothing_fails_at_once() -> None:
+    s = Woken(
+        3, batch_size=60_000, max_in_flight_requests_per_connection=1, kbatch_on_delivery_failure="stop"
+    )
+    s.move(2, partition=2)
+    s.refresh()
+    for partition in range(3):  # the second waits for the first: node 1 is known to take nothing
+        s.send(f"b{partition}", partition=partition)
+    s.answer(b2=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    s.happens(partial(s.put, "b3", partition=1))
+    assert isinstance(s.error("b3"), PrecedingRecordFailedError)
+
+
+def test_D06_a_batch_for_a_node_that_takes_nothing_expires_in_time() -> None:
+    s = Woken(batch_size=60_000, request_timeout_ms=500, delivery_timeout_ms=700)
+    s.resolves = False  # and so is silent for some seconds
+    for name in ("b0", "b1"):  # the second when there is no older one
+        start_ns = s.now_ns
+        s.happens(partial(s.put, name))
+        while not s.is_done(name):
+            assert s.await_deadline(700)
+        assert s.now_ns == start_ns + 700 * MS
 
 
 class SealedMeanwhile:

@@ -28,6 +28,7 @@ from kbatch.core.engine import Engine
 from kbatch.core.idempotence import PartitionState
 from kbatch.errors import ErrorCode
 from kbatch.metrics import MetricsRegistry
+from kbatch.network.channels import release
 from kbatch.protocol import codec, messages
 from tests.unit.accumulating import is_whole
 from tests.unit.core_shell import VERSIONS, address, versions_answer
@@ -105,7 +106,7 @@ class Link:
             self.received += buffer[:part]
             if part < len(buffer):
                 self.pending.appendleft(buffer[part:])
-            _release(buffer)
+            release([buffer])
             taken += part
         return taken
 
@@ -155,6 +156,7 @@ class Sending:
         self.topic_id = bytes(15) + b"t"
         self.nodes = {1, 2}
         self.unreachable: set[int] = set()
+        self.resolves = True
         self.writes_at_once = True
         self.seals_at_once = True
         self.lets_go = True
@@ -389,8 +391,8 @@ class Sending:
 
     def let_go(self) -> None:
         """Bytes of connections that have ended are not needed any more."""
-        while self.kept:
-            _release(self.kept.pop())
+        release(self.kept)
+        self.kept.clear()
 
     def write(self, size_bytes: int = 2**31) -> None:
         """Some of what waits to be written goes out, where `writes_at_once` is off."""
@@ -410,9 +412,9 @@ class Sending:
 
     def run(self) -> None:
         """The sender works until there is nothing to do at this time; callbacks are called."""
-        self.was_woken = False
         for _ in range(500):
-            was_quiet = self.engine.is_quiet(self.now_ns)
+            was_quiet = not self.was_woken and self.engine.is_quiet(self.now_ns)
+            self.was_woken = False
             self.engine.run(self.now_ns)
             actions = self.engine.poll_actions()
             assert not (was_quiet and actions), f"the engine was quiet, and asked for {actions}"
@@ -453,7 +455,8 @@ class Sending:
 
     def _resolve(self, action: Resolve) -> None:
         number = 9 if action.host == "boot" else int(action.host[1:])
-        self.engine.handle_resolved(action.host, action.port, [address(number)], self.now_ns)
+        if self.resolves:
+            self.engine.handle_resolved(action.host, action.port, [address(number)], self.now_ns)
 
     def _connect(self, action: Connect) -> None:
         if action.node_id in self.unreachable:
@@ -588,11 +591,6 @@ def _identity_answer(identity: int | tuple[int, int]) -> Any:
     if isinstance(identity, int):
         return kind(error_code=identity, producer_id=-1, producer_epoch=-1)
     return kind(error_code=OK, producer_id=identity[0], producer_epoch=identity[1])
-
-
-def _release(buffer: bytes | memoryview) -> None:
-    if isinstance(buffer, memoryview):
-        buffer.release()
 
 
 def _threw(callback: Callable[..., object], error: Exception) -> None:
