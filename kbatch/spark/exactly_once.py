@@ -15,8 +15,13 @@ commit. No marker, or one below the version: the rows are written. At the versio
 attempt only reads its input, to see that it is the same. Above it: the query goes on from a checkpoint older
 than the topic, which nothing here can make right.
 
+The transaction begins with a claim, the offset that the marker takes the place of. While it is open brokers
+call the offset unstable (KIP-447), by which others see that an attempt is at work.
+
 A fenced attempt does not fail, which would count towards spark.task.maxFailures: a newer one has its rows. It
-waits until the marker says so, or until Spark kills it.
+waits until the marker says so, or until Spark kills it. But who took over may be one that Spark gave up while
+it was connecting, and that will never commit: where there is neither a marker nor a claim, nobody has the
+rows, and the attempt fails, so that Spark begins another.
 """
 
 from __future__ import annotations
@@ -50,8 +55,14 @@ logger = logging.getLogger(__name__)
 GIVES_UP_AT = 0.9
 # Between two looks of a fenced attempt at the marker of the one that took over.
 POLL_SECONDS = 0.5
+# From when it has fenced the one before, an attempt takes less to claim the rows: beyond that there is none.
+CLAIM_SECONDS = 10.0
+# An answer that takes longer is one that brokers hold back, for a transaction is open.
+LOOK_SECONDS = 2.0
 # What an attempt that fails takes to abort; a newer one does it otherwise.
 ABORT_SECONDS = 5.0
+# Instead of a marker's metadata, of an offset that is never committed.
+CLAIM = "claim"
 _DIGEST_MODULUS = 2**64
 
 
@@ -157,6 +168,8 @@ class TaskWrite:
             return
         deadline = time.monotonic() + GIVES_UP_AT * producer.config.transaction_timeout_ms / 1000
         producer.begin_transaction()
+        with self._report.stage("connect"):
+            self._commit_offset(producer, OffsetAndMetadata(self._version, CLAIM))
         rows = RowSender(producer, self._report, self._options.topic)
         for batch in batches:
             self._check_time(deadline, producer)
@@ -166,8 +179,11 @@ class TaskWrite:
         self._check_time(deadline, producer)
         with self._report.stage("commit"):
             marker = Marker(self._version, self._digest.rows, self._digest.value)
-            producer.send_offsets_to_transaction({self._place: marker.to_offset()}, self._name)
+            self._commit_offset(producer, marker.to_offset())
             commit(producer, deadline)
+
+    def _commit_offset(self, producer: Producer, offset: OffsetAndMetadata) -> None:
+        producer.send_offsets_to_transaction({self._place: offset}, self._name)
 
     def _initialize(self, producer: Producer) -> None:
         try:
@@ -218,19 +234,25 @@ class TaskWrite:
             )
 
     def _await_successor(self, batches: Iterator[pa.RecordBatch], fenced: KafkaError) -> None:
-        """Until the newer attempt has committed, or nothing can be left of it."""
+        """Until the newer attempt has committed, or nothing can be left of it, or there is none at work."""
         for batch in batches:
             self._digest.add(batch)
         with Producer(asking(self._settings)) as client:
             end = time.monotonic() + client.config.transaction_timeout_ms / 1000
-            while time.monotonic() < end:
-                marker = read_marker(client, self._name, self._place)
+            claimed_until = time.monotonic() + CLAIM_SECONDS
+            while time.monotonic() < min(end, claimed_until):
+                try:
+                    marker = read_marker(client, self._name, self._place, LOOK_SECONDS)
+                except KafkaTimeoutError:
+                    claimed_until = time.monotonic() + CLAIM_SECONDS
+                    continue
                 if self._is_replay(marker):
                     assert marker is not None
                     self._report.offsets.clear()
                     self._skip((), marker)
                     return
                 time.sleep(POLL_SECONDS)
+        fenced.add_note("The attempt that took over has ended without its rows: a new one has to write them")
         raise fenced
 
 
@@ -264,8 +286,11 @@ def asking(settings: Mapping[str, object]) -> dict[str, object]:
     return {**settings, "enable.idempotence": "false"}
 
 
-def read_marker(client: Producer, group: str, place: TopicPartition) -> Marker | None:
-    committed = client.committed_offsets(group, [place]).get(place)
+def read_marker(
+    client: Producer, group: str, place: TopicPartition, timeout: float | None = None
+) -> Marker | None:
+    """Raises KafkaTimeoutError, after max.block.ms or `timeout` seconds, also while a claim is open."""
+    committed = client.committed_offsets(group, [place], timeout).get(place)
     return None if committed is None else Marker.of(group, committed)
 
 
@@ -289,10 +314,23 @@ def check_other_tasks(options: SinkOptions, app_id: str, version: int, tasks: se
             number = group.removeprefix(begin)
             if number == group or not number.isdecimal() or int(number) in tasks:
                 continue
-            marker = read_marker(client, group, place)
+            marker = _last_marker(client, options.settings, group, place)
             if marker is not None and marker.version == version:
                 raise ValueError(
                     f"{options.sink!r} of {app_id!r}, version {version}: Spark partition {number} had "
                     f"written {marker.rows} rows, and now there are {len(tasks)} tasks; the topic may have "
                     "rows twice. Repeat a batch with as many partitions, from the same input"
                 )
+
+
+def _last_marker(
+    client: Producer, settings: Mapping[str, object], group: str, place: TopicPartition
+) -> Marker | None:
+    """The marker of a task that is not there any more. What it has left open is aborted, which it could still
+    commit.
+    """
+    with suppress(KafkaTimeoutError):
+        return read_marker(client, group, place, LOOK_SECONDS)
+    with Producer({**settings, "transactional.id": group}) as successor:
+        successor.init_transactions()
+    return read_marker(client, group, place)

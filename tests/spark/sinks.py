@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,12 +153,65 @@ FAULTS: list[tuple[Any, str, Callable[[], None]]] = [
 ]
 
 
-def prepare(fault: str) -> None:
-    """With the fault `tasks` the first attempt of each task but the last fails, each in another way."""
+# An attempt that Spark has given up, and that takes over from the next one all the same: two wait for each
+# other at places that are named pipes.
+
+RENDEZVOUS = ("connecting", "sent", "taken over")
+
+
+def _meet(folder: str, place: str, *, mode: str) -> None:
+    with Path(folder, place).open(mode):
+        pass
+
+
+def _be_late(folder: str) -> None:
+    """The first attempt takes over when the second has sent rows."""
+    initialize = exactly_once.TaskWrite._initialize
+
+    def late(write: exactly_once.TaskWrite, producer: Any) -> None:
+        _meet(folder, "connecting", mode="w")
+        _meet(folder, "sent", mode="r")
+        initialize(write, producer)
+        _meet(folder, "taken over", mode="w")
+
+    exactly_once.TaskWrite._initialize = late  # type: ignore[method-assign]
+
+
+def _be_overtaken(folder: str) -> None:
+    """The second attempt goes on behind its first rows when the first has taken over."""
+    send = sink_rows.RowSender.send
+
+    def sending(rows: sink_rows.RowSender, batch: pa.RecordBatch) -> None:
+        sink_rows.RowSender.send = send  # type: ignore[method-assign]
+        send(rows, batch)
+        _meet(folder, "sent", mode="w")
+        _meet(folder, "taken over", mode="r")
+
+    sink_rows.RowSender.send = sending  # type: ignore[method-assign]
+
+
+def given_up(folder: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: the first attempt dies as soon as its writer is about to connect."""
     context = TaskContext.get()
     assert context is not None
-    if fault == "tasks" and context.attemptNumber() == 0 and context.partitionId() < len(FAULTS):
-        _after(*FAULTS[context.partitionId()])
+    if context.attemptNumber() == 0:
+        _meet(str(folder), "connecting", mode="r")
+        _kill()
+    yield from batches
+
+
+def prepare(fault: str) -> None:
+    """With the fault `tasks` the first attempt of each task but the last fails, each in another way; with
+    `late <folder>` the first takes over from the second.
+    """
+    context = TaskContext.get()
+    assert context is not None
+    attempt, task = context.attemptNumber(), context.partitionId()
+    kind, _, folder = fault.partition(" ")
+    if kind == "tasks" and attempt == 0 and task < len(FAULTS):
+        _after(*FAULTS[task])
+    elif kind == "late" and attempt < 2:
+        (_be_late, _be_overtaken)[attempt](folder)
 
 
 def fail_commit(fault: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.sinks import FAULTS, FaultySource, Sink, TaskFaultError, numbers
+from tests.spark.sinks import FAULTS, RENDEZVOUS, FaultySource, Sink, TaskFaultError, given_up, numbers
 
 pytestmark = pytest.mark.spark
 COUNT = 4000
@@ -35,6 +37,18 @@ def test_exactly_once_whatever_fails(spark: SparkSession, sink: Sink) -> None:
     assert sink.values() == ALL, "the same version again"
     sink.write_once(numbers(spark, first=COUNT), version=1)
     assert sink.values() == list(range(2 * COUNT))
+
+
+def test_an_attempt_that_is_given_up_and_takes_over_all_the_same_does_not_stop_the_job(
+    spark: SparkSession, sink: Sink, tmp_path: Path
+) -> None:
+    """Its input has ended, so that it will never commit: the one it fenced does not wait for that."""
+    for place in RENDEZVOUS:
+        os.mkfifo(tmp_path / place)
+    frame = numbers(spark, tasks=1)
+    dying = frame.mapInArrow(partial(given_up, tmp_path), frame.schema)
+    sink.faulty().write_once(dying, fault=f"late {tmp_path}")
+    assert sink.values() == ALL
 
 
 def test_at_least_once_whatever_fails(spark: SparkSession, sink: Sink) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -107,8 +107,8 @@ def test_a_row_that_fails_is_named(broker: Broker) -> None:
 def test_a_row_that_a_broker_refuses_is_named(broker: Broker, producer: Producer) -> None:
     rows = RowSender(producer, TaskReport(5, 0), "u")
     broker.fail_next("Produce", error="TOPIC_AUTHORIZATION_FAILED", times=1)
-    rows.send(values(1, 2))
     with pytest.raises(KafkaError, match="Spark partition 5, row 0, topic u, Kafka partition 0"):
+        rows.send(values(1, 2))  # which fails where the answer is there at once
         rows.flush()
 
 
@@ -152,52 +152,106 @@ def test_a_replay_may_come_in_another_order_and_other_batches(broker: Broker) ->
 
 
 def test_a_newer_attempt_fences_the_older_one_which_then_skips(broker: Broker) -> None:
-    """Speculation: both attempts run; the older one is within its rows when the newer one begins."""
-    is_open, go_on = threading.Event(), threading.Event()
+    """Speculation: the older one is within its rows when the newer one begins."""
+    older, older_report = task(broker)
+    newer, newer_report = task(broker, attempt=1)
 
-    def slow() -> Iterator[pa.RecordBatch]:
+    def rows() -> Iterator[pa.RecordBatch]:
         yield values(*range(10))
-        is_open.set()
-        assert go_on.wait(60)
+        newer.run([values(*range(20))])
         yield values(*range(10, 20))
 
-    older, older_report = task(broker)
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            older.run(slow())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert is_open.wait(60)
-    newer, newer_report = task(broker, attempt=1)
-    newer.run([values(*range(20))])
-    go_on.set()
-    thread.join(60)
-    assert not errors
+    older.run(rows())
     assert (older_report.skipped, newer_report.skipped) == (True, False)
     assert committed(broker) == list(range(20))
 
 
-def test_a_fenced_attempt_whose_successor_never_commits_fails(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Is released whenever an attempt that was fenced looks for the marker; it does so often."""
     monkeypatch.setattr(exactly_once, "POLL_SECONDS", 0.01)
-    write, _ = task(broker, **{"kafka.transaction.timeout.ms": "1500"})
+    monkeypatch.setattr(exactly_once, "CLAIM_SECONDS", 0.5)
+    monkeypatch.setattr(exactly_once, "LOOK_SECONDS", 0.02)
+    found = threading.Semaphore(0)
+    read_marker = exactly_once.read_marker
+
+    def counted(client: Producer, group: str, place: TopicPartition, *timeout: float) -> Marker | None:
+        if timeout:
+            found.release()
+        return read_marker(client, group, place, *timeout)
+
+    monkeypatch.setattr(exactly_once, "read_marker", counted)
+    return found
+
+
+def overtaken(
+    older: TaskWrite, newer: TaskWrite, rows_of_newer: Callable[[], Iterator[pa.RecordBatch]]
+) -> list[BaseException]:
+    """Runs an attempt, and within it, in another thread, the one that takes over; what that raised. The
+    older goes on when the newer asks for rows.
+    """
+    asks = threading.Event()
+    errors: list[BaseException] = []
+
+    def asking() -> Iterator[pa.RecordBatch]:
+        asks.set()
+        yield from rows_of_newer()
+
+    def run() -> None:
+        try:
+            newer.run(asking())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
 
     def rows() -> Iterator[pa.RecordBatch]:
+        yield values(*range(10))
+        thread.start()
+        assert asks.wait(60)
+        yield values(*range(10, 20))
+
+    try:
+        older.run(rows())
+    finally:
+        thread.join(60)
+    return errors
+
+
+@pytest.mark.parametrize("looks_before", [0, 3], ids=["at once", "while the other waits for it"])
+def test_a_fenced_attempt_fails_when_nobody_is_at_work_any_more(
+    broker: Broker, looks: threading.Semaphore, looks_before: int
+) -> None:
+    """It was fenced by one that Spark had given up: its input ends, and it aborts."""
+
+    def cut_short() -> Iterator[pa.RecordBatch]:
+        for _ in range(looks_before):
+            assert looks.acquire(timeout=60)
         yield values(1)
-        name = write_name("kbatch", "app", "t") + "0"
-        with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=name) as other:
-            other.init_transactions()
+        raise EOFError("Spark is gone")
 
     with pytest.raises(KafkaError) as raised:
-        write.run(rows())
+        overtaken(task(broker)[0], task(broker)[0], cut_short)
     assert exactly_once.is_fenced(raised.value)
+    assert raised.value.__notes__[-1].startswith("The attempt that took over has ended without its rows")
     assert committed(broker) == []
+
+
+def test_a_fenced_attempt_waits_for_one_that_has_no_rows_yet(
+    broker: Broker, looks: threading.Semaphore
+) -> None:
+    """Its input may take its time: it has claimed them."""
+    older, older_report = task(broker)
+    newer, newer_report = task(broker, attempt=1)
+
+    def late() -> Iterator[pa.RecordBatch]:
+        for _ in range(100):  # more than there are within CLAIM_SECONDS
+            assert looks.acquire(timeout=60)
+        yield values(*range(20))
+
+    assert not overtaken(older, newer, late)
+    assert (older_report.skipped, newer_report.skipped) == (True, False)
+    assert committed(broker) == list(range(20))
 
 
 def test_a_task_that_takes_too_long_fails_before_the_brokers_end_it(
@@ -233,6 +287,24 @@ def test_tasks_that_are_gone_are_found(broker: Broker) -> None:
     check_other_tasks(options, "another", 0, set())
     with pytest.raises(ValueError, match="Spark partition 2 had written 1 rows, and now there are 2 tasks"):
         check_other_tasks(options, "app", 0, {0, 1})
+
+
+def test_what_a_task_that_is_gone_has_open_is_aborted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job was killed, and has fewer tasks now."""
+    monkeypatch.setattr(exactly_once, "LOOK_SECONDS", 0.2)
+    write, _ = task(broker, number=1)
+    task(broker)[0].run([values(0)])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield values(1)
+        check_other_tasks(write._options, "app", 0, {0})
+        raise EOFError("Spark is gone")
+
+    with pytest.raises(EOFError):
+        write.run(rows())
+    assert committed(broker) == [0]
 
 
 def test_a_group_of_somebody_else_is_no_marker(broker: Broker) -> None:
