@@ -252,7 +252,7 @@ class TaskWrite:
                     self._skip((), marker)
                     return
                 time.sleep(POLL_SECONDS)
-        fenced.add_note("The attempt that took over has ended without its rows: a new one has to write them")
+        fenced.add_note("The attempt that took over has not committed the rows: a new one has to write them")
         raise fenced
 
 

@@ -233,7 +233,34 @@ def test_a_fenced_attempt_fails_when_nobody_is_at_work_any_more(
     with pytest.raises(KafkaError) as raised:
         overtaken(task(broker)[0], task(broker)[0], cut_short)
     assert exactly_once.is_fenced(raised.value)
-    assert raised.value.__notes__[-1].startswith("The attempt that took over has ended without its rows")
+    assert raised.value.__notes__[-1].startswith("The attempt that took over has not committed the rows")
+    assert committed(broker) == []
+
+
+def test_a_fenced_attempt_whose_successor_never_commits_fails(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not later than brokers would have ended a transaction, also where none of them says so."""
+    monkeypatch.setattr(exactly_once, "POLL_SECONDS", 0.01)
+    write, _ = task(broker, **{"kafka.transaction.timeout.ms": "1500"})
+    read_marker = exactly_once.read_marker
+
+    def unanswered(client: Producer, group: str, place: TopicPartition, *timeout: float) -> Marker | None:
+        if timeout:
+            raise KafkaTimeoutError("no answer")
+        return read_marker(client, group, place)
+
+    monkeypatch.setattr(exactly_once, "read_marker", unanswered)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield values(1)
+        name = write_name("kbatch", "app", "t") + "0"
+        with Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=name) as other:
+            other.init_transactions()
+
+    with pytest.raises(KafkaError) as raised:
+        write.run(rows())
+    assert exactly_once.is_fenced(raised.value)
     assert committed(broker) == []
 
 
