@@ -36,7 +36,7 @@ cdef class RecordAccumulator(RecordAppender):
     cdef int _take_in(self, list queues) except -1
     cdef int _find_leader(self, PartitionQueue queue) except -1
     cdef set _slow_nodes(self)
-    cdef list _drain_node(self, object node, list queues, int64_t max_size_bytes, int64_t now_ns)
+    cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns, int64_t sealed_bytes)
     cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,
                               Visit *visit)
     cdef int64_t _backoff(self, int32_t attempts) noexcept

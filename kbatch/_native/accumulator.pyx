@@ -329,12 +329,13 @@ cdef class RecordAccumulator(RecordAppender):
         return {node for node, ready_ns in self._ready_ns.items()
                 if ready_ns - self._drain_ns[node] > self._partition_availability_timeout_ns}
 
-    def drain(self, nodes, int64_t max_size_bytes, int64_t now_ns):
+    def drain(self, nodes, int64_t max_size_bytes, int64_t now_ns, *, int64_t sealed_bytes=0):
         """Takes one batch at most of each partition that the nodes lead, up to `max_size_bytes` a node,
         unless the first is larger than that by itself. Each node goes on where it stopped the last time.
 
-        An open batch is closed, left to be sealed (`take_unsealed`), and taken by a later call, which begins
-        with it; its place in the request is kept free.
+        An open batch is closed. One with records of up to `sealed_bytes` is sealed here; a larger one is left
+        to be sealed (`take_unsealed`), and taken by a later call, which begins with it; its place in the
+        request is kept free.
 
         Returns
         -------
@@ -343,11 +344,11 @@ cdef class RecordAccumulator(RecordAppender):
         cdef dict drained = {}
         self._take_in(self.take_filled())
         for node in nodes:
-            drained[node] = self._drain_node(node, self._nodes.get(node), max_size_bytes, now_ns)
+            drained[node] = self._drain_node(node, max_size_bytes, now_ns, sealed_bytes)
         return drained
 
-    cdef list _drain_node(self, object node, list queues, int64_t max_size_bytes, int64_t now_ns):
-        cdef list batches = []
+    cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns, int64_t sealed_bytes):
+        cdef list queues = self._nodes.get(node), batches = []
         cdef PartitionQueue queue, first_closed = None
         cdef ProducerBatch batch = None
         cdef int64_t size_bytes = 0, left_bytes = INT64_MAX  # the first always goes
@@ -360,8 +361,10 @@ cdef class RecordAccumulator(RecordAppender):
         for i in range(len(queues)):
             queue = <PartitionQueue>queues[(start + i) % len(queues)]
             self.visited_count += 1
-            visit = PASSED
             batch = self._visit(queue, left_bytes, now_ns, &visit)
+            if visit == CLOSED and batch._open.records_bytes <= sealed_bytes:
+                batch.seal(wake=False)
+                batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:
                 self._drain_at[node] = queue.place if first_closed is None else first_closed.place
                 break
@@ -378,6 +381,7 @@ cdef class RecordAccumulator(RecordAppender):
     cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns, Visit *visit):
         """The head of the queue, if it may go and is no larger than `left_bytes`: taken, or closed."""
         cdef ProducerBatch head
+        visit[0] = PASSED
         kb_lock_acquire(&queue.lock)
         try:
             head = queue.first
@@ -528,16 +532,11 @@ cdef class RecordAccumulator(RecordAppender):
         batch whose first record has this number; -1 for any.
         """
         cdef PartitionQueue queue = self.queue_of(self.info_of(topic), partition)
-        cdef bint now_muted = queue.muted if muted is None else muted
-        cdef bint now_blocked = queue.fresh_blocked if fresh_blocked is None else fresh_blocked
-        cdef int64_t now_number = queue.retry_number if retry_number is None else retry_number
-        kb_lock_acquire(&queue.lock)
-        try:
-            queue.muted = now_muted
-            queue.fresh_blocked = now_blocked
-            queue.retry_number = now_number
-        finally:
-            kb_lock_release(&queue.lock)
+        queue.set_gate(
+            queue.muted if muted is None else muted,
+            queue.fresh_blocked if fresh_blocked is None else fresh_blocked,
+            queue.retry_number if retry_number is None else retry_number,
+        )
 
     # What is known.
 

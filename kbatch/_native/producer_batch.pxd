@@ -45,6 +45,7 @@ cdef class PartitionQueue(Partition):
     cdef void remove(self, ProducerBatch batch) noexcept
     cdef bint stays_noted(self) noexcept
     cdef bint gate_is_open(self, ProducerBatch head) noexcept
+    cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept
 
 
 cdef class ProducerBatch(BatchBytes):

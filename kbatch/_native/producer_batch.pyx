@@ -111,6 +111,14 @@ cdef class PartitionQueue(Partition):
             return not self.fresh_blocked
         return self.retry_number < 0 or self.retry_number == head.first_number
 
+    cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept:
+        """Takes the lock."""
+        kb_lock_acquire(&self.lock)
+        self.muted = muted
+        self.fresh_blocked = fresh_blocked
+        self.retry_number = retry_number
+        kb_lock_release(&self.lock)
+
 
 @cython.final
 cdef class ProducerBatch(BatchBytes):

@@ -235,6 +235,16 @@ class Cluster:
         """Whether `make_request` is due now."""
         return not self._is_asking and now_ns >= self._not_before_ns and now_ns >= self._due_ns()
 
+    def is_calm(self, now_ns: int) -> bool:
+        """Whether nothing can be due now, nor the cluster given up: the quick answer, for who asks often."""
+        return not (
+            now_ns >= self._requested_ns
+            or now_ns >= self._expires_ns
+            or now_ns >= self._ask_ns
+            or self._is_outdated
+            or now_ns - self._progress_ns > self._trigger_ns
+        )
+
     def _due_ns(self) -> int:
         return min(self._requested_ns, self._expires_ns, self._ask_ns)
 

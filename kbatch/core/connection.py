@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kbatch.core.cluster import Node
@@ -190,7 +190,7 @@ class Connection:
         self.in_flight.pop()
         return newest
 
-    def frames(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    def frames(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """The frames that are complete with `data`, without their sizes. They are copies, so that `data` may
         be used again. An impossible size ends it, and is found in `fault`.
         """
@@ -198,22 +198,24 @@ class Connection:
         if incoming:
             incoming += data
             data = incoming
+        found: list[bytes] = []
         pos, size_bytes = 0, len(data)
         with memoryview(data) as view:
             while size_bytes - pos >= 4:
                 (length,) = _int32(view, pos)
                 if not MIN_FRAME_BYTES <= length <= MAX_FRAME_BYTES:
                     self.fault = _impossible_size(length)
-                    return
+                    return found
                 end = pos + 4 + length
                 if end > size_bytes:
                     break
-                yield bytes(view[pos + 4 : end])
+                found.append(bytes(view[pos + 4 : end]))
                 pos = end
         if data is incoming:
             del incoming[:pos]
-        else:
+        elif pos < size_bytes:
             incoming += data[pos:]
+        return found
 
     def match(self, frame: bytes) -> Request | None:
         """Takes the request out that a frame answers; None if it answers none, and `fault` says more."""

@@ -69,6 +69,11 @@ class Connections:
     registry : MetricsRegistry | None
     now_ns : int
         Of any monotonic clock.
+
+    Attributes
+    ----------
+    deadline_ns : int
+        When `handle_timeout` may have something to do: it may be too early, never too late.
     """
 
     def __init__(
@@ -98,8 +103,7 @@ class Connections:
         self.last_failure: str | None = None
         # a node that did not accept us, in the same way
         self.authentication_error: AuthenticationError | None = None
-        # no earlier than this is anything due; it may be too early, never too late
-        self._deadline_ns = NEVER_NS
+        self.deadline_ns = NEVER_NS
         self._bootstrap()
 
     def _bootstrap(self) -> None:
@@ -129,7 +133,7 @@ class Connections:
         for node_id, state in self._nodes.items():
             state.is_leaving = node_id not in nodes or state.is_elsewhere
             if state.is_leaving:
-                self._deadline_ns = 0  # the next handle_timeout looks
+                self.deadline_ns = 0  # the next handle_timeout looks
 
     def rebootstrap(self, now_ns: int) -> None:
         """Starts over from bootstrap.servers (KIP-899): all connections are closed, their requests fail as
@@ -280,8 +284,8 @@ class Connections:
         )
         connection.add(request)
         connection.active_ns = now_ns
-        if deadline_ns < self._deadline_ns:
-            self._deadline_ns = deadline_ns
+        if deadline_ns < self.deadline_ns:
+            self.deadline_ns = deadline_ns
         self._actions.append(Write(connection.connection_id, buffers, size_bytes))
         if self._measures is not None:
             self._measures.sent(connection.node.node_id, size_bytes, now_ns)
@@ -320,7 +324,7 @@ class Connections:
 
     def _set_setup_deadline(self, state: NodeState, now_ns: int) -> None:
         state.setup_deadline_ns = now_ns + self._setup_timeout.delay_ns(state.setup_failures)
-        self._deadline_ns = min(self._deadline_ns, state.setup_deadline_ns)
+        self.deadline_ns = min(self.deadline_ns, state.setup_deadline_ns)
 
     def handle_resolved(
         self, host: str, port: int, addresses: Sequence[Address] | OSError, now_ns: int
@@ -424,7 +428,7 @@ class Connections:
         if state.is_leaving:
             self._leave(state, now_ns)
         else:
-            self._deadline_ns = min(self._deadline_ns, now_ns + self._max_idle_ns)
+            self.deadline_ns = min(self.deadline_ns, now_ns + self._max_idle_ns)
 
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
         """So many more bytes of what was given out for writing have gone out."""
@@ -492,7 +496,7 @@ class Connections:
         state.failures += 1
         self._disconnected.add(state.node.node_id)
         if state.is_leaving:
-            self._deadline_ns = 0
+            self.deadline_ns = 0
 
     def _leave(self, state: NodeState, now_ns: int) -> None:
         """Closes the connection of a node that is gone or has moved, if no request is out on it."""
@@ -536,11 +540,11 @@ class Connections:
 
     def handle_timeout(self, now_ns: int) -> None:
         """Ends what has taken too long, and connections that are not used."""
-        if now_ns < self._deadline_ns:
+        if now_ns < self.deadline_ns:
             return
         for state in list(self._nodes.values()):
             self._check(state, now_ns)
-        self._deadline_ns = min(state.deadline_ns(self._max_idle_ns) for state in self._nodes.values())
+        self.deadline_ns = min(state.deadline_ns(self._max_idle_ns) for state in self._nodes.values())
 
     def _check(self, state: NodeState, now_ns: int) -> None:
         connection = state.connection
@@ -567,13 +571,9 @@ class Connections:
                 error = KafkaTimeoutError(f"{state}: no answer to {request} within {waited_ms} ms")
             request.handle(Response(request, None, error, now_ns))
 
-    def deadline_ns(self) -> int:
-        """When `handle_timeout` may have something to do; NEVER_NS if never."""
-        return self._deadline_ns
-
     def is_quiet(self, now_ns: int) -> bool:
         """Whether there is nothing to do or to tell."""
-        return not (self._actions or self._disconnected or now_ns >= self._deadline_ns)
+        return not (self._actions or self._disconnected or now_ns >= self.deadline_ns)
 
     def poll_actions(self) -> list[Action]:
         """What is to be done, in this order."""

@@ -24,12 +24,13 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.in_flight import Identity
 from kbatch.core.asking import Asking
 from kbatch.core.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.cluster import Cluster, ClusterSnapshot
 from kbatch.core.connections import Connections
 from kbatch.core.failures import Failures
-from kbatch.core.idempotence import Idempotence, Identity, WithoutIdempotence
+from kbatch.core.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.measures import SenderMeasures
 from kbatch.core.questions import Question, Questions
 from kbatch.core.sender import Sender
@@ -242,13 +243,16 @@ class Engine:
         """Does whatever can be done now."""
         while self._commands:
             self._commands.popleft()(now_ns)
-        self._connections.handle_timeout(now_ns)
-        if self._connections.poll_disconnected():
-            self._cluster.request_update(now_ns)
+        if not self._connections.is_quiet(now_ns):
+            self._connections.handle_timeout(now_ns)
+            if self._connections.poll_disconnected():
+                self._cluster.request_update(now_ns)
         self._adopt_cluster()
-        self._ask_for_metadata(now_ns)
+        if not self._cluster.is_calm(now_ns):
+            self._ask_for_metadata(now_ns)
         if self._sender.fatal_error is None:
-            self._questions.run(now_ns)
+            if self._questions.open:
+                self._questions.run(now_ns)
             if self.transactions is not None:
                 self._ask_for_features(self.transactions, now_ns)
                 self.transactions.run(now_ns)
@@ -259,7 +263,8 @@ class Engine:
         while self._sender.fatal_error is not None and self._accumulator.incomplete_count:
             self._sender.abort(self._sender.fatal_error, queued=True, in_flight=True)
             self._accumulator.ready(now_ns)  # who comes later still rings
-        self._tell_of_fatal_error()
+        if self._sender.fatal_error is not None:
+            self._tell_of(self._sender.fatal_error)
 
     def is_quiet(self, now_ns: int) -> bool:
         """Whether `run` would find nothing to do; where it is hard to tell, False.
@@ -271,10 +276,9 @@ class Engine:
             self.transactions is None
             and not self._commands
             and not self._order.needs_identity
-            and self._questions.is_empty
+            and not self._questions.open
             and self._cluster_version == self._cluster.version
-            and (self._metadata.is_asked or not self._cluster.is_due(now_ns))
-            and not self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
+            and (self._cluster.is_calm(now_ns) or not self._is_metadata_due(now_ns))
             and self._connections.is_quiet(now_ns)
             and self._sender.is_quiet(now_ns)
         )
@@ -289,7 +293,7 @@ class Engine:
 
     def poll_actions(self) -> list[Action]:
         """What the owner has to do, in this order."""
-        return [*self._connections.poll_actions(), *self._sender.poll_unsealed()]
+        return self._connections.poll_actions() + self._sender.poll_unsealed()
 
     def poll_completed(self) -> list[Completion]:
         """Batches that were completed or failed, for their callbacks."""
@@ -301,9 +305,11 @@ class Engine:
 
     def deadline_ns(self, now_ns: int) -> int:
         """When to call `run` next, if nothing happens before."""
-        deadlines = [self._connections.deadline_ns()]
+        deadlines = [self._connections.deadline_ns]
         if self._sender.fatal_error is None:
-            deadlines += [self._sender.deadline_ns(), self._questions.deadline_ns()]
+            deadlines.append(self._sender.deadline_ns)
+            if self._questions.open:
+                deadlines.append(self._questions.deadline_ns())
             if self.transactions is not None:
                 deadlines.append(self.transactions.deadline_ns(now_ns))
             elif self._order.needs_identity and not self._identity.is_asked:
@@ -317,17 +323,23 @@ class Engine:
     def fail(self, error: KafkaError) -> None:
         """Gives everything up, now and for good."""
         self._sender.fail_for_good(error)
-        self._tell_of_fatal_error()
+        self._tell_of(self._sender.fatal_error or error)
 
-    def _tell_of_fatal_error(self) -> None:
-        if self._sender.fatal_error is not None and not self._is_failed:
+    def _tell_of(self, fatal_error: KafkaError) -> None:
+        if not self._is_failed:
             self._is_failed = True
-            self._questions.fail(self._sender.fatal_error)
+            self._questions.fail(fatal_error)
             if self.transactions is not None:
-                self.transactions.fail(self._sender.fatal_error)
+                self.transactions.fail(fatal_error)
             self._on_change()
 
     # Metadata
+
+    def _is_metadata_due(self, now_ns: int) -> bool:
+        """Whether `_ask_for_metadata` has something to do."""
+        return (
+            not self._metadata.is_asked and self._cluster.is_due(now_ns)
+        ) or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
 
     def _adopt_cluster(self) -> None:
         if self._cluster.version == self._cluster_version:

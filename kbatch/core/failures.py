@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_of
 
 if TYPE_CHECKING:
+    from kbatch._native.in_flight import InFlight
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch.config import ProducerConfig
-    from kbatch.core.idempotence import InFlight
 
 # So many are kept before it is looked which of them somebody has seen meanwhile.
 MANY = 1000

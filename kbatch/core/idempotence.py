@@ -26,11 +26,20 @@ After org.apache.kafka.clients.producer.internals.TransactionManager and TxnPart
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kbatch._native.in_flight import (
+    NOBODY,
+    Identity,
+    InFlight,
+    PartitionState,
+    acknowledge_all,
+    number_new,
+)
 from kbatch.core.backoff import NEVER_NS
 
 if TYPE_CHECKING:
+    from kbatch._native.delivery import Completion
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch.core.produce_attempt import ProduceAttempt
     from kbatch.errors import KafkaError
@@ -38,170 +47,8 @@ if TYPE_CHECKING:
 MAX_EPOCH = 32767
 MAX_SEQUENCE = 2**31 - 1
 ANY_VERSION = 2**15 - 1
-NOTHING = 2**62  # a record number that no batch has: no retry may be drained
-
-
-class Identity(NamedTuple):
-    """A producer id and its epoch."""
-
-    producer_id: int
-    epoch: int
-
-
-NOBODY = Identity(-1, -1)
-# muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`; most partitions have this one.
+# muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`.
 Gate = tuple[bool, bool, int]
-OPEN: Gate = (False, False, -1)
-
-
-class InFlight:
-    """A batch that was drained and is not done.
-
-    Attributes
-    ----------
-    counter : int
-        Of its first record within the identity of its state; -1 without idempotence.
-    node_id, attempt
-        Where it was sent last, and in which request.
-    is_out : bool
-        A request with it has no answer yet.
-    is_unsure : bool
-        An attempt was not answered, or so that it may be in the log of the topic as it is now.
-    is_held : bool
-        It was refused though it was the next in sequence.
-    last_error : KafkaError | None
-        What the last attempt came to.
-    """
-
-    __slots__ = (
-        "attempt",
-        "batch",
-        "counter",
-        "is_held",
-        "is_out",
-        "is_unsure",
-        "last_error",
-        "node_id",
-        "number",
-        "record_count",
-        "state",
-    )
-
-    def __init__(self, state: PartitionState, batch: ProducerBatch, counter: int = -1) -> None:
-        self.state = state
-        self.batch = batch
-        self.number = batch.first_number
-        self.record_count = batch.record_count
-        self.counter = counter
-        self.is_out = False
-        self.is_unsure = False
-        self.is_held = False
-        self.last_error: KafkaError | None = None
-        self.node_id = -1
-        self.attempt: ProduceAttempt | None = None
-
-    @property
-    def end(self) -> int:
-        """The counter behind its last record."""
-        return self.counter + self.record_count
-
-
-class PartitionState:
-    """What the sender knows of a partition.
-
-    Attributes
-    ----------
-    identity : Identity
-        That its numbers belong to; behind the producer's own until what is in flight is done.
-    next_counter, acked_counter, hole_end : int
-        Of the next new batch; of the last record known to be in the log (-1: none); behind the last record
-        that failed after it had got a number.
-    in_flight : list of InFlight
-        In the order of the records.
-    is_known : bool
-        The partition's brokers have state of the producer id.
-    is_doubtful : bool
-        A batch failed that may be in the log (TransactionalOrder).
-    waits_for_identity : bool
-        What is in flight is to be numbered anew when there is a new producer id.
-    topic_id : bytes
-        Of the topic when it was looked at last.
-    key : tuple of str, int
-        Topic and partition.
-    leader : int
-        The node that leads it, as far as that was known when something was in flight last.
-    is_stopped : bool
-        A delivery failed, and kbatch.on.delivery.failure says that nothing may pass it.
-    gate : tuple
-        What the accumulator was told last.
-    """
-
-    __slots__ = (
-        "acked_counter",
-        "gate",
-        "hole_end",
-        "identity",
-        "in_flight",
-        "is_doubtful",
-        "is_known",
-        "is_stopped",
-        "key",
-        "leader",
-        "next_counter",
-        "partition",
-        "topic",
-        "topic_id",
-        "waits_for_identity",
-    )
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.key = topic, partition
-        self.topic_id = b""
-        self.leader = -1
-        self.in_flight: list[InFlight] = []
-        self.is_known = False
-        self.is_stopped = False
-        self.waits_for_identity = False
-        self.gate: Gate = OPEN
-        self.restart(NOBODY, 0)
-
-    def restart(self, identity: Identity, counter: int) -> None:
-        """Numbers begin again, under `identity`."""
-        if identity.producer_id != getattr(self, "identity", NOBODY).producer_id:
-            self.is_known = False
-        self.identity = identity
-        self.next_counter = counter
-        self.acked_counter = counter - 1
-        self.hole_end = 0
-        self.is_doubtful = False
-
-    @property
-    def has_hole(self) -> bool:
-        """Something with a number failed, and nothing behind it was acknowledged."""
-        return self.hole_end > self.acked_counter + 1
-
-    @property
-    def is_broken(self) -> bool:
-        """Something is missing, or may be."""
-        return self.has_hole or any(each.is_held or each.batch.is_done for each in self.in_flight)
-
-    def begin_topic(self, topic_id: bytes) -> None:
-        """The topic was deleted and made anew: brokers know nothing of the producer, and what was appended
-        before is gone.
-        """
-        if self.topic_id and self.topic_id != topic_id:
-            self.is_known = False
-            for each in self.in_flight:
-                each.is_unsure = False
-        self.topic_id = topic_id
-
-    def find(self, batch: ProducerBatch) -> InFlight | None:
-        for each in self.in_flight:
-            if each.batch is batch:
-                return each
-        return None
 
 
 class Settled(NamedTuple):
@@ -228,15 +75,12 @@ class Idempotence:
         self._max_in_flight = max_in_flight
         self._resends_gaps = resends_gaps
         self._first_counter = first_counter
-        self.identity = NOBODY
-
-    @property
-    def needs_identity(self) -> bool:
-        return self.identity is NOBODY
+        self.adopt(NOBODY)
 
     def adopt(self, identity: Identity) -> None:
-        """The producer id that a broker gave."""
+        """The producer id that a broker gave, or the next epoch of it."""
         self.identity = identity
+        self.needs_identity = identity is NOBODY
 
     # Draining
 
@@ -253,27 +97,17 @@ class Idempotence:
 
     def gate(self, state: PartitionState) -> Gate:
         """What the accumulator may give out of the partition."""
-        in_flight = state.in_flight
-        if not in_flight:
-            is_unsettled = state.has_hole and state.identity == self.identity
-            return (False, True, -1) if self.needs_identity or is_unsettled else OPEN
-        if state.waits_for_identity:
-            return (False, True, NOTHING)
-        is_blocked = (
-            state.identity != self.identity
-            or not state.is_known
-            or len(in_flight) >= self._max_in_flight
-            or state.has_hole
-        )
-        tried = NOTHING
-        for each in in_flight:  # once, for it is done twice a batch
-            if each.is_held or each.batch.is_done:
-                is_blocked = True
-            elif tried == NOTHING:
-                tried = each.number
-            if each.is_out and each.node_id != state.leader:  # which still has to answer
-                is_blocked = True
-        return (False, is_blocked, tried)
+        return state.gate_under(self.identity, self._max_in_flight)
+
+    def admit_new(
+        self,
+        batches: list[ProducerBatch],
+        states: dict[tuple[str, int], PartitionState],
+        attempt: ProduceAttempt,
+    ) -> dict[tuple[str, int], InFlight] | None:
+        """`admit` and `gate` for all batches of a request, if they are such as most are; None, if not: then
+        they are to be looked at one by one."""
+        return number_new(batches, states, self.identity, self._max_in_flight, attempt.node_id, attempt)
 
     def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
         """A drained batch, with its number in its header: the one it had, or the next."""
@@ -281,9 +115,7 @@ class Idempotence:
         if entry is None:
             if not state.in_flight and state.identity != self.identity:
                 self._begin_anew(state)
-            entry = InFlight(state, batch, state.next_counter)
-            state.next_counter = entry.end
-            state.in_flight.append(entry)
+            entry = state.add(batch)
         identity, sequence = state.identity, entry.counter & MAX_SEQUENCE
         if (
             batch.base_sequence != sequence
@@ -304,11 +136,19 @@ class Idempotence:
         been passed (`is_passed`).
         """
         state = entry.state
-        state.is_known = True
-        state.acked_counter = max(state.acked_counter, entry.end - 1)
+        state.acknowledge(entry)
         held = [each for each in state.in_flight if each.is_held and each.counter < entry.counter]
-        _forget(entry, *held)
+        for each in held:
+            state.forget(each)
         return held
+
+    def acknowledge_all(
+        self, attempt: ProduceAttempt, topics: list[Any], completed: list[Completion]
+    ) -> bool:
+        """`acknowledge` and `gate` for all batches of a request, which are completed, if the answer says yes
+        to each and nothing is missing; False, if not: then they are to be looked at one by one."""
+        names, entries = attempt.names, attempt.entries
+        return acknowledge_all(entries, topics, names, self.identity, self._max_in_flight, completed)
 
     def is_passed(self, entry: InFlight) -> bool:
         """A later batch of the same identity is in the log."""
@@ -328,7 +168,7 @@ class Idempotence:
 
     def fail(self, entry: InFlight) -> None:
         """The batch is given up, and its number with it."""
-        if _forget(entry):
+        if entry.state.forget(entry):
             entry.state.hole_end = max(entry.state.hole_end, entry.end)
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
@@ -392,9 +232,9 @@ class Idempotence:
     def _bump(self) -> None:
         """The next epoch; a new producer id where there is none (KIP-360)."""
         if self.identity.epoch >= MAX_EPOCH:
-            self.identity = NOBODY
+            self.adopt(NOBODY)
         else:
-            self.identity = Identity(self.identity.producer_id, self.identity.epoch + 1)
+            self.adopt(Identity(self.identity.producer_id, self.identity.epoch + 1))
 
 
 class WithoutIdempotence:
@@ -429,9 +269,15 @@ class WithoutIdempotence:
         state.in_flight.append(entry)
         return entry
 
+    def admit_new(self, *_: object) -> None:
+        """They are looked at one by one."""
+
     def acknowledge(self, entry: InFlight) -> list[InFlight]:
-        _forget(entry)
+        entry.state.forget(entry)
         return []
+
+    def acknowledge_all(self, *_: object) -> bool:
+        return False
 
     def is_passed(self, entry: InFlight) -> bool:
         return False
@@ -440,7 +286,7 @@ class WithoutIdempotence:
         return False
 
     def fail(self, entry: InFlight) -> None:
-        _forget(entry)
+        entry.state.forget(entry)
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
         """Nothing comes of it for others."""
@@ -450,21 +296,11 @@ class WithoutIdempotence:
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
         """The parts are drained as new batches are."""
-        _forget(entry)
+        entry.state.forget(entry)
 
     def come_back(self, entry: InFlight) -> None:
         """The next attempt has an entry of its own."""
-        _forget(entry)
+        entry.state.forget(entry)
 
     def settle(self, state: PartitionState) -> Settled | None:
         return None
-
-
-def _forget(*entries: InFlight) -> bool:
-    """Takes them out of what is in flight; whether any was there."""
-    found = False
-    for entry in entries:
-        if entry in entry.state.in_flight:
-            entry.state.in_flight.remove(entry)
-            found = True
-    return found

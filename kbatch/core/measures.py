@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbatch._native.accumulator import RecordAccumulator
+    from kbatch._native.in_flight import InFlight
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch._native.sensor import Sensor
-    from kbatch.core.idempotence import InFlight
     from kbatch.metrics import MetricsRegistry
 
 _HEADER_BYTES = 61  # of a batch, never compressed: as in Java it does not count where compression does

@@ -203,8 +203,9 @@ class NodeState:
         self.not_before_ns = 0
 
 
-_CONNECTED = frozenset({State.CHECKING_API_VERSIONS, State.AUTHENTICATING, State.READY})
-_PREPARING = frozenset(State) - {State.DISCONNECTED, State.READY}
+# Tuples, since to look into a set has Python hash the state.
+_CONNECTED = (State.READY, State.CHECKING_API_VERSIONS, State.AUTHENTICATING)
+_PREPARING = tuple(state for state in State if state not in (State.DISCONNECTED, State.READY))
 
 
 def least_loaded(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
+    from kbatch._native.in_flight import InFlight
     from kbatch.core.cluster import Cluster
     from kbatch.core.connections import Request, Response
-    from kbatch.core.idempotence import InFlight
     from kbatch.core.sender import Sender
 
 

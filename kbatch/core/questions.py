@@ -147,37 +147,28 @@ class Questions:
         self._cluster = cluster
         self._backoff = backoff
         self._on_change = on_change
-        self._open: list[Question] = []
+        self.open: list[Question] = []
         self._coordinators: dict[str, int] = {}
 
     def ask(self, question: Question, now_ns: int) -> None:
-        self._open.append(question)
+        self.open.append(question)
 
     def run(self, now_ns: int) -> None:
         """Whatever can be asked now. Who waits no longer has finished the question."""
-        if not self._open:
-            return
-        self._open = [each for each in self._open if not each.is_done]
-        for question in self._open:
+        self.open = [each for each in self.open if not each.is_done]
+        for question in self.open:
             if not question.asking.is_asked and now_ns >= question.asking.not_before_ns:
                 self._try(question, now_ns)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody asks anything."""
-        return not self._open
-
     def deadline_ns(self) -> int:
         """When `run` has something to do even if nothing else happens."""
-        if not self._open:
-            return NEVER_NS
-        waiting = [each.asking for each in self._open if not (each.is_done or each.asking.is_asked)]
+        waiting = [each.asking for each in self.open if not (each.is_done or each.asking.is_asked)]
         return min((max(each.not_before_ns, each.retry_ns) for each in waiting), default=NEVER_NS)
 
     def fail(self, error: KafkaError) -> None:
-        for question in self._open:
+        for question in self.open:
             question.finish(error)
-        self._open.clear()
+        self.open.clear()
 
     def _try(self, question: Question, now_ns: int) -> None:
         asking, connections = question.asking, self._connections

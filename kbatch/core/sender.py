@@ -20,11 +20,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.in_flight import InFlight, PartitionState
 from kbatch.core.actions import Seal
 from kbatch.core.backoff import NEVER_NS
 from kbatch.core.cluster import Node
 from kbatch.core.failures import Failures, errors_of, expiry_error, leaves_open
-from kbatch.core.idempotence import Idempotence, InFlight, PartitionState, WithoutIdempotence
+from kbatch.core.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of
 from kbatch.core.produce_attempt import ProduceAttempt
 from kbatch.errors import (
@@ -77,6 +78,11 @@ class Sender:
         Where batches are put that are done, for their callbacks to be run.
     failures : Failures
         Where those that fail are noted.
+
+    Attributes
+    ----------
+    deadline_ns : int
+        When `run` has something to do even if nothing else happens.
     """
 
     def __init__(
@@ -102,10 +108,10 @@ class Sender:
         self._failures = failures
         self._sealed_inline_bytes = SEALED_INLINE_BYTES if seals_itself else SEALED_ON_LOOP_BYTES
         self._states: dict[tuple[str, int], PartitionState] = {}
-        self._unsealed: list[ProducerBatch] = []
+        self._unsealed: list[Seal] = []
         self._retries = config.retries
         self._now_ns = 0  # of the last call
-        self._again_ns = NEVER_NS  # when to run, if nothing else happens
+        self.deadline_ns = NEVER_NS
         self._is_settled = False  # nothing could be done but what time or others have to do first
         self._is_stopped = False
         self.unanswered_count = 0  # Produce requests
@@ -117,25 +123,23 @@ class Sender:
     def run(self, now_ns: int) -> None:
         """Whatever can be done now."""
         self._now_ns = now_ns
-        self._expire(now_ns)
+        if now_ns >= self._accumulator.next_expiry_ns:
+            self._expire(now_ns)
         if self._is_stopped or self.first_failure is not None:
             self._enforce_stop()
         self._drain(now_ns)
-
-    def deadline_ns(self) -> int:
-        """When `run` has something to do even if nothing else happens."""
-        return self._again_ns
 
     def is_quiet(self, now_ns: int) -> bool:
         """Whether `run` would find nothing to do: no batch waits, or the last look left nothing that could be
         done, nothing was heard since, and the nodes that took nothing still do not. What the accumulator has
         woken somebody for is not looked at."""
+        busy_nodes = self._accumulator.busy_nodes
         return (
             (self._is_settled or not self._accumulator.has_undrained)
             and self.first_failure is None
             and self.fatal_error is None
-            and now_ns < self._again_ns
-            and all(self._is_busy(node_id, now_ns) for node_id in self._accumulator.busy_nodes)
+            and now_ns < self.deadline_ns
+            and (not busy_nodes or all(self._is_busy(node_id, now_ns) for node_id in busy_nodes))
         )
 
     def observe(self) -> None:
@@ -145,48 +149,31 @@ class Sender:
     def poll_unsealed(self) -> list[Seal]:
         """Batches that are to be compressed somewhere else."""
         unsealed, self._unsealed = self._unsealed, []
-        return [Seal(batch) for batch in unsealed]
+        return unsealed
 
     def _drain(self, now_ns: int) -> None:
-        self._seal_small()
-        self._note_busy(self._accumulator.busy_nodes, now_ns)
-        nodes, delay_ns, leaderless = self._accumulator.ready(now_ns)
-        self._again_ns = min(now_ns + delay_ns, self._accumulator.next_expiry_ns)
+        accumulator = self._accumulator
+        if unsealed := accumulator.take_unsealed():
+            self._seal_small(unsealed)
+        self._note_busy(accumulator.busy_nodes, now_ns)
+        nodes, delay_ns, leaderless = accumulator.ready(now_ns)
+        self.deadline_ns = min(now_ns + delay_ns, accumulator.next_expiry_ns)
         for topic in leaderless:
             self._cluster.want(topic, now_ns)
             self._cluster.request_update(now_ns)
         sendable = [node_id for node_id in nodes if self._can_send(node_id, now_ns)]
         if sendable:
-            self._drain_nodes(sendable, now_ns)
-        left = filter(self._accumulator.has_undrained_for, nodes)
-        self._note_busy(self._accumulator.busy_nodes.union(left), now_ns)
-        self._is_settled = not (self._seal_small() or self._unsealed)
-
-    def _drain_nodes(self, sendable: list[int], now_ns: int) -> None:
-        drained = self._accumulator.drain(sendable, self._config.max_request_size, now_ns)
-        if self._seal_small():
-            self._drain_again(drained, now_ns)
-        for node_id, batches in drained.items():
-            if batches:
-                self._send(node_id, batches, now_ns)
-
-    def _drain_again(self, drained: dict[int, list[ProducerBatch]], now_ns: int) -> None:
-        """Adds what has been sealed meanwhile, so that it need not wait for a request of its own. A request
-        has one batch a partition, and no more than max.request.size unless with a single batch.
-        """
-        limit_bytes = self._config.max_request_size
-        again = self._accumulator.drain(drained, limit_bytes, now_ns)
-        for node_id, batches in again.items():
-            taken = drained[node_id]
-            places = {(batch.topic, batch.partition) for batch in taken}
-            size_bytes = sum(batch.size_bytes for batch in taken)
-            for batch in batches:
-                size_bytes += batch.size_bytes
-                if (batch.topic, batch.partition) in places or (taken and size_bytes > limit_bytes):
-                    self._accumulator.reenqueue(batch, now_ns, attempted=False)
-                    size_bytes -= batch.size_bytes
-                else:
-                    taken.append(batch)
+            drained = accumulator.drain(
+                sendable, self._config.max_request_size, now_ns, sealed_bytes=self._sealed_inline_bytes
+            )
+            for node_id, batches in drained.items():
+                if batches:
+                    self._send(node_id, batches, now_ns)
+        left = filter(accumulator.has_undrained_for, nodes)
+        self._note_busy(accumulator.busy_nodes.union(left), now_ns)
+        if unsealed := accumulator.take_unsealed():
+            self._seal_small(unsealed)
+        self._is_settled = not self._unsealed
 
     def _can_send(self, node_id: int, now_ns: int) -> bool:
         connections = self._connections
@@ -209,17 +196,15 @@ class Sender:
         return self._connections.delay_ns(node_id, now_ns) == NEVER_NS
 
     def _look_again(self, now_ns: int, delay_ns: int) -> None:
-        self._again_ns = min(self._again_ns, now_ns + delay_ns)
+        self.deadline_ns = min(self.deadline_ns, now_ns + delay_ns)
 
-    def _seal_small(self) -> bool:
-        """Compresses what is not worth a thread's attention; whether there was any such batch."""
-        sealed = False
-        for batch in self._accumulator.take_unsealed():
-            if batch.records_bytes <= self._sealed_inline_bytes:
-                sealed = batch.seal(wake=False) or sealed
-            else:
-                self._unsealed.append(batch)
-        return sealed
+    def _seal_small(self, unsealed: list[ProducerBatch]) -> None:
+        """Compresses what is not worth a thread's attention, and leaves the rest for `poll_unsealed`."""
+        for batch in unsealed:
+            if batch.records_bytes > self._sealed_inline_bytes:
+                self._unsealed.append(Seal(batch))
+            elif batch.seal(wake=False):
+                self._look_again(self._now_ns, 0)
 
     # Sending
 
@@ -232,19 +217,14 @@ class Sender:
             self.fail_for_good(error)
             return
         attempt = ProduceAttempt(self, node_id, now_ns)
+        entries = self._order.admit_new(batches, self._states, attempt)
+        attempt.entries = self._admit_each(batches, attempt, now_ns) if entries is None else entries
         topics: dict[str, list[Any]] = {}
-        for batch in batches:
-            entry = self._admit(batch, node_id, now_ns)
-            if entry is None:
-                continue
-            entry.is_out = True
-            entry.attempt = attempt
-            attempt.entries[entry.state.key] = entry
-            batch.was_sent = True
+        for entry in attempt.entries.values():
+            batch = entry.batch
             topics.setdefault(batch.topic, []).append(
                 _PartitionProduceData(index=batch.partition, records=batch.buffers(codec.JOINED_BYTES))
             )
-            self._update_gate(entry.state)
         if not topics:
             return
         topic_data = attempt.topic_data(topics, self._cluster)
@@ -266,7 +246,23 @@ class Sender:
         )
         self._measures.sent(attempt.entries.values(), now_ns)
 
-    def _admit(self, batch: ProducerBatch, node_id: int, now_ns: int) -> InFlight | None:
+    def _admit_each(
+        self, batches: list[ProducerBatch], attempt: ProduceAttempt, now_ns: int
+    ) -> dict[tuple[str, int], InFlight]:
+        """Those that can be sent now, with their sequences."""
+        entries = {}
+        for batch in batches:
+            entry = self._admit(batch, now_ns)
+            if entry is not None:
+                entry.is_out = True
+                entry.attempt = attempt
+                entry.node_id = attempt.node_id
+                entries[entry.state.key] = entry
+                batch.was_sent = True
+                self._update_gate(entry.state)
+        return entries
+
+    def _admit(self, batch: ProducerBatch, now_ns: int) -> InFlight | None:
         """The batch with its sequence; None where it cannot be sent now, and has gone back."""
         state = self._state_of(batch.topic, batch.partition)
         is_new = batch.attempts == 0 and not batch.has_sequence
@@ -275,9 +271,7 @@ class Sender:
             self._update_gate(state)
             self._look_again(now_ns, HELD_BYTES_DELAY_NS)
             return None
-        entry = self._order.admit(state, batch)
-        entry.node_id = node_id
-        return entry
+        return self._order.admit(state, batch)
 
     def _state_of(self, topic: str, partition: int) -> PartitionState:
         state = self._states.get((topic, partition))
@@ -316,20 +310,25 @@ class Sender:
         self._is_settled = False
         self.unanswered_count -= 1
         self._measures.record_sent()
-        entries = attempt.entries
-        states = [entry.state for entry in entries.values()]
-        self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, response.message, now_ns)
-        if response.error is not None:
-            self._handle_no_answer(attempt, response.error, now_ns)
-        elif response.message is None:  # acks=0: it has been written
-            for entry in entries.values():
-                self._succeed(entry, -1, -1)
-        else:
-            self._handle_answers(attempt, response.message, now_ns)
-        entries.clear()
+        message = response.message
+        self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
+        states: list[PartitionState] = []
+        if message is None or not self._order.acknowledge_all(attempt, message.responses, self._completed):
+            states = [entry.state for entry in attempt.entries.values()]
+            self._handle_each(attempt, response)
+        attempt.entries.clear()
         attempt.request = None
         for state in states:
             self._settle(state, now_ns)
+
+    def _handle_each(self, attempt: ProduceAttempt, response: Response) -> None:
+        if response.error is not None:
+            self._handle_no_answer(attempt, response.error, response.now_ns)
+        elif response.message is None:  # acks=0: it has been written
+            for entry in attempt.entries.values():
+                self._succeed(entry, -1, -1)
+        else:
+            self._handle_answers(attempt, response.message, response.now_ns)
 
     def _handle_no_answer(self, attempt: ProduceAttempt, error: KafkaError, now_ns: int) -> None:
         self._cluster.request_update(now_ns)

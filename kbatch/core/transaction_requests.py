@@ -15,7 +15,7 @@ from kbatch.errors import ROWS, ErrorCode, UnsupportedVersionError
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
-    from kbatch.core.idempotence import Identity
+    from kbatch._native.in_flight import Identity
     from kbatch.protocol.structs import Message
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kbatch._native.in_flight import InFlight, PartitionState
 from kbatch.core.backoff import NEVER_NS, NS_PER_MS
-from kbatch.core.idempotence import ANY_VERSION, Gate, Idempotence, InFlight, PartitionState, Settled
+from kbatch.core.idempotence import ANY_VERSION, Gate, Idempotence, Settled
 from kbatch.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -120,6 +121,9 @@ class TransactionalOrder(Idempotence):
     def _is_added(self, place: Place) -> bool:
         return self.transaction_version >= 2 or place in self.partitions
 
+    def admit_new(self, *_: object) -> None:
+        """Each may be of a partition that has to be added first."""
+
     def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
         self.partitions.add(state.key)
         return super().admit(state, batch)
@@ -127,6 +131,10 @@ class TransactionalOrder(Idempotence):
     def acknowledge(self, entry: InFlight) -> list[InFlight]:
         self.has_begun = True
         return super().acknowledge(entry)
+
+    def acknowledge_all(self, *_: object) -> bool:
+        """What may be drained depends on more than the partition."""
+        return False
 
     # Failures and gaps
 

@@ -27,9 +27,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.in_flight import Identity
 from kbatch.core.asking import Asking
 from kbatch.core.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.idempotence import Identity
 from kbatch.core.transaction_requests import (
     Abort,
     Action,

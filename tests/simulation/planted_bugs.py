@@ -17,16 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kbatch
+from kbatch._native.in_flight import Identity, InFlight
 from kbatch.core import cluster, connections, engine, sender
 from kbatch.core.backoff import ExponentialBackoff
-from kbatch.core.idempotence import (
-    MAX_SEQUENCE,
-    Idempotence,
-    Identity,
-    InFlight,
-    Settled,
-    WithoutIdempotence,
-)
+from kbatch.core.idempotence import MAX_SEQUENCE, Idempotence, Settled, WithoutIdempotence
 from kbatch.core.node_state import NodeState
 from kbatch.core.sender import Sender
 from kbatch.testing.simulator import SimulationError, simulate
@@ -122,7 +116,7 @@ def the_epoch_wraps(original: Any) -> Any:
     """Behind epoch 32767 comes 0 of the same producer id."""
 
     def bump(self: Idempotence) -> None:
-        self.identity = Identity(self.identity.producer_id, (self.identity.epoch + 1) & 0x7FFF)
+        self.adopt(Identity(self.identity.producer_id, (self.identity.epoch + 1) & 0x7FFF))
 
     return bump
 
@@ -234,6 +228,32 @@ def new_batches_pass_an_epoch(original: Any) -> Any:
     return _gate(lambda self, state, gate: (gate[0], gate[1] and state.identity == self.identity, gate[2]))(
         original
     )
+
+
+@plants(Idempotence, "admit_new")
+def a_whole_request_uses_no_numbers_up(original: Any) -> Any:
+    """What follows a request of new batches has their sequences once more."""
+
+    def admit_new(self: Idempotence, *rest: Any) -> Any:
+        entries = original(self, *rest) or {}
+        for entry in entries.values():
+            entry.state.next_counter = entry.counter
+        return entries or None
+
+    return admit_new
+
+
+@plants(Idempotence, "acknowledge_all")
+def a_whole_answer_is_believed(original: Any) -> Any:
+    """An answer that refuses some of the batches is taken for one that accepts all."""
+
+    def acknowledge_all(self: Idempotence, attempt: Any, topics: list[Any], completed: list[Any]) -> bool:
+        for topic in topics:
+            for answer in topic.partition_responses:
+                answer.error_code = 0
+        return bool(original(self, attempt, topics, completed))
+
+    return acknowledge_all
 
 
 @plants(WithoutIdempotence, "gate")

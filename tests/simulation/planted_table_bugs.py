@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from kbatch import tables
+from kbatch._native.in_flight import InFlight
 from kbatch._native.record_appender import Refusal
-from kbatch.core.idempotence import InFlight
 from kbatch.core.sender import Sender
 from kbatch.tables import TableProducer, TableReport
 from tests.simulation.planting import plants

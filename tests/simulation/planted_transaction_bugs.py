@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kbatch._native.in_flight import NOBODY, Identity
 from kbatch.core import transactions
-from kbatch.core.idempotence import NOBODY, Idempotence, Identity
+from kbatch.core.idempotence import Idempotence
 from kbatch.core.sender import Sender
 from kbatch.core.transaction_requests import (
     TRANSACTION,

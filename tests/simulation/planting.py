@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from kbatch.core.idempotence import Idempotence
 from kbatch.testing.simulation.transactional_options import is_transactional
 
 
@@ -38,11 +39,23 @@ def plants(
     return add
 
 
+# Most bugs are in what is done batch by batch, which these do natively, for a whole request. So they are told
+# to do nothing while a bug is planted, unless it is in them.
+_WHOLE: dict[str, Any] = {"admit_new": lambda *_: None, "acknowledge_all": lambda *_: False}
+
+
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    original = bug.owner.__dict__[bug.name]
-    setattr(bug.owner, bug.name, bug.make(original))
+    changes = {} if bug.name in _WHOLE else {(Idempotence, name): step for name, step in _WHOLE.items()}
+    originals = {place: place[0].__dict__[place[1]] for place in (*changes, (bug.owner, bug.name))}
+    changes[bug.owner, bug.name] = bug.make(originals[bug.owner, bug.name])
     try:
+        _put(changes)
         yield
     finally:
-        setattr(bug.owner, bug.name, original)
+        _put(originals)
+
+
+def _put(functions: dict[tuple[Any, str], Any]) -> None:
+    for (owner, name), function in functions.items():
+        setattr(owner, name, function)

@@ -95,7 +95,7 @@ class Shell:
         """Time passes, deadline by deadline."""
         end_ns = self.now_ns + duration_ns
         for _ in range(10_000):
-            deadline_ns = self.connections.deadline_ns()
+            deadline_ns = self.connections.deadline_ns
             if deadline_ns > end_ns:
                 break
             self.now_ns = max(self.now_ns, deadline_ns)

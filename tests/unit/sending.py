@@ -21,11 +21,11 @@ from typing import Any, NamedTuple, Self
 import kbatch
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.delivery import Completion, Delivery
+from kbatch._native.in_flight import PartitionState
 from kbatch._native.producer_batch import ProducerBatch
 from kbatch.config import ProducerConfig
 from kbatch.core.actions import Close, Connect, Resolve, Seal, Write
 from kbatch.core.engine import Engine
-from kbatch.core.idempotence import PartitionState
 from kbatch.errors import ErrorCode
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
@@ -56,7 +56,8 @@ _PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
 
 
 class Reply(NamedTuple):
-    """What a broker says of a batch; `leader` is the node that leads the partition now (KIP-951)."""
+    """What a broker says of a batch; `leader` is the node that leads the partition now (KIP-951). One that
+    `is_silent` answers the request, and has no word for the batch."""
 
     code: int = OK
     offset: int | None = None
@@ -65,6 +66,7 @@ class Reply(NamedTuple):
     text: str | None = None
     records: Mapping[int, str | None] = {}
     leader: int | None = None
+    is_silent: bool = False
 
 
 class Sent(NamedTuple):
@@ -299,7 +301,9 @@ class Sending:
             topic = _Produced.TopicProduceResponse(
                 name=TOPIC,
                 topic_id=self.topic_id,
-                partition_responses=[self._partition_answer(batch, reply) for batch, reply in own],
+                partition_responses=[
+                    self._partition_answer(batch, reply) for batch, reply in own if not reply.is_silent
+                ],
             )
             endpoints = [
                 _Produced.NodeEndpoint(node_id=reply.leader, host=f"n{reply.leader}", port=9092)

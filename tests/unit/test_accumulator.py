@@ -196,41 +196,6 @@ def test_A04_a_request_ends_before_it_grows_too_large_and_the_next_goes_on_there
     assert sorted(order) == sorted([*range(4)] * 3)
 
 
-def test_A04_the_first_batch_goes_however_large_it_is() -> None:
-    records = accumulator(2, batch_size=500)
-    put(records, bytes(5000), 0)
-    put(records, bytes(5000), 1)
-    assert [batch.partition for batch in drained(records, size=100)] == [0]
-    assert [batch.partition for batch in drained(records, size=100)] == [1]
-
-
-def test_A04_a_place_is_kept_for_batches_that_are_still_open() -> None:
-    records = accumulator(3, batch_size=2000)
-    for partition in range(3):
-        put(records, FULL, partition)
-    records.ready(0)
-    assert records.drain([1], 1500, 0) == {1: []}
-    closed = records.take_unsealed()
-    assert [(batch.partition, batch.seal()) for batch in closed] == [(0, True), (1, True)]
-    assert [batch.state for batch in records.batches("t", 2)] == ["open"]
-    assert [batch.partition for batch in drained(records, size=1500)] == [0, 1]  # it is theirs
-
-
-def test_drain_stops_at_an_unsealed_head_and_the_sealer_wakes() -> None:
-    rings: list[str] = []
-    records = accumulator(batch_size=1000, seal_on_append=False, wake=lambda: rings.append("ring"))
-    put(records, FULL)
-    put(records, FULL)
-    assert [batch.state for batch in records.batches("t", 0)] == ["sealing", "open"]
-    (unsealed,) = records.take_unsealed()
-    assert records.ready(0) == (set(), NEVER, set())
-    assert records.drain([1], MEGABYTE, 0) == {1: []}
-    rings.clear()
-    unsealed.seal()
-    assert rings == ["ring"]
-    assert records.ready(0)[0] == {1}
-
-
 def test_a_blocked_partition_does_not_stop_its_node() -> None:
     records = accumulator(3, batch_size=1000)
     for partition in range(3):

@@ -437,7 +437,7 @@ def test_a_negative_idle_time_keeps_connections() -> None:
     peer = shell.ready()
     shell.advance(10**6 * SECOND)
     assert not peer.is_closed
-    assert shell.connections.deadline_ns() == NEVER
+    assert shell.connections.deadline_ns == NEVER
 
 
 # Metrics

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbatch.core.idempotence import Identity
+from kbatch._native.in_flight import Identity
 from kbatch.core.transaction_requests import ACTIONS, Action, Call, Kind, action_of, verdict_of
 from kbatch.core.transaction_states import State
 from kbatch.errors import (

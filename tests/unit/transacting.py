@@ -11,7 +11,7 @@ from collections import deque
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-from kbatch.core.idempotence import Identity
+from kbatch._native.in_flight import Identity
 from kbatch.core.transaction_requests import GROUP, Call
 from kbatch.core.transaction_states import State
 from kbatch.core.transactions import Transactions

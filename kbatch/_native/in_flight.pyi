@@ -1,0 +1,80 @@
+from typing import Any, Final, NamedTuple, final
+
+from kbatch._native.delivery import Completion
+from kbatch._native.producer_batch import ProducerBatch
+from kbatch.errors import KafkaError
+
+Gate = tuple[bool, bool, int]
+
+NOTHING: Final[int]
+
+class Identity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+NOBODY: Final[Identity]
+OPEN: Final[Gate]
+
+@final
+class InFlight:
+    state: PartitionState
+    batch: ProducerBatch
+    number: int
+    record_count: int
+    counter: int
+    node_id: int
+    is_out: bool
+    is_unsure: bool
+    is_held: bool
+    last_error: KafkaError | None
+    attempt: Any
+    def __init__(self, state: PartitionState, batch: ProducerBatch, counter: int = -1) -> None: ...
+    @property
+    def end(self) -> int: ...
+
+@final
+class PartitionState:
+    topic: str
+    partition: int
+    key: tuple[str, int]
+    topic_id: bytes
+    leader: int
+    in_flight: list[InFlight]
+    identity: Identity
+    next_counter: int
+    acked_counter: int
+    hole_end: int
+    is_known: bool
+    is_doubtful: bool
+    is_stopped: bool
+    waits_for_identity: bool
+    gate: Gate
+    def __init__(self, topic: str, partition: int) -> None: ...
+    @property
+    def has_hole(self) -> bool: ...
+    @property
+    def is_broken(self) -> bool: ...
+    def restart(self, identity: Identity, counter: int) -> None: ...
+    def begin_topic(self, topic_id: bytes) -> None: ...
+    def find(self, batch: ProducerBatch) -> InFlight | None: ...
+    def add(self, batch: ProducerBatch) -> InFlight: ...
+    def forget(self, entry: InFlight) -> bool: ...
+    def acknowledge(self, entry: InFlight) -> None: ...
+    def gate_under(self, identity: Identity, max_in_flight: int) -> Gate: ...
+
+def number_new(
+    batches: list[ProducerBatch],
+    states: dict[tuple[str, int], PartitionState],
+    identity: Identity,
+    max_in_flight: int,
+    node_id: int,
+    attempt: Any,
+) -> dict[tuple[str, int], InFlight] | None: ...
+def acknowledge_all(
+    entries: dict[tuple[str, int], InFlight],
+    topics: list[Any],
+    names: dict[bytes, str],
+    identity: Identity,
+    max_in_flight: int,
+    completed: list[Completion],
+) -> bool: ...
