@@ -319,9 +319,10 @@ cdef class RecordAccumulator(RecordAppender):
     def update_node_latency(self, int32_t node, int64_t now_ns, bint can_drain):
         """A node that is ready can be sent to now, or cannot: partitions of one that could not for longer
         than `partition_availability_timeout_ns` are not chosen for records without a partition."""
-        if can_drain or node not in self._ready_ns:
-            self._drain_ns[node] = now_ns
-        self._ready_ns[node] = now_ns
+        if self._partition_availability_timeout_ns > 0:
+            if can_drain or node not in self._ready_ns:
+                self._drain_ns[node] = now_ns
+            self._ready_ns[node] = now_ns
 
     cdef set _slow_nodes(self):
         if self._partition_availability_timeout_ns <= 0:

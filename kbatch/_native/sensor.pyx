@@ -1,7 +1,8 @@
 """Sensor: the windows of a measured value, and two sums that never end.
 
-One that is told of every request, some twenty a request: so recording is a few additions, with neither a lock
-nor an object. All state is plain C, and the GIL is what keeps threads apart.
+One that is told of every request, some twenty a request: so recording is a few additions, with neither a
+lock nor an object, and `record_each` tells several at once. All state is plain C, and the GIL is what keeps
+threads apart.
 """
 
 cimport cython
@@ -87,6 +88,9 @@ cdef class Sensor:
 
     def record(self, double value, int64_t now_ms):
         """One occurrence of `value`, at a time of any monotonic clock."""
+        self._record(value, now_ms)
+
+    cdef void _record(self, double value, int64_t now_ms) noexcept:
         if not self._recording:
             return
         if self._count == 0 or now_ms >= self._end_ms:
@@ -151,3 +155,13 @@ cdef class Sensor:
             start_ms = min(start_ms, self._windows[i].start_ms)
         cdef int64_t elapsed_ms = now_ms - start_ms
         return max(elapsed_ms, self._span_before_ms + elapsed_ms % self._window_ms, 1)
+
+
+def record_each(tuple sensors not None, tuple values not None, int64_t now_ms):
+    """One occurrence of a value for each sensor, as `Sensor.record` takes it. ValueError if there are not as
+    many values as sensors."""
+    cdef Py_ssize_t i
+    if len(sensors) != len(values):
+        raise ValueError(f"{len(values)} values for {len(sensors)} sensors")
+    for i in range(len(sensors)):
+        (<Sensor?>sensors[i])._record(values[i], now_ms)

@@ -35,6 +35,8 @@ from kbatch.protocol import messages
 REMEMBERED_NS = 5_000 * NS_PER_MS
 # More than any cluster has: an answer is not believed that speaks of more.
 MAX_PARTITIONS = 1_000_000
+# Of a topic that has none, or none that brokers told.
+NO_TOPIC_ID = bytes(16)
 
 
 class Node(NamedTuple):
@@ -220,6 +222,12 @@ class Cluster:
         self._ask_ns = min(self._ask_ns, now_ns)
         self._not_before_ns = now_ns
         self._equivalent_answers = 0
+
+    def use(self, topic: str, now_ns: int) -> bytes:
+        """`want`, for a topic that is sent to; its id, NO_TOPIC_ID if that is not known."""
+        self.want(topic, now_ns)
+        known = self._snapshot.topics.get(topic)
+        return NO_TOPIC_ID if known is None else known.topic_id
 
     def request_update(self, now_ns: int) -> None:
         """Something hints at a change: all is asked for as soon as the pause is over."""

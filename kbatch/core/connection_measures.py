@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbatch._native.sensor import record_each
 from kbatch.core.backoff import NS_PER_MS
 
 if TYPE_CHECKING:
     from kbatch._native.sensor import Sensor
     from kbatch.metrics import MetricsRegistry
 
-_NODE_SENSORS = ("request", "outgoing-byte", "incoming-byte", "response", "request-latency")
+# What is told of each event: sensors of all nodes, and then those of the node.
+_EVENTS = {
+    "sent": (("request",), ("request",)),
+    "written": (("network-io", "outgoing-byte"), ("outgoing-byte",)),
+    "received": (("network-io", "incoming-byte"), ("incoming-byte",)),
+    "answered": (("response",), ("response", "request-latency")),
+}
 
 
 class ConnectionMeasures:
@@ -28,12 +35,8 @@ class ConnectionMeasures:
         self._authenticated = registry.sensor("successful-authentication")
         self._authenticated_once = registry.sensor("successful-authentication-no-reauth")
         self._refused = registry.sensor("failed-authentication")
-        self._request = registry.sensor("request")
-        self._io = registry.sensor("network-io")
-        self._outgoing = registry.sensor("outgoing-byte")
-        self._incoming = registry.sensor("incoming-byte")
-        self._response = registry.sensor("response")
-        self._nodes: dict[int, tuple[Sensor, ...]] = {}
+        self._of_all = {event: tuple(map(registry.sensor, names)) for event, (names, _) in _EVENTS.items()}
+        self._nodes: dict[int, dict[str, tuple[Sensor, ...]]] = {}
         self._connection_count = 0
         self._in_flight_count = 0
         registry.gauge("connection-count", lambda now_ms: self._connection_count)
@@ -48,7 +51,11 @@ class ConnectionMeasures:
             self._authenticated.record(1, now_ms)
             self._authenticated_once.record(1, now_ms)
         if node_id not in self._nodes:
-            self._nodes[node_id] = tuple(self._registry.sensor(name, node=node_id) for name in _NODE_SENSORS)
+            sensor = self._registry.sensor
+            self._nodes[node_id] = {
+                event: (*self._of_all[event], *(sensor(name, node=node_id) for name in names))
+                for event, (_, names) in _EVENTS.items()
+            }
 
     def refused(self, now_ns: int) -> None:
         """One side did not take the other for whom it says it is."""
@@ -63,32 +70,21 @@ class ConnectionMeasures:
     def sent(self, node_id: int, size_bytes: int, now_ns: int) -> None:
         """A request was given out for writing."""
         self._in_flight_count += 1
-        now_ms = now_ns // NS_PER_MS
-        self._request.record(size_bytes, now_ms)
-        self._nodes[node_id][0].record(size_bytes, now_ms)
+        record_each(self._nodes[node_id]["sent"], (size_bytes,) * 2, now_ns // NS_PER_MS)
 
     def written(self, node_id: int, written_bytes: int, now_ns: int) -> None:
         """Bytes went out."""
-        now_ms = now_ns // NS_PER_MS
-        self._io.record(written_bytes, now_ms)
-        self._outgoing.record(written_bytes, now_ms)
-        self._nodes[node_id][1].record(written_bytes, now_ms)
+        record_each(self._nodes[node_id]["written"], (written_bytes,) * 3, now_ns // NS_PER_MS)
 
     def received(self, node_id: int, received_bytes: int, now_ns: int) -> None:
         """Bytes came in."""
-        now_ms = now_ns // NS_PER_MS
-        self._io.record(received_bytes, now_ms)
-        self._incoming.record(received_bytes, now_ms)
-        self._nodes[node_id][2].record(received_bytes, now_ms)
+        record_each(self._nodes[node_id]["received"], (received_bytes,) * 3, now_ns // NS_PER_MS)
 
     def answered(self, node_id: int, latency_ns: int, size_bytes: int, now_ns: int) -> None:
         """A request was answered."""
         self._in_flight_count -= 1
-        now_ms = now_ns // NS_PER_MS
-        self._response.record(size_bytes, now_ms)
-        sensors = self._nodes[node_id]
-        sensors[3].record(size_bytes, now_ms)
-        sensors[4].record(latency_ns / NS_PER_MS, now_ms)
+        values = size_bytes, size_bytes, latency_ns / NS_PER_MS
+        record_each(self._nodes[node_id]["answered"], values, now_ns // NS_PER_MS)
 
     def done(self) -> None:
         """A request that expects no answer was written."""

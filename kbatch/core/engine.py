@@ -113,13 +113,14 @@ class Engine:
             )
         else:
             self._order = WithoutIdempotence(max_in_flight=max_in_flight)
+        self._measures = SenderMeasures(registry, accumulator)
         self._sender = Sender(
             config,
             accumulator,
             self._cluster,
             self._connections,
             self._order,
-            SenderMeasures(registry, accumulator),
+            self._measures,
             self._completed,
             self.failures,
             seals_itself=seals_itself,
@@ -286,14 +287,16 @@ class Engine:
     def observe(self, now_ns: int) -> None:
         """For the metrics: what was sent is recorded, and counters are read. Once a round, when there is
         time, and nobody waits for it."""
-        self._sender.observe()
+        self._measures.record_sent()
         if now_ns >= self._observe_ns:
             self._observe_ns = now_ns + self._observe_every_ns
             self._registry.observe(now_ns // 1_000_000)
 
     def poll_actions(self) -> list[Action]:
         """What the owner has to do, in this order."""
-        return self._connections.poll_actions() + self._sender.poll_unsealed()
+        actions = self._connections.poll_actions()
+        actions += self._sender.poll_unsealed()
+        return actions
 
     def poll_completed(self) -> list[Completion]:
         """Batches that were completed or failed, for their callbacks."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.sensor import record_each
+
 if TYPE_CHECKING:
     from kbatch._native.accumulator import RecordAccumulator
     from kbatch._native.in_flight import InFlight
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
     from kbatch.metrics import MetricsRegistry
 
 _HEADER_BYTES = 61  # of a batch, never compressed: as in Java it does not count where compression does
-_TOPIC_SENSORS = ("record-send", "byte", "compression-rate", "record-retry", "record-error")
+# What is told of each batch that is sent: sensors of all topics, and then those of the topic.
+_OF_ALL = ("batch-size", "compression-rate", "record-queue-time", "record-size")
+_OF_TOPIC = ("record-send", "byte", "compression-rate")
+_OF_TOPIC_AT_TIMES = ("record-retry", "record-error")
 
 
 class SenderMeasures:
@@ -21,10 +26,7 @@ class SenderMeasures:
 
     def __init__(self, registry: MetricsRegistry, accumulator: RecordAccumulator) -> None:
         self._registry = registry
-        self._batch_size = registry.sensor("batch-size")
-        self._compression_rate = registry.sensor("compression-rate")
-        self._queue_time = registry.sensor("record-queue-time")
-        self._record_size = registry.sensor("record-size")
+        self._of_all = tuple(map(registry.sensor, _OF_ALL))
         self._per_request = registry.sensor("records-per-request")
         self._retry = registry.sensor("record-retry")
         self._error = registry.sensor("record-error")
@@ -32,7 +34,6 @@ class SenderMeasures:
         self._throttle = registry.sensor("produce-throttle-time")
         self._sent: list[tuple[Collection[InFlight], int]] = []
         self._topics: dict[str, tuple[Sensor, ...]] = {}
-        self._nodes: dict[int, Sensor] = {}
         memory = accumulator.memory
         registry.counter("batch-split", lambda: accumulator.split_count)
         registry.gauge("buffer-total-bytes", lambda now_ms: memory.total_bytes)
@@ -45,6 +46,8 @@ class SenderMeasures:
 
     def record_sent(self) -> None:
         """Records what was sent; when there is time, or before an answer empties the request."""
+        if not self._sent:
+            return
         for entries, now_ns in self._sent:
             self._record_sent(entries, now_ns)
         self._sent.clear()
@@ -54,21 +57,17 @@ class SenderMeasures:
         records = 0
         for entry in entries:
             batch = entry.batch
-            size_bytes = batch.size_bytes
+            size_bytes, count = batch.size_bytes, entry.record_count
             ratio = (size_bytes - _HEADER_BYTES) / batch.records_bytes
-            records += entry.record_count
-            self._batch_size.record(size_bytes, now_ms)
-            self._compression_rate.record(ratio, now_ms)
-            self._queue_time.record((batch.drained_ns - batch.created_ns) / 1e6, now_ms)
-            self._record_size.record(batch.largest_record_bytes, now_ms)
-            sent, bytes_sent, rate, *_ = self._of_topic(batch.topic)
-            sent.record(entry.record_count, now_ms)
-            bytes_sent.record(size_bytes, now_ms)
-            rate.record(ratio, now_ms)
+            queue_ms = (batch.drained_ns - batch.created_ns) / 1e6
+            values = size_bytes, ratio, queue_ms, batch.largest_record_bytes, count, size_bytes, ratio
+            record_each(self._of_topic(batch.topic), values, now_ms)
+            records += count
         self._per_request.record(records, now_ms)
 
     def answered(self, node_id: int, latency_ns: int, message: Any, now_ns: int) -> None:
-        """A request was answered, or failed."""
+        """A request was answered, or failed. What was sent is recorded at the latest now."""
+        self.record_sent()
         now_ms = now_ns // 1_000_000
         self._latency.record(latency_ns / 1e6, now_ms)
         if message is not None:
@@ -78,17 +77,18 @@ class SenderMeasures:
         """A batch goes back, to be sent again."""
         now_ms = now_ns // 1_000_000
         self._retry.record(batch.record_count, now_ms)
-        self._of_topic(batch.topic)[3].record(batch.record_count, now_ms)
+        self._registry.record("record-retry", batch.record_count, now_ms, topic=batch.topic)
 
     def failed(self, batch: ProducerBatch, now_ns: int) -> None:
         """A batch failed."""
         now_ms = now_ns // 1_000_000
         self._error.record(batch.record_count, now_ms)
-        self._of_topic(batch.topic)[4].record(batch.record_count, now_ms)
+        self._registry.record("record-error", batch.record_count, now_ms, topic=batch.topic)
 
     def _of_topic(self, topic: str) -> tuple[Sensor, ...]:
+        """What a batch of the topic is told to; all of the topic's metrics are there from then on."""
         sensors = self._topics.get(topic)
         if sensors is None:
-            sensors = tuple(self._registry.sensor(name, topic=topic) for name in _TOPIC_SENSORS)
-            self._topics[topic] = sensors
+            made = [self._registry.sensor(name, topic=topic) for name in (*_OF_TOPIC, *_OF_TOPIC_AT_TIMES)]
+            self._topics[topic] = sensors = (*self._of_all, *made[: len(_OF_TOPIC)])
         return sensors

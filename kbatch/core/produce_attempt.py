@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kbatch.core.cluster import NO_TOPIC_ID
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
     from kbatch._native.in_flight import InFlight
     from kbatch.core.cluster import Cluster
-    from kbatch.core.connections import Request, Response
-    from kbatch.core.sender import Sender
-
-
-NO_TOPIC_ID = bytes(16)
+    from kbatch.core.connections import Request
 
 _TopicProduceData = messages.ProduceRequest.TopicProduceData
 
@@ -21,10 +18,9 @@ _TopicProduceData = messages.ProduceRequest.TopicProduceData
 class ProduceAttempt:
     """A Produce request and the batches in it."""
 
-    __slots__ = ("entries", "names", "node_id", "request", "sender", "sent_ns")
+    __slots__ = ("entries", "names", "node_id", "request", "sent_ns")
 
-    def __init__(self, sender: Sender, node_id: int, sent_ns: int) -> None:
-        self.sender = sender
+    def __init__(self, node_id: int, sent_ns: int) -> None:
         self.node_id = node_id
         self.sent_ns = sent_ns
         self.entries: dict[tuple[str, int], InFlight] = {}
@@ -40,13 +36,8 @@ class ProduceAttempt:
         """For the request, of its batches by topic; remembers the names of those that have an id."""
         data = []
         for name, partition_data in topics.items():
-            cluster.want(name, self.sent_ns)
-            metadata = cluster.snapshot.topics.get(name)
-            topic_id = metadata.topic_id if metadata is not None else NO_TOPIC_ID
+            topic_id = cluster.use(name, self.sent_ns)
             if topic_id != NO_TOPIC_ID:
                 self.names[topic_id] = name
             data.append(_TopicProduceData(name=name, topic_id=topic_id, partition_data=partition_data))
         return data
-
-    def handle(self, response: Response) -> None:
-        self.sender.handle_response(self, response)

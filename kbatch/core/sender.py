@@ -18,6 +18,7 @@ After org.apache.kafka.clients.producer.internals.Sender.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.in_flight import InFlight, PartitionState
@@ -142,10 +143,6 @@ class Sender:
             and (not busy_nodes or all(self._is_busy(node_id, now_ns) for node_id in busy_nodes))
         )
 
-    def observe(self) -> None:
-        """Tells the metrics what was sent."""
-        self._measures.record_sent()
-
     def poll_unsealed(self) -> list[Seal]:
         """Batches that are to be compressed somewhere else."""
         unsealed, self._unsealed = self._unsealed, []
@@ -155,7 +152,8 @@ class Sender:
         accumulator = self._accumulator
         if unsealed := accumulator.take_unsealed():
             self._seal_small(unsealed)
-        self._note_busy(accumulator.busy_nodes, now_ns)
+        if accumulator.busy_nodes:
+            self._note_busy(accumulator.busy_nodes, now_ns)
         nodes, delay_ns, leaderless = accumulator.ready(now_ns)
         self.deadline_ns = min(now_ns + delay_ns, accumulator.next_expiry_ns)
         for topic in leaderless:
@@ -169,8 +167,8 @@ class Sender:
             for node_id, batches in drained.items():
                 if batches:
                     self._send(node_id, batches, now_ns)
-        left = filter(accumulator.has_undrained_for, nodes)
-        self._note_busy(accumulator.busy_nodes.union(left), now_ns)
+        if left := accumulator.busy_nodes.union(filter(accumulator.has_undrained_for, nodes)):
+            self._note_busy(left, now_ns)
         if unsealed := accumulator.take_unsealed():
             self._seal_small(unsealed)
         self._is_settled = not self._unsealed
@@ -187,10 +185,9 @@ class Sender:
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
         """Nobody need wake the sender for those that take nothing before something happens that wakes it;
         unless there is a failure, which others are to follow at once."""
-        if nodes:
-            self._accumulator.busy_nodes = frozenset(
-                node_id for node_id in nodes if self.first_failure is None and self._is_busy(node_id, now_ns)
-            )
+        self._accumulator.busy_nodes = frozenset(
+            node_id for node_id in nodes if self.first_failure is None and self._is_busy(node_id, now_ns)
+        )
 
     def _is_busy(self, node_id: int, now_ns: int) -> bool:
         return self._connections.delay_ns(node_id, now_ns) == NEVER_NS
@@ -216,7 +213,7 @@ class Sender:
         except UnsupportedVersionError as error:
             self.fail_for_good(error)
             return
-        attempt = ProduceAttempt(self, node_id, now_ns)
+        attempt = ProduceAttempt(node_id, now_ns)
         entries = self._order.admit_new(batches, self._states, attempt)
         attempt.entries = self._admit_each(batches, attempt, now_ns) if entries is None else entries
         topics: dict[str, list[Any]] = {}
@@ -239,7 +236,7 @@ class Sender:
                 timeout_ms=self._config.request_timeout_ms,
                 topic_data=topic_data,
             ),
-            attempt.handle,
+            partial(self.handle_response, attempt),
             now_ns,
             expects_response=self._config.acks != 0,
             version=version,
@@ -309,7 +306,6 @@ class Sender:
         now_ns = self._now_ns = response.now_ns
         self._is_settled = False
         self.unanswered_count -= 1
-        self._measures.record_sent()
         message = response.message
         self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
         states: list[PartitionState] = []

@@ -58,10 +58,16 @@ class CallbackRunner:
             if config.metrics_recording_level != "INFO":
                 self._timer = metrics.sensor("callback-time")
 
-    def _add(self, batches: Iterable[Completion]) -> None:
-        """They are to be run."""
+    def _add(self, completions: Iterable[Completion]) -> list[Completion]:
+        """Those that have callbacks to be run, whose records are counted now."""
+        batches, record_count = [], 0
+        for completion in completions:
+            if completion.has_callbacks:
+                batches.append(completion)
+                record_count += completion.record_count
         with self._counting:
-            self._waiting_count += sum(batch.record_count for batch in batches)
+            self._waiting_count += record_count
+        return batches
 
     def _run_callbacks(self, batches: Iterable[Completion]) -> None:
         for batch in batches:
@@ -114,10 +120,9 @@ class DeliveryThread(CallbackRunner):
 
     def deliver(self, completions: Iterable[Completion]) -> None:
         """Has the callbacks of settled batches called; any thread."""
-        batches = [completion for completion in completions if completion.has_callbacks]
+        batches = self._add(completions)
         if not batches:
             return
-        self._add(batches)
         with self._lock:
             self._queue.put(batches)
             if self._thread is not None:

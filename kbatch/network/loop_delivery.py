@@ -50,9 +50,7 @@ class LoopDelivery(CallbackRunner):
 
     def deliver(self, completions: Iterable[Any]) -> None:
         """Has the callbacks of settled batches called."""
-        batches = [completion for completion in completions if completion.has_callbacks]
-        self._add(batches)
-        self._batches += batches
+        self._batches += self._add(completions)
         self._ask()
 
     def in_callback(self) -> bool:
