@@ -171,7 +171,6 @@ class SenderStages:
 
     def __init__(self) -> None:
         from kbatch.core.connections import Connections
-        from kbatch.core.produce_attempt import ProduceAttempt
         from kbatch.core.sender import Sender
         from kbatch.network.channels import PlainChannel
         from kbatch.network.loop import Network
@@ -186,7 +185,7 @@ class SenderStages:
             ("sendmsg", PlainChannel, "flush"),
             ("recv", PlainChannel, "receive"),
             ("response decode", Connections, "handle_bytes"),
-            ("outcome of batches", ProduceAttempt, "handle"),
+            ("outcome of batches", Sender, "handle_response"),
         )
         for stage, owner, method in stages:
             self.own_ns[stage] = 0

@@ -216,3 +216,20 @@ def test_processor_time_of_a_tree_counts_each_process_that_lives() -> None:
     assert len(found) == 3
     assert all(0.15e9 < cpu_ns < 60e9 for cpu_ns in found.values())
     assert tree_cpu_ns(process.pid) == {}
+
+
+STAGES = """
+from kbatch import Producer
+from kbatch.bench.probes import SenderStages
+from kbatch.testing import Broker
+
+stages = SenderStages()
+with Broker() as broker, Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+    producer.send("t", b"x").result(30)
+print(*(stage for stage, own_ns in stages.own_ns.items() if own_ns <= 0), sep="; ")
+"""
+
+
+def test_a_record_takes_time_in_each_of_the_senders_stages() -> None:
+    done = subprocess.run([sys.executable, "-c", STAGES], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
