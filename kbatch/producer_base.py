@@ -241,20 +241,21 @@ class ProducerBase(TableProducer):
                     return False
                 if deadline.is_over:
                     raise KafkaTimeoutError(self._why_unknown(topic, partition))
-                left = deadline.left
-                step = REFRESH_SECONDS if left is None else min(left, REFRESH_SECONDS)
+                step = REFRESH_SECONDS if deadline.left is None else min(deadline.left, REFRESH_SECONDS)
+                is_known = partial(self._is_known, topic, partition, deadline)
                 await self._changed.wait_until(is_known, Deadline(step))
         finally:
             self._record("metadata-wait-time", time.monotonic_ns() - start_ns)
         return True
 
-    def _is_known(self, topic: str, partition: SupportsIndex | None) -> bool:
+    def _is_known(self, topic: str, partition: SupportsIndex | None, wait: Deadline | None = None) -> bool:
+        """Who waited till brokers had denied the topic for too long is out of time: others get the error."""
         self._check_usable()
         metadata = self._engine.snapshot.topics.get(topic)
         if metadata is not None and len(metadata.partitions) > index(partition or 0):
             return True
         error = self._engine.topic_error(topic) or self._engine.authentication_error
-        if error is not None:
+        if error is not None and not (error.retriable and wait is not None and wait.is_over):
             raise error.marked()  # others get it too, and in no transaction
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +28,7 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
+from kbatch.waiting import Deadline
 from tests.unit.producing import (
     SECONDS,
     SECONDS_MS,
@@ -221,6 +222,32 @@ def test_N01_unknown_topic_is_waited_for_once(broker: Broker) -> None:
                     continue
         with pytest.raises(UnknownTopicOrPartitionError):
             producer.try_send("other", b"")
+
+
+class Late:
+    """What a producer waits for a change with, whose time is over before it looks."""
+
+    def __init__(self, producer: Any) -> None:
+        self._changed = producer._changed
+        self._engine = producer._engine
+        self.notify = self._changed.notify
+
+    async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
+        def is_given_up() -> bool:
+            return self._engine.topic_error("other") is not None
+
+        assert await self._changed.wait_until(is_given_up, Deadline(SECONDS))
+        return is_so()
+
+
+def test_N01_who_has_waited_for_all_his_time_is_told_so_however_late_he_looks(broker: Broker) -> None:
+    with producing(broker, max_block_ms=50, retry_backoff_ms=10, retry_backoff_max_ms=20) as producer:
+        waiting = getattr(producer, "_producer", producer)
+        waiting._changed = Late(waiting)
+        with pytest.raises(KafkaTimeoutError, match=r"no metadata of topic other after max.block.ms=50"):
+            producer.send("other", b"")
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.send("other", b"")
 
 
 def test_N01_topic_that_is_made_meanwhile_is_found(broker: Broker, producer: Producer) -> None:
