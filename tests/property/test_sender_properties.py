@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch.errors import ErrorCode, KafkaError, PrecedingRecordFailedError
-from tests.unit.sending import MS, NEVER, OK, Link, Sending
+from tests.unit.links import Link
+from tests.unit.sending import MS, NEVER, OK, Sending
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 PARTITIONS = 6

@@ -18,7 +18,8 @@ from kbatch.core.transactions import Transactions
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.unit.core_shell import versions_answer
-from tests.unit.sending import OK, PRODUCER_ID, TOPIC, Asked, Sending
+from tests.unit.links import Asked
+from tests.unit.sending import OK, PRODUCER_ID, TOPIC, Sending
 
 ID = "tx"
 COORDINATOR, GROUP_COORDINATOR = 2, 1
