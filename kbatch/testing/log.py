@@ -14,7 +14,7 @@ appended to the last segment, as with Kafka's defaults. Opening a folder cuts of
 of the last segment, reads the headers of all others, and writes indexes anew that do not match.
 
 The model is org.apache.kafka.storage.internals.log: UnifiedLog, LocalLog, LogSegment, Cleaner, and
-LeaderEpochFileCache. There is no truncation, for there are no followers.
+LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -316,12 +316,33 @@ class PartitionLog:
         """The log begins at `offset` now, unless it does later already; segments go with the next
         `delete_old_segments`.
         """
-        if offset <= self._start_offset:
-            return
+        if offset > self._start_offset:
+            self._start_at(offset)
+            self.leader_epochs.truncate_from_start(offset)
+
+    def _start_at(self, offset: int) -> None:
         self._start_offset = offset
         if self._directory is not None:
             _write_checkpoint(self._directory / START_OFFSET_CHECKPOINT, [str(offset)])
-        self.leader_epochs.truncate_from_start(offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off every batch that reaches to `offset` or beyond (UnifiedLog.truncateTo).
+
+        The log then ends where the first of them began.
+        """
+        if offset >= self.end_offset:
+            return
+        count = max(1, sum(segment.base_offset < offset for segment in self._segments))
+        *kept, cut = self._segments[:count]
+        deleted = self._segments[count:]
+        batches = [bytes(cut.view(number)) for number in range(cut.number_at(offset))]
+        cut.close()
+        self._segments = [*kept, cut.rewritten(batches, self.config, is_open=True)]
+        for segment in deleted:
+            segment.delete()
+        self.leader_epochs.truncate_from_end(self.end_offset)
+        if self.end_offset < self._start_offset:
+            self._start_at(self.end_offset)
 
     def delete_old_segments(self, now_ms: int, limit_offset: int) -> int:
         """Delete segments that are before the start of the log, too much or too old, by the topic's config,

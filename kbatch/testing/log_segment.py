@@ -79,8 +79,10 @@ class StoredSegment:
             self.size_bytes + size <= config.segment_bytes and last_offset - self.base_offset <= INT32_MAX
         )
 
-    def rewritten(self, batches: Iterable[bytes], config: TopicConfig) -> StoredSegment:
-        """A segment with these batches to take the place of this one."""
+    def rewritten(
+        self, batches: Iterable[bytes], config: TopicConfig, *, is_open: bool = False
+    ) -> StoredSegment:
+        """A segment with these batches to take the place of this one; `is_open`: it takes more."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -101,7 +103,9 @@ class MemorySegment(StoredSegment):
     def view(self, number: int) -> memoryview:
         return memoryview(self._batches[number]).toreadonly()
 
-    def rewritten(self, batches: Iterable[bytes], config: TopicConfig) -> StoredSegment:
+    def rewritten(
+        self, batches: Iterable[bytes], config: TopicConfig, *, is_open: bool = False
+    ) -> StoredSegment:
         segment = MemorySegment(self.base_offset, self._created_ms)
         for data in batches:
             segment.append(data, next(decode(data, check_crc=False)), self.modified_ms)
@@ -146,7 +150,9 @@ class FileSegment(StoredSegment):
     def has_room(self, size: int, last_offset: int, config: TopicConfig) -> bool:
         return self._file.has_room(size, last_offset, config.segment_bytes, config.segment_index_bytes)
 
-    def rewritten(self, batches: Iterable[bytes], config: TopicConfig) -> StoredSegment:
+    def rewritten(
+        self, batches: Iterable[bytes], config: TopicConfig, *, is_open: bool = False
+    ) -> StoredSegment:
         """Written whole beside the old files before it takes their names, the log's first: an index that does
         not match is written anew when the log is opened.
         """
@@ -160,7 +166,7 @@ class FileSegment(StoredSegment):
         for source, target in zip(segment_files(cleaned_path), segment_files(path), strict=True):
             source.replace(target)
         sync_directory(path.parent)
-        return FileSegment.load(path, config, was_closed=True)
+        return FileSegment.load(path, config, was_closed=not is_open)
 
     def close(self) -> None:
         if not self._is_closed:

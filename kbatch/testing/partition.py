@@ -6,7 +6,8 @@ of these steps has changed nothing. A snapshot of the producers is made whenever
 and after `recover`, which takes the newest good one and reads the log from there. A disk that refuses takes
 the partition offline: everything but looking is KAFKA_STORAGE_ERROR from then on.
 
-There are no followers, so that the high watermark is the end of the log, unless a test holds it.
+There are no followers: the high watermark is the end of the log, unless a test holds it. A test plays the
+election of a replica that is behind by `truncate_to`, which cuts the log and rebuilds the producers from it.
 """
 
 from __future__ import annotations
@@ -416,6 +417,22 @@ class Partition:
             self._log.roll(now_ms)
             self.take_snapshot()
 
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut off what a replica that ends at `offset` does not have; what is known of the producers is then
+        what the rest of the log tells (UnifiedLog.truncateTo, rebuildProducerState).
+        """
+        self._check_online()
+        if offset >= self._log.end_offset:
+            return
+        with self._storage():
+            self._log.truncate_to(offset)
+            self._rebuild_producers(now_ms)
+            self._store.replace_aborted(
+                self._producers.all_aborted_transactions(), self._log.segment_base_offsets
+            )
+        if self._held_offset is not None:
+            self._held_offset = min(self._held_offset, self._log.end_offset)
+
     # Producers
 
     def describe_producers(self) -> list[ProducerDescription]:
@@ -446,11 +463,7 @@ class Partition:
         """Know of the producers what a broker knows after a restart: what the newest snapshot and the log
         behind it tell, cut down to what a snapshot of that has (LogLoader, UnifiedLog.rebuildProducerState).
         """
-        self._producers, offset = self._newest_snapshot(now_ms)
-        aborted = self._store.read_aborted()
-        self._producers.load_aborted(entry for entry in aborted if entry.last_offset < offset)
-        for batch in self._log.batches(offset):
-            self._producers.replay(batch)
+        self._rebuild_producers(now_ms)
         if self._log.end_offset > self._log.start_offset:
             self._write_snapshot(self._log.end_offset)
         aborted = self._producers.all_aborted_transactions()
@@ -458,6 +471,14 @@ class Partition:
         self._producers, _ = self._newest_snapshot(now_ms)
         self._producers.load_aborted(aborted)
         self._producers.truncate_from_start(self._log.start_offset)
+
+    def _rebuild_producers(self, now_ms: int) -> None:
+        """Take them from the newest snapshot and the log after it."""
+        self._producers, offset = self._newest_snapshot(now_ms)
+        aborted = self._store.read_aborted()
+        self._producers.load_aborted(entry for entry in aborted if entry.last_offset < offset)
+        for batch in self._log.batches(offset):
+            self._producers.replay(batch)
 
     def _newest_snapshot(self, now_ms: int) -> tuple[ProducerStateTable, int]:
         """The table of the newest good snapshot, and its offset; an empty one and the log's start where there

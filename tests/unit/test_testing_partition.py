@@ -514,6 +514,107 @@ def test_compaction_heeds_transactions_and_producers(open_partition: OpenPartiti
     assert send(partition, idempotent(0, keys="ab")).duplicate
 
 
+def played(partition: Partition, count: int) -> Partition:
+    """The first `count` of eight appends: two producers, one of them with an aborted transaction, over three
+    segments and two leader epochs."""
+    steps: list[Callable[[], object]] = [
+        lambda: send(partition, idempotent(0, 2)),
+        lambda: send(partition, data_of(1, 0, producer_id=8, epoch=0, transactional=True), verified=True),
+        lambda: send(partition, idempotent(2)),
+        lambda: end(partition, 8, commit=False),
+        lambda: send(partition, idempotent(3, 3), leader_epoch=4),
+        lambda: send(partition, data_of(1, 1, producer_id=8, epoch=0, transactional=True), verified=True),
+        lambda: end(partition, 8, commit=True),
+        lambda: send(partition, idempotent(0, epoch=1), leader_epoch=5),
+    ]
+    for number, step in enumerate(steps[:count]):
+        if number in (2, 5):
+            partition.roll(NOW_MS)
+        step()
+    return partition
+
+
+def seen_of(partition: Partition) -> list[Any]:
+    """What clients can tell of a partition, but for the batches of a producer before its last."""
+    fetched = partition.fetch(0, max_bytes=EVERYTHING, committed=True)
+    return [
+        stored(partition),
+        [each._replace(batches=each.batches[-1:]) for each in partition.describe_producers()],
+        (partition.log_start_offset, partition.log_end_offset, partition.high_watermark),
+        (partition.last_stable_offset, fetched.aborted_transactions),
+        [partition.end_of_leader_epoch(epoch) for epoch in (3, 4, 5)],
+    ]
+
+
+@pytest.mark.parametrize("is_within", [False, True], ids=["at a batch", "within a batch"])
+@pytest.mark.parametrize("count", range(9))
+def test_cut_log_is_as_if_its_tail_had_never_been(
+    open_partition: OpenPartition, tmp_path: Path, count: int, is_within: bool
+) -> None:
+    partition = played(open_partition(), 8)
+    expected = played(opened(None), count)
+    cut_offset = expected.log_end_offset
+    if is_within and count < 8:
+        batch = list(partition.batches())[count]
+        cut_offset = batch.last_offset
+    partition.truncate_to(cut_offset, NOW_MS)
+    assert seen_of(partition) == seen_of(expected)
+    for each in (partition, expected):
+        send(each, data_of(2, 0, producer_id=9, epoch=0), leader_epoch=6)
+        each.close()
+    assert seen_of(partition) == seen_of(expected)
+    if (tmp_path / "t-0").exists():
+        again = opened(tmp_path)
+        assert stored(again) == stored(expected)
+        assert again.end_of_leader_epoch(4) == expected.end_of_leader_epoch(4)
+
+
+def test_cut_log_refuses_what_it_has_lost_before_what_follows(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    for number in range(3):
+        send(partition, idempotent(number))
+    partition.truncate_to(1, NOW_MS)
+    assert send(partition, idempotent(0)).duplicate
+    assert code_of(lambda: send(partition, idempotent(2))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(partition, idempotent(1)) == Appended(1, 1, -1, 0, duplicate=False)
+    partition.truncate_to(0, NOW_MS)
+    assert partition.describe_producers() == []
+    send(partition, idempotent(2))
+
+
+def test_cut_below_a_held_high_watermark_takes_it_along(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    for _ in range(3):
+        send(partition, data_of(2))
+    partition.hold_high_watermark = True
+    send(partition, data_of(2))
+    partition.truncate_to(6, NOW_MS)
+    assert (partition.log_end_offset, partition.high_watermark) == (6, 6)
+    partition.truncate_to(2, NOW_MS)
+    send(partition, data_of(2))
+    assert (partition.log_end_offset, partition.high_watermark) == (4, 2)
+
+
+def test_what_was_read_of_a_tail_stays_valid_when_it_is_cut(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, data_of(2))
+    send(partition, data_of(3, value=b"v" * 10_000))
+    views = partition.fetch(2, max_bytes=EVERYTHING).batches
+    partition.truncate_to(2, NOW_MS)
+    assert [len(batch) for batch in kbatch.decode(b"".join(views))] == [3]
+
+
+def test_cut_below_the_start_of_a_log_leaves_it_empty(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, data_of(5))
+    send(partition, data_of(5))
+    partition.delete_records_before(7)
+    partition.truncate_to(6, NOW_MS)
+    assert (partition.log_start_offset, partition.log_end_offset) == (5, 5)
+    send(partition, data_of(2))
+    assert partition.log_end_offset == 7
+
+
 # Producers
 
 
