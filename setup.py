@@ -9,8 +9,10 @@ from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("kbatch/_native")
+MODULES = sorted(NATIVE.glob("*.pyx"))
 # The C sources that a module links; all others need only the headers of src_c.
 LINKED = {"hashes": ["src_c/crc32c.c"]}
 HEADERS = [str(path) for path in sorted(Path("src_c").glob("*.h"))]
@@ -18,46 +20,66 @@ HEADERS = [str(path) for path in sorted(Path("src_c").glob("*.h"))]
 SPARK_SOURCES = {
     name: f"kbatch/spark/{name}" for name in ("pyspark_kbatch", "pyspark_kbatch_segments")
 }
+OPTIMIZED = ["-O3", "-fvisibility=hidden", "-Wall", "-Wno-unused-function"]
+# CPython compiles extensions with -fwrapv, which hides signed overflow from UBSan: the last flag wins.
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "embedsignature": True,
+    "initializedcheck": False,
+}
 
-if sys.platform == "win32":
-    compile_args, link_args = ["/O2"], []
-else:
-    compile_args, link_args = ["-O3", "-g1", "-fvisibility=hidden", "-Wall", "-Wno-unused-function"], []
-if os.environ.get("KBATCH_SANITIZE"):
-    # CPython compiles extensions with -fwrapv, which hides signed overflow from UBSan: the last flag wins.
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-    compile_args = ["-O1", "-g", "-fno-omit-frame-pointer", *sanitizers, "-fno-wrapv"]
-    link_args = sanitizers
 
-extensions = [
-    Extension(
-        f"kbatch._native.{path.stem}",
-        [str(path), *LINKED.get(path.stem, [])],
-        include_dirs=["src_c"],
-        depends=HEADERS,
-        extra_compile_args=compile_args,
-        extra_link_args=link_args,
+def flags(in_place: bool) -> tuple[list[str], list[str]]:
+    """Return the arguments of compiler and linker. Symbols stay where a developer's tools read them: in a
+    build in place and under sanitizers. They are half of an installed module.
+    """
+    if sys.platform == "win32":
+        return ["/O2"], []
+    if os.environ.get("KBATCH_SANITIZE"):
+        return ["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS, "-fno-wrapv"], SANITIZERS
+    if in_place:
+        return [*OPTIMIZED, "-g1"], []
+    return [*OPTIMIZED, "-g0"], ["-Wl,-x" if sys.platform == "darwin" else "-Wl,-s"]
+
+
+class BuildNative(build_ext):
+    """Translates the Cython modules in parallel when they are built, and not before: a source distribution
+    lists the .pyx files as they are, and no generated C.
+    """
+
+    def run(self) -> None:
+        compiled = cythonize(self.extensions, nthreads=os.cpu_count() or 1, compiler_directives=DIRECTIVES)
+        for extension, made in zip(self.extensions, compiled, strict=True):
+            extension.sources = made.sources
+            extension.extra_compile_args, extension.extra_link_args = flags(self.inplace)
+        super().run()
+
+
+if not MODULES:
+    sys.exit(
+        f"kbatch: no Cython source (.pyx) in {NATIVE.resolve()}: without its native modules kbatch cannot be "
+        "imported; build from a complete source distribution or a checkout"
     )
-    for path in sorted(NATIVE.glob("*.pyx"))
-]
 
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
+    cmdclass={"build_ext": BuildNative},
     packages=[
         *find_packages(include=["kbatch", "kbatch.*"], exclude=["kbatch.spark.pyspark_*"]),
         *SPARK_SOURCES,
     ],
     package_dir=SPARK_SOURCES,
-    ext_modules=cythonize(
-        extensions,
-        nthreads=os.cpu_count() or 1,
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": False,
-            "wraparound": False,
-            "cdivision": True,
-            "embedsignature": True,
-            "initializedcheck": False,
-        },
-    ),
+    ext_modules=[
+        Extension(
+            f"kbatch._native.{path.stem}",
+            [str(path), *LINKED.get(path.stem, [])],
+            include_dirs=["src_c"],
+            depends=HEADERS,
+        )
+        for path in MODULES
+    ],
 )

@@ -84,5 +84,16 @@ def embedded_bootstrap_servers() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The source distribution of this tree, and the wheel that was built from it."""
+    return build(tmp_path_factory.mktemp("distributions"))
+
+
+@pytest.fixture(scope="session")
+def sdist(distributions: tuple[Path, Path]) -> Path:
+    return distributions[0]
+
+
+@pytest.fixture(scope="session")
+def wheel(distributions: tuple[Path, Path]) -> Path:
+    return distributions[1]

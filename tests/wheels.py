@@ -1,16 +1,20 @@
-"""kbatch as strangers have it: a wheel, and environments that have it from there."""
+"""kbatch as strangers have it: source distribution and wheel, and environments that have it from there."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 900.0
+# What a checkout has beside its sources: builds, environments, what tools keep.
+BESIDE = (".git", ".venv", ".*_cache", ".hypothesis", ".soak", "build", "dist", "*.egg-info", "__pycache__")
 
 
 def run(*command: str | Path, cwd: Path, variables: Mapping[str, str] | None = None) -> str:
@@ -32,11 +36,55 @@ def run(*command: str | Path, cwd: Path, variables: Mapping[str, str] | None = N
     return done.stdout
 
 
-def build(folder: Path) -> Path:
-    """The wheel of this tree."""
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT, cwd=folder)
-    (path,) = folder.glob("*.whl")
-    return path
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build the source distribution of this tree, and the wheel from it. The tree is copied with what native
+    builds left in it: tests in other processes build as well.
+    """
+    tree = shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*BESIDE))
+    run(sys.executable, "-m", "build", "--outdir", folder, tree, cwd=folder)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+def _project() -> dict[str, list[str]]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def requirements() -> list[str]:
+    """Return what kbatch needs beside itself, as pip takes it."""
+    return _project()["dependencies"]
+
+
+def python_versions() -> list[str]:
+    """Return the versions of CPython that pyproject.toml names."""
+    names = [name.removeprefix("Programming Language :: Python :: ") for name in _project()["classifiers"]]
+    return [name for name in names if name.startswith("3.")]
+
+
+def _interpreters(version: str) -> Iterator[Path]:
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        yield Path(sys.executable)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)
+    for folder in os.environ["PATH"].split(os.pathsep):
+        yield Path(folder) / f"python{version}"
+
+
+def interpreter(version: str) -> Path | None:
+    """Return a CPython of that version which can make environments and build native modules, from this
+    environment, pyenv's folder or PATH; None if the machine has none.
+    """
+    code = (
+        "import ensurepip, pathlib, sys, sysconfig, venv\n"
+        "assert pathlib.Path(sysconfig.get_path('include'), 'Python.h').exists()\n"
+        "print(sys.implementation.name, '%d.%d' % sys.version_info[:2])"
+    )
+    for python in _interpreters(version):
+        if python.exists():
+            asked = subprocess.run([python, "-c", code], capture_output=True, text=True)
+            if asked.stdout.split() == ["cpython", version]:
+                return python
+    return None
 
 
 def installed(wheel: Path, folder: Path) -> Path:
