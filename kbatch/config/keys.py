@@ -174,7 +174,8 @@ class ProducerConfig:
         "Level of whichever codec compression.type names, in that codec's own scale; -1 is its default.",
         origin="librdkafka")
     compression_gzip_level: int = key(INT, -1, between(*level_ranges["gzip"]), MEDIUM,
-        "Level of gzip. -1 is a fast one of about level 1; 1 to 9 mean what they mean to zlib.")
+        "Level of gzip. -1 is a fast one of about level 1 (isal's 2; zlib's 1 where isal is not installed); "
+        "1 to 9 mean what they mean to zlib.")
     compression_lz4_level: int = key(INT, 9, between(*level_ranges["lz4"]), MEDIUM,
         "Level of lz4. 9, the default, is the fast compressor, as in Java; others are slower and tighter.")
     compression_zstd_level: int = key(INT, 3, between(*level_ranges["zstd"]), MEDIUM,

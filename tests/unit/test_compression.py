@@ -4,6 +4,8 @@ import gzip
 import random
 import re
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import kbatch
 from kbatch import CorruptRecordError
 from kbatch._native.compression import codec_names, compress, decompress, level_ranges
 from tests.oracle import plain
+from tests.wheels import ROOT
 
 CODECS = plain.CODECS[1:]
 # Across the blocks of snappy and lz4, half of it compressible.
@@ -94,6 +97,23 @@ def test_a_gzip_level_means_what_it_means_elsewhere(level: int) -> None:
 
 def test_minus_1_is_gzips_default() -> None:
     assert compress(DATA, "gzip", -1) == compress(DATA, "gzip")
+
+
+def test_gzip_without_isal_is_zlibs_level_1() -> None:
+    """All cases of gzip hold; and kbatch produce, which reads packed files, does as well."""
+    code = """
+import sys
+sys.modules["isal"] = None  # an import raises ModuleNotFoundError
+from kbatch._native.compression import compress
+import pytest, zlib
+for level in (None, -1):
+    assert compress(b"some words, " * 99, "gzip", level) == zlib.compress(b"some words, " * 99, 1, 31)
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "gzip and not isal", *sys.argv[1:]]))
+"""
+    files = [f"tests/unit/test_{name}.py" for name in ("compression", "produce_command", "encode_decode")]
+    done = subprocess.run([sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert re.search(r"\d\d passed", done.stdout)
 
 
 def test_higher_levels_are_smaller_and_lz4s_9_is_the_default() -> None:
