@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 
 from kbatch._native.row_hashes import hash_keys
 from kbatch.columns import decode_items
 from kbatch.spark.schemas import RECORD_ARROW, RECORD_SCHEMA, declared_batches
+from kbatch.spark.versions import needs_pyspark
 
 # What `decode_batches` gives for each record.
 DECODED_TYPE = ArrayType(StructType([field for field in RECORD_SCHEMA if field.name != "partition"]))
@@ -61,6 +61,10 @@ def decode_batches(batch: Column | str) -> Column:
 
 
 def _udf(function: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column | str], Column]:
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError as error:
+        raise needs_pyspark("4.1", "a column function of kbatch.spark") from error
     make: Any = arrow_udf  # whose stubs know of no arrays as arguments
     made: Callable[[Column | str], Column] = make(function, returnType=kind)
     return made

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -29,8 +29,8 @@ from kbatch.spark.exactly_once import TaskWrite, check_other_tasks, closing_now
 from kbatch.spark.sink_columns import check_columns
 from kbatch.spark.sink_options import SinkOptions, read_options
 from kbatch.spark.sink_rows import RowSender, TaskReport
+from kbatch.spark.versions import needs_pyspark
 
-QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 
 
@@ -54,13 +54,18 @@ class KbatchDataSource(DataSource):
             )
         return KbatchWriter(self._options(schema, streaming=False))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if overwrite:
             raise ValueError(
                 "output mode complete is not allowed for Kafka: records cannot be taken back. Use "
                 ".outputMode('append'), or 'update', by which each changed row is a new record"
             )
-        return KbatchStreamWriter(self._options(schema, streaming=True))
+        options = self._options(schema, streaming=True)
+        try:
+            from kbatch.spark.sink_stream import KbatchStreamWriter
+        except ImportError as error:
+            raise needs_pyspark("4.1", "writeStream to the format kbatch") from error
+        return KbatchStreamWriter(options)
 
     def _options(self, schema: StructType, *, streaming: bool) -> SinkOptions:
         options = read_options(self.options, streaming=streaming)
@@ -149,7 +154,7 @@ class KbatchWriter(DataSourceArrowWriter):
         if not options.exactly_once:
             return write_rows(options, None, iterator)
         assert options.app_id is not None and options.version is not None
-        if _local_property(BATCH_ID) is not None and not options.names_sink:
+        if local_property(BATCH_ID) is not None and not options.names_sink:
             raise ValueError(
                 "option 'sink' is missing: inside foreachBatch there may be several writes of the same "
                 "batch, and each needs its own name, by which a repeated one is known"
@@ -163,27 +168,6 @@ class KbatchWriter(DataSourceArrowWriter):
         log(aborted(messages))
 
 
-class KbatchStreamWriter(DataSourceStreamArrowWriter):
-    """The write of a micro-batch."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        if not self._options.exactly_once:
-            return write_rows(self._options, None, iterator)
-        query, batch = _local_property(QUERY_ID), _local_property(BATCH_ID)
-        if query is None or batch is None:
-            raise RuntimeError(f"Spark says no {QUERY_ID} and {BATCH_ID}: delivery=exactly_once needs them")
-        return write_rows(self._options, Job(query, int(batch)), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        commit_job(self._options, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        log(f"batch {batchId}: {aborted(messages)}")
-
-
 def aborted(messages: list[WriterCommitMessage | None]) -> str:
     reports = [message for message in messages if isinstance(message, TaskReport)]
     return (
@@ -192,6 +176,7 @@ def aborted(messages: list[WriterCommitMessage | None]) -> str:
     )
 
 
-def _local_property(name: str) -> str | None:
+def local_property(name: str) -> str | None:
+    """What Spark's JVM says to the task under that name."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)
