@@ -47,12 +47,13 @@ from kbatch.waiting import as_completed, wait
 
 if TYPE_CHECKING:
     from kbatch.aio import AsyncProducer
-    from kbatch.columns import decode_arrow, encode_arrow
+    from kbatch.columns import ArrowEncoder, decode_arrow, encode_arrow
     from kbatch.segments import SegmentWriter, read_segment
 
 __version__ = VERSION
 
 __all__ = [
+    "ArrowEncoder",
     "AsyncProducer",
     "Buffer",
     "BufferExhaustedError",
@@ -96,6 +97,7 @@ __all__ = [
 
 # What a Producer does without: asyncio and ssl are 6 MiB, the others 1.
 _AT_FIRST_USE = {
+    "ArrowEncoder": "kbatch.columns",
     "AsyncProducer": "kbatch.aio",
     "SegmentWriter": "kbatch.segments",
     "column_serializers": "kbatch.column_serializers",

@@ -1,4 +1,4 @@
-"""encode_arrow and decode_arrow: whole columns into record batches and back.
+"""encode_arrow, ArrowEncoder and decode_arrow: whole columns into record batches and back.
 
 This page turns arguments into what the native TableEncoder and TableDecoder take, and their memory into
 pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported when a function is called.
@@ -21,6 +21,8 @@ from kbatch.column_serializers.roles import Part, reading, record_columns
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+    from kbatch._native.table_encoder import Encoded
 
 # Rows that numpy columns are handed over in at a time: 'S' arrays have to be copied to lose their padding.
 _NUMPY_ROWS = 65536
@@ -69,8 +71,9 @@ def encode_arrow(
         In Java's ranges: gzip 1..9, lz4 1..17, zstd -131072..22 (KIP-390).
     batch_size : int
         Bytes that a batch aims at, by Kafka's rule: it closes when its estimated size (uncompressed bytes x
-        ratio x 1.05) and the next record would pass it. The ratio is learnt per partition, from 1.0 in each
-        call. A larger record gets a batch of its own.
+        ratio x 1.05) and the next record would pass it. The ratio is learnt from the batches of all
+        partitions, from 1.0 in each call; ArrowEncoder keeps it over calls. A larger record gets a batch of
+        its own.
     threads : int
         Partitions are written and compressed side by side by so many threads; 0 is one a CPU. The result is
         the same, but for gzip without a level: its encoder, isal, gives streams that can differ by a few
@@ -94,27 +97,102 @@ def encode_arrow(
     SerializationError
         A row that a column serializer refused.
     """
-    import pyarrow as pa
-
-    source, names = record_columns(
-        NumpyTable(data) if isinstance(data, Mapping) else data,
+    encoder = ArrowEncoder(
         key=key,
         value=value,
         headers=headers,
         timestamp=timestamp,
         partition=partition,
-    )
-    encoder = TableEncoder(
-        names=names,
-        partitions=None if partitions is None else _as_int("partitions", partitions),
+        partitions=partitions,
         compression=compression,
         compression_level=compression_level,
-        batch_size=_as_int("batch_size", batch_size),
-        threads=_thread_count(threads),
+        batch_size=batch_size,
+        threads=threads,
     )
-    with reading(source):
-        encoder.encode(source)
-    total, *columns, chunks = encoder.finish()
+    return encoder._encode(data, closes=True)
+
+
+@final
+class ArrowEncoder:
+    """Encodes the rows of one topic that come as several tables.
+
+    The batches are those that `encode_arrow` makes of all the tables in one call: an encoder keeps the
+    topic's compression ratio, and the batches that are not full yet, from call to call. `encode_arrow` once
+    for each table makes smaller ones: it begins with a ratio of 1.0 and ends all batches with the table.
+
+        encoder = kbatch.ArrowEncoder(partitions=12, compression="zstd")
+        for table in tables:
+            write(encoder.encode(table))
+        write(encoder.flush())
+
+    An encoder refuses further calls after one that failed, and calls from a second thread during one.
+
+    Parameters
+    ----------
+    key, value, headers, timestamp, partition, partitions, compression, compression_level, batch_size, threads
+        See `encode_arrow`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument that `encode_arrow` refuses.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Part = "key",
+        value: Part = "value",
+        headers: str | None = "headers",
+        timestamp: str | None = "timestamp",
+        partition: str | None = "partition",
+        partitions: int | None = None,
+        compression: str = "none",
+        compression_level: int | None = None,
+        batch_size: int = 16384,
+        threads: int = 1,
+    ) -> None:
+        self._parts: dict[str, Any] = {
+            "key": key,
+            "value": value,
+            "headers": headers,
+            "timestamp": timestamp,
+            "partition": partition,
+        }
+        self._encoder = TableEncoder(
+            partitions=None if partitions is None else _as_int("partitions", partitions),
+            compression=compression,
+            compression_level=compression_level,
+            batch_size=_as_int("batch_size", batch_size),
+            threads=_thread_count(threads),
+        )
+
+    def encode(self, data: Any) -> pa.Table:
+        """Encode all rows of a table, and return the batches that are full, as `encode_arrow` does.
+
+        Raises
+        ------
+        ValueError, TypeError, SerializationError
+            Data that `encode_arrow` refuses.
+        IllegalStateError
+            An earlier call failed, or another thread's is still running.
+        """
+        return self._encode(data, closes=False)
+
+    def flush(self) -> pa.Table:
+        """Return the batches that are not full, too. The encoder can go on, with the ratio it has learnt."""
+        return _encoded_table(self._encoder.encode(None, {}, True))
+
+    def _encode(self, data: Any, *, closes: bool) -> pa.Table:
+        source, names = record_columns(NumpyTable(data) if isinstance(data, Mapping) else data, **self._parts)
+        with reading(source):
+            return _encoded_table(self._encoder.encode(source, names, closes))
+
+
+def _encoded_table(encoded: Encoded) -> pa.Table:
+    import pyarrow as pa
+
+    total, *columns, chunks = encoded
     schema = _encoded_schema()
     batches = [
         pa.Array.from_buffers(

@@ -16,7 +16,10 @@ cdef struct Chunk:
 
 cdef struct Slot:        # of one partition
     int32_t partition
-    double ratio
+    double ratio         # as estimated; and what was observed of its batches in this window
+    double *observed
+    int64_t observed_count
+    int64_t observed_capacity
     kb_target target     # the open batch: in `output` without compression, else in scratch memory
     bint is_open
     size_t batch_start   # of the open batch in target.memory

@@ -4,8 +4,14 @@ Theory of operation. Rows come in blocks. For a block, on one thread and without
 spans (arrow_columns.h), every row gets a partition (its own, its key's murmur2, or the sticky one), and a
 counting sort lists the rows of each partition. Then each partition that has rows is worked on by itself, by
 any thread: rows are appended to its open batch; a batch that is full by Kafka's rule is sealed, and the next
-one opened with the ratio estimate of then. What a partition's batches look like depends on its rows alone,
-not on blocks or threads.
+one opened with the ratio estimate of then.
+
+Ratio. The estimate is the topic's: all partitions learn from each other's batches, and calls from earlier
+ones. So that the result is the same for every number of threads, they do so at the ends of windows, which are
+counted in rows: there the topic learns from all batches of the window, partition by partition, and all
+partitions go on from its estimate. Within a window each learns from its own. While batches come out as
+estimated a window is twice as long as the one before; when they do not, it is as short as it can be. What the
+batches look like depends on the rows alone: not on blocks, nor threads, nor how rows are spread over calls.
 
 Memory. A partition's sealed batches stand one behind another in chunks of 16 MiB, or less with many
 partitions, cut to size when they are full; together the unused ends stay below SLACK_BYTES. Without
@@ -16,6 +22,7 @@ its compressed form is copied into the chunk.
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython cimport pymutex
+from libc.math cimport fabs
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -48,6 +55,8 @@ from kbatch._native.table_columns cimport TableColumns
 
 from concurrent.futures import ThreadPoolExecutor
 
+from kbatch.errors import IllegalStateError
+
 # Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
 cdef int32_t MAX_PARTITIONS = 1000000
 cdef int64_t MAX_BATCH_SIZE = 1 << 30
@@ -58,6 +67,11 @@ cdef size_t SMALLEST_CHUNK = 4096
 # meetings.
 cdef int64_t BLOCK_ROWS = 2048
 cdef int64_t SHARED_BLOCK_ROWS = 65536
+# Rows of a window of learning; the shortest has one a partition at least, since its end looks at each.
+cdef int64_t SHORTEST_WINDOW = 2048
+cdef int64_t LONGEST_WINDOW = 65536
+# An estimate as near as this to what is observed is right: it rises by steps of half of it.
+cdef double NEAR = 0.1
 
 cdef void *_room_for_one(void *items, int64_t count, int64_t *capacity, size_t item_size) except NULL nogil:
     """An array with room for one item more than `count`."""
@@ -73,7 +87,11 @@ cdef class TableEncoder:
     cdef int64_t _batch_size
     cdef int32_t _partitions          # 0: every row names its own
     cdef int _threads
-    cdef object _pool
+    cdef object _pool                 # during a call
+    cdef bint _is_usable              # no call is going on, none has failed
+    # the ratio of the topic, and how many rows a window has, and has left
+    cdef double _ratio
+    cdef int64_t _window_rows, _window_left
     cdef size_t _expected_bytes       # of records, still to come from the present batch
     cdef TableColumns _columns
     # partitions by number, and those in use one behind another
@@ -92,8 +110,8 @@ cdef class TableEncoder:
     cdef pymutex _lock
     cdef int32_t _next_slot
 
-    def __init__(self, *, dict names, partitions, compression, compression_level, batch_size, threads):
-        """`names`: column by role (key, value, headers, timestamp, partition), each (name, required)."""
+    def __init__(self, *, partitions, compression, compression_level, batch_size, threads):
+        cdef int64_t block_rows = BLOCK_ROWS if threads == 1 else SHARED_BLOCK_ROWS
         self._codec = codec_id_of(compression)
         self._level = level_of(self._codec, compression_level)
         if not 0 <= batch_size <= MAX_BATCH_SIZE:
@@ -103,13 +121,14 @@ cdef class TableEncoder:
         self._batch_size = batch_size
         self._partitions = partitions or 0
         self._threads = threads
-        self._columns = TableColumns(names, BLOCK_ROWS if threads == 1 else SHARED_BLOCK_ROWS)
+        self._is_usable = True
+        self._ratio = 1.0
+        self._window_rows = self._window_left = SHORTEST_WINDOW if self._codec else LONGEST_WINDOW
         self._slot_of_size = self._partitions
         self._slot_of = <int32_t *>grown(NULL, self._partitions * sizeof(int32_t))
-        self._destinations = <int32_t *>grown(NULL, self._columns.block_rows * sizeof(int32_t))
-        self._order = <int32_t *>grown(NULL, self._columns.block_rows * sizeof(int32_t))
+        self._destinations = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
+        self._order = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
         memset(self._slot_of, 0xFF, self._slot_of_size * sizeof(int32_t))  # -1: not in use yet
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def __dealloc__(self):
         cdef int64_t i, k
@@ -118,6 +137,7 @@ cdef class TableEncoder:
                 free(self._slots[i].chunks[k].memory.data)
             free(self._slots[i].chunks)
             free(self._slots[i].sealed)
+            free(self._slots[i].observed)
             give_up(&self._slots[i].target.memory)
             give_up(&self._slots[i].output)
         free(self._slots)
@@ -126,33 +146,88 @@ cdef class TableEncoder:
         free(self._order)
         free(self._starts)
 
-    def encode(self, data):
-        """All of `data`; then `finish` gives the batches."""
-        cdef ArrowStream stream = ArrowStream(data)
+    def encode(self, data, dict names, bint closes):
+        """Encodes all rows of `data`, then closes what is open if that is asked for; returns the batches sealed
+        since the last call.
+
+        Parameters
+        ----------
+        data : stream or array of structs, or None
+        names : dict
+            Column by role (key, value, headers, timestamp, partition), each (name, required).
+        closes : bool
+            Whether batches that are not full are sealed too.
+
+        Returns
+        -------
+        tuple
+            As of `_take`.
+        """
+        if not self._is_usable:
+            raise IllegalStateError(
+                "the encoder cannot be used: a call to it failed, or is still running in another thread; make a "
+                "new encoder, and one for each thread"
+            )
+        self._is_usable = False
+        self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
+        try:
+            if data is not None:
+                self._encode_stream(ArrowStream(data), names)
+            if closes:
+                self._for_each_slot(False)
+                self._learn()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+        batches = self._take()
+        self._is_usable = True
+        return batches
+
+    cdef int _encode_stream(self, ArrowStream stream, dict names) except -1:
         cdef ArrowBatch batch
+        self._columns = TableColumns(names, BLOCK_ROWS if self._threads == 1 else SHARED_BLOCK_ROWS)
         self._columns.find(stream)
         if self._columns.partition_at < 0 and self._partitions == 0:
             raise ValueError(
                 f"partitions=None needs a column {self._columns.partition.name!r} (int32) with the partition "
                 "of every row: add it, or give the topic's number of partitions"
             )
-        try:
-            while (batch := stream.next_batch()) is not None:
-                self._encode_batch(stream, batch)
-                self._columns.rows_before += batch.array.length
-            self._for_each_slot(False)
-        finally:
-            if self._pool is not None:
-                self._pool.shutdown()
+        while (batch := stream.next_batch()) is not None:
+            self._encode_batch(stream, batch)
+            self._columns.rows_before += batch.array.length
+        return 0
 
     cdef int _encode_batch(self, ArrowStream stream, ArrowBatch batch) except -1:
         cdef int64_t first = 0, count
         self._columns.bind(stream, batch)
         with nogil:
             while first < batch.array.length:
-                count = self._columns.block_length(first, batch.array.length - first)
+                count = self._columns.block_length(first, min(batch.array.length - first, self._window_left))
                 self._encode_block(first, count, batch.array.length - first)
                 first += count
+                self._window_left -= count
+                if self._window_left == 0:
+                    self._learn()
+        return 0
+
+    cdef int _learn(self) noexcept nogil:
+        """Ends a window: the topic learns from its batches, and every partition goes on from what it knows."""
+        cdef int64_t i, k
+        cdef Slot *slot
+        cdef double observed = 0
+        for i in range(self._slot_count):
+            slot = &self._slots[i]
+            for k in range(slot.observed_count):
+                observed = slot.observed[k]
+                self._ratio = kb_updated_ratio(self._ratio, observed)
+            slot.observed_count = 0
+        for i in range(self._slot_count):
+            self._slots[i].ratio = self._ratio
+        if observed and fabs(observed - self._ratio) > NEAR:
+            self._window_rows = SHORTEST_WINDOW
+        elif observed:
+            self._window_rows = min(2 * self._window_rows, LONGEST_WINDOW)
+        self._window_rows = self._window_left = max(self._window_rows, self._slot_count)
         return 0
 
     cdef int _encode_block(self, int64_t first, int64_t count, int64_t left) except -1 nogil:
@@ -179,8 +254,8 @@ cdef class TableEncoder:
         if self._slot_count == 0:
             self._open_slot(0)
             self._reserve_starts()
-            for i in range(self._columns.block_rows):
-                self._order[i] = <int32_t>i
+        for i in range(count):
+            self._order[i] = <int32_t>i
         self._starts[0] = 0
         self._starts[1] = <int32_t>count
         return 0
@@ -244,7 +319,7 @@ cdef class TableEncoder:
         slot = &self._slots[self._slot_count]
         memset(slot, 0, sizeof(Slot))
         slot.partition = partition
-        slot.ratio = 1.0
+        slot.ratio = self._ratio
         slot.target.write_limit = self._batch_size
         self._slot_of[partition] = <int32_t>self._slot_count
         self._slot_count += 1
@@ -376,6 +451,7 @@ cdef class TableEncoder:
         """Appends the compressed batch to the chunk; returns where it starts."""
         cdef size_t raw = slot.target.memory.used
         cdef size_t size, start
+        cdef double observed
         with gil:
             packed = compress_records(self._codec, slot.target.memory.data, raw, self._level)
             size = PyBytes_GET_SIZE(packed)
@@ -388,20 +464,46 @@ cdef class TableEncoder:
         slot.output.used += KB_BATCH_HEADER_SIZE + size
         # a tiny batch compresses badly, and would teach the estimate what the next, full one does not keep
         if 4 * <int64_t>raw >= self._batch_size:
-            slot.ratio = kb_updated_ratio(slot.ratio, <double>size / <double>raw)
+            observed = <double>size / <double>raw
+            slot.ratio = kb_updated_ratio(slot.ratio, observed)
+            slot.observed = <double *>_room_for_one(slot.observed, slot.observed_count, &slot.observed_capacity,
+                                                    sizeof(double))
+            slot.observed[slot.observed_count] = observed
+            slot.observed_count += 1
         return start
 
     cdef int _close(self, Slot *slot) except -1 nogil:
-        cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
         if slot.is_open:
             self._seal(slot)
-        if memory.used:
-            self._end_chunk(slot, memory)
-        give_up(&slot.target.memory)
+        if self._codec:
+            give_up(&slot.target.memory)
         return 0
 
-    def finish(self):
-        """The batches by partition and, within one, in order.
+    cdef int _end_last_chunk(self, Slot *slot) except -1 nogil:
+        """Puts aside what is sealed, so that it can be handed over. An open batch moves out of it, to memory for
+        as much as came since the last time."""
+        cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
+        cdef kb_memory fresh
+        cdef size_t open_bytes
+        if self._codec or not slot.is_open:
+            if memory.used:
+                self._end_chunk(slot, memory)
+            return 0
+        if slot.batch_start == 0:
+            return 0
+        memset(&fresh, 0, sizeof(fresh))
+        open_bytes = memory.used - slot.batch_start
+        reserve(&fresh, max(open_bytes, min(memory.used, self._share())) + self._batch_size)
+        memcpy(fresh.data, memory.data + slot.batch_start, open_bytes)
+        fresh.used = open_bytes
+        memory.used = slot.batch_start
+        slot.batch_start = 0
+        self._end_chunk(slot, memory)
+        memory[0] = fresh
+        return 0
+
+    cdef tuple _take(self):
+        """Hands over what is sealed, by partition and, within one, in order.
 
         Returns
         -------
@@ -415,6 +517,7 @@ cdef class TableEncoder:
         cdef Slot *slot
         cdef list chunks = []
         for i in range(self._slot_count):
+            self._end_last_chunk(&self._slots[i])
             total += self._slots[i].sealed_count
         cdef OwnedMemory partitions = OwnedMemory.new(total, sizeof(int32_t))
         cdef OwnedMemory record_counts = OwnedMemory.new(total, sizeof(int32_t))
@@ -450,4 +553,6 @@ cdef int _take_chunks(Slot *slot, list chunks) except -1:
         memory.data = NULL
         chunks.append((count, offsets, data))
         first += count
+    slot.chunk_count = 0
+    slot.sealed_count = 0
     return 0

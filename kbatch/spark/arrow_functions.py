@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kbatch.columns import decode_items, encode_arrow
+from kbatch.columns import ArrowEncoder, decode_items, encode_arrow
 from kbatch.spark.schemas import (
     ENCODED_ARROW,
     ENCODED_SCHEMA,
@@ -32,8 +32,8 @@ from kbatch.spark.schemas import (
 
 ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-# Spark hands over 10,000 rows at a time; dealt out over many partitions they would make short batches.
-ENCODE_BYTES = 32 << 20
+# Rows that are encoded in one call: Spark hands over 10,000 at a time, which would give many short columns.
+ENCODE_BYTES = 8 << 20
 # Compressed bytes that are decoded in one go.
 DECODE_BYTES = 4 << 20
 
@@ -62,8 +62,9 @@ def encoder(
     """A function that turns rows into record batches, for `frame.mapInArrow(..., ENCODED_SCHEMA)`.
 
     The arguments are those of `kbatch.encode_arrow` and are checked here, on the driver. Rows keep their
-    order within a Kafka partition and a Spark partition. A worker collects about 32 MiB of rows (more where
-    partitions x batch_size asks for it) before it encodes them.
+    order within a Kafka partition and a Spark partition. Each task has one `kbatch.ArrowEncoder`: it learns
+    the compression ratio from all batches of the task, and closes those that are not full at its end. A
+    worker holds about 8 MiB of rows, and partitions x batch_size / ratio bytes of open batches.
 
     Parameters
     ----------
@@ -92,11 +93,12 @@ def encoder(
     }
     # Refuses wrong arguments before any task starts.
     encode_arrow(_one_row(names, 0 if partitions is None else None), **arguments)
-    call_bytes = max(ENCODE_BYTES, 4 * (partitions or 1) * batch_size)
 
     def encode_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in _gathered(batches, call_bytes):
-            yield from declared_batches(encode_arrow(rows, **arguments), ENCODED_ARROW)
+        task = ArrowEncoder(**arguments)
+        for rows in _gathered(batches, ENCODE_BYTES):
+            yield from declared_batches(task.encode(rows), ENCODED_ARROW)
+        yield from declared_batches(task.flush(), ENCODED_ARROW)
 
     return encode_rows
 

@@ -163,6 +163,35 @@ def test_every_type_of_key_and_value(kind: pa.DataType, data: st.DataObject) -> 
     check(rows, lambda: layout(table), compression, batch_size)
 
 
+@few
+@given(
+    rows_of(pa.binary(), pa.binary()),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.sampled_from(("none", "snappy", "lz4", "zstd")),
+    st.sampled_from(BATCH_SIZES),
+    st.integers(1, 3),
+)
+def test_encoder_calls_give_the_batches_of_one_call(
+    rows: list[plain.Row], cuts: list[int], compression: str, batch_size: int, threads: int
+) -> None:
+    table = tables.table_of(rows)
+    settings: dict[str, Any] = {
+        "partitions": PARTITIONS,
+        "compression": compression,
+        "batch_size": batch_size,
+        "threads": threads,
+    }
+    encoder = kbatch.ArrowEncoder(**settings)
+    places = [0, *sorted(cuts), table.num_rows]
+    calls = [encoder.encode(table.slice(a, max(b - a, 0))) for a, b in pairwise(places)]
+    calls.append(encoder.flush())
+    for encoded in calls:
+        encoded.validate(full=True)
+    together = pa.concat_tables(calls).to_pylist()
+    together.sort(key=lambda batch: batch["partition"])
+    assert together == kbatch.encode_arrow(table, **settings).to_pylist()
+
+
 @deterministic
 @given(rows_of(pa.binary(), pa.binary()), st.data())
 def test_named_partitions_come_first(rows: list[plain.Row], data: st.DataObject) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
 import kbatch
+from kbatch.bench import workload
 from kbatch.spark import ENCODED_SCHEMA, RECORD_SCHEMA, arrow_functions, decode, decoder, encode, encoder
 from kbatch.spark.schemas import ENCODED_ARROW, RECORD_ARROW, declared_batches
 from tests.oracle import plain
@@ -89,13 +90,14 @@ def test_rows_come_back(
             assert read.header["compression"] == compression
 
 
-def test_small_batches_of_spark_make_full_record_batches() -> None:
-    rows = [{"key": b"%d" % n, "value": bytes(100), "headers": [], "timestamp": 0} for n in range(2000)]
-    counts = [
-        sum(batch.num_rows for batch in run(encoder(4), as_spark_hands_over(rows, size)))
-        for size in (10, 2000)
-    ]
-    assert counts[0] == counts[1]
+def test_encoder_makes_the_batches_of_one_large_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several calls within a task: `test_columns` compares them with send_table's."""
+    monkeypatch.setattr(arrow_functions, "ENCODE_BYTES", 1 << 20)
+    rows = workload.table_of([workload.row(number) for number in range(50_000)])
+    encoded = pa.Table.from_batches(run(encoder(12, "zstd"), rows.to_batches(max_chunksize=10_000)))
+    batches = encoded.to_pylist()
+    batches.sort(key=lambda batch: batch["partition"])
+    assert batches == kbatch.encode_arrow(rows, partitions=12, compression="zstd").to_pylist()
 
 
 def test_rows_are_encoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,22 @@
-"""encode_arrow and decode_arrow: who may hand columns over, and how a refusal reads."""
+"""encode_arrow, ArrowEncoder and decode_arrow: who may hand columns over, and how a refusal reads."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import kbatch
+from kbatch._native.table_sender import TableSender
+from kbatch.bench import workload
 from tests.oracle import plain, tables
+from tests.property.test_send_table_properties import NAMES, direct
+from tests.unit.accumulating import NEVER, accumulator, all_drained, data_of
 
 VALUES = ["v0", "v1", "v2"]
 ROWS: list[plain.Row] = [
@@ -126,6 +132,81 @@ def test_rows_without_a_key_fill_one_partition_after_the_other() -> None:
 def test_threads_0_is_one_a_processor() -> None:
     data = tables.table_of(ROWS)
     assert encode(data, threads=0).equals(encode(data))
+
+
+# An encoder over several calls
+
+
+@cache
+def events() -> pa.Table:
+    """JSON of 100 bytes a row, many times the rows in which the ratio of the topic is learnt at first."""
+    return workload.table_of([workload.row(number) for number in range(150_000)])
+
+
+def mean_bytes_of_send_table(codec: str, batch_size: int) -> float:
+    records = accumulator(
+        12, batch_size=batch_size, compression=codec, linger_ns=NEVER, buffer_memory=1 << 28, poison=False
+    )
+    sender = TableSender(direct(records), "t", events(), NAMES)
+    while not sender.accept():
+        pass
+    sender.end()
+    return float(np.mean([len(data_of(batch)) for batch in all_drained(records)]))
+
+
+def calls_of(encoder: kbatch.ArrowEncoder, rows: int) -> list[pa.Table]:
+    """The events, so many rows a call."""
+    data = events()
+    calls = [encoder.encode(data.slice(first, rows)) for first in range(0, data.num_rows, rows)]
+    return [*calls, encoder.flush()]
+
+
+@pytest.mark.parametrize("batch_size", [16384, 131072])
+@pytest.mark.parametrize("codec", ["zstd", "lz4", "gzip", "snappy"])
+def test_batches_over_calls_are_as_large_as_of_send_table(codec: str, batch_size: int) -> None:
+    encoder = kbatch.ArrowEncoder(partitions=12, compression=codec, batch_size=batch_size)
+    lengths = pc.binary_length(pa.concat_tables(calls_of(encoder, 10_000))["batch"])
+    assert pc.mean(lengths).as_py() >= 0.9 * mean_bytes_of_send_table(codec, batch_size)
+    assert pc.max(lengths).as_py() <= batch_size
+
+
+@pytest.mark.parametrize("rows", [7_000, 150_000])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_batches_do_not_depend_on_threads_or_calls(threads: int, rows: int) -> None:
+    encoder = kbatch.ArrowEncoder(partitions=12, compression="zstd", threads=threads)
+    batches = pa.concat_tables(calls_of(encoder, rows)).to_pylist()
+    batches.sort(key=lambda batch: batch["partition"])
+    assert batches == kbatch.encode_arrow(events(), partitions=12, compression="zstd").to_pylist()
+
+
+def test_encoder_keeps_its_ratio_over_flushes() -> None:
+    encoder = kbatch.ArrowEncoder(partitions=1, compression="zstd")
+    first, second = (
+        pa.concat_tables([encoder.encode(events().slice(0, 20_000)), encoder.flush()]) for _ in range(2)
+    )
+    assert values_of(first) == values_of(second) == events()["value"][:20_000].to_pylist()
+    assert second.num_rows < 0.5 * first.num_rows
+
+
+def test_encoder_that_failed_refuses_calls() -> None:
+    encoder = kbatch.ArrowEncoder(partitions=1)
+    with pytest.raises(ValueError, match="there is no column 'value'"):
+        encoder.encode(pa.table({"key": VALUES}))
+    for call in (encoder.flush, lambda: encoder.encode(table())):
+        with pytest.raises(kbatch.IllegalStateError, match="a call to it failed"):
+            call()
+
+
+def test_encoder_refuses_a_call_within_a_call() -> None:
+    encoder = kbatch.ArrowEncoder(partitions=1)
+
+    def batches() -> Any:
+        yield table().to_batches()[0]
+        with pytest.raises(kbatch.IllegalStateError, match="still running"):
+            encoder.flush()
+
+    encoder.encode(pa.RecordBatchReader.from_batches(table().schema, batches()))
+    assert values_of(encoder.flush()) == [b"v0", b"v1", b"v2"]
 
 
 # Refusals

@@ -31,6 +31,7 @@ EXPECTED: dict[str, list[tuple[Any, Any]]] = {
         )
     ],
     "function": [(None, b"ADA"), (None, b"GRACE")],
+    "encoder": [(b"a", 1), (b"b", 0), (b"a", 1), (b"b", 1)],
     "topics": [(b"a", {"price": 9.5}), (b"c", {"price": 2.0}), (b"b", {"price": 1.0})],
 }
 
