@@ -17,7 +17,7 @@ def accumulator_of(
     config: ProducerConfig,
     random: Random,
     wake: Callable[[], object],
-    memory_freed: Callable[[], object],
+    memory_freed: Callable[[], object] | None,
     *,
     seal_on_append: bool = True,
 ) -> RecordAccumulator:

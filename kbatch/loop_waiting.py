@@ -9,7 +9,6 @@ waits has nothing, and leaves nothing behind.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar, final
 
 from kbatch._native.record_appender import Refusal
@@ -17,11 +16,9 @@ from kbatch.waiting import Deadline
 
 if TYPE_CHECKING:
     from kbatch._native.accumulator import RecordAccumulator
+    from kbatch._native.buffer_pool import Waiter
 
 T = TypeVar("T")
-
-# So many may try at once when memory comes back: those behind them are called by those who got some.
-_CALLED_AT_ONCE = 64
 
 
 def _settle(future: asyncio.Future[None]) -> None:
@@ -100,11 +97,9 @@ class LoopChange:
 class LoopLine:
     """The Line of tasks. `freed` wakes the loop, which calls `look` then."""
 
-    freed: Callable[[], object]
-
     def __init__(self, freed: Callable[[], object]) -> None:
         self.freed = freed
-        self._waiting: deque[Bell] = deque()
+        self._waiting: deque[tuple[Waiter, Bell]] = deque()
 
     async def wait(
         self,
@@ -114,27 +109,24 @@ class LoopLine:
         *,
         goes_first: bool = False,
     ) -> T | Refusal:
-        mine = Bell()
+        mine = waiter, bell = accumulator.begin_waiting(goes_first=goes_first), Bell()
         (self._waiting.appendleft if goes_first else self._waiting.append)(mine)
-        accumulator.begin_waiting()
         try:
             while True:
-                answer = append() if self._waiting[0] is mine else Refusal.MEMORY
+                answer = append() if waiter.may_try() else Refusal.MEMORY
                 if answer is not Refusal.MEMORY or deadline.is_over:
                     return answer
-                await mine.heard(deadline)
+                await bell.heard(deadline)
         finally:
             self._waiting.remove(mine)
-            accumulator.end_waiting()
-            self._call(1)
+            waiter.leave()
+            self.look()
 
     def look(self) -> None:
-        """There may be memory for the first."""
-        self._call(_CALLED_AT_ONCE)
+        """There may be memory for the first; a task that got some calls the next."""
+        if self._waiting and self._waiting[0][0].is_rung:
+            self._waiting[0][1].ring()
 
-    def wake_all(self) -> None:
-        self._call(len(self._waiting))
-
-    def _call(self, count: int) -> None:
-        for bell in islice(self._waiting, count):
-            bell.ring()
+    def wake_first(self, accumulator: "RecordAccumulator") -> None:
+        accumulator.memory.wake_first()
+        self.look()

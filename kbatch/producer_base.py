@@ -221,8 +221,8 @@ class ProducerBase(TableProducer):
             memory = self._accumulator.memory
             raise BufferExhaustedError(
                 f"no memory for the record in max.block.ms={self.config.max_block_ms}: "
-                f"{memory.available_bytes} bytes of buffer.memory={memory.total_bytes} are free, and "
-                f"{memory.waiting_count} other senders wait; brokers take records more slowly than they come"
+                f"{memory.available} bytes of buffer.memory={memory.total_memory} are free, and "
+                f"{memory.queued} other senders wait; brokers take records more slowly than they come"
             )
         return outcome
 
@@ -471,7 +471,7 @@ class ProducerBase(TableProducer):
         if not self._is_released:
             self._accumulator.close()
             self._changed.notify()
-            self._line.wake_all()
+            self._line.wake_first(self._accumulator)
             if not deadline.is_over:
                 await self._end_transaction(deadline)
                 await self._flush_until(deadline)
@@ -576,7 +576,7 @@ def _note_change(producer: weakref.ref[ProducerBase], changed: Changing) -> None
         return
     engine = found._engine
     if engine.fatal_error is not None:
-        found._line.wake_all()
+        found._line.wake_first(found._accumulator)
     elif engine.transactions is None or engine.transactions.state is State.IN_TRANSACTION:
         return
     found.sends_directly = False

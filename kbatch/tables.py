@@ -33,7 +33,7 @@ from kbatch.waiting import Deadline, future_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from kbatch._native.buffer_memory import BufferMemory
+    from kbatch._native.buffer_pool import BufferPool
     from kbatch._native.producer_batch import ProducerBatch
     from kbatch.column_serializers.roles import Part
     from kbatch.config import ProducerConfig
@@ -432,7 +432,7 @@ class TableDelivery:
         Of all rows; None where a column names topics: `report.topics` has those.
     """
 
-    def __init__(self, topic: str | None, report: TableReport, memory: BufferMemory) -> None:
+    def __init__(self, topic: str | None, report: TableReport, memory: BufferPool) -> None:
         self.topic = topic
         self._memory = memory
         self._report = report

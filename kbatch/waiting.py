@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import suppress
-from functools import partial, wraps
+from functools import wraps
 from operator import call
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, final
@@ -92,8 +92,6 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
 
 # Locks take no more than some centuries; sockets, less.
 _LONGEST_SECONDS = 1e8
-# Who waits for memory looks so often whether called or not.
-_LOOK_SECONDS = 0.1
 
 
 @final
@@ -120,20 +118,10 @@ class Deadline:
 
 @final
 class MemoryLine:
-    """The Line of threads.
+    """The Line of threads, which sleep in native code: no signal handler runs where it could leave a place in
+    the line behind."""
 
-    Who is first waits for `freed`, the others for their turn. A KeyboardInterrupt may come between any two
-    lines, and would be lost in what native code calls. So `freed` has no line of Python, what must be done
-    together is one step, what must be done in the end is tried again, and everyone looks once in a while,
-    whether called or not.
-    """
-
-    freed: Callable[[], object]
-
-    def __init__(self) -> None:
-        self._waiting: deque[SimpleQueue[None]] = deque()
-        self._memory: SimpleQueue[None] = SimpleQueue()
-        self.freed = partial(self._memory.put, None)
+    freed = None
 
     async def wait(
         self,
@@ -143,44 +131,15 @@ class MemoryLine:
         *,
         goes_first: bool = False,
     ) -> T | Refusal:
-        mine: SimpleQueue[None] = SimpleQueue()
-        join = self._waiting.appendleft if goes_first else self._waiting.append
-        try:
-            in_one_step(partial(join, mine), accumulator.begin_waiting)
-            while True:
-                is_first = self._waiting[0] is mine
-                answer = append() if is_first else Refusal.MEMORY
-                if answer is not Refusal.MEMORY or deadline.is_over:
-                    return answer
-                _await_call(self._memory if is_first else mine, deadline)
-        finally:
-            try:
-                self._leave(mine, accumulator)
-            finally:
-                self._leave(mine, accumulator)
+        return accumulator.await_memory(append, deadline.left, goes_first=goes_first)
 
-    def _leave(self, mine: SimpleQueue[None], accumulator: RecordAccumulator) -> None:
-        if mine in self._waiting:
-            in_one_step(partial(self._waiting.remove, mine), accumulator.end_waiting)
-            self.wake_all()
-
-    def wake_all(self) -> None:
-        for each in list(self._waiting):
-            each.put(None)
-        self.freed()
+    def wake_first(self, accumulator: RecordAccumulator) -> None:
+        accumulator.memory.wake_first()
 
 
 def in_one_step(*functions: Callable[[], object]) -> None:
     """Calls native functions, with no line of Python between them."""
     deque(map(call, functions), maxlen=0)
-
-
-def _await_call(calls: SimpleQueue[None], deadline: Deadline) -> None:
-    left = deadline.left
-    with suppress(Empty):
-        calls.get(timeout=_LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS))
-        while True:  # it is one look for all calls so far
-            calls.get_nowait()
 
 
 @final
@@ -212,12 +171,12 @@ class Line(Protocol):
 
     Attributes
     ----------
-    freed : callable
-        There may be memory now; any thread, native code too.
+    freed : callable or None
+        Any thread calls it, native code too, when the first in line is to look again.
     """
 
-    freed: Callable[[], object]
-
+    @property
+    def freed(self) -> Callable[[], object] | None: ...
     async def wait(
         self,
         accumulator: RecordAccumulator,
@@ -226,12 +185,12 @@ class Line(Protocol):
         *,
         goes_first: bool = False,
     ) -> T | Refusal:
-        """What `append()` gives once it is the caller's turn and there is memory; Refusal.MEMORY where there
-        was none before the deadline. `goes_first`: before those who came earlier.
+        """Return what `append()` gives when it is the caller's turn and there is memory; Refusal.MEMORY if
+        there was none before the deadline. `goes_first`: before those who came earlier.
         """
 
-    def wake_all(self) -> None:
-        """Has everyone look again."""
+    def wake_first(self, accumulator: RecordAccumulator) -> None:
+        """Have the first in line look again, and the others when it has left."""
 
 
 class Changing(Protocol):

@@ -25,7 +25,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_
 
 from kbatch._native.batch_owner cimport later
 from kbatch._native.batch_split cimport split_batch
-from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, BufferMemory
+from kbatch._native.buffer_pool cimport CHUNK_BYTES, FIRST_IN_LINE, IN_CALLBACK, NOT_IN_LINE, BufferPool
 from kbatch._native.c cimport KB_TRANSACTIONAL
 from kbatch._native.cluster_view cimport ClusterView, TopicView
 from kbatch._native.compression cimport codec_id_of, compress_records, level_of
@@ -56,6 +56,10 @@ cdef object _place_of = attrgetter("place")
 
 # The load of so many partitions is told in every round.
 cdef int64_t LOADED_PARTITIONS = 256
+# What a thread may take before others who wait for memory get their turn, in batches, and at least: records
+# take that before they are compressed, with their state.
+cdef int64_t BATCHES_WORTH = 8
+cdef int64_t LEAST_TURN_BYTES = 65536
 
 
 cdef bint _holds_batch(object queues) except -1:
@@ -107,7 +111,9 @@ cdef class RecordAccumulator(RecordAppender):
         if poison is None:
             poison = bool(os.environ.get("KBATCH_POISON"))
         self.batch_size = max(batch_size, <int64_t>1)  # 0 is Kafka's way to say: a batch a record
-        self.memory = BufferMemory(buffer_memory, poison=poison, freed=memory_freed)
+        self.memory = BufferPool(buffer_memory, CHUNK_BYTES, poison=poison, freed=memory_freed)
+        self.memory.turn_bytes = min(max(BATCHES_WORTH * self.batch_size, LEAST_TURN_BYTES),
+                                     buffer_memory // 4)
         self.codec = codec_id_of(compression)
         self.level = level_of(self.codec, compression_level)
         compress_records(self.codec, <const uint8_t *>b"", 0, self.level)  # a missing package shows now
@@ -165,7 +171,7 @@ cdef class RecordAccumulator(RecordAppender):
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
         batch.check(self.attributes, INT32_MAX)
         return batch.accept(self, self.info_of(topic), now_ns,
-                            IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else IN_TURN)
+                            IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else NOT_IN_LINE)
 
     def ready(self, int64_t now_ns):
         """What the sender should do. It is supposed to look again when it says, or when a batch expires.

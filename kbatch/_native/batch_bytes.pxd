@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kbatch._native.batch_owner cimport BatchOwner, ListedBatch
-from kbatch._native.buffer_memory cimport Turn, kb_chain, kb_chunk
+from kbatch._native.buffer_pool cimport Turn, kb_chain, kb_chunk
 from kbatch._native.c cimport kb_batch_header, kb_open_batch, kb_record
 from kbatch._native.estimator cimport TopicRatios
 from kbatch._native.lock cimport kb_lock

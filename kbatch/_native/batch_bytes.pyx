@@ -26,7 +26,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from kbatch._native.batch_owner cimport BatchOwner
-from kbatch._native.buffer_memory cimport (
+from kbatch._native.buffer_pool cimport (
     CHUNK_BYTES,
     KB_CHAIN_DONE,
     KB_CHAIN_FULL,

@@ -1,6 +1,6 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.buffer_pool cimport BufferPool
 from kbatch._native.lock cimport kb_lock
 
 cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
@@ -15,7 +15,7 @@ cdef class ListedBatch:
 
 
 cdef class BatchOwner:
-    cdef readonly BufferMemory memory
+    cdef readonly BufferPool memory
     cdef readonly int64_t batch_size
     cdef readonly int64_t linger_ns
     cdef int64_t _delivery_timeout_ns

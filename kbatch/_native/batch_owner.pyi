@@ -1,9 +1,9 @@
-from kbatch._native.buffer_memory import BufferMemory
+from kbatch._native.buffer_pool import BufferPool
 
 class ListedBatch:
     created_ns: int
 
 class BatchOwner:
-    memory: BufferMemory
+    memory: BufferPool
     batch_size: int
     linger_ns: int

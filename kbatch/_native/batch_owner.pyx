@@ -23,7 +23,7 @@ cimport cython
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
-from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.buffer_pool cimport BufferPool
 from kbatch._native.lock cimport (
     kb_lock_acquire,
     kb_lock_destroy,

@@ -15,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from kbatch._native.buffer_memory cimport kb_chain_gather, kb_chunk
+from kbatch._native.buffer_pool cimport kb_chain_gather, kb_chunk
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
     KB_CODEC_MASK,

@@ -1,34 +1,46 @@
-"""BufferPool: a budget of memory that threads share, and wait for in the order they came.
+"""BufferPool: a bounded amount of memory that is kept for reuse; a producer's is its buffer.memory.
 
-Theory of operation. The budget is `unallocated` bytes, which nobody holds, plus a free list of buffers of
-`poolable_size` bytes, kept for reuse. Taking from either needs `_lock`, which is only ever held for a few
-instructions: no Python code, no malloc of a new buffer and no waiting happens under it. The free list is
-threaded through the free buffers themselves.
+Theory of operation. The budget is unallocated bytes, plus a free list of blocks of `poolable_size` bytes.
+A producer takes linked chunks from it and charges what it allocates elsewhere; users allocate Buffers. What a
+producer charges: chunks of open batches and what sealing them may add; sealed bytes; the state of records and
+batches. Of records with a callback the state stays charged until the callback ran (`callback_bytes`). A send
+from within a callback stands in no line, and may pass the budget by so much: otherwise it could wait for
+memory that only its own return would free.
 
-Whoever finds too little memory, or others waiting already, queues up. Memory that becomes free belongs to the
-first in the queue alone, who collects it piece by piece until the request is met; so a large request is not
-starved by small ones that come later. Each waiter sleeps on a lock of its own, which whoever frees memory
-opens. On every way out (memory, time-out, interrupt, close, failed malloc) a waiter leaves the queue, what it
-had collected goes back, and the next in the queue is woken.
+Those who find too little stand in line, first come, first served, each with a Waiter. A thread sleeps in
+`Waiter.wait`. A task, or anything else that must not sleep, is called by `freed`, and asks `may_try`. Memory
+that comes back wakes the first in line alone, and not before there is as much as it was refused last; who
+leaves the line wakes the next. Memory gathers for the first in line, so a large request is not starved.
 
-After org.apache.kafka.clients.producer.internals.BufferPool, which lets late small requests overtake.
+To wait costs far more than to append a record. So what the first in line was given opens the pool to all, for
+`turn_bytes` more, a batch's worth: whoever finds memory takes it, and the line moves once a batch. At 0, as
+users have it, nobody passes those in line.
+
+After org.apache.kafka.clients.producer.internals.BufferPool.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from kbatch._native.lock cimport (
+    kb_lock_acquire,
+    kb_lock_destroy,
+    kb_lock_init,
+    kb_lock_release,
+)
 from kbatch._native.views cimport fill_view
 
 import time
+from functools import partial
 
-from kbatch.errors import BufferExhaustedError, KafkaError
+from kbatch.errors import BufferExhaustedError, ForkedProducerError, IllegalStateError, KafkaError
 
 cdef extern from "pythread.h":
-    ctypedef void *PyThread_type_lock
     ctypedef enum PyLockStatus:
         PY_LOCK_FAILURE
         PY_LOCK_ACQUIRED
@@ -39,26 +51,37 @@ cdef extern from "pythread.h":
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
     void PyThread_release_lock(PyThread_type_lock) nogil
 
-cdef struct Waiter:
-    Waiter *next
-    Waiter *previous
-    PyThread_type_lock bell   # held while there is nothing new; released, once, to wake the waiter
-    bint rung
-    int64_t wanted
-    int64_t collected
-    uint8_t *memory           # a whole buffer from the free list, where that was what is wanted
-
-# The longest single sleep: what PyThread accepts is bounded, and a waiter looks again anyway.
+# The first in line looks so often whether woken or not: an attempt may fail for other reasons than memory.
+cdef double LOOK_S = 0.1
+# The longest single sleep of the others: what PyThread accepts is bounded.
 cdef double LONGEST_SLEEP_S = 3600.0
-cdef int POISON = 0xDD
+
+
+cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *behind) noexcept nogil:
+    chunk.size = size
+    chunk.next = behind
+    return chunk
+
+
+cdef void _free_all(kb_chunk *chunks) noexcept nogil:
+    cdef kb_chunk *chunk
+    while chunks != NULL:
+        chunk = chunks
+        chunks = chunk.next
+        free(chunk)
 
 
 @cython.final
 cdef class BufferPool:
-    """A pool of at most `total_memory` bytes, in which buffers of `poolable_size` bytes are kept for reuse.
+    """A pool of at most `total_memory` bytes, in which blocks of `poolable_size` bytes are kept for reuse.
 
-    Safe to use from any thread. `poison=True` overwrites every buffer that comes back, so that a use after
-    release shows; tests run so.
+    Safe to use from any thread. `poison=True` overwrites what comes back, so that a use after release shows;
+    tests run so. `freed` is called, under no lock, when the first in line is to look again and no thread
+    sleeps there.
+
+    Of a producer's pool, `loop_thread_ident` is `threading.get_ident()` of the thread whose event loop brings
+    the answers, if one does: there nobody may wait for them but by `await`. In a process that was forked from
+    the producer's, where `is_forked` is set, nobody may: nothing brings answers there.
 
     Raises
     ------
@@ -66,39 +89,57 @@ cdef class BufferPool:
         `total_memory` or `poolable_size` is not positive.
     """
 
-    def __cinit__(self, int64_t total_memory, int64_t poolable_size, *, bint poison=False):
+    def __cinit__(self, int64_t total_memory, int64_t poolable_size, *, bint poison=False, freed=None):
+        kb_lock_init(&self._lock)
         if total_memory <= 0:
             raise ValueError(f"total_memory must be a positive number of bytes; it is {total_memory}")
         if poolable_size <= 0:
             raise ValueError(f"poolable_size must be a positive number of bytes; it is {poolable_size}")
         self.total_memory = self._unallocated = total_memory
         self.poolable_size = poolable_size
-        self._poison = poison
+        self.poison = poison
+        self._freed = freed
 
     def __dealloc__(self):
-        self._reclaim(self.total_memory)
+        _free_all(self._free)
+        kb_lock_destroy(&self._lock)
 
     @property
     def available(self):
-        """Bytes that nobody holds: unallocated ones and those of the free list."""
-        with self._lock:
-            return self._unallocated + self._free_count * self.poolable_size
+        """Bytes that nothing is charged with; below 0 while callbacks have sent beyond the budget."""
+        kb_lock_acquire(&self._lock)
+        try:
+            return self._available()
+        finally:
+            kb_lock_release(&self._lock)
 
     @property
     def unallocated(self):
-        """Bytes that nobody holds and that are not in the free list."""
-        with self._lock:
+        """Available bytes that are not in the free list."""
+        kb_lock_acquire(&self._lock)
+        try:
             return self._unallocated
+        finally:
+            kb_lock_release(&self._lock)
 
     @property
     def queued(self):
-        """Threads waiting for memory."""
-        with self._lock:
-            return self._queued
+        """How many stand in line for memory."""
+        return self._queued
+
+    @property
+    def callback_bytes(self):
+        """State of answered records whose callbacks did not run yet."""
+        return self._callback_bytes
+
+    @property
+    def exhausted_count(self):
+        """How often something was refused; of a record that asks for less when it is refused, twice."""
+        return self._exhausted_count
 
     def allocate(self, int64_t size, timeout=None):
-        """A zeroed `Buffer` of `size` bytes, waiting for it up to `timeout` seconds (None: as long as it
-        takes).
+        """Allocate a zeroed `Buffer` of `size` bytes; wait for it up to `timeout` seconds (None: as long as
+        it takes).
 
         Raises
         ------
@@ -111,7 +152,7 @@ cdef class BufferPool:
         MemoryError
             The system has no memory; the budget is as before.
         """
-        cdef Buffer buffer = Buffer.__new__(Buffer)
+        cdef Waiter waiter
         if size < 0:
             raise ValueError(f"size must not be negative; it is {size}")
         if size > self.total_memory:
@@ -119,14 +160,22 @@ cdef class BufferPool:
                              f"(total_memory)")
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be 0 or more seconds, or None; it is {timeout}")
-        buffer._memory = self.take(size, timeout)
-        buffer._size = size
-        buffer._pool = self
-        memset(buffer._memory, 0, size)
-        return buffer
+        buffer = self._try_allocate(size, NOT_IN_LINE)
+        if buffer is not None:
+            return buffer
+        waiter = self.join(False)
+        try:
+            buffer = waiter.wait(partial(self._allocate_first, size), None, timeout)
+            if buffer is None:
+                raise BufferExhaustedError(f"no {size} bytes became free within {timeout} s, of "
+                                           f"{self.total_memory} in all (buffer.memory); {self._queued - 1} "
+                                           f"others wait")
+            return buffer
+        finally:
+            waiter.leave()
 
     def release(self, Buffer buffer not None):
-        """Gives `buffer` back; a second time is ignored.
+        """Give `buffer` back; a second time is ignored.
 
         Raises
         ------
@@ -135,196 +184,334 @@ cdef class BufferPool:
         BufferError
             A memoryview of it still exists: the memory may still be written to.
         """
-        cdef uint8_t *memory
+        cdef uint8_t *memory = buffer._memory
         if buffer._pool is not self:
             raise ValueError("buffer belongs to another pool: release it there")
         if buffer._exports:
             raise BufferError(f"buffer has {buffer._exports} views: release them first")
-        with self._lock:
-            memory = buffer._memory
-            buffer._memory = NULL
+        buffer._memory = NULL
         if memory != NULL:
-            self.give_back(memory, buffer._size)
+            self._release(memory, buffer._size)
 
     def close(self):
-        """Fails all who wait, now and later, with KafkaError; memory can still be given back."""
-        cdef Waiter *waiter
-        with self._lock:
-            self._closed = True
-            waiter = self._first
-            while waiter != NULL:
-                _ring(waiter)
-                waiter = waiter.next
+        """Fail all who wait, now and later, with KafkaError; memory can still be given back."""
+        kb_lock_acquire(&self._lock)
+        self._closed = True
+        kb_lock_release(&self._lock)
+        self.wake_first()
 
-    cdef uint8_t *take(self, int64_t size, object timeout) except NULL:
-        """Memory of `size` bytes, charged to the budget; needs the GIL, which it gives up while it waits."""
-        cdef uint8_t *memory = NULL
-        if not self._try_take(size, &memory):
-            memory = self._wait(size, timeout)
-        if memory == NULL:  # charged, but not there yet
-            memory = <uint8_t *>malloc(max(size, <int64_t>sizeof(void *)))
-            if memory == NULL:
-                with self._lock:
-                    self._unallocated += size
-                    self._wake_first()
-                raise MemoryError(f"no memory for a buffer of {size} bytes")
-        return memory
+    def wake_first(self):
+        """Have the first in line look again, whether there is memory or not; the next follows when it
+        leaves."""
+        cdef bint is_told
+        kb_lock_acquire(&self._lock)
+        is_told = self._ring_first(True)
+        kb_lock_release(&self._lock)
+        if is_told and self._freed is not None:
+            self._freed()
 
-    cdef void give_back(self, uint8_t *memory, int64_t size) noexcept nogil:
-        """Returns memory and its charge, and wakes the first who waits."""
-        cdef bint keep = size == self.poolable_size
-        if self._poison:
-            memset(memory, POISON, size)
-        if not keep:
-            free(memory)
-        with self._lock:
-            if keep:
-                (<uint8_t **>memory)[0] = self._free
-                self._free = memory
-                self._free_count += 1
-            else:
-                self._unallocated += size
-            self._wake_first()
+    def check_may_wait(self):
+        """Raise IllegalStateError where nobody may wait for an answer."""
+        if self.is_forked:
+            raise ForkedProducerError("the answer goes to the parent process, whose producer sent this: ask "
+                                      "there")
+        if self.loop_thread_ident == PyThread_get_thread_ident():
+            raise IllegalStateError("to wait here would stop the event loop that is to bring the answer: "
+                                    "await the delivery")
 
-    # What follows is called with _lock held.
+    # With _lock held.
 
-    cdef void _reclaim(self, int64_t size) noexcept nogil:
-        """Turns free buffers into unallocated bytes until there are `size` of those, or no free buffer is
-        left.
-        """
-        cdef uint8_t *memory
+    cdef int64_t _available(self) noexcept nogil:
+        return self._unallocated + self._free_count * self.poolable_size
+
+    cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil:
+        """Whether `size` bytes may be taken."""
+        cdef int64_t available = self._available()
+        cdef bint granted
+        if turn == IN_CALLBACK:
+            granted = available + self._callback_bytes >= size
+        elif turn == FIRST_IN_LINE or self._first == NULL:
+            granted = available >= size
+            if turn == FIRST_IN_LINE and self._first != NULL:
+                self._turn_left = self.turn_bytes
+                self._first.wanted = 0 if granted else size
+        else:
+            granted = min(available, self._turn_left) >= size
+            self._turn_left -= size
+        if not granted:
+            self._exhausted_count += 1
+            self._turn_left = 0
+        return granted
+
+    cdef void _charge(self, int64_t size) noexcept nogil:
+        """Takes `size` bytes, of free blocks where nothing else is left."""
+        cdef kb_chunk *chunk
         while self._unallocated < size and self._free != NULL:
-            memory = self._free
-            self._free = (<uint8_t **>memory)[0]
+            chunk = self._free
+            self._free = chunk.next
             self._free_count -= 1
             self._unallocated += self.poolable_size
-            free(memory)
+            free(chunk)
+        self._unallocated -= size
 
-    cdef void _collect(self, Waiter *waiter) noexcept nogil:
-        """Moves what is there towards `waiter`, the first of the queue."""
-        cdef int64_t got
-        if waiter.collected == 0 and waiter.wanted == self.poolable_size and self._free != NULL:
-            waiter.memory = self._free
-            self._free = (<uint8_t **>waiter.memory)[0]
-            self._free_count -= 1
-            waiter.collected = waiter.wanted
-            return
-        self._reclaim(waiter.wanted - waiter.collected)
-        got = min(self._unallocated, waiter.wanted - waiter.collected)
-        self._unallocated -= got
-        waiter.collected += got
-
-    cdef void _enqueue(self, Waiter *waiter) noexcept nogil:
-        waiter.next = NULL
-        waiter.previous = self._last
-        if self._last != NULL:
-            self._last.next = waiter
-        else:
-            self._first = waiter
-        self._last = waiter
-        self._queued += 1
-
-    cdef void _leave(self, Waiter *waiter) noexcept nogil:
-        if waiter.previous != NULL:
-            waiter.previous.next = waiter.next
-        else:
-            self._first = waiter.next
-        if waiter.next != NULL:
-            waiter.next.previous = waiter.previous
-        else:
-            self._last = waiter.previous
-        self._queued -= 1
-        self._wake_first()
-
-    cdef void _wake_first(self) noexcept nogil:
-        if self._first != NULL and (self._unallocated or self._free != NULL):
-            _ring(self._first)
+    cdef bint _ring_first(self, bint in_any_case) noexcept nogil:
+        """Wakes the first in line, if there is memory for it; True where `freed` has to be called for that.
+        """
+        cdef Place *first = self._first
+        if first == NULL or first.is_rung:
+            return False
+        if not in_any_case and first.wanted and self._available() < first.wanted:
+            return False
+        first.is_rung = True
+        if first.bell == NULL:
+            return True
+        PyThread_release_lock(first.bell)
+        return False
 
     # What follows takes _lock itself.
 
-    cdef bint _try_take(self, int64_t size, uint8_t **memory) noexcept nogil:
-        """Without waiting: False where memory is short, others wait already, or the pool is closed."""
-        cdef Waiter request
-        request.wanted = size
-        request.collected = 0
-        request.memory = NULL
-        with self._lock:
-            if self._closed or self._first != NULL:
-                return False
-            if self._unallocated + self._free_count * self.poolable_size < size:
-                return False
-            self._collect(&request)
-        memory[0] = request.memory
-        return True
-
-    cdef uint8_t *_wait(self, int64_t size, object timeout) except? NULL:
-        """Queues up until `size` bytes are charged to the caller: a whole buffer, or NULL for one yet to be
-        made.
-        """
-        cdef Waiter waiter
-        cdef bint closed
-        deadline = None if timeout is None else time.monotonic() + timeout
-        waiter.rung = False
-        waiter.wanted = size
-        waiter.collected = 0
-        waiter.memory = NULL
-        waiter.bell = PyThread_allocate_lock()
-        if waiter.bell == NULL:
-            raise MemoryError("no memory for a lock")
-        PyThread_acquire_lock(waiter.bell, 1)
-        with self._lock:
-            self._enqueue(&waiter)
+    cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Turn turn) noexcept nogil:
+        """Linked chunks of `chunk_bytes` each, with `room` bytes or more in all, and `charge` besides; NULL,
+        and nothing is taken, where they cannot be had."""
+        cdef int64_t chunk_room = chunk_bytes - KB_CHUNK_HEAD_BYTES
+        cdef int64_t count = (room + chunk_room - 1) // chunk_room
+        cdef kb_chunk *chunks = NULL
+        cdef kb_chunk *chunk
+        kb_lock_acquire(&self._lock)
         try:
-            while True:
-                with self._lock:
-                    closed = self._closed
-                    if not closed and self._first == &waiter:
-                        self._collect(&waiter)
-                if closed:
-                    raise KafkaError("the buffer pool was closed while memory was being allocated from it")
-                if waiter.collected == size:
-                    break
-                self._sleep(&waiter, deadline)
-        except BaseException as error:
-            with self._lock:
-                self._unallocated += waiter.collected
-                waiter.collected = 0
-            if isinstance(error, BufferExhaustedError):
-                raise BufferExhaustedError(
-                    f"no {size} bytes became free within {timeout} s, of {self.total_memory} in all "
-                    f"(buffer.memory); {self._queued} waiting"
-                ) from None
-            raise
+            if not self._grant(count * chunk_bytes + charge, turn):
+                return NULL
+            while count and chunk_bytes == self.poolable_size and self._free != NULL:
+                chunk = self._free
+                self._free = chunk.next
+                self._free_count -= 1
+                chunks = _linked(chunk, chunk_bytes, chunks)
+                count -= 1
+            self._charge(count * chunk_bytes + charge)
         finally:
-            with self._lock:
-                self._leave(&waiter)
-            PyThread_free_lock(waiter.bell)
-        return waiter.memory
+            kb_lock_release(&self._lock)
+        while count:
+            chunk = <kb_chunk *>malloc(chunk_bytes)
+            if chunk == NULL:
+                self._give_back(chunks, count * chunk_bytes + charge)
+                return NULL
+            chunks = _linked(chunk, chunk_bytes, chunks)
+            count -= 1
+        return chunks
 
-    cdef int _sleep(self, Waiter *waiter, object deadline) except -1:
-        """Until rung; raises what a signal handler raises, and BufferExhaustedError after the deadline."""
-        cdef double seconds = LONGEST_SLEEP_S
-        cdef long long microseconds
+    cdef bint charge(self, int64_t size, Turn turn) noexcept nogil:
+        """`size` bytes of what is not allocated here."""
+        kb_lock_acquire(&self._lock)
+        try:
+            if not self._grant(size, turn):
+                return False
+            self._charge(size)
+            return True
+        finally:
+            kb_lock_release(&self._lock)
+
+    cdef void exchange(self, kb_chunk *chunks, int64_t discharged) noexcept:
+        """Takes linked chunks back, and lowers the charge besides; a negative `discharged` raises it,
+        whatever is left: it is for what replaces the chunks. Under no lock: it may call `freed`."""
+        if self._give_back(chunks, discharged) and self._freed is not None:
+            self._freed()
+
+    cdef bint _give_back(self, kb_chunk *chunks, int64_t discharged) noexcept nogil:
+        """`exchange`, but for `freed`: whether that is to be called."""
+        cdef kb_chunk *chunk = chunks
+        cdef kb_chunk *others = NULL
+        cdef bint is_told
+        while self.poison and chunk != NULL:
+            if chunk.size > KB_CHUNK_HEAD_BYTES:
+                memset(chunk + 1, POISON, chunk.size - KB_CHUNK_HEAD_BYTES)
+            chunk = chunk.next
+        kb_lock_acquire(&self._lock)
+        while chunks != NULL:
+            chunk = chunks
+            chunks = chunk.next
+            if chunk.size == self.poolable_size:
+                self._free = _linked(chunk, chunk.size, self._free)
+                self._free_count += 1
+            else:
+                self._unallocated += chunk.size
+                others = _linked(chunk, chunk.size, others)
+        self._charge(-discharged)
+        is_told = self._ring_first(False)
+        kb_lock_release(&self._lock)
+        _free_all(others)
+        return is_told
+
+    cdef void await_callbacks(self, int64_t size) noexcept nogil:
+        """So much of what is charged is now for callbacks to give back."""
+        kb_lock_acquire(&self._lock)
+        self._callback_bytes += size
+        kb_lock_release(&self._lock)
+
+    cdef void callbacks_ran(self, int64_t size) noexcept:
+        kb_lock_acquire(&self._lock)
+        self._callback_bytes -= size
+        kb_lock_release(&self._lock)
+        self.exchange(NULL, size)
+
+    cdef bint is_awaited(self) noexcept nogil:
+        return self._queued > 0
+
+    cdef Waiter join(self, bint goes_first):
+        """A place at the end of the line, or before all others. It has been refused; it asks again when it is
+        first, before it sleeps, since what became free in between rang for nobody."""
+        cdef Waiter waiter = Waiter.__new__(Waiter)
+        cdef Place *place = &waiter._place
+        waiter._pool = self
+        waiter._is_queued = True
+        kb_lock_acquire(&self._lock)
+        place.next = self._first if goes_first else NULL
+        place.previous = NULL if goes_first else self._last
+        if place.next == NULL:
+            self._last = place
+        else:
+            place.next.previous = place
+            place.next.wanted = 0
+        if place.previous == NULL:
+            self._first = place
+        else:
+            place.previous.next = place
+        self._queued += 1
+        kb_lock_release(&self._lock)
+        return waiter
+
+    def _allocate_first(self, int64_t size):
+        return self._try_allocate(size, FIRST_IN_LINE)
+
+    cdef object _try_allocate(self, int64_t size, Turn turn):
+        """A Buffer; None without memory."""
+        cdef Buffer buffer = Buffer.__new__(Buffer)
+        cdef uint8_t *memory = NULL
+        cdef bint granted
+        kb_lock_acquire(&self._lock)
+        granted = not self._closed and self._grant(size, turn)
+        if granted and size == self.poolable_size and self._free != NULL:
+            memory = <uint8_t *>self._free
+            self._free = self._free.next
+            self._free_count -= 1
+        elif granted:
+            self._charge(size)
+        kb_lock_release(&self._lock)
+        if self._closed:
+            if granted:
+                self._release(memory, size)
+            raise KafkaError("the buffer pool was closed while memory was being allocated from it")
+        if not granted:
+            return None
+        if memory == NULL:
+            memory = <uint8_t *>malloc(max(size, <int64_t>sizeof(kb_chunk)))
+        if memory == NULL:
+            self.exchange(NULL, size)
+            raise MemoryError(f"no memory for a buffer of {size} bytes")
+        memset(memory, 0, size)
+        buffer._memory = memory
+        buffer._size = size
+        buffer._pool = self
+        return buffer
+
+    cdef void _release(self, uint8_t *memory, int64_t size) noexcept:
+        self.exchange(_linked(<kb_chunk *>memory, size, NULL), 0)
+
+
+@cython.final
+@cython.no_gc_clear  # its pool must be there when it goes
+cdef class Waiter:
+    """A place in the line for a pool's memory, from `RecordAccumulator.begin_waiting` to `leave`."""
+
+    def __init__(self):
+        raise TypeError("a Waiter comes from RecordAccumulator.begin_waiting")
+
+    def __dealloc__(self):
+        self._leave()
+        if self._place.bell != NULL:
+            PyThread_free_lock(self._place.bell)
+
+    @property
+    def is_rung(self):
+        """True if there is something to look at since `may_try`, for the first in line."""
+        return self._place.is_rung
+
+    def may_try(self):
+        """True if it is the first in line: its attempt may take memory. `freed` is called again from here on,
+        when there is more."""
+        cdef bint is_first
+        kb_lock_acquire(&self._pool._lock)
+        is_first = self._pool._first == &self._place
+        self._place.is_rung = False
+        kb_lock_release(&self._pool._lock)
+        return is_first
+
+    def leave(self):
+        """Leave the line; a second time is ignored. A thread that is next is woken. Who waits without a
+        thread asks the next one to look."""
+        self._leave()
+
+    cdef void _leave(self) noexcept:
+        cdef Place *place = &self._place
+        cdef BufferPool pool = self._pool
+        if not self._is_queued:
+            return
+        self._is_queued = False
+        kb_lock_acquire(&pool._lock)
+        if place.previous == NULL:
+            pool._first = place.next
+        else:
+            place.previous.next = place.next
+        if place.next == NULL:
+            pool._last = place.previous
+        else:
+            place.next.previous = place.previous
+        pool._queued -= 1
+        pool._ring_first(False)
+        kb_lock_release(&pool._lock)
+
+    cdef object wait(self, object attempt, object refusal, object timeout):
+        """What `attempt()` gives when it is first in line and there is memory; `refusal` where it gave that
+        up to the end of `timeout` seconds. Nothing is lost where a signal handler raises."""
+        cdef BufferPool pool = self._pool
+        cdef bint is_first
+        cdef double seconds
+        cdef PyThread_type_lock bell = PyThread_allocate_lock()
+        if bell == NULL:
+            raise MemoryError("no memory for a lock")
+        PyThread_acquire_lock(bell, 1)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        kb_lock_acquire(&pool._lock)
+        self._place.bell = bell
+        self._place.is_rung = False
+        kb_lock_release(&pool._lock)
+        while True:
+            kb_lock_acquire(&pool._lock)
+            is_first = pool._first == &self._place
+            kb_lock_release(&pool._lock)
+            if is_first:
+                answer = attempt()
+                if answer is not refusal:
+                    return answer
+            seconds = LOOK_S if is_first else LONGEST_SLEEP_S
+            if deadline is not None:
+                seconds = min(seconds, deadline - time.monotonic())
+                if seconds <= 0:
+                    return refusal
+            self._sleep(seconds)
+
+    cdef int _sleep(self, double seconds) except -1:
+        """Until rung, or for so long; raises what a signal handler raises."""
+        cdef long long microseconds = <long long>(seconds * 1e6) + 1
         cdef PyLockStatus status
-        if deadline is not None:
-            seconds = min(seconds, deadline - time.monotonic())
-            if seconds <= 0:
-                raise BufferExhaustedError()
-        microseconds = <long long>(seconds * 1e6) + 1
         with nogil:
-            status = PyThread_acquire_lock_timed(waiter.bell, microseconds, 1)
+            status = PyThread_acquire_lock_timed(self._place.bell, microseconds, 1)
         if status == PY_LOCK_ACQUIRED:
-            with self._lock:
-                waiter.rung = False
+            kb_lock_acquire(&self._pool._lock)
+            self._place.is_rung = False
+            kb_lock_release(&self._pool._lock)
         elif status == PY_LOCK_INTR:
             PyErr_CheckSignals()
         return 0
-
-
-cdef void _ring(Waiter *waiter) noexcept nogil:
-    if not waiter.rung:
-        waiter.rung = True
-        PyThread_release_lock(waiter.bell)
 
 
 @cython.final
@@ -340,7 +527,7 @@ cdef class Buffer:
 
     def __dealloc__(self):
         if self._memory != NULL:
-            self._pool.give_back(self._memory, self._size)
+            self._pool._release(self._memory, self._size)
 
     def __len__(self):
         return self._size

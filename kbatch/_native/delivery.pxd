@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.batch_rows cimport BatchRows
-from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.buffer_pool cimport BufferPool
 from kbatch._native.flush cimport Flush
 from kbatch._native.lock cimport kb_lock
 
@@ -37,7 +37,7 @@ cdef class RecordMetadata:
 cdef class Completion:
     cdef readonly str topic
     cdef readonly int32_t partition
-    cdef BufferMemory _memory
+    cdef BufferPool _memory
     # written by who appends to the batch, while it is pending
     cdef readonly int32_t record_count
     cdef int64_t charged_bytes
@@ -65,7 +65,7 @@ cdef class Completion:
     cdef int32_t _observed_count
 
     @staticmethod
-    cdef Completion new(str topic, int32_t partition, BufferMemory memory)
+    cdef Completion new(str topic, int32_t partition, BufferPool memory)
     cdef bint reserve_callback(self) noexcept
     cdef void add_callback(self, object function, int64_t timestamp_ms, int32_t key_size,
                            int32_t value_size) noexcept

@@ -20,7 +20,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
 from kbatch._native.batch_rows cimport BatchRows, ToldRow, part_of_rows
-from kbatch._native.buffer_memory cimport BufferMemory
+from kbatch._native.buffer_pool cimport BufferPool
 from kbatch._native.flush cimport Flush
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.table_outcome cimport observed_rows, settle_rows
@@ -148,7 +148,7 @@ cdef class Completion:
         free(self._callbacks)
 
     @staticmethod
-    cdef Completion new(str topic, int32_t partition, BufferMemory memory):
+    cdef Completion new(str topic, int32_t partition, BufferPool memory):
         cdef Completion completion = Completion.__new__(Completion)
         completion.topic = topic
         completion.partition = partition

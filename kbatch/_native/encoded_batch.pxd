@@ -1,6 +1,6 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
-from kbatch._native.buffer_memory cimport Turn
+from kbatch._native.buffer_pool cimport Turn
 from kbatch._native.c cimport kb_batch_header
 from kbatch._native.producer_batch cimport PartitionQueue, ProducerBatch
 from kbatch._native.record_appender cimport RecordAppender, TopicInfo

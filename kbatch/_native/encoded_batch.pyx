@@ -17,7 +17,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SI
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbatch._native.batch_delivery cimport BatchDelivery
-from kbatch._native.buffer_memory cimport Turn
+from kbatch._native.buffer_pool cimport Turn
 from kbatch._native.c cimport (
     KB_ATTRIBUTES_AT,
     KB_BATCH_HEADER_SIZE,
@@ -210,10 +210,10 @@ cdef class PendingBatch:
         cdef BatchDelivery delivery
         cdef int64_t least = PyBytes_GET_SIZE(self._bytes) + BATCH_BYTES
         if not batch.open_encoded(self._bytes, &self._header, self._body_crc, turn):
-            if least > appender.memory.total_bytes:
+            if least > appender.memory.total_memory:
                 raise RecordTooLargeError(
                     f"the batch takes {PyBytes_GET_SIZE(self._bytes)} bytes, and with its state {least}: "
-                    f"more than buffer.memory, which is {appender.memory.total_bytes}; raise it"
+                    f"more than buffer.memory, which is {appender.memory.total_memory}; raise it"
                 )
             return NO_MEMORY_NOW
         delivery = BatchDelivery.of(batch.completion, self._header.max_timestamp_ms, self.on_delivery)

@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from kbatch._native.batch_bytes cimport BatchBytes, Partition, Room
 from kbatch._native.batch_owner cimport BatchOwner
-from kbatch._native.buffer_memory cimport Turn
+from kbatch._native.buffer_pool cimport Turn
 from kbatch._native.c cimport kb_batch_header, kb_record
 from kbatch._native.delivery cimport Completion, Outcome
 

@@ -25,7 +25,7 @@ from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int16_t, int32_t, int6
 
 from kbatch._native.batch_bytes cimport HAD_ROOM, NO_MEMORY, BatchBytes, Partition, Room
 from kbatch._native.batch_owner cimport BatchOwner
-from kbatch._native.buffer_memory cimport Turn, kb_chunk
+from kbatch._native.buffer_pool cimport Turn, kb_chunk
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
     KB_TRANSACTIONAL,

@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kbatch._native.batch_owner cimport BatchOwner
-from kbatch._native.buffer_memory cimport Turn
+from kbatch._native.buffer_pool cimport Turn
 from kbatch._native.c cimport kb_record
 from kbatch._native.cluster_view cimport ClusterView, TopicView
 from kbatch._native.estimator cimport CompressionRatioEstimator, TopicRatios

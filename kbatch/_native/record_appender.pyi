@@ -1,13 +1,16 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import final
+from typing import TypeVar, final
 
 from typing_extensions import Buffer
 
 from kbatch._native.batch_owner import BatchOwner
+from kbatch._native.buffer_pool import Waiter
 from kbatch._native.delivery import Delivery, DeliveryCallback
 from kbatch._native.flush import Flush
 from kbatch._native.record import Header
+
+T = TypeVar("T")
 
 class Refusal(Enum):
     MEMORY = "memory"
@@ -32,8 +35,10 @@ class RecordAppender(BatchOwner):
         first_in_line: bool = False,
         in_callback: bool = False,
     ) -> Delivery | Refusal: ...
-    def begin_waiting(self) -> None: ...
-    def end_waiting(self) -> None: ...
+    def begin_waiting(self, *, goes_first: bool = False) -> Waiter: ...
+    def await_memory(
+        self, attempt: Callable[[], T | Refusal], timeout: float | None = None, *, goes_first: bool = False
+    ) -> T | Refusal: ...
     def begin_flush(self) -> Flush: ...
     def end_flush(self) -> None: ...
     def close(self) -> None: ...

@@ -3,7 +3,7 @@
 Theory of operation. An append finds the partition's queue, takes its lock, and writes the record into the
 open batch. If there is none, a new one is made outside the lock, and given up if another thread was faster. A
 batch that is full is closed, and sealed at once by the thread that filled it. What cannot be done is refused,
-never waited for: BufferMemory says how one waits for memory.
+never waited for: BufferPool says how one waits for memory.
 
 A record without a partition goes where the topic's sticky state says. It is peeked at before the lock and
 looked at again under it, since another thread may have moved on; what was appended is counted there, and the
@@ -20,13 +20,13 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 
 from kbatch._native.batch_bytes cimport HAD_ROOM, NO_MEMORY, NO_ROOM, Room, sealing_margin
-from kbatch._native.buffer_memory cimport (
+from kbatch._native.buffer_pool cimport (
     FIRST_IN_LINE,
     IN_CALLBACK,
-    IN_TURN,
     KB_CHUNK_HEAD_BYTES,
-    BufferMemory,
+    NOT_IN_LINE,
     Turn,
+    Waiter,
     kb_record_bound,
 )
 from kbatch._native.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
@@ -169,7 +169,7 @@ cdef class RecordAppender(BatchOwner):
                 f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
                 f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
         return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
-                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else IN_TURN)
+                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else NOT_IN_LINE)
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
                        object on_delivery, Turn turn):
@@ -281,8 +281,8 @@ cdef class RecordAppender(BatchOwner):
         cdef int64_t size = record_bytes(record)
         if batch.open(size, turn):
             return batch
-        if least_bytes(size, self.codec) > self.memory.total_bytes:
-            raise beyond_memory(size, self.codec, self.memory.total_bytes)
+        if least_bytes(size, self.codec) > self.memory.total_memory:
+            raise beyond_memory(size, self.codec, self.memory.total_memory)
         return None
 
     cdef int _hand_to_sealer(self, ProducerBatch batch) except -1:
@@ -354,15 +354,27 @@ cdef class RecordAppender(BatchOwner):
             kb_lock_release(&info.lock)
         return info.queue(partition)
 
-    def begin_waiting(self):
-        """Somebody waits for memory: the sender sends whatever there is. He asks again when he is first in
-        line, before he sleeps."""
-        self.memory.begin_waiting()
-        self.alarm(INT64_MIN)
+    def begin_waiting(self, *, bint goes_first=False):
+        """Stand in line for memory, at the end or before all others; the sender sends whatever there is.
 
-    def end_waiting(self):
-        """He has what he waited for, or gave up; the next in line may look (`memory_freed`)."""
-        self.memory.end_waiting()
+        Returns
+        -------
+        Waiter
+            The caller attempts `append` with `first_in_line` when `may_try()`, at once and whenever
+            `memory_freed` was called; it leaves the line in the end.
+        """
+        cdef Waiter waiter = self.memory.join(goes_first)
+        self.alarm(INT64_MIN)
+        return waiter
+
+    def await_memory(self, attempt not None, timeout=None, *, bint goes_first=False):
+        """Stand in line with the calling thread: return what `attempt()` gives when it is first in line and
+        there is memory, or MEMORY after `timeout` seconds (None: as long as it takes)."""
+        cdef Waiter waiter = self.begin_waiting(goes_first=goes_first)
+        try:
+            return waiter.wait(attempt, NO_MEMORY_NOW, timeout)
+        finally:
+            waiter.leave()
 
     def begin_flush(self):
         """Everything is ready, whatever linger says, until `end_flush`.

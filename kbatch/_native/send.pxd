@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.buffer_memory cimport Turn
+from kbatch._native.buffer_pool cimport Turn
 from kbatch._native.c cimport kb_record
 from kbatch._native.encoded_batch cimport PendingBatch
 from kbatch._native.record_appender cimport RecordAppender, TopicInfo

@@ -21,7 +21,7 @@ from cpython.time cimport PyTime_MonotonicRaw, PyTime_TimeRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from kbatch._native.batch_delivery cimport BatchDelivery
-from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, Turn, kb_record_bound
+from kbatch._native.buffer_pool cimport FIRST_IN_LINE, IN_CALLBACK, NOT_IN_LINE, Turn, kb_record_bound
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
     KB_MAX_RECORD_BODY,
@@ -146,7 +146,7 @@ cdef class RecordSender:
     callback_thread_ident : int
         `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
     loop_is_running : callable or None
-        is_running of the event loop to which it belongs, whose thread `BufferMemory` knows.
+        is_running of the event loop to which it belongs, whose thread `BufferPool` knows.
     slow_count, refused_count : int
         Records that went to `_send_slowly`; for which `send` raised.
     """
@@ -301,7 +301,7 @@ cdef class RecordSender:
         """Goes on with a PendingRecord or PendingBatch that was refused, or was not tried yet. Returns a
         Delivery, or the Refusal that is to be waited for; `first_in_line` as for `RecordAccumulator.append`.
         """
-        cdef Turn turn = FIRST_IN_LINE if first_in_line else IN_TURN
+        cdef Turn turn = FIRST_IN_LINE if first_in_line else NOT_IN_LINE
         if type(record) is PendingBatch:
             return self._attempt_batch(<PendingBatch>record, turn)
         return self._attempt_pending(<PendingRecord?>record, turn)
@@ -331,7 +331,7 @@ cdef class RecordSender:
                 value_bytes = _serialized(self._value_serializer, topic, headers, value, "value")
                 spans = fill_record(&ready.record, key_bytes, value_bytes, headers)
                 self._check_size(&ready.record)
-                outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, IN_TURN)
+                outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, NOT_IN_LINE)
                 if type(outcome) is Delivery:
                     return outcome
                 pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
@@ -369,7 +369,7 @@ cdef class RecordSender:
         outcome = None
         try:
             if self._goes_at_once(True):
-                outcome = self._attempt_batch(batch, IN_TURN)
+                outcome = self._attempt_batch(batch, NOT_IN_LINE)
                 if type(outcome) is BatchDelivery:
                     return outcome
             return self._send_refused(batch, outcome, True)

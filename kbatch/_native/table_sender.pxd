@@ -2,7 +2,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.batch_rows cimport BatchRows
-from kbatch._native.buffer_memory cimport Turn
+from kbatch._native.buffer_pool cimport Turn
 from kbatch._native.producer_batch cimport ProducerBatch
 from kbatch._native.record_appender cimport RecordAppender
 from kbatch._native.send cimport RecordSender

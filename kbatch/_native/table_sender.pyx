@@ -23,7 +23,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from kbatch._native.arrow cimport ArrowBatch, ArrowStream
-from kbatch._native.buffer_memory cimport FIRST_IN_LINE, IN_CALLBACK, IN_TURN, kb_chain, kb_chain_room
+from kbatch._native.buffer_pool cimport FIRST_IN_LINE, IN_CALLBACK, NOT_IN_LINE, kb_chain, kb_chain_room
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
     kb_first_not_before,
@@ -119,7 +119,7 @@ cdef class TableSender:
         cdef bint names_topics = "topic" in names
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
             _too_large, sender._max_request_bytes, sender.accumulator.codec,
-            sender.accumulator.memory.total_bytes), on_acknowledgement=on_acknowledgement)
+            sender.accumulator.memory.total_memory), on_acknowledgement=on_acknowledgement)
         self.unknown_topics = []
         self._sender = sender
         self._accumulator = sender.accumulator
@@ -175,7 +175,7 @@ cdef class TableSender:
         """
         cdef Step step
         self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
-        self._turn = FIRST_IN_LINE if first_in_line else IN_TURN
+        self._turn = FIRST_IN_LINE if first_in_line else NOT_IN_LINE
         if PyThread_get_thread_ident() == self._sender.callback_thread_ident:
             self._turn = IN_CALLBACK
         while True:

@@ -36,9 +36,9 @@ class SenderMeasures:
         self._topics: dict[str, tuple[Sensor, ...]] = {}
         memory = accumulator.memory
         registry.counter("batch-split", lambda: accumulator.split_count)
-        registry.gauge("buffer-total-bytes", lambda now_ms: memory.total_bytes)
-        registry.gauge("buffer-available-bytes", lambda now_ms: memory.available_bytes)
-        registry.gauge("waiting-threads", lambda now_ms: memory.waiting_count)
+        registry.gauge("buffer-total-bytes", lambda now_ms: memory.total_memory)
+        registry.gauge("buffer-available-bytes", lambda now_ms: memory.available)
+        registry.gauge("waiting-threads", lambda now_ms: memory.queued)
 
     def sent(self, entries: Collection[InFlight], now_ns: int) -> None:
         """A request with these batches goes out; `record_sent` records it, when it has been written."""

@@ -112,7 +112,7 @@ class Accumulator(RuleBasedStateMachine):
                     self.with_callback.add(value)
             else:
                 assert outcome is Refusal.MEMORY
-                assert self.records.memory.available_bytes < 6000
+                assert self.records.memory.available < 6000
 
     @rule()
     def flush(self) -> None:
@@ -250,7 +250,7 @@ class Accumulator(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "records"))
     def queues_are_in_order_and_batches_within_limits(self) -> None:
         # the parts of a batch that was split are there beside what is still being written of it
-        assert self.records.memory.available_bytes >= -sum(map(len_while_held, self.held))
+        assert self.records.memory.available >= -sum(map(len_while_held, self.held))
         for partition in range(PARTITIONS):
             queue = self.records.batches("t", partition)
             assert [batch.first_number for batch in queue] == sorted(batch.first_number for batch in queue)

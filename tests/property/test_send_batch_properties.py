@@ -52,7 +52,7 @@ class WithBatches(Accumulator):
             "t", partition, bytearray(data) if copied else data, self.now_ns, called if callback else None
         )
         if outcome is Refusal.MEMORY:
-            assert self.records.memory.available_bytes < len(data) + 1024
+            assert self.records.memory.available < len(data) + 1024
             return
         assert isinstance(outcome, BatchDelivery)
         number = len(self.sent[partition])
@@ -64,7 +64,7 @@ class WithBatches(Accumulator):
     @invariant()
     @precondition(lambda self: hasattr(self, "records"))
     def queues_are_in_order_and_batches_within_limits(self) -> None:
-        assert self.records.memory.available_bytes >= 0
+        assert self.records.memory.available >= 0
         for partition in range(3):
             queue = self.records.batches("t", partition)
             numbers = [batch.first_number for batch in queue]

@@ -220,11 +220,11 @@ def test_with_little_memory_rows_wait_and_none_is_lost_or_doubled(
 
     while (refusal := table.accept()) is not True:
         assert refusal is Refusal.MEMORY
-        records.begin_waiting()
+        waiter = records.begin_waiting()
         while table.accept(first_in_line=True) is Refusal.MEMORY:
             answer()
-        records.end_waiting()
-        assert records.memory.available_bytes >= 0
+        waiter.leave()
+        assert records.memory.available >= 0
     if ends_first:
         table.end()
         answer()

@@ -144,10 +144,10 @@ def test_rows_wait_for_memory_and_for_topics_and_know_what_became_of_them(
                 known[name] = PARTITIONS[name]
                 publish(records, known)
             continue
-        records.begin_waiting()
+        waiter = records.begin_waiting()
         while table.accept(first_in_line=True) is Refusal.MEMORY:
             answer()
-        records.end_waiting()
+        waiter.leave()
     table.end()
     answer()
     report = TableReport(table.outcome)

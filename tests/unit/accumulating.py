@@ -85,7 +85,7 @@ def values_of(batch: ProducerBatch) -> list[Any]:
 
 def is_whole(records: RecordAccumulator) -> bool:
     memory = records.memory
-    charged = memory.total_bytes - memory.available_bytes
+    charged = memory.total_memory - memory.available
     return (charged, memory.callback_bytes, records.incomplete_count) == (0, 0, 0)
 
 

@@ -74,10 +74,10 @@ def test_A01_a_batch_that_a_record_fills_is_ready_at_once() -> None:
 def test_A02_a_record_beyond_batch_size_has_a_batch_of_its_own() -> None:
     records = accumulator(batch_size=1000, linger_ns=NEVER, compression="lz4")
     put(records, b"before")
-    free = records.memory.available_bytes
+    free = records.memory.available
     put(records, bytes(5000))
     put(records, b"behind")
-    assert free - records.memory.available_bytes < 5000  # it was sealed at once, and compresses well
+    assert free - records.memory.available < 5000  # it was sealed at once, and compresses well
     batches = all_drained(records)
     assert [values_of(batch) for batch in batches] == [[b"before"], [bytes(5000)], [b"behind"]]
 
@@ -88,7 +88,7 @@ def test_A02_the_batch_of_a_large_record_is_as_large_as_needed() -> None:
     (batch,) = records.batches("t", 0)
     state = 1792  # of batch and record
     head = 16
-    assert records.memory.total_bytes - records.memory.available_bytes == state + head + batch.records_bytes
+    assert records.memory.total_memory - records.memory.available == state + head + batch.records_bytes
 
 
 def test_A03_linger() -> None:
@@ -143,9 +143,9 @@ def test_A07_a_flush_makes_everything_ready() -> None:
 def test_A08_everything_is_ready_while_somebody_waits_for_memory() -> None:
     records = accumulator(linger_ns=NEVER)
     put(records)
-    records.begin_waiting()
+    waiter = records.begin_waiting()
     assert records.ready(0)[0] == {1}
-    records.end_waiting()
+    waiter.leave()
     assert records.ready(0)[0] == set()
 
 
@@ -531,8 +531,9 @@ def test_the_sender_is_woken_when_linger_no_longer_counts(happens: str) -> None:
     put(records)
     records.ready(0)
     rings.clear()
-    getattr(records, happens)()
+    happened = getattr(records, happens)()
     assert rings == [1]
+    del happened
 
 
 # Numbers

@@ -172,9 +172,9 @@ def test_S04_memory_is_whole_and_nothing_is_freed_twice() -> None:
 def test_S04_a_split_charges_the_parts_in_place_of_the_whole() -> None:
     records = filled(50, 1000)
     batch = one(records)
-    charged = records.memory.total_bytes - records.memory.available_bytes
+    charged = records.memory.total_memory - records.memory.available
     records.split(batch)
-    assert records.memory.total_bytes - records.memory.available_bytes <= charged
+    assert records.memory.total_memory - records.memory.available <= charged
 
 
 @pytest.mark.parametrize("later_comes_back_first", [False, True])

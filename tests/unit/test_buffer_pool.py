@@ -1,4 +1,5 @@
-"""The buffer pool: a budget, in the order of asking, whole again after whatever went wrong."""
+"""The buffer pool: a budget, in the order of asking, whole again after whatever went wrong; and as a producer
+uses it, by chunks and charges."""
 
 import gc
 import os
@@ -16,6 +17,10 @@ import pytest
 
 import kbatch
 from kbatch import Buffer, BufferExhaustedError, BufferPool, KafkaError
+from kbatch._native.buffer_pool import Waiter
+from kbatch._native.record_appender import Refusal
+from tests.unit.accumulating import accumulator, all_drained, put
+from tests.unit.accumulating import is_whole as all_came_back
 
 DEADLINE_S = 30.0
 
@@ -138,6 +143,8 @@ def test_a_pool_has_sizes_above_0(total: int, poolable: int, name: str) -> None:
 def test_a_buffer_comes_from_a_pool() -> None:
     with pytest.raises(TypeError, match=r"BufferPool\.allocate"):
         Buffer()
+    with pytest.raises(TypeError, match=r"RecordAccumulator\.begin_waiting"):
+        Waiter()
 
 
 # B03 - B05: waiting
@@ -198,7 +205,7 @@ def test_B05_a_large_request_is_not_overtaken() -> None:
         pool.release(buffer)
         # what is free belongs to the first alone, even where the second would be content with it
         assert (large.buffer, small.buffer) == (None, None)
-        with pytest.raises(BufferExhaustedError, match=r"2 waiting|3 waiting"):
+        with pytest.raises(BufferExhaustedError, match="2 others wait"):
             pool.allocate(1, timeout=0)
     pool.release(held[7])
     assert large.ended().buffer is not None
@@ -471,3 +478,40 @@ def test_buffers_in_a_cycle_come_back() -> None:
     del cycle
     gc.collect()
     assert is_whole(pool)
+
+
+# A producer's
+
+
+def test_chunks_come_back_and_are_used_again() -> None:
+    records = accumulator(buffer_memory=100_000, batch_size=60_000)
+    for round_number in range(5):
+        for _ in range(40):
+            put(records, bytes(1000))
+        assert records.memory.available < 60_000, round_number
+        for batch in all_drained(records):
+            batch.complete(0)
+        assert all_came_back(records)
+
+
+def test_a_record_may_take_what_is_in_the_free_list() -> None:
+    """Which is then no longer there: the budget counts it once."""
+    records = accumulator(buffer_memory=70_000, batch_size=60_000)
+    for _ in range(40):
+        put(records, bytes(1000))
+    for batch in all_drained(records):
+        batch.complete(0)
+    put(records, bytes(68_000))
+    assert records.append("t", 0, None, bytes(3000), None, 0, 0) is Refusal.MEMORY
+    for batch in all_drained(records):
+        batch.complete(0)
+    assert all_came_back(records)
+
+
+def test_refusals_are_counted() -> None:
+    records = accumulator(buffer_memory=4000, batch_size=100)
+    put(records, bytes(1500))
+    before = records.memory.exhausted_count
+    for _ in range(3):
+        assert records.append("t", 0, None, bytes(500), None, 0, 0) is Refusal.MEMORY
+    assert records.memory.exhausted_count >= before + 3

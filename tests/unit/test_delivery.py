@@ -220,7 +220,7 @@ def test_the_charge_of_records_lasts_until_their_callbacks_ran() -> None:
     records, batch, _ = sent(30, on_delivery=Calls())
     batch.complete(0)
     assert records.memory.callback_bytes > 30 * 128
-    assert records.memory.total_bytes - records.memory.available_bytes == records.memory.callback_bytes
+    assert records.memory.total_memory - records.memory.available == records.memory.callback_bytes
     batch.completion.run_callbacks(print)
     assert is_whole(records)
 

@@ -261,7 +261,7 @@ def test_B11_bytes_that_the_network_still_has_are_not_reused(codec: str, end: st
         batch.fail(FAILURE)
     else:
         getattr(batch, end)(FAILURE)
-    assert records.memory.total_bytes - records.memory.available_bytes >= size - 61
+    assert records.memory.total_memory - records.memory.available >= size - 61
     for number in range(30):  # whoever comes next gets other memory
         put(records, bytes([number]) * 1000)
     assert b"".join(views) == before

@@ -107,7 +107,7 @@ producer.close()
 """
 CLOSABLE = "producer.close()"
 # Functions that are called last, in Python, where somebody waits; what a Delivery has is native.
-WAITING = ("wait", "wait_until", "_await_call", "as_completed", "_wait_for_tstate_lock")
+WAITING = ("wait", "wait_until", "as_completed", "_wait_for_tstate_lock")
 NATIVE = ("blocking",)
 FILLED = "while True: producer.send(topic, bytes(1000))"
 BATCH = "kbatch.encode([(None, bytes(1000))])"
@@ -204,7 +204,7 @@ def handle(number, frame):
         print("closed", flush=True)
 
 signal.signal(signal.SIGTERM, handle)
-say_when_blocked("_await_call")
+say_when_blocked("wait")
 try:
     blocking()
 except kbatch.IllegalStateError as error:

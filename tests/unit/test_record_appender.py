@@ -9,8 +9,7 @@ import gc
 import random
 import sys
 import threading
-import time
-from collections import deque
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from kbatch import BufferExhaustedError, IllegalStateError, KafkaError
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.cluster_view import ClusterView
 from kbatch._native.delivery import Delivery
+from kbatch._native.producer_batch import ProducerBatch
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import RecordTooLargeError
 from tests.unit.accumulating import (
@@ -138,69 +138,43 @@ def test_every_record_that_fits_gets_in_when_memory_is_free(codec: str, buffer_m
     assert is_whole(records)
 
 
-class Line:
-    """Those who wait for memory, as a producer lets them: first come, first served."""
-
-    def __init__(self) -> None:
-        self.records: RecordAccumulator | None = None
-        self.turn = threading.Condition()
-        self.waiting: deque[object] = deque()
-
-    def freed(self) -> None:
-        with self.turn:
-            self.turn.notify_all()
-
-    def append(self, value: bytes, timeout_s: float = DEADLINE_S) -> Delivery:
-        assert self.records is not None
-        outcome = self.records.append("t", 0, None, value, None, 0, 0)
-        if isinstance(outcome, Delivery):
-            return outcome
-        me = object()
-        with self.turn:
-            self.waiting.append(me)
-        self.records.begin_waiting()
-        try:
-            while True:
-                with self.turn:
-                    if self.waiting[0] is me:
-                        outcome = self.records.append("t", 0, None, value, None, 0, 0, first_in_line=True)
-                        if isinstance(outcome, Delivery):
-                            return outcome
-                    if not self.turn.wait(timeout_s):
-                        raise BufferExhaustedError("no memory in time")
-        finally:
-            with self.turn:
-                self.waiting.remove(me)
-            self.records.end_waiting()
+def append_in_line(records: RecordAccumulator, value: bytes, timeout_s: float | None = None) -> Delivery:
+    """What a thread of a producer does."""
+    outcome = records.append("t", 0, None, value, None, 0, 0)
+    if outcome is Refusal.MEMORY:
+        attempt = partial(records.append, "t", 0, None, value, None, 0, 0, first_in_line=True)
+        outcome = records.await_memory(attempt, timeout_s)
+    if outcome is Refusal.MEMORY:
+        raise BufferExhaustedError("no memory in time")
+    assert isinstance(outcome, Delivery)
+    return outcome
 
 
-def in_line(line: Line, value: bytes, taken: list[bytes]) -> threading.Thread:
+def in_line(records: RecordAccumulator, value: bytes, taken: list[bytes]) -> threading.Thread:
     """A thread that waits with its record, when this returns."""
-    assert line.records is not None
-    before = line.records.memory.waiting_count
+    before = records.memory.queued
 
     def run() -> None:
-        line.append(value)
+        append_in_line(records, value)
         taken.append(value)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     pause = threading.Event()
-    while line.records.memory.waiting_count == before:
+    while records.memory.queued == before:
         assert thread.is_alive()
         pause.wait(0.001)
     return thread
 
 
 def test_B03_B05_memory_gathers_for_the_first_in_line() -> None:
-    line = Line()
-    line.records = records = accumulator(buffer_memory=20_000, batch_size=1000, memory_freed=line.freed)
+    records = accumulator(buffer_memory=20_000, batch_size=1000)
     for _ in range(6):
         put(records, bytes(1000))
     batches = all_drained(records)
     taken: list[bytes] = []
-    big = in_line(line, bytes(14_000), taken)
-    small = in_line(line, b"small", taken)
+    big = in_line(records, bytes(14_000), taken)
+    small = in_line(records, b"small", taken)
     assert records.append("t", 0, None, b"late", None, 0, 0) is Refusal.MEMORY  # though there would be enough
     for batch in batches[:-1]:
         batch.complete(0)
@@ -209,7 +183,7 @@ def test_B03_B05_memory_gathers_for_the_first_in_line() -> None:
     big.join(DEADLINE_S)
     small.join(DEADLINE_S)
     assert sorted(taken) == [bytes(14_000), b"small"]
-    assert records.memory.waiting_count == 0
+    assert records.memory.queued == 0
     first, second = all_drained(records)
     assert first.records_bytes > 14_000 > second.records_bytes
     for batch in (first, second):
@@ -217,38 +191,114 @@ def test_B03_B05_memory_gathers_for_the_first_in_line() -> None:
     assert is_whole(records)
 
 
-def test_B04_B06_who_gives_up_leaves_the_line_and_the_next_is_told() -> None:
-    line = Line()
-    line.records = records = accumulator(buffer_memory=6500, batch_size=1000, memory_freed=line.freed)
+def test_B04_B06_who_gives_up_leaves_the_line_to_the_next() -> None:
+    records = accumulator(buffer_memory=6500, batch_size=1000)
     put(records, bytes(2000))
+    with pytest.raises(BufferExhaustedError):
+        append_in_line(records, bytes(3000), 0.05)
+    assert records.memory.queued == 0
     taken: list[bytes] = []
-    outcome: list[BaseException] = []
-
-    def impatient() -> None:
-        with pytest.raises(BufferExhaustedError) as raised:
-            line.append(bytes(3000), timeout_s=0.05)
-        outcome.append(raised.value)
-
-    thread = threading.Thread(target=impatient)
-    thread.start()
-    thread.join(DEADLINE_S)
-    assert outcome and records.memory.waiting_count == 0
-    before = records.memory.available_bytes
-    first = in_line(line, bytes(3500), taken)
-    second = in_line(line, b"fits", taken)
-    assert records.memory.available_bytes == before
-    with line.turn:
-        line.waiting.rotate(-1)  # the first gives up; the second is first now
-    records.end_waiting()
+    first = records.begin_waiting()
+    assert first.may_try()
+    assert records.append("t", 0, None, bytes(3500), None, 0, 0, first_in_line=True) is Refusal.MEMORY
+    second = in_line(records, b"fits", taken)
+    assert taken == []
+    first.leave()
+    first.leave()
     second.join(DEADLINE_S)
     assert taken == [b"fits"]
-    records.begin_waiting()
-    deadline = time.monotonic() + DEADLINE_S
-    while first.is_alive() and time.monotonic() < deadline:
-        for batch in all_drained(records):  # but for one that the first is sealing at that moment
-            batch.complete(0)
-        first.join(0.001)
-    assert not first.is_alive()
+    for batch in all_drained(records):
+        batch.complete(0)
+    assert is_whole(records)
+
+
+def test_waiting_is_for_a_batch_not_for_a_record() -> None:
+    """After the first in line has got its record in, others take what is there, for a batch's worth."""
+    records = accumulator(buffer_memory=400_000, batch_size=16_000)
+    while records.append("t", 0, None, bytes(300), None, 0, 0) is not Refusal.MEMORY:
+        pass
+    waiting = [records.begin_waiting() for _ in range(3)]
+    for batch in all_drained(records):
+        batch.complete(0)
+    got = []
+    for waiter in waiting:
+        assert records.append("t", 0, None, bytes(300), None, 0, 0) is Refusal.MEMORY
+        assert waiter.may_try()
+        put(records, bytes(300), first_in_line=True)
+        waiter.leave()
+        taken = 1
+        while taken < 2000 and records.append("t", 0, None, bytes(300), None, 0, 0) is not Refusal.MEMORY:
+            taken += 1
+        got.append(taken)
+    assert got[0] == got[1] > 100, "a batch has some 50 records: of eight that much at least"
+    assert got[2] > got[1], "nobody is in line any more"
+    for batch in all_drained(records):
+        batch.complete(0)
+    assert is_whole(records)
+
+
+def test_large_record_is_not_starved_by_those_that_take_what_they_find() -> None:
+    """Memory that comes free gathers from when the first in line found too little."""
+    records = accumulator(buffer_memory=200_000, batch_size=4000)
+    answered: list[ProducerBatch] = []
+    while records.append("t", 0, None, bytes(1000), None, 0, 0) is not Refusal.MEMORY:
+        pass
+    waiter = records.begin_waiting()
+    assert waiter.may_try()
+    large = partial(records.append, "t", 0, None, bytes(90_000), None, 0, 0, first_in_line=True)
+    for batch in all_drained(records):
+        if (answer := large()) is not Refusal.MEMORY:
+            break
+        batch.complete(0)
+        answered.append(batch)
+        assert records.append("t", 0, None, bytes(1000), None, 0, 0) is Refusal.MEMORY
+    assert isinstance(answer, Delivery)
+    assert 10 < len(answered) < 30, "what was freed went to it, some 6,000 bytes a batch"
+
+
+def test_memory_wakes_the_first_in_line_when_it_is_enough() -> None:
+    """And nobody else, nor before: to be woken in vain costs more than to append."""
+    rings: list[int] = []
+    records = accumulator(buffer_memory=40_000, batch_size=1000, memory_freed=lambda: rings.append(1))
+    while records.append("t", 0, None, bytes(900), None, 0, 0) is not Refusal.MEMORY:
+        pass
+    batches = all_drained(records)
+    batches.pop().complete(0)
+    assert rings == []  # nobody waits
+    first, second = records.begin_waiting(), records.begin_waiting()
+    assert first.may_try()
+    assert not second.may_try()
+    wanted = partial(records.append, "t", 0, None, bytes(9000), None, 0, 0, first_in_line=True)
+    assert wanted() is Refusal.MEMORY
+    batches.pop().complete(0)
+    assert (rings, first.is_rung, second.is_rung) == ([], False, False)
+    while not first.is_rung:
+        batches.pop().complete(0)
+    batches.pop().complete(0)
+    assert (rings, second.is_rung) == ([1], False)
+    assert first.may_try()
+    assert isinstance(wanted(), Delivery)
+    rings.clear()
+    first.leave()
+    assert (rings, second.is_rung, second.may_try()) == ([], True, True)  # the task that leaves tells it
+    assert not second.is_rung
+    second.leave()
+    for batch in batches + all_drained(records):
+        batch.complete(0)
+    assert is_whole(records)
+
+
+def test_waiter_that_is_dropped_leaves_the_line() -> None:
+    records = accumulator()
+    waiters = [records.begin_waiting() for _ in range(3)]
+    assert records.memory.queued == 3
+    del waiters[1], waiters[0]
+    assert waiters[0].may_try()
+    before = records.begin_waiting(goes_first=True)
+    assert (before.may_try(), waiters[0].may_try(), records.memory.queued) == (True, False, 2)
+    before.leave()
+    waiters.clear()
+    assert records.memory.queued == 0
 
 
 def test_a_callback_stands_in_no_line_and_may_pass_the_budget_by_what_waits_for_callbacks() -> None:
@@ -259,13 +309,13 @@ def test_a_callback_stands_in_no_line_and_may_pass_the_budget_by_what_waits_for_
     for batch in answered:
         batch.complete(0)
     assert records.memory.callback_bytes == 5 * 1792
-    records.begin_waiting()
+    waiter = records.begin_waiting()
     put(records, bytes(17_000), in_callback=True)
-    assert records.memory.available_bytes < 0
+    assert records.memory.available < 0
     assert records.append("t", 0, None, bytes(9000), None, 0, 0, first_in_line=True) is Refusal.MEMORY
     for batch in answered:
         assert batch.completion.run_callbacks(print) == 1
-    records.end_waiting()
+    waiter.leave()
     one(records).complete(0)
     assert is_whole(records)
 
@@ -277,8 +327,8 @@ def test_ten_thousand_open_partitions_live_within_the_default_memory() -> None:
     records = accumulator(10_000, batch_size=131_072, compression="lz4", linger_ns=NEVER)
     for partition in range(10_000):
         put(records, bytes(100), partition)
-    assert records.memory.total_bytes == 32 << 20
-    assert records.memory.available_bytes > 0
+    assert records.memory.total_memory == 32 << 20
+    assert records.memory.available > 0
     assert len(records.abort_all(FAILURE)) == 10_000
     assert is_whole(records)
 
@@ -290,10 +340,10 @@ def test_everything_accepted_is_charged(codec: str) -> None:
     for _ in range(300):
         put(records, source.randbytes(200), on_delivery=lambda metadata, error: None)
     state = 300 * (64 + 128)
-    charged = records.memory.total_bytes - records.memory.available_bytes
+    charged = records.memory.total_memory - records.memory.available
     assert charged >= 300 * 200 + state
     batch = one(records)
-    charged = records.memory.total_bytes - records.memory.available_bytes
+    charged = records.memory.total_memory - records.memory.available
     assert batch.size_bytes + state <= charged <= batch.size_bytes + state + 2048 + 16384
 
 
@@ -303,10 +353,10 @@ def test_sealing_asks_for_no_memory(codec: str, size: int) -> None:
     """What it may add, where nothing shrinks, is charged when the record is accepted."""
     records = accumulator(compression=codec, batch_size=1, seal_on_append=False)
     put(records, random.Random(1).randbytes(size))
-    before = records.memory.available_bytes
+    before = records.memory.available
     (batch,) = records.take_unsealed()
     batch.seal()
-    assert records.memory.available_bytes >= before
+    assert records.memory.available >= before
     batch.abort(KafkaError("enough"))
     assert is_whole(records)
 
@@ -467,7 +517,7 @@ def test_a_batch_that_ends_while_it_is_sealed_is_freed_by_its_sealer(end: str) -
             batch.fail(FAILURE)
         else:
             getattr(batch, end)(FAILURE)
-        seen.append(records.memory.total_bytes - records.memory.available_bytes)
+        seen.append(records.memory.total_memory - records.memory.available)
         assert batch.user_count == 1
         result: bytes = compress(*args, **options)
         return result
@@ -557,10 +607,7 @@ def test_A11_closing_while_others_append_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_B09_memory_is_whole_after_a_storm(codec: str) -> None:
-    line = Line()
-    line.records = records = accumulator(
-        buffer_memory=60_000, batch_size=4000, memory_freed=line.freed, compression=codec
-    )
+    records = accumulator(buffer_memory=60_000, batch_size=4000, compression=codec)
     done = threading.Event()
 
     def sender() -> None:
@@ -571,7 +618,7 @@ def test_B09_memory_is_whole_after_a_storm(codec: str) -> None:
     def appender(seed: int) -> None:
         source = random.Random(seed)
         for _ in range(300):
-            line.append(source.randbytes(source.choice([10, 500, 3000, 20_000])))
+            append_in_line(records, source.randbytes(source.choice([10, 500, 3000, 20_000])))
 
     sending = threading.Thread(target=sender)
     sending.start()
@@ -583,4 +630,4 @@ def test_B09_memory_is_whole_after_a_storm(codec: str) -> None:
         assert not thread.is_alive()
     done.set()
     sending.join(DEADLINE_S)
-    assert is_whole(records) and records.memory.waiting_count == 0
+    assert is_whole(records) and records.memory.queued == 0

@@ -393,21 +393,23 @@ def test_memory_that_is_missing_is_waited_for_by_the_producer() -> None:
 
 def test_who_is_first_in_line_gets_what_is_there() -> None:
     producer = sender()
-    producer.accumulator.begin_waiting()
+    waiter = producer.accumulator.begin_waiting()
     assert producer.try_send("t", b"second") is None
     producer.first_in_line = True
     assert producer.try_send("t", b"first") is not None
     assert [refusal for _, refusal, _ in producer.asked] == [Refusal.MEMORY] * 2
+    waiter.leave()
 
 
 def test_a_partition_is_chosen_once() -> None:
     producer = sender(1000)
     chosen = sender(1000).send("t", b"v", b"key").partition
-    producer.accumulator.begin_waiting()
+    waiter = producer.accumulator.begin_waiting()
     producer.first_in_line = True
     producer.meanwhile = lambda record: publish(producer, 1001)
     assert producer.send("t", b"v", b"key").partition == chosen
     assert producer.asked
+    waiter.leave()
 
 
 def test_everything_goes_to_a_producer_that_does_not_send_directly() -> None:
@@ -475,7 +477,7 @@ def test_a_send_that_comes_upon_a_close_is_refused() -> None:
 
 def test_a_callback_stands_in_no_line() -> None:
     producer = sender(batch_size=1)
-    producer.accumulator.begin_waiting()
+    waiter = producer.accumulator.begin_waiting()
     assert producer.try_send("t", b"in line") is None
     producer.callback_thread_ident = threading.get_ident()
     assert producer.try_send("t", b"in a callback") is not None
@@ -483,6 +485,7 @@ def test_a_callback_stands_in_no_line() -> None:
     other.start()
     other.join(DEADLINE_S)
     assert [record.value for record, _, _ in producer.asked] == [b"in line", b"on another thread"]
+    waiter.leave()
 
 
 def test_a_subclass_has_to_say_what_it_does_with_what_is_slow() -> None:

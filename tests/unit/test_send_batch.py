@@ -137,7 +137,7 @@ def test_bytes_are_kept_as_they_are_until_the_last_user_has_gone() -> None:
     del batch
     assert b"".join(views) == data  # KAFKA-19012: whatever became of the batch
     assert sys.getrefcount(data) == count + 1
-    assert records.memory.available_bytes == records.memory.total_bytes - len(data)
+    assert records.memory.available == records.memory.total_memory - len(data)
     for view in views:
         view.release()
     assert sys.getrefcount(data) == count
@@ -386,7 +386,7 @@ def test_what_a_batch_takes_is_charged_and_comes_back_once() -> None:
     records = accumulator()
     data = encoded(b"a" * 5000)
     give(records, data)
-    assert records.memory.total_bytes - records.memory.available_bytes == len(data) + STATE_BYTES
+    assert records.memory.total_memory - records.memory.available == len(data) + STATE_BYTES
     batch = one(records)
     batch.complete(0)
     with pytest.raises(kbatch.IllegalStateError):
@@ -400,10 +400,10 @@ def test_a_batch_waits_for_memory_in_line() -> None:
     give(records, data)
     assert records.append_batch("t", 0, data, 0) is Refusal.MEMORY
     one(records).complete(0)
-    records.begin_waiting()
+    waiter = records.begin_waiting()
     assert records.append_batch("t", 0, data, 0) is Refusal.MEMORY
     give(records, data, first_in_line=True)
-    records.end_waiting()
+    waiter.leave()
     one(records).complete(0)
     assert is_whole(records)
 

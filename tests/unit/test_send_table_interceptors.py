@@ -213,7 +213,7 @@ def test_without_an_on_acknowledgement_nothing_is_kept_for_it(broker: Broker) ->
         with producing(broker, interceptor_classes=interceptors, **keys) as producer:
             memory = producer.accumulator.memory
             producer.send_table("one", numbered(5000))
-            return int(memory.total_bytes - memory.available_bytes)
+            return int(memory.total_memory - memory.available)
 
     assert charged() == charged(SeesTables())
     assert charged(Listening()) >= charged() + 5000 * 16
@@ -225,5 +225,5 @@ def test_memory_that_was_kept_for_it_comes_back(broker: Broker) -> None:
         producer.send_table("one", numbered(3000, 500)).result(SECONDS)
         producer.flush(SECONDS)
         memory = producer.accumulator.memory
-        until(lambda: memory.available_bytes == memory.total_bytes)
+        until(lambda: memory.available == memory.total_memory)
         assert len(listening.told) == 3000

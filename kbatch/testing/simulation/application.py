@@ -28,6 +28,7 @@ from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
+    from kbatch._native.buffer_pool import Waiter
     from kbatch.testing.simulation.world import World
 
 SLACK_NS = 200 * MS  # above delivery.timeout.ms: rounds of the sender, and sealing
@@ -413,6 +414,7 @@ class Appender:
         self._sending: Sending | None = None
         self._deadline_ns = 0
         self._waits_for_memory = False
+        self._place: Waiter
 
     def go(self) -> None:
         """The next burst, or the end."""
@@ -464,7 +466,7 @@ class Appender:
     def _wait_for_memory(self) -> None:
         if not self._waits_for_memory:
             self._waits_for_memory = True
-            self._world.accumulator.begin_waiting()
+            self._place = self._world.accumulator.begin_waiting()
             self._application.memory_line.append(self)
             self._world.schedule.at(self._deadline_ns, self.try_again)
             if self._application.memory_line[0] is self:
@@ -476,7 +478,7 @@ class Appender:
             return
         is_over = self._world.schedule.now_ns >= self._deadline_ns
         in_line = self._waits_for_memory
-        if in_line and self._application.memory_line[0] is not self:
+        if in_line and not self._place.may_try():
             is_accepted = False
         else:
             is_accepted = (in_line or not is_over) and self._try(first_in_line=in_line)
@@ -492,7 +494,7 @@ class Appender:
     def _stop_waiting(self) -> None:
         self._waits_for_memory = False
         self._application.memory_line.remove(self)
-        self._world.accumulator.end_waiting()
+        self._place.leave()
         self._application.memory_freed()
 
     def _go_on(self) -> None:

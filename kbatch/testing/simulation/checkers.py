@@ -228,9 +228,9 @@ def check_memory(world: World, logs: Logs) -> None:
     """All memory came back."""
     memory, accumulator = world.accumulator.memory, world.accumulator
     left = (
-        memory.total_bytes - memory.available_bytes,
+        memory.total_memory - memory.available,
         memory.callback_bytes,
-        memory.waiting_count,
+        memory.queued,
         accumulator.incomplete_count,
     )
     if any(left):

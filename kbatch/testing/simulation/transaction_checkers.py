@@ -241,7 +241,7 @@ def check_memory(world: TransactionalWorld, logs: Logs) -> None:
     """All memory came back, of producers that did not die."""
     for client in world.clients:
         memory = client.accumulator.memory
-        left = (memory.total_bytes - memory.available_bytes, client.accumulator.incomplete_count)
+        left = (memory.total_memory - memory.available, client.accumulator.incomplete_count)
         if any(left) and not client.is_dead:
             raise Violation(f"{client.name}: bytes and batches that are left at the end: {left}")
 

@@ -121,7 +121,7 @@ class World(Surroundings):
         now_ns, memory = self.schedule.now_ns, self.accumulator.memory
         if self.options.seed % 2:
             return
-        if memory.total_bytes - memory.available_bytes > self.config.max_request_size:
+        if memory.total_memory - memory.available > self.config.max_request_size:
             return
         nodes, _, _ = self.accumulator.ready(now_ns)
         idle = [node_id for node_id in nodes if self.engine.is_ready(node_id, now_ns)]
