@@ -76,6 +76,8 @@ NO_LOGIN = "a token is asked for at every authentication: refresh and retry insi
 NO_OIDC = "tokens come from sasl.oauthbearer.token, a callable that may ask any provider"
 NO_KINIT = "Kerberos tickets are renewed outside the process, by kinit or k5start"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not there yet"
+# Half of the producer.id.expiration.ms that brokers have by default.
+LONGEST_IDLE_MS = 43_200_000
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
 
@@ -207,6 +209,11 @@ class ProducerConfig:
     kbatch_sequence_gap: str = key(STRING, "fail", one_of("fail", "resend"), LOW,
         "What becomes of a batch that may or may not be in the log, when its followers do not tell: fail it, "
         "or send it again under a new epoch as Java does, which can double its records.", origin="kbatch")
+    kbatch_sequence_idle_ms: int = key(LONG, 60_000, between(0, LONGEST_IDLE_MS), LOW,
+        "A broker that hears nothing of a producer for long forgets its sequences. If the last batch that "
+        "a partition acknowledged was sent longer ago than this, the next one travels alone, which costs a "
+        "round trip, and its success proves nothing about earlier ones. Keep this well below the brokers' "
+        "producer.id.expiration.ms, which is a day by default.", origin="kbatch")
 
     # Partitions, serialization, interceptors
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch._native.in_flight import Identity
 from kbatch.core.asking import Asking
-from kbatch.core.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.cluster import Cluster, ClusterSnapshot
 from kbatch.core.connections import Connections
 from kbatch.core.failures import Failures
@@ -103,11 +103,15 @@ class Engine:
         self._connections = Connections(config, random, registry, now_ns)
         self._order: Idempotence | WithoutIdempotence
         max_in_flight = config.max_in_flight_requests_per_connection
+        idle_ns = config.kbatch_sequence_idle_ms * NS_PER_MS
         if config.transactional_id is not None:
-            self._order = TransactionalOrder(max_in_flight=max_in_flight, first_counter=first_counter)
+            self._order = TransactionalOrder(
+                max_in_flight=max_in_flight, idle_ns=idle_ns, first_counter=first_counter
+            )
         elif config.enable_idempotence:
             self._order = Idempotence(
                 max_in_flight=max_in_flight,
+                idle_ns=idle_ns,
                 resends_gaps=config.kbatch_sequence_gap == "resend",
                 first_counter=first_counter,
             )
@@ -206,7 +210,12 @@ class Engine:
 
     def mark(self, marker: Any) -> None:
         """Has `marker` come out of `poll_completed`, behind all that is done by now."""
-        self.submit(lambda now_ns: self._completed.append(marker))
+
+        def append(now_ns: int) -> None:
+            self._sender.report()
+            self._completed.append(marker)
+
+        self.submit(append)
 
     def purge(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
         """Gives up what was never sent, what was, or both."""
@@ -300,6 +309,7 @@ class Engine:
 
     def poll_completed(self) -> list[Completion]:
         """Batches that were completed or failed, for their callbacks."""
+        self._sender.report()
         if not self._completed:
             return []
         completed = self._completed[:]

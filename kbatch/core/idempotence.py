@@ -9,17 +9,50 @@ A broker accepts the batch that follows the last one, and tells the last five ap
 refuses a batch (OUT_OF_ORDER_SEQUENCE_NUMBER) when one before it is missing, and also when the batch itself
 was appended but is forgotten. What that means is found out in three steps:
 
-1. A batch that is refused while one before it is unanswered or to be tried again is tried again behind it.
+1. A batch that is refused while one before it is unanswered or to be tried again is tried again after that.
 2. One that is refused though it is the next is *held*, and the batches behind it are tried in turn, under
-   their sequences: one of them accepted, or known to the broker, proves that the held ones are in the log.
-3. When none proves it, batches that may be in the log fail, since sending them again could double them;
-   the others, every attempt of which was refused, are numbered anew from 0 under the next epoch.
+   their sequences. If one of them is accepted, the held ones fail: there is no way into the log any more
+   under their numbers, and no answer says that they are there.
+3. If none is accepted, batches that may be in the log fail, since sending them again could double them; the
+   others, every attempt of which was refused, are numbered anew from 0 under the next epoch.
 
-A batch that failed leaves a hole, which is settled in the same way. Where Java is weaker: it numbers anew
-what may be in the log; it lets ten batches of a partition be unanswered after a leader change where brokers
-remember five; it sends several batches to a broker that has no state of the producer and accepts any
-sequence, the second one too if the first was refused. Here the first batch of a producer id to a partition
-travels alone, and nothing new goes to a new leader before the old one has answered.
+A batch that failed leaves a hole, which is settled in the same way.
+
+What a leader may have forgotten. A leader that has no state of a producer id takes any sequence, so it takes
+a batch although the one before it is missing. It has none before the first batch; after a pause, when the
+producer id expired; perhaps after it was elected, or the topic was made anew. A partition is *known* from
+the sending of the last batch that its leader acknowledged (`known_ns`) for kbatch.sequence.idle.ms, until
+metadata or an answer say that there is another leader, epoch or topic. The rules that follow:
+
+- While a partition is not known, one batch travels alone. Its acknowledgement makes the partition known.
+- A later batch that is accepted while the partition is known *proves* those before it: the leader could not
+  take it without them. While it is not known this proves nothing.
+- Nothing new follows a batch that a later one has passed, so it is always among the five that the leader
+  remembers. Refused as out of order, it is not in the log, or nobody can tell: it fails, proved or not, with
+  possibly_persisted if an attempt was ambiguous.
+
+With batches A before B, this is what becomes of A:
+
+- A refused, B refused: both are tried again, A alone and first.
+- A refused without an append, B accepted: the leader forgot. A is tried again, and fails as out of order; it
+  is not possibly_persisted. (Java tries A until delivery.timeout.ms, and fails it.)
+- A ambiguous, B accepted: A is tried again. A duplicate is delivered with its offset; out of order fails, as
+  possibly_persisted. If A expires before, or is refused for its size, it is delivered (offset -1) if B
+  proved it, and fails as possibly_persisted if not.
+- A and B in flight when the leader moves: nothing new goes to the new leader before the old one has
+  answered, A goes there alone, then B. What the old leader says late makes the new one no better known.
+- A in flight when the pause grows too long: B waits for the answer to A, since B is admitted by the clock
+  of that moment and not by that of the gate. A's acknowledgement counts from when A was first sent, because
+  a duplicate's answer shows no newer state.
+- Several connections to one leader change nothing: all of this is the partition's state, not a connection's.
+- A new epoch of the same producer id leaves the partition known: a leader that has state takes 0 only, and
+  then what follows. A new producer id begins as unknown.
+- A transactional producer obeys the same rules; a batch that fails aborts its transaction, and the
+  next epoch ends the gap (TransactionalOrder).
+
+Where Java is weaker: it numbers anew what may be in the log; it lets ten batches of a partition be unanswered
+after a leader change where brokers remember five; it sends several batches to a leader that may have
+forgotten the producer. kbatch.sequence.gap=resend numbers anew what may be in the log as Java does.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager and TxnPartitionMap; KIP-98, KIP-360.
 """
@@ -37,6 +70,7 @@ from kbatch._native.in_flight import (
     number_new,
 )
 from kbatch.core.backoff import NEVER_NS
+from kbatch.core.outcome import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
     from kbatch._native.delivery import Completion
@@ -65,14 +99,19 @@ class Idempotence:
     ----------
     max_in_flight : int
         Batches of a partition that are not acknowledged, on all connections together.
+    idle_ns : int
+        kbatch.sequence.idle.ms: for how long a leader surely remembers the producer.
     resends_gaps : bool
         kbatch.sequence.gap=resend: what may be in the log is sent again too.
     first_counter : int
         Where the numbers of a producer id that brokers do not know yet begin; for tests.
     """
 
-    def __init__(self, *, max_in_flight: int, resends_gaps: bool = False, first_counter: int = 0) -> None:
+    def __init__(
+        self, *, max_in_flight: int, idle_ns: int, resends_gaps: bool = False, first_counter: int = 0
+    ) -> None:
         self._max_in_flight = max_in_flight
+        self._idle_ns = idle_ns
         self._resends_gaps = resends_gaps
         self._first_counter = first_counter
         self.adopt(NOBODY)
@@ -91,13 +130,17 @@ class Idempotence:
         """Of Produce requests, whatever brokers have."""
         return ANY_VERSION
 
-    def holds_back(self, state: PartitionState) -> bool:
-        """Whether a new batch of the partition has to wait for something else than its partition."""
-        return self.needs_identity
+    def holds_back(self, state: PartitionState, now_ns: int) -> bool:
+        """True if a new batch of the partition has to wait, though its gate was open when it was set."""
+        return self.needs_identity or (bool(state.in_flight) and not self._knows(state, now_ns))
 
-    def gate(self, state: PartitionState) -> Gate:
+    def _knows(self, state: PartitionState, now_ns: int) -> bool:
+        """True if the partition's leader cannot have forgotten the producer."""
+        return state.is_known_since(now_ns - self._idle_ns)
+
+    def gate(self, state: PartitionState, now_ns: int) -> Gate:
         """What the accumulator may give out of the partition."""
-        return state.gate_under(self.identity, self._max_in_flight)
+        return state.gate_under(self.identity, self._max_in_flight, now_ns - self._idle_ns)
 
     def admit_new(
         self,
@@ -107,15 +150,16 @@ class Idempotence:
     ) -> dict[tuple[str, int], InFlight] | None:
         """`admit` and `gate` for all batches of a request, if they are such as most are; None, if not: then
         they are to be looked at one by one."""
-        return number_new(batches, states, self.identity, self._max_in_flight, attempt.node_id, attempt)
+        oldest_ns = attempt.sent_ns - self._idle_ns
+        return number_new(batches, states, self.identity, self._max_in_flight, attempt, oldest_ns)
 
-    def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
+    def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         """A drained batch, with its number in its header: the one it had, or the next."""
         entry = state.find(batch)
         if entry is None:
             if not state.in_flight and state.identity != self.identity:
                 self._begin_anew(state)
-            entry = state.add(batch)
+            entry = state.add(batch, now_ns)
         identity, sequence = state.identity, entry.counter & MAX_SEQUENCE
         if (
             batch.base_sequence != sequence
@@ -131,28 +175,39 @@ class Idempotence:
 
     # Answers
 
-    def acknowledge(self, entry: InFlight) -> list[InFlight]:
-        """The batch is in the log, even if it had been given up. Returns the held ones before it, which have
-        been passed (`is_passed`).
+    def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
+        """The batch is in the log, even if it had been given up. Returns those before it that are lost by
+        that (`is_lost`).
         """
         state = entry.state
-        state.acknowledge(entry)
-        held = [each for each in state.in_flight if each.is_held and each.counter < entry.counter]
-        for each in held:
-            state.forget(each)
-        return held
+        state.acknowledge(entry, now_ns - self._idle_ns)
+        return [each for each in state.in_flight if each.is_held and self.is_lost(each)]
 
     def acknowledge_all(
-        self, attempt: ProduceAttempt, topics: list[Any], completed: list[Completion]
+        self, attempt: ProduceAttempt, topics: list[Any], completed: list[Completion], now_ns: int
     ) -> bool:
         """`acknowledge` and `gate` for all batches of a request, which are completed, if the answer says yes
         to each and nothing is missing; False, if not: then they are to be looked at one by one."""
-        names, entries = attempt.names, attempt.entries
-        return acknowledge_all(entries, topics, names, self.identity, self._max_in_flight, completed)
+        names, entries, oldest_ns = attempt.names, attempt.entries, now_ns - self._idle_ns
+        return acknowledge_all(
+            entries, topics, names, self.identity, self._max_in_flight, completed, oldest_ns
+        )
 
     def is_passed(self, entry: InFlight) -> bool:
         """A later batch of the same identity is in the log."""
         return entry.counter <= entry.state.acked_counter
+
+    def is_proved(self, entry: InFlight) -> bool:
+        """True if the batch is in the log though it was not acknowledged: an attempt may have got there, a
+        later batch could not without it, and the leader has not said that it does not know the batch.
+        """
+        error = entry.last_error
+        is_denied = error is not None and error.code is not None and OUTCOMES.get(error.code) is Outcome.GAP
+        return entry.is_proved and entry.is_unsure and not is_denied
+
+    def is_lost(self, entry: InFlight) -> bool:
+        """True if a batch that was refused as out of order can never get into the log under its number."""
+        return self.is_passed(entry) and not self._resends_gaps
 
     def hold(self, entry: InFlight) -> bool:
         """The batch was refused as out of order: whether it is held now. False: one before it comes first,
@@ -185,7 +240,7 @@ class Idempotence:
         counter = entry.counter
         entries = []
         for part in parts:
-            entries.append(InFlight(entry.state, part, counter))
+            entries.append(InFlight(entry.state, part, entry.sent_ns, counter))
             counter += part.record_count
         in_flight[place : place + 1] = entries
 
@@ -257,22 +312,22 @@ class WithoutIdempotence:
     def highest_produce_version(self) -> int:
         return ANY_VERSION
 
-    def holds_back(self, state: PartitionState) -> bool:
+    def holds_back(self, state: PartitionState, now_ns: int) -> bool:
         return False
 
-    def gate(self, state: PartitionState) -> Gate:
+    def gate(self, state: PartitionState, now_ns: int) -> Gate:
         """A partition is muted from the sending of a batch to its answer."""
         return (self._keeps_order and bool(state.in_flight), False, -1)
 
-    def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
-        entry = InFlight(state, batch)
+    def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
+        entry = InFlight(state, batch, now_ns)
         state.in_flight.append(entry)
         return entry
 
     def admit_new(self, *_: object) -> None:
         """They are looked at one by one."""
 
-    def acknowledge(self, entry: InFlight) -> list[InFlight]:
+    def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
         entry.state.forget(entry)
         return []
 
@@ -281,6 +336,8 @@ class WithoutIdempotence:
 
     def is_passed(self, entry: InFlight) -> bool:
         return False
+
+    is_proved = is_lost = is_passed
 
     def hold(self, entry: InFlight) -> bool:
         return False

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.in_flight import InFlight, PartitionState
@@ -62,6 +63,7 @@ SEALED_INLINE_BYTES = 16_384
 # The same on an event loop, which has other things to do; as long as it takes to hand one to a thread.
 SEALED_ON_LOOP_BYTES = 2_048
 
+_first_number = attrgetter("first_number")
 _PartitionProduceData = messages.ProduceRequest.PartitionProduceData
 _PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
 
@@ -76,7 +78,7 @@ class Sender:
     order : Idempotence or WithoutIdempotence
     measures : SenderMeasures
     completed : list of Completion
-        Where batches are put that are done, for their callbacks to be run.
+        Where batches are put that are done, for their callbacks to be run (`report`).
     failures : Failures
         Where those that fail are noted.
 
@@ -115,6 +117,7 @@ class Sender:
         self.deadline_ns = NEVER_NS
         self._is_settled = False  # nothing could be done but what time or others have to do first
         self._is_stopped = False
+        self._settled: list[ProducerBatch] = []  # and not reported yet
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
         self.fatal_error: KafkaError | None = None
@@ -263,12 +266,12 @@ class Sender:
         """The batch with its sequence; None where it cannot be sent now, and has gone back."""
         state = self._state_of(batch.topic, batch.partition)
         is_new = batch.attempts == 0 and not batch.has_sequence
-        if (is_new and self._order.holds_back(state)) or batch.user_count > 1:
+        if (is_new and self._order.holds_back(state, now_ns)) or batch.user_count > 1:
             self._accumulator.reenqueue(batch, now_ns, attempted=False)
             self._update_gate(state)
             self._look_again(now_ns, HELD_BYTES_DELAY_NS)
             return None
-        return self._order.admit(state, batch)
+        return self._order.admit(state, batch, now_ns)
 
     def _state_of(self, topic: str, partition: int) -> PartitionState:
         state = self._states.get((topic, partition))
@@ -281,13 +284,14 @@ class Sender:
     def _look_up(self, state: PartitionState) -> None:
         """What the cluster says of the partition now."""
         snapshot = self._cluster.snapshot
-        state.leader = snapshot.view.leader(state.topic, state.partition)
+        place = state.topic, state.partition
+        state.begin_leader(snapshot.view.leader(*place), snapshot.view.leader_epoch(*place))
         metadata = snapshot.topics.get(state.topic)
         if metadata is not None:
             state.begin_topic(metadata.topic_id)
 
     def _update_gate(self, state: PartitionState) -> None:
-        gate = self._order.gate(state)
+        gate = self._order.gate(state, self._now_ns)
         if gate != state.gate:
             state.gate = gate
             muted, fresh_blocked, retry_number = gate
@@ -306,10 +310,13 @@ class Sender:
         now_ns = self._now_ns = response.now_ns
         self._is_settled = False
         self.unanswered_count -= 1
+        self.report()  # before what may be completed as a whole
         message = response.message
         self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
         states: list[PartitionState] = []
-        if message is None or not self._order.acknowledge_all(attempt, message.responses, self._completed):
+        if message is None or not self._order.acknowledge_all(
+            attempt, message.responses, self._completed, now_ns
+        ):
             states = [entry.state for entry in attempt.entries.values()]
             self._handle_each(attempt, response)
         attempt.entries.clear()
@@ -362,6 +369,8 @@ class Sender:
         row = row_of(code)
         if row.refresh_metadata:
             self._cluster.request_update(now_ns)
+        if row.refresh_metadata or code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            entry.state.doubt_leader()
         if code in GONE_WITH_THE_TOPIC:
             entry.batch.possibly_persisted = True
         elif row.possibly_persisted:
@@ -385,12 +394,12 @@ class Sender:
             self.fail_for_good(error)
         elif outcome is Outcome.RETRY or (outcome is Outcome.GAP and leaves_open(code, answer)):
             self._retry(entry, error, now_ns)
-        elif self._order.is_passed(entry):
-            self._end_passed(entry, error)
-        elif outcome is Outcome.GAP:
+        elif self._order.is_proved(entry):
+            self._complete_proved(entry)
+        elif outcome is Outcome.GAP and not self._order.is_lost(entry):
             if not self._order.hold(entry):
                 self._retry(entry, error, now_ns)
-        elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._may_be_a_duplicate(entry):
+        elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._keeps_its_number(entry):
             self._split(entry)
         else:
             self._give_up(entry.batch, entry, *errors_of(error, answer, batch.record_count))
@@ -399,29 +408,25 @@ class Sender:
         """The attempt may have got the batch into the log."""
         entry.is_unsure = entry.batch.possibly_persisted = True
 
-    def _may_be_a_duplicate(self, entry: InFlight) -> bool:
-        """Brokers look at sizes before duplicates: what may be in the log must not come in other pieces."""
-        return entry.is_unsure and self._order.is_idempotent
+    def _keeps_its_number(self, entry: InFlight) -> bool:
+        """Brokers look at sizes before duplicates: what may be in the log must not come in other pieces, nor
+        what a later batch has passed."""
+        return self._order.is_idempotent and (entry.is_unsure or self._order.is_passed(entry))
 
     def _succeed(self, entry: InFlight, base_offset: int, log_append_time_ms: int) -> None:
         entry.is_out = False
         entry.attempt = None
-        held = self._order.acknowledge(entry)
+        lost = self._order.acknowledge(entry, self._now_ns)
         if entry.batch.complete(base_offset, log_append_time_ms):
             self._done(entry.batch)
-        for each in held:
-            self._end_passed(each, each.last_error)
+        for each in lost:
+            self._give_up(each.batch, each, each.last_error or OutOfOrderSequenceError())
 
-    def _end_passed(self, entry: InFlight, error: KafkaError | None) -> None:
-        """For a batch that is refused though a later one is in the log: it is there too, unless every attempt
-        was refused, by brokers that had no state of the producer.
-        """
-        if entry.is_unsure:
-            self._order.acknowledge(entry)
-            if entry.batch.complete(-1):
-                self._done(entry.batch)
-        else:
-            self._give_up(entry.batch, entry, error or OutOfOrderSequenceError())
+    def _complete_proved(self, entry: InFlight) -> None:
+        """The batch is in the log, and which later one proves it is all that is known of it."""
+        entry.state.forget(entry)
+        if entry.batch.complete(-1):
+            self._done(entry.batch)
 
     def _retry(self, entry: InFlight, error: KafkaError, now_ns: int) -> None:
         batch = entry.batch
@@ -485,8 +490,8 @@ class Sender:
             state = self._state_of(batch.topic, batch.partition)
             states[state] = None
             entry = state.find(batch)
-            if entry is not None and not entry.is_out and self._order.is_passed(entry):
-                self._end_passed(entry, None)
+            if entry is not None and not entry.is_out and self._order.is_proved(entry):
+                self._complete_proved(entry)
             else:
                 self._give_up(batch, entry, expiry_error(batch, entry, self._config, now_ns))
         for state in states:
@@ -518,7 +523,15 @@ class Sender:
             self._order.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)
 
     def _done(self, batch: ProducerBatch) -> None:
-        self._completed.append(batch.completion)
+        self._settled.append(batch)
+
+    def report(self) -> None:
+        """Hands over what was settled since the last time: within a partition in the order of the records,
+        whatever became of them, so that callbacks come in that order."""
+        if self._settled:
+            self._settled.sort(key=_first_number)
+            self._completed += [batch.completion for batch in self._settled]
+            self._settled.clear()
 
     def fail_for_good(self, error: KafkaError) -> None:
         """Nothing can be sent any more, now or later."""

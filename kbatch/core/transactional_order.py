@@ -49,8 +49,8 @@ class TransactionalOrder(Idempotence):
         `handle_failure(error, had_sequence)`: a batch failed.
     """
 
-    def __init__(self, *, max_in_flight: int, first_counter: int = 0) -> None:
-        super().__init__(max_in_flight=max_in_flight, first_counter=first_counter)
+    def __init__(self, *, max_in_flight: int, idle_ns: int, first_counter: int = 0) -> None:
+        super().__init__(max_in_flight=max_in_flight, idle_ns=idle_ns, first_counter=first_counter)
         self.transaction_version = 1
         self.is_open = False
         self.has_begun = False
@@ -98,18 +98,18 @@ class TransactionalOrder(Idempotence):
 
     # Draining
 
-    def gate(self, state: PartitionState) -> Gate:
+    def gate(self, state: PartitionState, now_ns: int) -> Gate:
         """Open for a partition that is not added yet: that it is to be is found when it is drained."""
-        muted, is_blocked, retry_number = super().gate(state)
+        muted, is_blocked, retry_number = super().gate(state, now_ns)
         place = state.key
         is_blocked = is_blocked or not self.is_open or (place in self._asked and not self._is_added(place))
         if is_blocked:
             self._blocked[place] = state
         return muted, is_blocked, retry_number
 
-    def holds_back(self, state: PartitionState) -> bool:
+    def holds_back(self, state: PartitionState, now_ns: int) -> bool:
         place = state.key
-        if not self.is_open:
+        if not self.is_open or super().holds_back(state, now_ns):
             return True
         if self._is_added(place):
             return False
@@ -124,13 +124,13 @@ class TransactionalOrder(Idempotence):
     def admit_new(self, *_: object) -> None:
         """Each may be of a partition that has to be added first."""
 
-    def admit(self, state: PartitionState, batch: ProducerBatch) -> InFlight:
+    def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         self.partitions.add(state.key)
-        return super().admit(state, batch)
+        return super().admit(state, batch, now_ns)
 
-    def acknowledge(self, entry: InFlight) -> list[InFlight]:
+    def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
         self.has_begun = True
-        return super().acknowledge(entry)
+        return super().acknowledge(entry, now_ns)
 
     def acknowledge_all(self, *_: object) -> bool:
         """What may be drained depends on more than the partition."""
@@ -160,7 +160,7 @@ class TransactionalOrder(Idempotence):
         for each in lost:
             self.fail(each)
             if each.last_error is not None and each.last_error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
-                state.is_known = False
+                state.doubt_leader()
                 state.restart(state.identity, 0)
         if not state.is_doubtful:
             return Settled(lost, self._move_up(state))

@@ -40,8 +40,11 @@ def observed(s: Sending) -> tuple[Any, ...]:
     states = [
         (
             (state.key, state.gate, state.identity, state.next_counter, state.acked_counter),
-            (state.hole_end, state.is_known, state.is_broken),
-            [(each.counter, each.node_id, each.is_out, each.is_unsure) for each in state.in_flight],
+            (state.hole_end, state.known_ns, state.is_broken),
+            [
+                (each.counter, each.node_id, each.is_out, each.is_unsure, each.is_proved)
+                for each in state.in_flight
+            ],
         )
         for state in s.engine._sender._states.values()
     ]

@@ -103,10 +103,10 @@ def acknowledged_numbers_outlive_their_epoch(original: Any) -> Any:
 def a_bump_touches_all_partitions(original: Any) -> Any:
     """Batches of other partitions go on under the new epoch with the sequences of the old one."""
 
-    def admit(self: Idempotence, state: Any, batch: Any) -> InFlight:
+    def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
         if state.in_flight and not self.needs_identity:
             state.identity = self.identity
-        return original(self, state, batch)  # type: ignore[no-any-return]
+        return original(self, state, batch, now_ns)  # type: ignore[no-any-return]
 
     return admit
 
@@ -126,8 +126,8 @@ def sends_without_a_producer_id(original: Any) -> Any:
     """Java: when epochs are used up, what is in flight is sent again as if without idempotence, until there
     is a new producer id."""
 
-    def admit(self: Idempotence, state: Any, batch: Any) -> InFlight:
-        entry = Idempotence.admit(self, state, batch)
+    def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
+        entry = Idempotence.admit(self, state, batch, now_ns)
         if self.needs_identity:
             batch.stamp(-1, -1, -1)
         return entry
@@ -160,23 +160,22 @@ def no_bump(original: Any) -> Any:
 def sequences_are_compared_wrapped(original: Any) -> Any:
     """Java: what is compared are sequences, which begin again behind 2^31 - 1."""
 
-    def admit(self: Idempotence, state: Any, batch: Any) -> InFlight:
-        entry = original(self, state, batch)
+    def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
+        entry = original(self, state, batch, now_ns)
         state.next_counter &= MAX_SEQUENCE
         return entry  # type: ignore[no-any-return]
 
     return admit
 
 
-@plants(Idempotence, "is_passed")
+@plants(Idempotence, "is_proved")
 def a_refused_batch_is_believed_delivered(original: Any) -> Any:
     """A batch that is refused as out of order counts as a duplicate."""
 
-    def is_passed(self: Idempotence, entry: InFlight) -> bool:
-        entry.batch.possibly_persisted = True
+    def is_proved(self: Idempotence, entry: InFlight) -> bool:
         return True
 
-    return is_passed
+    return is_proved
 
 
 # What may be drained
@@ -187,8 +186,8 @@ Gate = tuple[bool, bool, int]
 
 def _gate(change: Callable[[Any, Any, Gate], Gate]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
-        def gate(self: Any, state: Any) -> Gate:
-            return change(self, state, original(self, state))
+        def gate(self: Any, state: Any, now_ns: int) -> Gate:
+            return change(self, state, original(self, state, now_ns))
 
         return gate
 
@@ -199,15 +198,15 @@ def _gate(change: Callable[[Any, Any, Gate], Gate]) -> Callable[[Any], Any]:
 def ten_batches_of_a_partition(original: Any) -> Any:
     """Java: five batches a connection, so that after a change of leader ten are unanswered."""
 
-    def gate(self: Idempotence, state: Any) -> Any:
+    def gate(self: Idempotence, state: Any, now_ns: int) -> Any:
         if self._max_in_flight < 5:  # one that sends fewer is not Java's case
-            return original(self, state)
+            return original(self, state, now_ns)
         limit, self._max_in_flight = self._max_in_flight, 2 * self._max_in_flight
         nodes = [(each, each.node_id) for each in state.in_flight]
         for each, _ in nodes:
             each.node_id = state.leader
         try:
-            return original(self, state)
+            return original(self, state, now_ns)
         finally:
             self._max_in_flight = limit
             for each, node_id in nodes:
@@ -247,11 +246,11 @@ def a_whole_request_uses_no_numbers_up(original: Any) -> Any:
 def a_whole_answer_is_believed(original: Any) -> Any:
     """An answer that refuses some of the batches is taken for one that accepts all."""
 
-    def acknowledge_all(self: Idempotence, attempt: Any, topics: list[Any], completed: list[Any]) -> bool:
+    def acknowledge_all(self: Idempotence, attempt: Any, topics: list[Any], *rest: Any) -> bool:
         for topic in topics:
             for answer in topic.partition_responses:
                 answer.error_code = 0
-        return bool(original(self, attempt, topics, completed))
+        return bool(original(self, attempt, topics, *rest))
 
     return acknowledge_all
 

@@ -27,6 +27,7 @@ OURS = {
     "compression.level",
     "kbatch.on.delivery.failure",
     "kbatch.sequence.gap",
+    "kbatch.sequence.idle.ms",
     "sasl.oauthbearer.token",
     "sasl.password",
     "sasl.username",
@@ -383,6 +384,8 @@ def test_values_are_read_as_java_reads_them(key: str, value: object, expected: o
         ("ssl.enabled.protocols", ""),
         ("kbatch.on.delivery.failure", "abort"),
         ("kbatch.sequence.gap", "skip"),
+        ("kbatch.sequence.idle.ms", -1),
+        ("kbatch.sequence.idle.ms", 43_200_001),
         ("sasl.login.refresh.window.factor", "0_8"),
     ],
 )

@@ -136,17 +136,213 @@ def test_I05_what_is_acknowledged_never_goes_back(reply: Any) -> None:
     assert s.stamp("b2") == (PRODUCER_ID, 0, 3)
 
 
-def test_I05_a_batch_that_is_refused_behind_a_later_one_is_in_the_log() -> None:
-    """Java would bump the epoch and send it again, a second time into the log (decision 16)."""
-    s = Sending().warmed()
+def passed(**settings: Any) -> Sending:
+    """b0 may be in the log, and b1 behind it is; the leader has not changed."""
+    s = Sending(**settings).warmed()
     s.send("b0", "b1")
-    s.move(2)
-    s.answer(b0=Reply(NOT_LEADER, leader=2))  # which may come after the append
-    s.answer(b1=Reply(OK, offset=2))
+    s.answer(b0=TIMED_OUT, b1=Reply(OK, offset=2))
+    return s
+
+
+def test_I05_a_passed_batch_refused_as_out_of_order_fails() -> None:
+    """A broker that has it would know it: it remembers five batches. Java would send it again, perhaps a
+    second time into the log."""
+    s = passed()
+    s.back_off()
     s.answer(b0=OUT_OF_ORDER)
-    assert (s.offset("b0"), s.offset("b1")) == (-1, 2)
+    assert isinstance(s.error("b0"), errors.OutOfOrderSequenceError)
+    assert s.error("b0").possibly_persisted
+    assert s.offset("b1") == 2
     s.send("b2")
     assert s.stamp("b2") == (PRODUCER_ID, 0, 3)
+    assert len(s.attempts("b0")) == 2
+
+
+def test_I05_a_passed_batch_that_no_broker_took_is_not_in_the_log() -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1")
+    s.answer(b0=TOO_FEW, b1=Reply(OK, offset=1))
+    s.back_off()
+    s.answer(b0=OUT_OF_ORDER)
+    assert not s.error("b0").possibly_persisted
+
+
+def test_I05_nothing_new_follows_a_passed_batch() -> None:
+    """So it is always one of the five that brokers remember."""
+    s = passed()
+    s.put("b2")
+    s.back_off()
+    assert s.waiting == ["b0"]
+    s.answer(b0=Reply(OK, offset=1))
+    assert s.waiting == ["b2"]
+
+
+def test_I05_a_passed_batch_is_sent_again_if_the_application_wants_it() -> None:
+    s = passed(kbatch_sequence_gap="resend")
+    s.back_off()
+    s.answer(b0=OUT_OF_ORDER)
+    s.back_off()
+    assert s.stamp("b0") == (PRODUCER_ID, 1, 0)
+
+
+def test_I05_a_passed_batch_is_proved_whatever_else_it_is_refused_for() -> None:
+    s = passed()
+    s.back_off()
+    s.answer(b0=TOO_LARGE)  # brokers look at sizes before duplicates
+    assert s.offset("b0") == -1
+
+
+@pytest.mark.parametrize("answer", [NOT_LEADER, NO_LEADER])
+def test_I05_a_leader_that_resigned_proves_nothing(answer: int) -> None:
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2")
+    s.answer(b0=TIMED_OUT, b1=answer)
+    s.answer(b2=Reply(OK, offset=3))
+    s.back_off()
+    s.answer(b0=TOO_LARGE)
+    assert s.error("b0").possibly_persisted
+
+
+# What a leader may have forgotten
+
+
+def lost_touch(how: str) -> Sending:
+    """The partition's leader may know nothing of the producer any more; nothing is in flight."""
+    s = Sending(metadata_max_age_ms=3_600_000).warmed()
+    if how == "idleness":
+        s.advance(60_000)
+    elif how == "topic":
+        s.topic_id = bytes(15) + b"u"
+    elif how == "leader":
+        s.move(2)
+    else:
+        s.leader_epochs[0] += 1
+    s.refresh()
+    return s
+
+
+@pytest.mark.parametrize("how", ["idleness", "topic", "leader", "epoch"])
+def test_I01_a_batch_travels_alone_to_a_leader_that_may_have_forgotten(how: str) -> None:
+    s = lost_touch(how)
+    s.send("b0", "b1", "b2")
+    assert s.waiting == ["b0"]
+    s.answer(b0=OK)
+    assert s.waiting == ["b1", "b2"]
+
+
+def test_I01_a_retry_after_a_refusal_still_travels_alone() -> None:
+    """The broker forgot: it would take the batch behind the one that is missing."""
+    s = lost_touch("idleness")
+    s.send("b0", "b1")
+    s.answer(b0=NOT_LEADER)
+    s.back_off()
+    assert s.waiting == ["b0"]
+    s.answer(b0=OK)
+    s.answer(b1=OK)
+    assert (s.offset("b0"), s.offset("b1")) == (1, 2)
+
+
+def test_I01_a_partition_that_is_in_touch_is_not_slowed_down() -> None:
+    s = Sending().warmed()
+    s.advance(59_000)
+    s.send("b0", "b1")
+    assert s.waiting == ["b0", "b1"]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_I01_touch_is_lost_while_a_batch_is_unanswered(together: bool) -> None:
+    """Whole requests and single batches obey the same rule."""
+    s = Sending(2, kbatch_sequence_idle_ms=1000).warmed()
+    s.send("b0")
+    s.advance(1000)
+    if together:
+        s.put("c0", partition=1)
+    s.send("b1")
+    assert s.attempts("b1") == []
+    assert bool(s.attempts("c0")) == together
+    s.answer(b0=OK)
+    s.advance(1)
+    assert s.attempts("b1")
+
+
+def test_I01_a_late_answer_counts_from_when_its_batch_was_sent() -> None:
+    """A duplicate's answer says nothing newer than that."""
+    s = Sending(kbatch_sequence_idle_ms=1000).warmed()
+    s.send("b0")
+    s.answer(b0=TIMED_OUT)
+    s.advance(1000)
+    s.answer(b0=OK)
+    s.send("b1", "b2")
+    assert s.waiting == ["b1"]
+
+
+@pytest.mark.parametrize("how", ["idleness", "leader"])
+def test_I28_what_a_forgetful_leader_takes_proves_nothing(how: str) -> None:
+    s = Sending(
+        kbatch_sequence_idle_ms=1000, delivery_timeout_ms=3000, request_timeout_ms=3000, retries=1
+    ).warmed()
+    s.send("b0", "b1")
+    if how == "idleness":
+        s.advance(1000)
+    else:
+        s.leader_epochs[0] += 1
+        s.refresh()
+    s.answer(b0=TIMED_OUT, b1=Reply(OK, offset=2))
+    s.advance(3000)
+    s.drop() if s.waiting else None
+    assert s.offset("b1") == 2
+    assert s.error("b0").possibly_persisted
+
+
+# The order in which they are settled
+
+
+def told(s: Sending, *names: str) -> list[tuple[str, bool]]:
+    """Puts records one by one; gets the names and successes that their callbacks are called with."""
+    calls: list[tuple[str, bool]] = []
+    for name in names:
+        s.put(name, on_delivery=lambda _, error, name=name: calls.append((name, error is None)))
+        s.run()
+    return calls
+
+
+def test_callbacks_of_what_one_answer_settles_come_in_order() -> None:
+    s = Sending().warmed()
+    calls = told(s, "b0", "b1", "b2")
+    s.answer(b0=OUT_OF_ORDER, b1=OUT_OF_ORDER)
+    s.back_off()
+    s.hear(b2=Reply(OK, offset=3))
+    s.run()
+    assert calls == [("b0", False), ("b1", False), ("b2", True)]
+
+
+def test_callbacks_of_a_lost_batch_come_before_those_of_the_failed_one() -> None:
+    s = Sending().warmed()
+    calls = told(s, "b0", "b1")
+    s.drop()
+    s.back_off()
+    s.answer(b0=OUT_OF_ORDER)
+    s.answer(b1=INVALID)
+    assert calls == [("b0", False), ("b1", False)]
+
+
+@pytest.mark.parametrize("end", ["purge", "expiry", "fatal"])
+def test_callbacks_come_in_order_when_everything_ends(end: str) -> None:
+    s = Sending(2).warmed()
+    calls = told(s, "b0", "b1", "b2")
+    s.put("c0", partition=1, on_delivery=lambda _, error: calls.append(("c0", error is None)))
+    s.run()
+    s.answer(b0=TIMED_OUT, b1=OUT_OF_ORDER)
+    s.put("b3", on_delivery=lambda _, error: calls.append(("b3", error is None)))
+    if end == "purge":
+        s.engine.purge(errors.PurgedError("purged"), queued=True, in_flight=True)
+        s.run()
+    elif end == "expiry":
+        s.cut_off()
+        s.advance(120_000)
+    else:
+        s.answer(b2=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert [name for name, _ in calls if name != "c0"] == ["b0", "b1", "b2", "b3"]
 
 
 # Gaps
@@ -179,8 +375,9 @@ def test_I08_a_gap_before_the_next_batch_is_ended_by_a_bump() -> None:
     assert s.asked["InitProducerId"] == 1  # the bump is the producer's own
 
 
-def test_I08_a_later_batch_that_is_accepted_proves_the_one_before() -> None:
-    """The broker forgot b0, whose first answer was lost; Java would double it (decision 16)."""
+def test_I08_a_gap_that_a_later_batch_jumps_is_no_delivery() -> None:
+    """The broker knows b0 no more, whose first answer was lost: nothing says whether it is in the log. Java
+    would send it again, perhaps a second time into the log."""
     s = Sending().warmed()
     s.send("b0")
     s.drop()
@@ -190,7 +387,8 @@ def test_I08_a_later_batch_that_is_accepted_proves_the_one_before() -> None:
     s.answer(b0=OUT_OF_ORDER)
     assert not s.is_done("b0")
     s.answer(b1=Reply(OK, offset=2))
-    assert (s.offset("b0"), s.offset("b1")) == (-1, 2)
+    assert s.error("b0").possibly_persisted
+    assert s.offset("b1") == 2
     assert (s.stamp("b0"), s.stamp("b1")) == ((PRODUCER_ID, 0, 1), (PRODUCER_ID, 0, 2))
 
 

@@ -10,6 +10,7 @@ from kbatch._native.delivery import Completion
 from kbatch._native.in_flight import (
     NOBODY,
     OPEN,
+    UNKNOWN_NS,
     Identity,
     InFlight,
     PartitionState,
@@ -17,10 +18,13 @@ from kbatch._native.in_flight import (
     number_new,
 )
 from kbatch._native.producer_batch import ProducerBatch
+from kbatch.core.produce_attempt import ProduceAttempt
 from kbatch.protocol import messages
 from tests.unit.accumulating import accumulator, drained, put
 
 IDENTITY = Identity(7, 3)
+NOW_NS = 1_000_000
+OLDEST_NS = 900_000  # what was known then is known no more
 Entries = dict[tuple[str, int], InFlight]
 Answer = messages.ProduceResponse.PartitionProduceResponse
 
@@ -33,9 +37,10 @@ class Request:
         self.states = {("t", partition): PartitionState("t", partition) for partition in range(2)}
         for state in self.states.values():
             state.restart(IDENTITY, sequence)
-            state.is_known = True
-            state.leader = 1
+            state.begin_leader(1, 0)
+            state.known_ns = OLDEST_NS + 1
         self.batches = self.next_batches()
+        self.attempt = ProduceAttempt(1, NOW_NS)
         self.completed: list[Completion] = []
 
     def next_batches(self) -> list[ProducerBatch]:
@@ -44,7 +49,7 @@ class Request:
         return drained(self.records)
 
     def number(self, identity: Identity = IDENTITY) -> Entries | None:
-        return number_new(self.batches, self.states, identity, 5, 1, "attempt")
+        return number_new(self.batches, self.states, identity, 5, self.attempt, OLDEST_NS)
 
     def entries(self) -> Entries:
         entries = self.number()
@@ -56,7 +61,7 @@ class Request:
             topic_id=b"t" * 16, partition_responses=list(answers)
         )
         names = {b"t" * 16: "t"}
-        return acknowledge_all(entries, [topic], names, IDENTITY, 5, self.completed)
+        return acknowledge_all(entries, [topic], names, IDENTITY, 5, self.completed, OLDEST_NS)
 
     @property
     def is_untouched(self) -> bool:
@@ -75,12 +80,8 @@ def test_new_batches_get_the_next_numbers_and_keep_what_is_tried_again_in_order(
     assert list(first) == [("t", 0), ("t", 1)]
     for entry in first.values():
         assert entry.batch.base_sequence == 2**31 - 1
-        assert (entry.node_id, entry.attempt, entry.is_out, entry.batch.was_sent) == (
-            1,
-            "attempt",
-            True,
-            True,
-        )
+        assert (entry.node_id, entry.sent_ns) == (1, NOW_NS)
+        assert (entry.attempt, entry.is_out, entry.batch.was_sent) == (request.attempt, True, True)
         assert entry.state.gate == (False, False, entry.number)
         assert entry.state.in_flight == [entry]
     request.batches = request.next_batches()
@@ -128,11 +129,12 @@ def test_an_answer_that_says_yes_to_all_completes_them() -> None:
 def test_the_first_answer_makes_a_partition_known() -> None:
     request = Request()
     for state in request.states.values():
-        state.is_known = False
+        state.doubt_leader()
     entries = request.entries()
     assert {state.gate[1] for state in request.states.values()} == {True}  # the first travels alone
     assert request.acknowledge(entries, accepted(0), accepted(1))
-    assert all(state.is_known and state.gate == OPEN for state in request.states.values())
+    for state in request.states.values():
+        assert (state.known_ns, state.gate) == (NOW_NS, OPEN)
 
 
 ODD_ANSWERS = {
@@ -161,3 +163,68 @@ def test_an_answer_that_is_not_yes_to_all_is_left_alone(odd: str) -> None:
     assert [len(each.in_flight) for each in request.states.values()] == [1, 1]
     assert [each.gate for each in request.states.values()] == gates
     assert request.batches[0].state == "in_flight"
+
+
+# What a leader may have forgotten
+
+
+@pytest.mark.parametrize("known_ns", [OLDEST_NS, UNKNOWN_NS])
+def test_a_request_with_a_second_batch_to_a_forgetful_leader_is_left_alone(known_ns: int) -> None:
+    """The gate was open when it was set."""
+    request = Request()
+    request.entries()
+    request.batches = request.next_batches()
+    state = request.states["t", 1]
+    state.known_ns = known_ns
+    assert request.number() is None
+    assert [len(each.in_flight) for each in request.states.values()] == [1, 1]
+    state.known_ns = OLDEST_NS + 1
+    assert request.number() is not None
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_batch_is_proved_by_a_later_one_if_the_leader_is_known(is_known: bool) -> None:
+    request = Request()
+    first = request.entries()
+    request.batches = request.next_batches()
+    second = request.entries()
+    request.batches = request.next_batches()
+    third = request.entries()
+    if not is_known:
+        for state in request.states.values():
+            state.doubt_leader()
+    assert request.acknowledge(second, accepted(0), accepted(1))
+    assert {entry.is_proved for entry in first.values()} == {is_known}
+    for state in request.states.values():
+        assert state.gate[1]  # nothing new follows a passed batch
+    assert request.acknowledge(third, accepted(0), accepted(1))
+    assert {entry.is_proved for entry in first.values()} == {is_known}
+
+
+def test_another_leader_or_epoch_ends_what_is_known() -> None:
+    request = Request()
+    state = request.states["t", 0]
+    state.begin_leader(1, 0)
+    assert state.is_known_since(OLDEST_NS)
+    for leader, epoch in ((1, 1), (2, 2), (-1, -1)):
+        state.known_ns = NOW_NS
+        state.begin_leader(leader, epoch)
+        assert not state.is_known_since(OLDEST_NS)
+
+
+def test_what_a_former_leader_acknowledges_makes_the_new_one_no_better_known() -> None:
+    request = Request()
+    entries = request.entries()
+    for state in request.states.values():
+        state.begin_leader(1, 7)  # the same node, elected again
+    assert request.acknowledge(entries, accepted(0), accepted(1))
+    for state in request.states.values():
+        assert (state.acked_counter, state.known_ns) == (0, UNKNOWN_NS)
+
+
+def test_a_topic_made_anew_ends_what_is_known() -> None:
+    request = Request()
+    (state, _) = request.states.values()
+    for topic_id, is_known in ((b"a" * 16, True), (b"a" * 16, True), (b"b" * 16, False)):
+        state.begin_topic(topic_id)
+        assert state.is_known_since(OLDEST_NS) == is_known

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kbatch import DeliveryError, KafkaError, Producer
-from kbatch.errors import InvalidRecordError, KafkaTimeoutError
+from kbatch.errors import InvalidRecordError, KafkaTimeoutError, OutOfOrderSequenceError
 from kbatch.protocol import codec, messages
 from kbatch.testing import Broker
 from kbatch.testing.state import Connection
@@ -205,17 +205,30 @@ def test_0123_a_connection_that_the_broker_closes_when_it_is_idle_is_no_error(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-@pytest.mark.parametrize("then", ["NOT_ENOUGH_REPLICAS", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
 @pytest.mark.parametrize("count", range(1, 6))
-def test_0144_a_what_may_be_there_and_is_refused_then_is_there_once(
-    broker: Broker, count: int, then: str
-) -> None:
+def test_0144_a_what_may_be_there_and_is_refused_then_is_there_once(broker: Broker, count: int) -> None:
     """librdkafka took what a broker said of the second attempt for fatal (#3584, #4438)."""
     with warmed(broker, **ONE_A_BATCH) as producer:
         timed_out = [Answer("REQUEST_TIMED_OUT") for _ in range(count)]
-        codes = answering(broker, [*timed_out, Answer(then, appends=False)])
+        codes = answering(broker, [*timed_out, Answer("NOT_ENOUGH_REPLICAS", appends=False)])
         check_all_there_once(broker, producer)
         assert (codes[0], len(codes)) == (0, count)
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_0144_d_what_may_be_there_and_is_out_of_order_then_is_there_once(
+    broker: Broker, count: int
+) -> None:
+    """No broker says that of a batch that it has: it is believed, and the delivery fails."""
+    with warmed(broker, **ONE_A_BATCH) as producer:
+        timed_out = [Answer("REQUEST_TIMED_OUT") for _ in range(count)]
+        answering(broker, [*timed_out, Answer("OUT_OF_ORDER_SEQUENCE_NUMBER", appends=False)])
+        deliveries = [producer.send(TOPIC, b"%d" % number) for number in range(20)]
+        failures = [error for each in deliveries if (error := each.exception(SECONDS)) is not None]
+        assert all(isinstance(each, OutOfOrderSequenceError) for each in failures)
+        assert all(each.possibly_persisted for each in failures)
+        assert len(failures) <= 1
+        assert values(broker) == [b"first", *(b"%d" % number for number in range(20))]
 
 
 def test_0144_b_a_duplicate_is_a_success(broker: Broker) -> None:
