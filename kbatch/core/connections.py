@@ -47,6 +47,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     NetworkError,
     ProtocolError,
+    UnsupportedVersionError,
     error_of,
 )
 from kbatch.metrics import MetricsRegistry
@@ -373,10 +374,24 @@ class Connections:
             )
             return
         state.versions = ApiVersions(message)
+        if not self._serves_clients(state, now_ns):
+            return
         state.transition(Event.READY)
         state.failures = state.not_before_ns = 0
         state.failure = self.last_failure = self.authentication_error = None
         logger.debug("%s is ready", state)
+
+    def _serves_clients(self, state: NodeState, now_ns: int) -> bool:
+        """True if the node has metadata to tell. One that has none, such as a KRaft controller, is backed off
+        from, and another is asked."""
+        try:
+            self.version_of(state.node.node_id, messages.MetadataRequest)
+        except UnsupportedVersionError as error:
+            reason = f"it does not serve clients ({error}): name brokers in bootstrap.servers, no controllers"
+            logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
+            self._break(state, reason, error, now_ns)
+            return False
+        return True
 
     # What comes in and what has gone out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from tests.unit.core_shell import MS, NEVER, SECOND, VERSIONS, Shell, versions_a
 
 METADATA = messages.MetadataResponse
 NODES = {node_id: Node(node_id, f"host{node_id}", 9092, None) for node_id in (1, 2, 3)}
+
+
+VERSIONS_OF_METADATA = {3: VERSIONS[3]}
 
 
 def codes(responses: list[Response]) -> list[Any]:
@@ -98,15 +102,36 @@ def test_N09_a_node_that_never_answers_the_handshake_is_given_up() -> None:
     assert not shell.connections.is_connected(-1)
 
 
+@pytest.mark.parametrize("versions", [{0: (3, 7)}, {3: (90, 99)}])
+def test_a_node_without_metadata_is_left_and_another_asked(
+    versions: dict[int, tuple[int, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A KRaft controller's listener, or a proxy: the producer used to end for good."""
+    shell = Shell(bootstrap_servers="a:9092,b:9092")
+    for _ in range(3):
+        peer = shell.connect(-1)
+        shell.write(peer)
+        shell.answer(peer, versions_answer(versions))
+        assert peer.is_closed
+        assert not shell.connections.is_ready(-1, shell.now_ns)
+        assert shell.connections.least_loaded(shell.now_ns) == -2
+        shell.advance(SECOND + SECOND // 2)
+    assert "node -1 (a:9092): it does not serve clients" in str(shell.connections.last_failure)
+    warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(warnings) == 1  # once a server
+    shell.ready(-2)
+    assert shell.connections.last_failure is None
+
+
 def test_versions_are_the_highest_that_both_sides_have() -> None:
     shell = Shell()
     with pytest.raises(IllegalStateError, match="never ready"):
         shell.connections.version_of(-1, messages.ProduceRequest)
-    shell.ready(versions={0: (3, 7), 3: (90, 99), 22: (0, 99)})
+    shell.ready(versions={**VERSIONS_OF_METADATA, 0: (3, 7), 10: (90, 99), 22: (0, 99)})
     assert shell.connections.version_of(-1, messages.ProduceRequest) == 7
     assert shell.connections.version_of(-1, messages.InitProducerIdRequest) == VERSIONS[22][1]
-    with pytest.raises(UnsupportedVersionError, match="versions 90 to 99, this client has 0 to 13"):
-        shell.ask()
+    with pytest.raises(UnsupportedVersionError, match=r"versions 90 to 99, this client has \d"):
+        shell.connections.version_of(-1, messages.FindCoordinatorRequest)
     with pytest.raises(UnsupportedVersionError, match="does not have it"):
         shell.connections.version_of(-1, messages.EndTxnRequest)
     assert shell.connections.in_flight_count() == 0

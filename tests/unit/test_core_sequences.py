@@ -665,6 +665,14 @@ def test_I25_no_version_in_common_is_fatal() -> None:
     assert [type(s.error(name)) for name in ("b0", "b1")] == [errors.UnsupportedVersionError] * 2
 
 
+def test_a_server_without_metadata_is_no_end_of_the_producer() -> None:
+    s = Sending(versions={3: (90, 91)}, identities=("wait",), bootstrap_servers="boot:9092,n5:9092")
+    s.advance(5000)
+    assert s.engine.fatal_error is None
+    assert "does not serve clients" in str(s.engine.last_connection_failure)
+    assert s.asked["Metadata"] == 0
+
+
 def test_I30_a_fatal_error_completes_everything_once() -> None:
     s = Sending().warmed()
     s.send("b0", "b1", "b2")
