@@ -183,14 +183,18 @@ class TableProducer(RecordSender):
         return table.accept(first_in_line=first_in_line, blocks=self._blocks_a_turn)
 
     async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
-        """Waits for the topics that rows come for next; those that cannot be had are refused."""
+        """Waits for the topics and partitions that rows come for next; those that cannot be had are refused.
+        """
         for may_wait in (False, True):  # all are asked for before one is waited for
-            for topic in table.unknown_topics:
+            for topic, partition in table.unknown_places:
                 try:
-                    await self._await_partition(topic, None, deadline, may_wait)
+                    await self._await_partition(topic, partition, deadline, may_wait)
                 except KafkaError as error:
                     self._check_sendable()  # or else it is the topic's
-                    table.refuse_topic(topic, error)
+                    if partition is not None and isinstance(error, KafkaTimeoutError):
+                        table.refuse_beyond()
+                    else:
+                        table.refuse_topic(topic, error)
 
     def _check_topics_of(self, table: TableSender) -> None:
         """All rows have been read: what it means that topics were refused."""

@@ -35,7 +35,7 @@ cdef uint64_t _digest_of_block(TableColumns columns, int64_t first, uint64_t see
         if columns.timestamp_at >= 0:
             digest = _mixed(digest ^ <uint64_t>columns.rows.timestamps_ms[i])
         if columns.partition_at >= 0:
-            digest = _mixed(digest ^ <uint64_t>columns.named_partition(first + i, INT32_MAX, None))
+            digest = _mixed(digest ^ <uint64_t>columns.named_partition(first + i, INT32_MAX, None, NULL))
         if columns.headers_at >= 0:
             for j in range(columns.rows.header_counts[i]):
                 header = &columns.rows.headers[columns.rows.header_starts[i] + j]

@@ -47,5 +47,6 @@ cdef class TableColumns:
     cdef int _fill_column(self, BinaryColumn column, int64_t first, int64_t count,
                           kb_span *spans) except -1 nogil
     cdef int _fill_headers(self, int64_t first, int64_t count) except -1 nogil
-    cdef int32_t named_partition(self, int64_t row, int32_t partition_count, str topic) except -2 nogil
+    cdef int32_t named_partition(self, int64_t row, int32_t partition_count, str topic,
+                                 int32_t *beyond) except -2 nogil
     cdef int refuse(self, str name, int64_t row, str why) except -1 with gil

@@ -160,12 +160,19 @@ cdef class TableColumns:
         self.rows.headers = self._header_spans
         return 0
 
-    cdef int32_t named_partition(self, int64_t row, int32_t partition_count, str topic) except -2 nogil:
-        """The partition that a row of the record batch names, out of `partition_count`; -1: none."""
+    cdef int32_t named_partition(self, int64_t row, int32_t partition_count, str topic,
+                                 int32_t *beyond) except -2 nogil:
+        """The partition that a row of the record batch names, out of `partition_count`; -1: none.
+
+        If it is beyond these, `beyond` gets the highest such one; the row is refused where that is NULL.
+        """
         cdef int32_t partition
         if self.partition_at < 0 or not kb_is_valid(self.partition.validity, self.partition.offset + row):
             return -1
         partition = self.partition.values[self.partition.offset + row]
+        if partition >= partition_count and beyond != NULL:
+            beyond[0] = max(beyond[0], partition)
+            return -1
         if partition < 0 or partition >= partition_count:
             with gil:
                 self.refuse(self.partition.name, row,

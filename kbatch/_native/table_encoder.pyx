@@ -267,7 +267,8 @@ cdef class TableEncoder:
         cdef int32_t partition = -1
         for i in range(rows.count):
             if may_be_named:
-                partition = self._columns.named_partition(first + i, self._partitions or MAX_PARTITIONS, None)
+                partition = self._columns.named_partition(first + i, self._partitions or MAX_PARTITIONS, None,
+                                                          NULL)
             if may_be_named and partition >= 0:
                 pass
             elif self._partitions == 0:

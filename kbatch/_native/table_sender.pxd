@@ -26,7 +26,8 @@ cdef class TableSender:
     cdef RecordAppender _accumulator
     cdef TableColumns _columns
     cdef TableTopics _topics
-    cdef readonly list unknown_topics
+    cdef readonly list unknown_places
+    cdef bint _refuses_beyond        # rows that name partitions that the topic has not
     cdef object _seal
     cdef Turn _turn
     cdef int64_t _now_ns             # UNKNOWN_NS: whoever needs it asks
@@ -51,8 +52,8 @@ cdef class TableSender:
 
     cdef bint _read_block(self) except -1
     cdef int _fill_block(self) except -1 nogil
-    cdef int _place_block(self) except -1 nogil
-    cdef int _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil
+    cdef bint _place_block(self) except -1 nogil
+    cdef bint _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil
     cdef int _group_rows(self) except -1 nogil
     cdef int _reject_refused(self) except -1
     cdef Step _append_block(self) except? ROWS_TOO_LATE nogil

@@ -109,7 +109,7 @@ cdef class TableSender:
 
     Attributes
     ----------
-    unknown_topics : list of str
+    unknown_places : list of (str, int or None)
         What was to be waited for when `accept` last gave METADATA.
     """
 
@@ -120,7 +120,7 @@ cdef class TableSender:
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
             _too_large, sender._max_request_bytes, sender.accumulator.codec,
             sender.accumulator.memory.total_memory), on_acknowledgement=on_acknowledgement)
-        self.unknown_topics = []
+        self.unknown_places = []
         self._sender = sender
         self._accumulator = sender.accumulator
         self._topics = TableTopics(self._accumulator, self.outcome, topic)
@@ -182,11 +182,14 @@ cdef class TableSender:
             if not self._has_block:
                 if not self._is_read and not self._read_block():
                     return True
-                self.unknown_topics = self._topics.unknown(self._accumulator._view)
-                if self.unknown_topics:
+                self.unknown_places = self._topics.unknown(self._accumulator._view)
+                if self.unknown_places:
                     return NO_METADATA
                 with nogil:
                     self._place_block()
+                if not self._has_block:
+                    self.unknown_places = self._topics.lacking()
+                    return NO_METADATA
                 if self.outcome._refused_topics:
                     self._reject_refused()
             with nogil:
@@ -222,6 +225,10 @@ cdef class TableSender:
     def refuse_topic(self, str topic not None, error not None):
         """The rows of a topic fail with `error`, from this block on; others go on."""
         self._topics.refuse(topic, error)
+
+    def refuse_beyond(self):
+        """The cluster was asked, and has no more partitions: a row that names one is refused from now on."""
+        self._refuses_beyond = True
 
     def count_rest(self, int64_t until_ns):
         """Reads on where data do not say how many rows they have, for all of these to be known: to the end,
@@ -288,18 +295,23 @@ cdef class TableSender:
                                      if self._columns.topics[good].size < 0 else "is not UTF-8")
         return 0
 
-    cdef int _place_block(self) except -1 nogil:
-        """Gives each row its partition, and groups them."""
+    cdef bint _place_block(self) except -1 nogil:
+        """Gives each row its partition, and groups them; False where partitions are not known."""
         cdef int64_t count = self._columns.rows.count
         cdef int64_t first = 0, end, i
+        cdef bint has_all = True
         cdef int32_t *partitions
         cdef void *lane
         while first < count:
             end = first + 1
             while end < count and self._topic_numbers[end] == self._topic_numbers[first]:
                 end += 1
-            self._choose_partitions(<TableTopic>self._topics.topics[self._topic_numbers[first]], first, end)
+            if not self._choose_partitions(
+                    <TableTopic>self._topics.topics[self._topic_numbers[first]], first, end):
+                has_all = False
             first = end
+        if not has_all:
+            return False
         self._group_rows()
         self._first_row = self.outcome._row_count
         self.outcome.reserve_rows(count)  # last of what may fail: rows that are reserved are in a lane
@@ -313,19 +325,23 @@ cdef class TableSender:
         self._next_row += count
         self._is_read = False
         self._has_block = True
-        return 0
+        return True
 
-    cdef int _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil:
-        """Of rows first .. end - 1, which go to the topic: lanes; the sticky one's where it is refused."""
+    cdef bint _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil:
+        """Of rows first .. end - 1, which go to the topic: lanes; the sticky one's where it is refused.
+        False where rows name partitions that it has not, as far as is known."""
         cdef kb_rows *rows = &self._columns.rows
         cdef bint may_be_named = self._columns.partition_at >= 0
         cdef int32_t partition_count = topic.view.partition_count if topic.error is None else 0
+        cdef int32_t *beyond = NULL if self._refuses_beyond else &topic.beyond
         cdef int32_t partition
         cdef int64_t i
         for i in range(first, end):
             partition = -1
             if may_be_named and partition_count:
-                partition = self._columns.named_partition(self._next_row + i, partition_count, topic.name)
+                partition = self._columns.named_partition(self._next_row + i, partition_count, topic.name, beyond)
+                if topic.beyond >= 0:
+                    continue
                 if partition < 0 and self._sender._partitioner is not None:
                     self._columns.refuse(self._columns.partition.name, self._next_row + i,
                                          "is null, which partitioner.class does not allow")
@@ -335,7 +351,7 @@ cdef class TableSender:
                 partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, partition_count)
             self._destinations[i] = (topic.sticky_lane if partition < 0
                                      else self._topics.lane_to(topic, partition))
-        return 0
+        return topic.beyond < 0
 
     cdef int _group_rows(self) except -1 nogil:
         cdef int32_t i, count = self._topics.lane_count

@@ -15,6 +15,7 @@ cdef class TableTopic:
     cdef int32_t number              # among those of the table
     cdef TopicInfo info
     cdef TopicView view              # of the present block
+    cdef int32_t beyond              # the highest partition that rows name and `view` has not; -1: none
     cdef int64_t block               # the last one with rows of it
     cdef object error                # why it gets no rows any more
     cdef int32_t sticky_lane
@@ -58,6 +59,7 @@ cdef class TableTopics:
     cdef int32_t _number_of(self, const kb_span *name) except -2 nogil
     cdef int64_t number_rows(self, const kb_span *names, int64_t count, int32_t *numbers) except -1 nogil
     cdef list unknown(self, ClusterView view)
+    cdef list lacking(self)
     cdef int refuse(self, str name, object error) except -1
     cdef int32_t lane_to(self, TableTopic topic, int32_t partition) except -1 nogil
     cdef int32_t _add_lane(self, TableTopic topic, int32_t partition) except -1

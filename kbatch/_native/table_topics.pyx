@@ -36,6 +36,7 @@ cdef class TableTopic:
     cdef int look_up(self, ClusterView view, RecordAppender accumulator) except -1:
         """What there is to be known of it now; `view` stays None where that is nothing."""
         cdef int32_t count
+        self.beyond = -1
         self.view = view.topic(self.name)
         if self.view is None or self.view.partition_count == 0:
             self.view = None
@@ -82,6 +83,7 @@ cdef class TableTopics:
         topic._utf8 = name.encode()
         topic.span = span_of(topic._utf8)
         topic.number = self.topic_count
+        topic.beyond = -1
         if self.topic_count == self._topic_capacity:
             self._topic_capacity = 2 * self.topic_count + 1
             self.topics = <void **>grown(self.topics, self._topic_capacity * sizeof(void *))
@@ -145,15 +147,22 @@ cdef class TableTopics:
     # Where they are.
 
     cdef list unknown(self, ClusterView view):
-        """The names of those that rows of the block go to and the cluster, as it is known, has not."""
+        """Those that rows of the block go to and the cluster, as it is known, has not: (topic, None)."""
         cdef TableTopic topic
         cdef list names = []
         for topic in self._kept_topics:
             if topic.block == self._block and topic.error is None:
                 topic.look_up(view, self._accumulator)
                 if topic.view is None:
-                    names.append(topic.name)
+                    names.append((topic.name, None))
         return names
+
+    cdef list lacking(self):
+        """Those with partitions that rows of the block name and the cluster, as it is known, has not:
+        (topic, the highest such partition)."""
+        cdef TableTopic topic
+        return [(topic.name, topic.beyond) for topic in self._kept_topics
+                if topic.block == self._block and topic.error is None and topic.beyond >= 0]
 
     cdef int refuse(self, str name, object error) except -1:
         """The topic gets no rows any more."""
@@ -162,6 +171,7 @@ cdef class TableTopics:
         cdef int32_t number = self._slots[self._free_slot(&span)]
         if number >= 0:
             (<TableTopic>self.topics[number]).error = error
+            (<TableTopic>self.topics[number]).beyond = -1
             self._outcome.refuse_topic(number, error)
         return 0
 

@@ -135,7 +135,8 @@ def test_rows_wait_for_memory_and_for_topics_and_know_what_became_of_them(
 
     while (refusal := table.accept()) is not True:
         if refusal is Refusal.METADATA:
-            name = choices.choice(table.unknown_topics)
+            name, partition = choices.choice(table.unknown_places)
+            assert partition is None
             assert name not in refused and name not in known
             if choices.random() < 0.3:
                 refused[name] = KafkaError(f"no {name}")

@@ -118,10 +118,36 @@ def test_a_key_goes_by_the_partitions_of_its_rows_topic(broker: Broker) -> None:
 def test_a_named_partition_is_one_of_the_rows_topic(broker: Broker) -> None:
     data = rows(["seven", "three"], partition=pa.array([6, 2], pa.int32()))
     wrong = rows(["seven", "three"], partition=pa.array([6, 3], pa.int32()))
-    with producing(broker) as producer:
+    with producing(broker, max_block_ms=100) as producer:
         assert producer.send_table(None, data, **COLUMN).result(SECONDS).partitions.tolist() == [6, 2]
         with pytest.raises(ValueError, match=r"row 1: partition 3 is out of range 0..2 of topic three"):
             producer.send_table(None, wrong, **COLUMN)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_rows_may_name_partitions_that_were_just_added(broker: Broker, named: bool) -> None:
+    """The cluster is asked again, as for records and encoded batches."""
+    topics = ["three", "seven", "three"] if named else ["three"] * 3
+    data = rows(topics, partition=pa.array([0, 1, 4], pa.int32()))
+    with producing(broker) as producer:
+        producer.send("three", b"", partition=2).result(SECONDS)  # what there is, is known
+        producer.send("seven", b"", partition=2).result(SECONDS)
+        broker.create_partitions("three", 5)
+        call = (None, data) if named else ("three", data.select(["value", "partition"]))
+        report = producer.send_table(*call, **(COLUMN if named else {})).result(SECONDS)
+        assert report.partitions.tolist() == [0, 1, 4]
+        assert [record.value for record in broker.records("three", 4)] == [data["value"][2].as_py()]
+
+
+def test_a_table_stops_at_a_partition_that_never_comes(broker: Broker) -> None:
+    """Rows of blocks before it are sent."""
+    partitions = [0] * 30_000 + [5]
+    data = rows(["three"] * len(partitions), partition=pa.array(partitions, pa.int32()))
+    with producing(broker, max_block_ms=100) as producer:
+        report = producer.send_table(None, data, **COLUMN).result(SECONDS)
+        assert "partition 5 is out of range 0..2 of topic three" in str(report.stopped)
+        assert report.done_rows > 0
+        assert report.failed_rows >= 1
 
 
 def test_rows_without_a_key_stick_to_a_partition_of_each_topic(broker: Broker) -> None:
