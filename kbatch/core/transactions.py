@@ -31,6 +31,7 @@ from kbatch._native.in_flight import Identity
 from kbatch.core.asking import Asking
 from kbatch.core.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.transaction_requests import (
+    GROUP,
     Abort,
     Action,
     AddOffsets,
@@ -199,7 +200,7 @@ class Transactions:
         if self._may(call):
             self._enter(State.ABORTING)
             self._order.stop()
-            self._drop(TransactionAbortedError(), lambda each: each.attempts == 0)
+            self._drop(TransactionAbortedError(), lambda each: True)
             self._queue.append(Abort(call))
 
     def refuse(self, error: KafkaError, now_ns: int) -> None:
@@ -375,6 +376,8 @@ class Transactions:
             self._bumps = self._can_bump and (self._order.transaction_version < 2 or action is Action.GONE)
         if action is Action.ABORT and self._may_be_committed:
             action = Action.RETRY  # only the coordinator that is looked for can tell
+        if action in (Action.RETRY, Action.FIND) and self.state is State.ABORTING and _adds(operation):
+            action = Action.ABORT  # which has no use for it
         ended = operation.ended if isinstance(operation, InitProducerId) else None
         match action:
             case _ if code == ErrorCode.INVALID_TXN_STATE and self._finds_nothing(operation):
@@ -422,10 +425,27 @@ class Transactions:
             backoff_ns = min(backoff_ns, CONCURRENT_BACKOFF_NS)
         operation.attempts += 1
         operation.not_before_ns = now_ns + backoff_ns
+        key = operation.sought if isinstance(operation, FindCoordinator) else operation.coordinator(self._id)
         if self.state is State.ABORTABLE_ERROR and _can_drop(operation):
             self._give_up(operation, self.why_abortable())
+        elif self.state is State.ABORTING and key is not None and key.kind == GROUP:
+            self._give_up_group(key, operation)
+        elif isinstance(operation, FindCoordinator) and not self._is_sought(operation):
+            logger.debug("%s: nothing needs the coordinator of %s any more", self._id, operation.sought.key)
         elif operation not in self._queue:
             self._queue.insert(0, operation)  # ahead of its like: offsets of a later call replace its own
+
+    def _is_sought(self, operation: FindCoordinator) -> bool:
+        """True if another operation still needs the coordinator."""
+        return any(each.coordinator(self._id) == operation.sought for each in self._queue)
+
+    def _give_up_group(self, key: CoordinatorKey, operation: Operation) -> None:
+        """The group's coordinator cannot be found or does not answer, and an abort need not wait for it."""
+        needing = [each for each in self._queue if each.coordinator(self._id) == key]
+        for each in dict.fromkeys([operation, *needing]):
+            if each in self._queue:
+                self._queue.remove(each)
+            self._give_up(each, TransactionAbortedError())
 
     # What is done when a request was
 
@@ -510,7 +530,7 @@ class Transactions:
     def _make_abortable(self, error: KafkaError, operation: Operation | None = None) -> None:
         """The transaction can only be aborted, because of `error` or one before it."""
         if operation is not None:  # it was refused, and goes as the others do
-            begins = isinstance(operation, AddPartitions | AddOffsets)
+            begins = _adds(operation) and not isinstance(operation, CommitOffsets)
             self._may_be_begun = self._may_be_begun or (begins and operation.is_unsure)
             operation.is_unsure = False
             self._queue.append(operation)
@@ -531,6 +551,9 @@ class Transactions:
         for operation in [each for each in self._queue if _can_drop(each) and is_meant(each)]:
             self._queue.remove(operation)
             self._give_up(operation, error)
+        self._queue = [
+            each for each in self._queue if not isinstance(each, FindCoordinator) or self._is_sought(each)
+        ]
 
     def _give_up(self, operation: Operation, error: KafkaError) -> None:
         """Who waits is told why; a commit is done, and of what came of the epoch behind it the next call is
@@ -558,6 +581,11 @@ class Transactions:
         if call is not None:
             call.finish(error)
             self._on_change()
+
+
+def _adds(operation: Operation) -> bool:
+    """True if the operation adds to the transaction."""
+    return isinstance(operation, AddPartitions | AddOffsets | CommitOffsets)
 
 
 def _can_drop(operation: Operation) -> bool:

@@ -290,7 +290,7 @@ def a_blocked_partition_stops_its_node(original: Any) -> Any:
 # The sender
 
 
-@plants(Sender, "_may_be_a_duplicate")
+@plants(Sender, "_keeps_its_number")
 def splits_what_may_be_in_the_log(original: Any) -> Any:
     """Java: a batch that is too large is split, though an earlier attempt of it may have been appended."""
     return lambda self, entry: False

@@ -353,14 +353,87 @@ def test_T15_what_was_sent_is_waited_for() -> None:
     assert not tx.last("EndTxn").message.committed
 
 
-def test_T16_an_abort_goes_behind_what_is_tried_again() -> None:
+def test_T16_an_abort_does_not_wait_for_what_was_refused() -> None:
     tx = Transacting(1).ready().script("AddPartitionsToTxn", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    tx.begun("a")
+    ok(tx.abort())
+    assert tx.apis()[2:] == ["AddPartitionsToTxn"]  # no coordinator knows of the transaction
+    assert isinstance(tx.error("a"), TransactionAbortedError)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+)
+def test_T16_an_abort_asks_once_more_for_what_may_have_been_added(code: int) -> None:
+    """Refused then, it may have been added all the same: the abort is sent, and may find nothing."""
+    tx = Transacting(1).ready().script("AddPartitionsToTxn", "drop", *[code] * 100)
     tx.begun("a")
     call = tx.abort()
     assert not call.is_done
     tx.back_off()
+    tx.back_off()
     ok(call)
-    assert tx.apis()[2:] == ["AddPartitionsToTxn", "AddPartitionsToTxn", "EndTxn"]
+    asked = [api for api in tx.apis() if api != "FindCoordinator"]
+    assert asked[1:] == ["AddPartitionsToTxn", "AddPartitionsToTxn", "EndTxn"]
+
+
+UNAVAILABLE = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 100
+
+
+@BOTH
+def test_T16_an_abort_ends_the_search_for_a_groups_coordinator(version: int) -> None:
+    tx = Transacting(version).delivered("a").script("FindCoordinator", *UNAVAILABLE)
+    offsets = tx.offsets()
+    tx.back_off()
+    assert not offsets.is_done
+    ok(tx.abort())
+    assert isinstance(failed(offsets), TransactionAbortedError)
+    assert tx.apis()[-1] == "EndTxn"
+    assert "TxnOffsetCommit" not in tx.apis()
+    since = len(tx.said)
+    tx.begun("b")
+    tx.answer(b=OK)
+    ok(tx.commit())
+    assert "FindCoordinator" not in tx.apis(since)
+
+
+def test_T16_a_search_that_is_out_is_not_repeated_after_an_abort() -> None:
+    tx = Transacting(2).delivered("a").script("FindCoordinator", "wait")
+    offsets = tx.offsets()
+    abort = tx.abort()
+    assert isinstance(failed(offsets), TransactionAbortedError)
+    tx.script("FindCoordinator", *UNAVAILABLE)
+    tx.answer_held(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    ok(abort)
+    assert tx.apis()[-2:] == ["FindCoordinator", "EndTxn"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "answer", ["drop", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR]
+)
+def test_T16_an_abort_does_not_wait_for_offsets_without_end(version: int, answer: Any) -> None:
+    """They may have been committed into the transaction, which is aborted."""
+    tx = Transacting(version).delivered("a").script("TxnOffsetCommit", "drop", *[answer] * 100)
+    offsets = tx.offsets()
+    tx.script("FindCoordinator", OK, *UNAVAILABLE)
+    abort = tx.abort()
+    for _ in range(5):
+        tx.back_off()
+    ok(abort)
+    assert failed(offsets) is not None
+    assert "EndTxn" in tx.apis()
+
+
+def test_T16_a_group_that_may_not_be_read_is_asked_for_once() -> None:
+    tx = Transacting(2).delivered("a").script(
+        "FindCoordinator", *[ErrorCode.GROUP_AUTHORIZATION_FAILED] * 100
+    )
+    offsets = tx.offsets()
+    tx.back_off()
+    assert failed(offsets).code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert tx.apis().count("FindCoordinator") == 2  # the transaction's was before
+    ok(tx.abort())
 
 
 def test_T16_a_batch_is_sent_again_before_the_abort() -> None:
