@@ -22,7 +22,13 @@ except ImportError as error:
 from pyspark.sql import SparkSession
 
 from kbatch.spark.arrow_functions import decode, decoder, encode, encoder
-from kbatch.spark.column_functions import decode_batches, kafka_partition, murmur2
+from kbatch.spark.column_functions import (
+    decode_batches,
+    kafka_partition,
+    kbatch_encode,
+    murmur2,
+    sql_functions,
+)
 from kbatch.spark.schemas import ENCODED_SCHEMA, RECORD_SCHEMA, SEGMENT_SCHEMA
 from kbatch.spark.segments import SegmentDataSource
 from kbatch.spark.sink import KbatchDataSource
@@ -40,15 +46,39 @@ __all__ = [
     "encode",
     "encoder",
     "kafka_partition",
+    "kbatch_encode",
     "murmur2",
     "register",
 ]
 
 
-def register(spark: SparkSession) -> None:
-    """Make the formats `kbatch` and `kbatch-segments` known to a session.
+def register(
+    spark: SparkSession,
+    *,
+    compression: str = "none",
+    compression_level: int | None = None,
+    batch_size: int = 16384,
+) -> None:
+    """Make formats and SQL functions known to a session.
 
-    Spark finds them by itself where kbatch is installed from a wheel; calling this does no harm then.
+    The formats are `kbatch` and `kbatch-segments`; Spark finds them by itself where kbatch is installed from
+    a wheel. The functions are `kafka_partition`, `murmur2`, `decode_batches` and `kbatch_encode`.
+
+    Parameters
+    ----------
+    compression, compression_level, batch_size
+        How `kbatch_encode` encodes in SQL, see `kbatch.encode_arrow`. Another call changes it for the queries
+        after that.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument that `kbatch.encode_arrow` refuses.
     """
     spark.dataSource.register(KbatchDataSource)
     spark.dataSource.register(SegmentDataSource)
+    functions = sql_functions(
+        compression=compression, compression_level=compression_level, batch_size=batch_size
+    )
+    for name, function in functions.items():
+        spark.udf.register(name, function)

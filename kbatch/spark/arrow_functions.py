@@ -96,7 +96,7 @@ def encoder(
 
     def encode_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = ArrowEncoder(**arguments)
-        for rows in _gathered(batches, ENCODE_BYTES):
+        for rows in gathered(batches, ENCODE_BYTES):
             yield from declared_batches(task.encode(rows), ENCODED_ARROW)
         yield from declared_batches(task.flush(), ENCODED_ARROW)
 
@@ -115,8 +115,8 @@ def _one_row(names: dict[str, str], partition: int | None) -> pa.Table:
     )
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], least_bytes: int) -> Iterator[pa.Table]:
-    """The batches joined without copying to tables of `least_bytes` or more, except the last."""
+def gathered(batches: Iterable[pa.RecordBatch], least_bytes: int) -> Iterator[pa.Table]:
+    """Join batches, without copying, to tables of `least_bytes` or more, except the last."""
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in batches:

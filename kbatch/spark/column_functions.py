@@ -1,25 +1,40 @@
-"""Functions of columns: where Kafka would put a key, and what is in record batches, as Arrow UDFs.
+"""Functions of columns, as Arrow UDFs: where Kafka puts a key, rows into record batches, and back.
 
 Each call makes its UDF, so that importing this needs no session, and a plan of Spark Connect gets one of its
 own kind. The types are objects: a DDL string would be parsed by a session.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
+from pyspark.sql.functions import lit
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
+from pyspark.util import PythonEvalType
 
 from kbatch._native.row_hashes import hash_keys
-from kbatch.columns import decode_items
-from kbatch.spark.schemas import RECORD_ARROW, RECORD_SCHEMA, declared_batches
-from kbatch.spark.versions import needs_pyspark
+from kbatch.columns import ArrowEncoder, decode_items
+from kbatch.spark.arrow_functions import ENCODE_BYTES, gathered
+from kbatch.spark.schemas import ENCODED_ARROW, ENCODED_SCHEMA, RECORD_ARROW, RECORD_SCHEMA, declared_batches
+from kbatch.spark.versions import PysparkTooOldError, needs_pyspark
 
-# What `decode_batches` gives for each record.
-DECODED_TYPE = ArrayType(StructType([field for field in RECORD_SCHEMA if field.name != "partition"]))
-_DECODED_ARROW = pa.schema([field for field in RECORD_ARROW if field.name != "partition"])
+# What `decode_batches` gives for each record, and `kbatch_encode` for each batch.
+DECODED_TYPE, ENCODED_TYPE = (
+    ArrayType(StructType([field for field in schema if field.name != "partition"]))
+    for schema in (RECORD_SCHEMA, ENCODED_SCHEMA)
+)
+_DECODED_ARROW, _ENCODED_ARROW = (
+    pa.schema([field for field in schema if field.name != "partition"])
+    for schema in (RECORD_ARROW, ENCODED_ARROW)
+)
+# The arguments of `kbatch_encode`, in their order.
+_ROLES = ("key", "value", "headers", "timestamp")
+# The most bytes that an Arrow array of Spark holds, and with it a value.
+_MAX_VALUE_BYTES = 2**31 - 1
 
 
 def murmur2(key: Column | str) -> Column:
@@ -60,14 +75,80 @@ def decode_batches(batch: Column | str) -> Column:
     return _udf(_decoded, DECODED_TYPE)(batch)
 
 
-def _udf(function: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column | str], Column]:
+def kbatch_encode(
+    key: Column | str | None,
+    value: Column | str,
+    headers: Column | str | None = None,
+    timestamp: Column | str | None = None,
+    *,
+    compression: str = "none",
+    compression_level: int | None = None,
+    batch_size: int = 16384,
+) -> Column:
+    """Encode the rows of each group into record batches, as an aggregate for `groupBy(...).agg(...)`.
+
+    Gives array<struct<record_count, max_timestamp_ms, uncompressed_bytes, batch>>, of which `inline` makes a
+    row a batch: with a column `partition` those of ENCODED_SCHEMA. A group's rows have the order in which
+    Spark's shuffle brings them. The groups of a task share the compression ratio that is learnt.
+
+    Parameters
+    ----------
+    key, value : Column or str
+        Binary or string. No key is None.
+    headers : Column, str or None
+        array<struct<key: string, value: binary>> or map<string, binary>.
+    timestamp : Column, str or None
+        Timestamp, or long milliseconds; null is the time of encoding.
+    compression, compression_level, batch_size
+        See `kbatch.encode_arrow`; they are checked here, on the driver.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument that `kbatch.encode_arrow` refuses. The query fails where the batches of one group have
+        2 GiB or more, which no value of Spark holds.
+    """
+    columns = [key, value, headers, timestamp]
+    while columns[-1] is None:
+        columns.pop()
+    encode = _group_encoder(compression, compression_level, batch_size)
+    return _aggregate(encode)(*(lit(None) if column is None else column for column in columns))
+
+
+def sql_functions(**encoding: Any) -> dict[str, Any]:
+    """Return the UDFs that this pyspark has, by their names in SQL.
+
+    `encoding` is what `kbatch_encode` takes by keyword.
+    """
+    encode = _group_encoder(**encoding)
+    functions: dict[str, Callable[[], Any]] = {
+        "murmur2": lambda: _udf(_murmur2, IntegerType()),
+        "kafka_partition": lambda: _udf(_partition_of_count, IntegerType()),
+        "decode_batches": lambda: _udf(_decoded, DECODED_TYPE),
+        "kbatch_encode": lambda: _aggregate(encode),
+    }
+    made = {}
+    for name, make in functions.items():
+        with suppress(PysparkTooOldError):
+            made[name] = make()
+    return made
+
+
+def _udf(function: Callable[..., pa.Array | pa.Scalar], kind: DataType) -> Callable[..., Column]:
+    """Make a UDF; by the function's annotations Spark knows whether it is an aggregate."""
     try:
         from pyspark.sql.pandas.functions import arrow_udf
     except ImportError as error:
         raise needs_pyspark("4.1", "a column function of kbatch.spark") from error
     make: Any = arrow_udf  # whose stubs know of no arrays as arguments
-    made: Callable[[Column | str], Column] = make(function, returnType=kind)
+    made: Callable[..., Column] = make(function, returnType=kind)
     return made
+
+
+def _aggregate(encode: Callable[[Iterator[tuple[pa.Array, ...]]], pa.Scalar]) -> Callable[..., Column]:
+    if not hasattr(PythonEvalType, "SQL_GROUPED_AGG_ARROW_ITER_UDF"):
+        raise needs_pyspark("4.2", "kbatch_encode")
+    return _udf(encode, ENCODED_TYPE)
 
 
 def _murmur2(keys: pa.Array) -> pa.Array:
@@ -75,17 +156,80 @@ def _murmur2(keys: pa.Array) -> pa.Array:
 
 
 def _hashed(keys: pa.Array, partitions: int) -> pa.Array:
-    hashes = np.frombuffer(hash_keys(pa.record_batch([keys], ["key"]), "key", partitions), np.int32)
-    return pa.array(hashes, mask=keys.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(_hashes(keys, partitions), mask=_nulls(keys))
+
+
+def _hashes(keys: pa.Array, partitions: int) -> np.ndarray:
+    return np.frombuffer(hash_keys(pa.record_batch([keys], ["key"]), "key", partitions), np.int32)
+
+
+def _nulls(column: pa.Array) -> np.ndarray:
+    nulls: np.ndarray = column.is_null().to_numpy(zero_copy_only=False)
+    return nulls
+
+
+def _partition_of_count(keys: pa.Array, counts: pa.Array) -> pa.Array:
+    """SQL has the number of partitions as a column, whose values are nearly always those of one literal."""
+    wrong = pc.drop_null(counts.filter(pc.less(counts, 1)))
+    if counts.null_count or len(wrong):
+        raise ValueError(
+            "num_partitions must be 1 or more, the topic's number of partitions; it is "
+            f"{wrong[0].as_py() if len(wrong) else 'null'}"
+        )
+    partitions = (_hashes(keys, 0) & 0x7FFFFFFF) % counts.to_numpy()
+    return pa.array(partitions.astype(np.int32), mask=_nulls(keys))
+
+
+def _group_encoder(
+    compression: str = "none", compression_level: int | None = None, batch_size: int = 16384
+) -> Callable[[Iterator[tuple[pa.Array, ...]]], pa.Scalar]:
+    """The aggregate itself; each task has a copy of it, with an encoder that it makes for its first group."""
+    settings: dict[str, Any] = {
+        "compression": compression,
+        "compression_level": compression_level,
+        "batch_size": batch_size,
+    }
+    ArrowEncoder(partitions=1, **settings)  # refuses wrong arguments before any task starts
+    encoders: list[ArrowEncoder] = []
+
+    def encode(batches: Iterator[tuple[pa.Array, ...]]) -> pa.Scalar:
+        if not encoders:
+            encoders.append(ArrowEncoder(partitions=1, **settings))
+        encoder = encoders[0]
+        calls = [encoder.encode(rows) for rows in gathered(map(_rows, batches), ENCODE_BYTES)]
+        encoded = pa.concat_tables([*calls, encoder.flush()])
+        if (size := pc.sum(pc.binary_length(encoded["batch"])).as_py() or 0) > _MAX_VALUE_BYTES:
+            raise ValueError(
+                f"the batches of a group have {size} bytes, and a value of Spark holds {_MAX_VALUE_BYTES}: "
+                "group by more columns, or use `kbatch.spark.encode`, which gives a row a batch"
+            )
+        return pa.ListArray.from_arrays([0, encoded.num_rows], _structs(encoded, _ENCODED_ARROW))[0]
+
+    return encode
+
+
+def _rows(columns: tuple[pa.Array, ...]) -> pa.RecordBatch:
+    count = 1 if isinstance(columns, pa.Array) else len(columns)  # Spark gives no tuple of one
+    if not 2 <= count <= len(_ROLES):
+        raise TypeError(
+            f"kbatch_encode takes (key, value[, headers[, timestamp]]), by position; it got {count} arguments"
+        )
+    given = {
+        role: column
+        for role, column in zip(_ROLES, columns, strict=False)
+        if role == "value" or not pa.types.is_null(column.type)
+    }
+    return pa.RecordBatch.from_pydict(given)
 
 
 def _decoded(batches: pa.Array) -> pa.Array:
-    is_null = batches.is_null()
     records, counts = decode_items(batches.drop_null())
-    found = declared_batches(records, _DECODED_ARROW)
-    pieces = [piece.to_struct_array() for piece in found]
-    values = pa.concat_arrays(pieces) if pieces else pa.array([], pa.struct(list(_DECODED_ARROW)))
     lengths = np.zeros(len(batches), np.int64)
-    lengths[~is_null.to_numpy(zero_copy_only=False)] = counts
+    lengths[~_nulls(batches)] = counts
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, values, mask=is_null)
+    return pa.ListArray.from_arrays(offsets, _structs(records, _DECODED_ARROW), mask=batches.is_null())
+
+
+def _structs(table: pa.Table, schema: pa.Schema) -> pa.Array:
+    pieces = [piece.to_struct_array() for piece in declared_batches(table, schema)]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.struct(list(schema)))

@@ -3,9 +3,13 @@
 import pyspark
 
 
-def needs_pyspark(version: str, what: str) -> ImportError:
+class PysparkTooOldError(ImportError):
+    """A function needs a newer pyspark than there is."""
+
+
+def needs_pyspark(version: str, what: str) -> PysparkTooOldError:
     """Return the error of a function that needs a newer pyspark than there is."""
-    return ImportError(
+    return PysparkTooOldError(
         f"{what} needs pyspark {version} or newer; installed is pyspark {pyspark.__version__}: "
         f"pip install 'pyspark>={version},<5'"
     )

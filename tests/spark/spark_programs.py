@@ -118,6 +118,13 @@ def connect(brokers: str, topic: str) -> None:
     encoded = kbatch.spark.encode(keys, 4)
     assert encoded.select(f.explode(kbatch.spark.decode_batches("batch"))).count() == ROWS
     assert kbatch.spark.decode(encoded).count() == ROWS
+    keys.createOrReplaceTempView("keys")
+    in_sql = spark.sql(
+        "SELECT kbatch_encode(key, value) AS batches FROM keys GROUP BY kafka_partition(key, 4)"
+    )
+    by_place = keys.groupBy(kbatch.spark.kafka_partition("key", 4))
+    for batches in (in_sql, by_place.agg(kbatch.spark.kbatch_encode("key", "value").alias("batches"))):
+        assert kbatch.spark.decode(batches.select(f.inline("batches")).select("batch")).count() == ROWS
 
 
 class StandaloneCluster:
