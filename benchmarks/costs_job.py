@@ -105,7 +105,9 @@ def job_on_cores(path: str, records: int, cores: int) -> Callable[[], None]:
         from kbatch.network.sealing import Sealers
 
         table = table_of(rows).select(["key", "value"])
-        return table_job(drained, table, seal=Sealers("sealer", SETTINGS["compression"]).seal)
+        sealers = Sealers("sealer", SETTINGS["compression"])
+        sealers.start()
+        return table_job(drained, table, seal=sealers.seal)
     sender = _sender(drained)
 
     def send(rows: Sequence[Row]) -> None:

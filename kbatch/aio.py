@@ -81,7 +81,6 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     _delivery: LoopDelivery
     _network: LoopNetwork
-    _seal = None
     _blocks_a_turn = 1
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:

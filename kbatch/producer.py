@@ -17,7 +17,7 @@ import logging
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -34,6 +34,7 @@ from kbatch.waiting import Change, Deadline, MemoryLine, ThreadEvent, blocking
 if TYPE_CHECKING:
     from kbatch._native.delivery import Delivery
     from kbatch._native.encoded_batch import PendingBatch
+    from kbatch._native.producer_batch import ProducerBatch
     from kbatch._native.record_appender import Refusal
     from kbatch._native.send import PendingRecord
 
@@ -71,7 +72,6 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
             self.config, self._registry, partial(note_callback_thread, weakref.ref(self))
         )
         self._sealers = Sealers(f"kbatch-table-sealer-{name}", self.config.compression_type)
-        self._seal = self._sealers.seal
         self._network = Network(
             self._engine,
             config=self.config,
@@ -120,6 +120,10 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
     ) -> Delivery | None:
         return at_once(self._send_waiting, record, refusal, may_wait)
+
+    def _sealer(self) -> Callable[[ProducerBatch], object]:
+        self._sealers.start()
+        return self._sealers.seal
 
     # How it waits
 

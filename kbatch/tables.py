@@ -58,7 +58,6 @@ class TableProducer(RecordSender):
     _deliver: Callable[[Iterable[Any]], object]
     _await_sender: Callable[[], Awaitable[None]]
     gives_way: bool
-    _seal: Callable[[ProducerBatch], object] | None
     # Of thousands of rows each, until others have the thread.
     _blocks_a_turn = sys.maxsize
 
@@ -140,7 +139,7 @@ class TableProducer(RecordSender):
                 topic=topic_column,
             )
             table = TableSender(
-                self, topic, source, names, seal=self._seal, on_acknowledgement=self._on_acknowledgement
+                self, topic, source, names, seal=self._sealer(), on_acknowledgement=self._on_acknowledgement
             )
             report = _told_report(table.outcome, on_delivery, on_progress)
             await self._accept_rows(table, partial(reading, source), transaction)
@@ -267,6 +266,10 @@ class TableProducer(RecordSender):
         return Deadline(self.config.max_block_ms / 1000)
 
     # What it needs of the producer
+
+    def _sealer(self) -> Callable[[ProducerBatch], object] | None:
+        """What takes a batch that is full; None leaves that to the accumulator."""
+        return None
 
     async def _give_way(self) -> None:
         """Others may have the thread for a while."""

@@ -261,10 +261,10 @@ cdef class ProducerBatch(BatchBytes):
             raise IllegalStateError(f"a batch is sealed once, when it is closed for append; this is {self!r}")
         try:
             packed = self.compressed()
-        finally:  # whatever happens, the batch goes on
+        finally:  # whatever happens, the batch goes on, and the sender hears of it
             self._end_sealing(packed)
-        if wake:
-            self._owner.alarm_for(self._queue.leader, self, 0)
+            if wake:
+                self._owner.alarm_for(self._queue.leader, self, 0)
         return self._state != DONE
 
     cdef int _end_sealing(self, bytes packed) except -1:

@@ -1,17 +1,11 @@
 """Sealers: threads that compress batches for one who fills them faster than he could compress them."""
 
 import threading
-from typing import TYPE_CHECKING, final
+from contextlib import suppress
+from typing import final
 
-from kbatch.network.workers import Workers, sealer_count
-
-if TYPE_CHECKING:
-    from kbatch._native.producer_batch import ProducerBatch
-
-# What takes less to compress than it takes to wake another thread.
-SMALL_BYTES = 32_768
-# So many batches a thread may wait; then whoever fills them lends a hand.
-BACKLOG = 2
+from kbatch._native.seal_queue import SealQueue
+from kbatch.network.workers import sealer_count
 
 
 @final
@@ -19,35 +13,34 @@ class Sealers:
     """Seals batches on up to `limit` threads, or on the caller's where those have enough to do.
 
     `limit` None is `sealer_count` beside the CPU that the caller runs on, if there is anything to compress.
+
+    Attributes
+    ----------
+    queue : SealQueue
+        What the threads work on.
+    seal : callable
+        Seals a batch that is closed, soon or now; any thread. It is native: no signal handler can come
+        between the caller and the thread that takes the batch.
     """
 
     def __init__(self, name: str, compression: str, limit: int | None = None) -> None:
         if limit is None:
             limit = 0 if compression == "none" else sealer_count(beside=1)
-        self._workers = Workers(name, limit)
-        self._lock = threading.Lock()
-        self._most = BACKLOG * limit
-        self._unfinished_count = 0
+        self._name = name
+        self._missing = list(range(limit))[::-1]
+        self.queue = SealQueue()
+        self.seal = self.queue.seal
 
-    def seal(self, batch: "ProducerBatch") -> None:
-        """Seals a batch that is closed, soon or now; any thread."""
-        with self._lock:
-            goes = self._unfinished_count < self._most and batch.records_bytes >= SMALL_BYTES
-            if goes:
-                self._unfinished_count += 1
-                self._workers.submit(lambda: self._work(batch))
-        if not goes:
-            batch.seal()
+    def start(self) -> None:
+        """Start the threads that do not run yet, before there are batches for them."""
+        while self._missing:
+            with suppress(IndexError):  # another thread was faster
+                name = f"{self._name}-{self._missing.pop()}"
+                thread = threading.Thread(target=self.queue.work, name=name, daemon=True)
+                with suppress(RuntimeError):  # no new threads: the caller seals
+                    thread.start()
 
     def stop(self) -> None:
-        """The threads end behind what they were given; what comes later is sealed by the caller."""
-        with self._lock:
-            self._most = 0
-            self._workers.stop()
-
-    def _work(self, batch: "ProducerBatch") -> None:
-        try:
-            batch.seal()
-        finally:
-            with self._lock:
-                self._unfinished_count -= 1
+        """End the threads after what they were given; later batches are sealed by the caller."""
+        self._missing.clear()
+        self.queue.stop()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from kbatch.network.sealing import BACKLOG, SMALL_BYTES, Sealers
+from kbatch._native.seal_queue import BACKLOG, SMALL_BYTES
+from kbatch.network.sealing import Sealers
 from kbatch.network.workers import sealer_count
 from tests.unit.producing import SECONDS
 
@@ -30,20 +32,31 @@ class Batch:
         return self.sealed_by.get(timeout=SECONDS)
 
 
+def started(name: str, compression: str, limit: int | None = None, *, count: int) -> Sealers:
+    """Sealers of which `count` threads are at work."""
+    sealers = Sealers(name, compression, limit)
+    sealers.start()
+    end = time.monotonic() + SECONDS
+    while sealers.queue.thread_count < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    return sealers
+
+
 def seal(sealers: Sealers, batch: Any) -> Any:
     sealers.seal(batch)
     return batch
 
 
 def test_large_batches_go_to_the_threads_and_small_ones_do_not() -> None:
-    sealers = Sealers("sealer", "lz4", 1)
+    sealers = started("sealer", "lz4", 1, count=1)
     assert seal(sealers, Batch()).sealer().name == "sealer-0"
     assert seal(sealers, Batch(SMALL_BYTES - 1)).sealer() is threading.current_thread()
     sealers.stop()
 
 
 def test_when_the_threads_have_enough_to_do_the_caller_lends_a_hand() -> None:
-    sealers = Sealers("sealer", "lz4", 1)
+    sealers = started("sealer", "lz4", 1, count=1)
     held = threading.Event()
     waiting = [seal(sealers, Batch(held=held)) for _ in range(BACKLOG)]
     assert waiting[0].sealer().name == "sealer-0"
@@ -65,7 +78,7 @@ def test_there_are_as_many_threads_as_cpus_and_four_at_most(
     assert (sealer_count(), sealer_count(beside=1)) == (of_the_sender, of_tables)
     held = threading.Event()
     name = f"sealer-on-{cpus}"  # no thread of another test, which may not have ended yet, has it
-    sealers = Sealers(name, "lz4")
+    sealers = started(name, "lz4", count=of_tables)
     batches = [seal(sealers, Batch(held=held)) for _ in range(BACKLOG * of_tables)]
     running = {thread.name for thread in threading.enumerate() if thread.name.startswith(name)}
     held.set()
@@ -91,14 +104,40 @@ def test_two_threads_seal_at_once() -> None:
             both.wait(SECONDS)
             super().seal()
 
-    sealers = Sealers("sealer", "lz4", 2)
+    sealers = started("sealer", "lz4", 2, count=2)
     batches = [seal(sealers, Meeting()) for _ in range(2)]
     assert {batch.sealer().name for batch in batches} == {"sealer-0", "sealer-1"}
     sealers.stop()
 
 
-def test_without_compression_and_behind_stop_the_caller_does_it() -> None:
-    assert seal(Sealers("sealer", "none"), Batch()).sealer() is threading.current_thread()
+def test_without_threads_the_caller_does_it() -> None:
+    """Without compression, before they are there, and after they were stopped."""
+    assert seal(started("sealer", "none", count=0), Batch()).sealer() is threading.current_thread()
     sealers = Sealers("sealer", "lz4", 1)
-    sealers.stop()
     assert seal(sealers, Batch()).sealer() is threading.current_thread()
+    sealers.stop()
+    sealers.start()
+    assert seal(sealers, Batch()).sealer() is threading.current_thread()
+    assert sealers.queue.thread_count == 0
+
+
+def test_threads_finish_what_they_have_when_they_are_stopped() -> None:
+    sealers = started("sealer", "lz4", 1, count=1)
+    held = threading.Event()
+    waiting = [seal(sealers, Batch(held=held)) for _ in range(BACKLOG)]
+    sealers.stop()
+    held.set()
+    assert [batch.sealer().name for batch in waiting] == ["sealer-0"] * BACKLOG
+
+
+def test_a_batch_that_fails_keeps_no_thread_from_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    class Unsealable(Batch):
+        def seal(self) -> None:
+            super().seal()
+            raise MemoryError
+
+    sealers = started("sealer", "lz4", 1, count=1)
+    for _ in range(2 * BACKLOG):  # those that failed are not counted as unfinished
+        assert seal(sealers, Unsealable()).sealer() is not None
+    sealers.stop()
+    assert "MemoryError" in caplog.text

@@ -62,8 +62,10 @@ class TableShell(TableProducer):
         self.config = world.config
         self._interceptors = InterceptorChain(())
         self._deliver = world.application.deliver
-        self._seal = self._seal_later
         self._world = world
+
+    def _sealer(self) -> Callable[[ProducerBatch], object]:
+        return self._seal_later
 
     def _seal_later(self, batch: ProducerBatch) -> None:
         """On a thread of its own, some time later."""
