@@ -27,6 +27,12 @@ static inline void kb_lock_release(kb_lock *lock) {
     ReleaseSRWLockExclusive(lock);
 }
 
+static inline int kb_lock_guard_fork(void (*before)(void), void (*after)(void)) {
+    (void)before;
+    (void)after;
+    return 0;
+}
+
 #else
 #include <pthread.h>
 
@@ -46,6 +52,12 @@ static inline void kb_lock_acquire(kb_lock *lock) {
 
 static inline void kb_lock_release(kb_lock *lock) {
     pthread_mutex_unlock(lock);
+}
+
+/* `before` acquires a lock that the whole process shares, `after` releases it, in the parent and in the child.
+ * Else a fork would copy the lock as it is, held by a thread that the child does not have. */
+static inline int kb_lock_guard_fork(void (*before)(void), void (*after)(void)) {
+    return pthread_atfork(before, after, after);
 }
 
 #endif

@@ -335,6 +335,8 @@ cdef class BatchBytes(ListedBatch):
         # the accumulator: there is no budget to pay back to, and __dealloc__ frees the rest
         if self._home is None or self._owner is None or self._owner.memory is None:
             return
+        if self._owner.memory.is_forked:  # the lock may be held by a thread of the parent's
+            return
         kb_lock_acquire(&self._home.lock)
         try:
             self._users -= 1

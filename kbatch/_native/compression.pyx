@@ -25,6 +25,7 @@ from libc.stdint cimport uint8_t
 from kbatch._native.c cimport kb_zstd_frames_whole
 
 import importlib
+import os
 import struct
 import threading
 import zlib
@@ -45,6 +46,11 @@ SNAPPY_STREAM_HEADER = SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
 
 _modules = {}
 _per_thread = threading.local()
+# A fork waits for an import of another thread: the child would wait for ever for a module that is half there.
+_importing = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release,
+                        after_in_child=_importing.release)
 
 
 def _module(name):
@@ -52,7 +58,8 @@ def _module(name):
     try:
         return _modules[name]
     except KeyError:
-        return _modules.setdefault(name, importlib.import_module(name))
+        with _importing:
+            return _modules.setdefault(name, importlib.import_module(name))
 
 
 def _isal(name):

@@ -8,3 +8,4 @@ cdef extern from "lock.h" nogil:
     void kb_lock_destroy(kb_lock *lock) noexcept
     void kb_lock_acquire(kb_lock *lock) noexcept
     void kb_lock_release(kb_lock *lock) noexcept
+    int kb_lock_guard_fork(void (*before)() noexcept nogil, void (*after)() noexcept nogil) noexcept

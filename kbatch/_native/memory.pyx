@@ -10,6 +10,13 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from kbatch._native.c cimport kb_memory
+from kbatch._native.lock cimport (
+    kb_lock,
+    kb_lock_acquire,
+    kb_lock_guard_fork,
+    kb_lock_init,
+    kb_lock_release,
+)
 from kbatch._native.views cimport fill_view
 
 import os
@@ -25,11 +32,24 @@ cdef size_t FIRST_CAPACITY = 4096
 cdef size_t SMALLEST_SPARE = 65536
 cdef size_t SPARE_BYTES = int(os.environ.get("KBATCH_SPARE_BYTES", 24 << 20))
 
-cdef cython.pymutex spare_lock
+cdef kb_lock spare_lock
 # under spare_lock
 cdef Block[SPARE_BLOCKS] spares
 cdef int spare_count = 0
 cdef size_t spare_bytes = 0
+
+
+cdef void _lock_spares() noexcept nogil:
+    kb_lock_acquire(&spare_lock)
+
+
+cdef void _unlock_spares() noexcept nogil:
+    kb_lock_release(&spare_lock)
+
+
+kb_lock_init(&spare_lock)
+if kb_lock_guard_fork(_lock_spares, _unlock_spares) != 0:
+    raise MemoryError("no memory for the handlers of fork()")
 
 
 cdef bint _suits_better(size_t size, size_t best, size_t wanted) noexcept nogil:
@@ -44,31 +64,34 @@ cdef Block _take_spare(size_t wanted) noexcept nogil:
     cdef int i, best = -1
     block.data = NULL
     block.size = 0
-    with spare_lock:
-        for i in range(spare_count):
-            if wanted // 2 <= spares[i].size <= 4 * wanted and _suits_better(spares[i].size, block.size,
-                wanted):
-                best = i
-                block = spares[i]
-        if best >= 0:
-            spare_count -= 1
-            spare_bytes -= block.size
-            spares[best] = spares[spare_count]
+    _lock_spares()
+    for i in range(spare_count):
+        if (wanted // 2 <= spares[i].size <= 4 * wanted
+                and _suits_better(spares[i].size, block.size, wanted)):
+            best = i
+            block = spares[i]
+    if best >= 0:
+        spare_count -= 1
+        spare_bytes -= block.size
+        spares[best] = spares[spare_count]
+    _unlock_spares()
     return block
 
 
 cdef bint _keep_spare(void *data, size_t size) noexcept nogil:
     global spare_count, spare_bytes
+    cdef bint keeps
     if data == NULL or size < SMALLEST_SPARE:
         return False
-    with spare_lock:
-        if spare_count == SPARE_BLOCKS or size > SPARE_BYTES - spare_bytes:
-            return False
+    _lock_spares()
+    keeps = spare_count < SPARE_BLOCKS and size <= SPARE_BYTES - spare_bytes
+    if keeps:
         spares[spare_count].data = data
         spares[spare_count].size = size
         spare_count += 1
         spare_bytes += size
-    return True
+    _unlock_spares()
+    return keeps
 
 
 cdef void *grown(void *items, size_t size) except NULL nogil:

@@ -10,6 +10,7 @@ An exception that comes out of the engine is a defect: the engine fails everythi
 in vain, and the owner ends.
 """
 
+import codecs
 import logging
 import socket
 import time
@@ -110,6 +111,7 @@ class EngineDriver(ABC):
         self._deliver = deliver
         self._name = name
         self._tls = _tls_of(config)
+        codecs.lookup("idna")  # which getaddrinfo imports: see _tls_of
         self._waker = Waker() if waker is None else waker
         self.wake = self._waker.wake
         self.round_count = 0
@@ -238,9 +240,14 @@ class EngineDriver(ABC):
 
 
 def _tls_of(config: ProducerConfig) -> "ssl.SSLContext | None":
-    """None where connections are plain, which then do without Python's ssl, some 4 MiB of memory."""
+    """None where connections are plain, which then do without Python's ssl, some 4 MiB of memory.
+
+    What its threads need is imported here, on the caller's: the child of a fork() that comes while another
+    thread imports a module waits for that module for ever.
+    """
     if config.security_protocol not in ("SSL", "SASL_SSL"):
         return None
+    import kbatch.network.tls_channel  # noqa: F401
     from kbatch.network.tls import context_of
 
     return context_of(config)

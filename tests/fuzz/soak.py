@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import broker_kills, campaign, hostile_requests, producer_faults, transaction_kills
+from tests.fuzz import broker_kills, campaign, forks, hostile_requests, producer_faults, transaction_kills
 from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
 
@@ -51,6 +51,7 @@ CLIENT_SOURCES = (
 )
 SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
 BROKER_SOURCES = ("kbatch/testing/*.py", *PROTOCOL_SOURCES)
+PRODUCER_SOURCES = (*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES)
 CAMPAIGNS = {
     "hostile bytes": Campaign(
         blocks=50,
@@ -95,6 +96,12 @@ CAMPAIGNS = {
             *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
             "tests/fuzz/producer_faults.py",
         ),
+    ),
+    "forks": Campaign(
+        blocks=20,
+        run_block=lambda block: campaign.run_block_apart(block, forks.BLOCK_ROUNDS, "tests.fuzz.forks"),
+        replay=lambda block, verbose: forks.run_block(block, verbose=verbose),
+        sources=(*PRODUCER_SOURCES, "tests/fuzz/forks.py"),
     ),
     "transactions killed": Campaign(
         blocks=10,

@@ -52,6 +52,7 @@ RUN_BY = {
     "broker killed": ("tests.fuzz.broker_kills", NOT_RUN - {"kbatch.protocol"}),
     "simulation": ("tests.simulation.campaign", set()),
     "producer under faults": ("tests.fuzz.producer_faults", set()),
+    "forks": ("tests.fuzz.forks", set()),
     "transactions killed": ("tests.fuzz.transaction_kills", {"kbatch.testing"}),
 }
 LOADED = """

@@ -381,6 +381,51 @@ def test_forked_child_has_a_producer_that_says_so(broker: Broker, leave: str) ->
     assert found == [b"parent 1", *[b"child"] * 8, b"parent 2", b"parent 3", b"parent 4"]
 
 
+FORKED_WHILE_IMPORTING = """
+import builtins, importlib.abc, importlib.util
+importing, is_forked = threading.Event(), threading.Event()
+
+class Slow(importlib.abc.MetaPathFinder):  # the import of lz4 goes on when the child is there
+    def find_spec(self, name, path, target=None):
+        if name == "lz4" and threading.current_thread() is not threading.main_thread():
+            importing.set()
+            is_forked.wait(1)
+
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=lambda: kbatch.encode([(None, b"")], compression="lz4"))
+thread.start()
+assert importing.wait(30)
+child = os.fork()
+is_forked.set()
+if not child:
+    import faulthandler
+    faulthandler.dump_traceback_later(30, exit=True)
+    kbatch.encode([(None, b"")], compression="lz4")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+def test_a_fork_waits_for_a_codec_that_another_thread_imports(broker: Broker) -> None:
+    assert ended(program(broker, FORKED_WHILE_IMPORTING)) == ("", "")
+
+
+def test_the_threads_of_a_producer_import_nothing(broker: Broker) -> None:
+    """The child of a fork() at that moment would wait for the module for ever."""
+    text = """
+class Noting:
+    def find_spec(self, name, path, target=None):
+        if threading.current_thread().name.startswith("kbatch-sender"):
+            print(name)
+
+sys.meta_path.insert(0, Noting())
+with Producer(bootstrap_servers=servers, compression_type="lz4") as producer:
+    producer.send(topic, bytes(100)).result(30)
+"""
+    assert ended(program(broker, text)) == ("", "")
+
+
 # The end of the interpreter
 
 

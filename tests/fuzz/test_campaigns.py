@@ -1,0 +1,8 @@
+"""A slice of the campaigns against the producer, each in a process of its own."""
+
+from tests.fuzz.campaign import run_block_apart
+
+
+def test_children_of_a_busy_process_hang_nowhere() -> None:
+    tally = run_block_apart(0, 100, "tests.fuzz.forks")
+    assert sum(tally.outcomes.values()) == 100
