@@ -23,6 +23,7 @@ from benchmarks import (
     send,
     send_table,
     spark_sink,
+    threads,
 )
 from benchmarks.contest import described, fetch_jars, kafka
 from benchmarks.peers import Peers
@@ -85,6 +86,7 @@ def main() -> None:
         **{name: local(questions, peers) for name, questions in LOCAL.items()},
         "pressure": pressure.questions,
         "scaling": scaling.questions,
+        "threads": threads.questions,
         "spark": spark_sink.questions,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)

@@ -74,7 +74,7 @@ class ConfluentToPartitions(clients.Confluent):
     """`produce` with an on_delivery, and the polls that it needs."""
 
     def scatter(self, topic: str, keys: Sequence[bytes], value: bytes, delivered: Delivered) -> None:
-        self._produce(topic, [(key, value) for key in keys], delivered.confluent)
+        self.produce_all(topic, [(key, value) for key in keys], delivered.confluent)
 
     def wait(self, delivered: Delivered) -> None:
         deadline = time.monotonic() + ANSWER_SECONDS

@@ -6,7 +6,9 @@ import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicLong;
@@ -51,6 +53,11 @@ public class Driver {
 
     Map<String, Object> run(JsonNode job) throws Exception {
         ByteArraySerializer bytes = new ByteArraySerializer();
+        if (job.get("job").asText().equals("crowd")) {
+            crowd(job, bytes);
+            answer.put("delivered", delivered.get());
+            return answer;
+        }
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings(job), bytes, bytes)) {
             switch (job.get("job").asText()) {
                 case "load" -> load(producer);
@@ -66,20 +73,57 @@ public class Driver {
     void load(KafkaProducer<byte[], byte[]> producer) throws Exception {
         producer.send(new ProducerRecord<>(topic, FIRST, new byte[0])).get();
         Meter meter = new Meter();
-        sendAll(producer);
+        sendAll(producer, false);
         producer.flush();
         meter.read(answer);
     }
 
-    void sendAll(KafkaProducer<byte[], byte[]> producer) {
+    void sendAll(KafkaProducer<byte[], byte[]> producer, boolean others) {
         for (int i = 0; i < records; i++) {
             int row = i % keys.length;
             producer.send(new ProducerRecord<>(topic, keys[row], values[row]), (metadata, error) -> {
-                if (error == null) {
-                    delivered.setPlain(delivered.getPlain() + 1); // by the producer's thread alone
+                if (error == null && others) { // other producers' threads count too
+                    delivered.incrementAndGet();
+                } else if (error == null) {
+                    delivered.setPlain(delivered.getPlain() + 1);
                 }
             });
         }
+    }
+
+    /** Threads that send the rows again and again, each to one of the producers, until the time is over. */
+    void crowd(JsonNode job, ByteArraySerializer bytes) throws Exception {
+        List<KafkaProducer<byte[], byte[]>> producers = new ArrayList<>();
+        for (int i = 0; i < job.get("producers").asInt(); i++) {
+            producers.add(new KafkaProducer<>(settings(job), bytes, bytes));
+            producers.get(i).send(new ProducerRecord<>(topic, FIRST, new byte[0])).get();
+        }
+        long[] sent = new long[job.get("senders").asInt()];
+        Thread[] threads = new Thread[sent.length];
+        Meter meter = new Meter();
+        long deadline = System.nanoTime() + (long) (job.get("seconds").asDouble() * 1e9);
+        for (int i = 0; i < threads.length; i++) {
+            int number = i;
+            KafkaProducer<byte[], byte[]> producer = producers.get(i % producers.size());
+            threads[i] = new Thread(() -> {
+                while (System.nanoTime() - deadline < 0) {
+                    sendAll(producer, producers.size() > 1);
+                    sent[number] += records;
+                }
+            });
+            threads[i].start();
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        for (KafkaProducer<byte[], byte[]> producer : producers) {
+            producer.flush();
+        }
+        meter.read(answer);
+        for (KafkaProducer<byte[], byte[]> producer : producers) {
+            producer.close();
+        }
+        answer.put("sent", sent);
     }
 
     void pace(KafkaProducer<byte[], byte[]> producer, long intervalNs) throws Exception {
@@ -117,7 +161,7 @@ public class Driver {
         Meter meter = null;
         for (int i = 0; i <= transactions; i++) {
             producer.beginTransaction();
-            sendAll(producer);
+            sendAll(producer, false);
             producer.commitTransaction();
             if (i == 0) {
                 meter = new Meter();

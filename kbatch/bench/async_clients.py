@@ -19,9 +19,9 @@ class Async:
 
     def __init__(self, settings: Settings) -> None:
         self._loop = asyncio.new_event_loop()
-        self.producer = self._run(self._open(settings))
+        self.producer = self.run(self._open(settings))
 
-    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self._loop.run_until_complete(coroutine)
 
     async def _open(self, settings: Settings) -> Any:
@@ -41,16 +41,16 @@ class Async:
         async def send() -> None:
             await (await self._send(topic, FIRST_ROW))
 
-        self._run(send())
+        self.run(send())
 
     def prepare(self, topic: str, work: Work) -> Any:
         return work.each()
 
     def load(self, topic: str, prepared: Any) -> int:
-        return int(self._run(self._load(topic, prepared)))
+        return int(self.run(self._load(topic, prepared)))
 
     def pace(self, topic: str, pace: Pace) -> None:
-        self._run(self._pace(topic, pace))
+        self.run(self._pace(topic, pace))
 
     async def _pace(self, topic: str, pace: Pace) -> None:
         waits = []
@@ -66,7 +66,7 @@ class Async:
         raise NotImplementedError
 
     def close(self) -> None:
-        self._run(self._close())
+        self.run(self._close())
         self._loop.close()
 
 

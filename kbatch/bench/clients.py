@@ -230,11 +230,11 @@ class Confluent(Sync):
             if error is None:
                 delivered += 1
 
-        self._produce(topic, prepared, count)
+        self.produce_all(topic, prepared, count)
         self.producer.flush()
         return delivered
 
-    def _produce(self, topic: str, rows: Iterable[Row], on_delivery: Any) -> int:
+    def produce_all(self, topic: str, rows: Iterable[Row], on_delivery: Any) -> int:
         produce, poll = self.producer.produce, self.producer.poll
         count = 0
         for count, (key, value) in enumerate(rows, 1):
@@ -258,7 +258,7 @@ class Confluent(Sync):
     def transact(self, topic: str, work: Work, count: int) -> None:
         for _ in range(count):
             self.producer.begin_transaction()
-            self._produce(topic, work.each(), None)
+            self.produce_all(topic, work.each(), None)
             self.producer.commit_transaction()
 
     def close(self) -> None:
@@ -275,7 +275,7 @@ class ConfluentSilent(Confluent):
     """`produce` alone; what it could not deliver, nobody is told."""
 
     def load(self, topic: str, prepared: Any) -> int:
-        count = self._produce(topic, prepared, None)
+        count = self.produce_all(topic, prepared, None)
         return count - int(self.producer.flush())
 
 

@@ -8,12 +8,14 @@ import itertools
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+from kbatch._native.hashes import partition_for_key
 from kbatch.bench.cluster import Cluster
 from kbatch.bench.contents import Contents
 from kbatch.bench.contestants import CONTESTANTS, JAVA, kafka_jars, why_missing
@@ -126,6 +128,33 @@ class Contest:
         wanted = self._expected(job, records, sent, bool(rest.get("different_keys")))
         reported = answer.pop("reported", None)
         self._log.check(driver.name, wanted, reported and {p: tuple(found) for p, found in reported})
+        return answer
+
+    def ask_crowd(
+        self, driver: Driver, settings: Mapping[str, object], *, producers: int, chunk: int, **rest: Any
+    ) -> Answer:
+        """As `ask`, for a number of senders that send as often as they can, `chunk` records at a time."""
+        asked = {
+            "job": "crowd",
+            "topic": self._topic,
+            "rows": self._rows,
+            "records": chunk,
+            "chunk": chunk,
+            "producers": producers,
+            "settings": {**settings, "bootstrap.servers": self._cluster.bootstrap_servers},
+            **rest,
+        }
+        answer = driver.ask(asked)
+        sent = sum(answer["sent"])
+        if answer["delivered"] != sent:
+            raise ContestError(f"{driver.name} delivered {answer['delivered']} records of {sent}")
+        each = Work([(key.encode(), value.encode()) for key, value in self._rows], chunk).each()
+        times = {FIRST_ROW: producers}
+        for row in each:
+            times[row] = times.get(row, 0) + sent // chunk
+        partitions = {row: partition_for_key(row[0], self._partitions) for row in times}
+        wanted = {(partitions[row], row): count for row, count in times.items() if count}
+        self._log.check_any_order(driver.name, Counter(wanted))
         return answer
 
     def _expected(self, *asked: Any) -> Contents:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kbatch.bench import crowds
 from kbatch.bench.clients import Client, Kbatch, KbatchTable
 from kbatch.bench.contestants import CONTESTANTS
 from kbatch.bench.probes import (
@@ -157,6 +158,22 @@ def transact(name: str, job: Job) -> Answer:
     return answer
 
 
+def crowd(name: str, job: Job) -> Answer:
+    """Several threads or tasks, of several producers, send at once: what is measured up to the last
+    acknowledgement."""
+    clients = [opened(name, job) for _ in range(job["producers"])]
+    for client in clients:
+        client.first(job["topic"])
+    meter = Meter()
+    senders = crowds.run(clients, job)
+    answer = meter.read()
+    answer["sent"] = [sender.sent for sender in senders]
+    answer["delivered"] = sum(sender.take_delivered() for sender in senders)
+    for client in clients:
+        client.close()
+    return answer
+
+
 def compute() -> Callable[[], None]:
     """Starts a thread that computes in Python, and returns what ends it."""
     is_over = False
@@ -176,7 +193,12 @@ def compute() -> Callable[[], None]:
     return stop
 
 
-JOBS: dict[str, Callable[[str, Job], Answer]] = {"load": load, "pace": pace, "transact": transact}
+JOBS: dict[str, Callable[[str, Job], Answer]] = {
+    "load": load,
+    "pace": pace,
+    "transact": transact,
+    "crowd": crowd,
+}
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ Where a client reports offsets, it compares these with the records that lie ther
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -100,6 +101,12 @@ class Log:
         _compare(who, plain.contents, wanted)
         if reported is not None and placed.contents != reported:
             raise WrongLogError(f"of {who} records do not lie at the offsets that it reports")
+
+    def check_any_order(self, who: str, wanted: Counter[tuple[int, Row]]) -> None:
+        """As `check`, of records whose order nobody can foretell, for several threads have sent them."""
+        found = Counter((partition, (key, value)) for partition, _, key, value in self._read(wanted.total()))
+        if found != wanted:
+            raise WrongLogError(f"of {who} there are {found.total()} records of {wanted.total()}, or others")
 
     def _read(self, count: int) -> Iterator[tuple[int, int, bytes, bytes]]:
         """At least so many records, and whatever else is there: partition, offset, key and value. Fewer only

@@ -15,9 +15,11 @@ from benchmarks.costs import bound_by
 from benchmarks.pressure import tenth_and_rest
 from benchmarks.profiles import own_costs, stage_of
 from benchmarks.scaling import key_of_each
+from benchmarks.threads import unevenness
 from kbatch import partition_for_key
+from kbatch.bench.cluster import embedded
 from kbatch.bench.contents import Contents, Tally, contents_of
-from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS
+from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS, Contest, Driver
 from kbatch.bench.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missing
 from kbatch.bench.harness import Claim, Contender, Question, ratio, report
 from kbatch.bench.log_reader import expected
@@ -233,3 +235,29 @@ print(*(stage for stage, own_ns in stages.own_ns.items() if own_ns <= 0), sep=";
 def test_a_record_takes_time_in_each_of_the_senders_stages() -> None:
     done = subprocess.run([sys.executable, "-c", STAGES], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "senders", "producers"),
+    [
+        ("kbatch", 3, 2),
+        ("kbatch send_many", 2, 1),
+        ("kbatch send_table", 2, 1),
+        ("kbatch send_batch", 2, 1),
+        ("kbatch AsyncProducer", 3, 1),
+        ("confluent-kafka", 2, 1),
+    ],
+)
+def test_a_crowd_sends_what_it_says_and_the_log_has_it(name: str, senders: int, producers: int) -> None:
+    with embedded() as cluster, Contest(cluster, "crowd", 3) as contest, Driver(name) as driver:
+        answer = contest.ask_crowd(
+            driver, SETTINGS, producers=producers, senders=senders, chunk=2000, seconds=0.01
+        )
+        assert len(answer["sent"]) == senders
+        assert sum(answer["sent"]) == answer["delivered"] > 0
+
+
+def test_unevenness_is_an_even_share_over_that_of_the_slowest() -> None:
+    assert unevenness([100, 100]) == 1
+    assert unevenness([50, 150]) == 2
+    assert unevenness([0, 100]) == 50
