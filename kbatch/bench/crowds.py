@@ -31,7 +31,7 @@ class Sender:
     def take_delivered(self) -> int:
         """How many deliveries there were, once all are known; where nobody counts, the flush has raised
         unless it was all."""
-        return next(self._delivered) if type(self.client) in COUNTED else self.sent
+        return self.sent if type(self.client) in UNCOUNTED else next(self._delivered)
 
     def told(self, metadata: object, error: object) -> None:
         if error is None:
@@ -86,8 +86,7 @@ SENDS: Mapping[type, Callable[[Sender], None]] = {
     clients.KbatchTable: _send_table,
     clients.Confluent: _produce,
 }
-# Those of which each record is told; with AsyncProducer, whose class is not imported here.
-COUNTED = {clients.Kbatch, clients.Confluent}
+UNCOUNTED = (clients.KbatchMany, clients.KbatchBatches, clients.KbatchTable)
 
 
 def run(opened: Sequence[Any], job: Job) -> list[Sender]:
@@ -107,7 +106,6 @@ def run(opened: Sequence[Any], job: Job) -> list[Sender]:
             client.producer.flush()
     else:
         (client,) = opened
-        COUNTED.add(type(client))
         client.run(_run_tasks(client, senders, deadline))
     return senders
 
