@@ -22,6 +22,7 @@ from benchmarks import (
     scaling,
     send,
     send_table,
+    spark_encode,
     spark_sink,
     threads,
 )
@@ -88,6 +89,7 @@ def main() -> None:
         "scaling": scaling.questions,
         "threads": threads.questions,
         "spark": spark_sink.questions,
+        "spark-encode": spark_encode.questions,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*groups, COSTS]

@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -100,13 +100,13 @@ class WrongRowsError(RuntimeError):
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
-    """With the jars of Spark's own sink. Workers import what this process imports."""
+def session(folder: Path, jars: Iterable[Path] = ()) -> Iterator[SparkSession]:
+    """Workers import what this process imports."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    jars = ",".join(map(str, spark_kafka_jars().glob("*.jar")))
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("kbatch benchmark")
-    for name, value in {**SESSION, "spark.jars": jars, "spark.local.dir": folder}.items():
+    settings = {**SESSION, "spark.jars": ",".join(map(str, jars)), "spark.local.dir": folder}
+    for name, value in settings.items():
         builder = builder.config(name, str(value))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -115,6 +115,17 @@ def session(folder: Path) -> Iterator[SparkSession]:
         spark.dataSource.register(source)
     yield spark
     spark.stop()
+
+
+def time_and_cpu_ns(spark: SparkSession, work: Callable[[], object]) -> tuple[int, int]:
+    """What the work took, and what the JVM and all its Python processes used for it."""
+    jvm_id = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    before = tree_cpu_ns(jvm_id)
+    start_ns = time.perf_counter_ns()
+    work()
+    elapsed_ns = time.perf_counter_ns() - start_ns
+    after = tree_cpu_ns(jvm_id)
+    return elapsed_ns, sum(cpu_ns - before.get(process, 0) for process, cpu_ns in after.items())
 
 
 # Rows
@@ -166,7 +177,6 @@ class Writes:
         self._frame = frame
         self._wanted = tuple(frame.agg(*digest()).collect()[0])
         self._by_partition: dict[int, tuple[int, int]] | None = None  # as Spark's sink, the first, wrote it
-        self._jvm_id = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
         self._app_id = f"bench-{time.time_ns()}"
         self._versions = itertools.count()
         self.measured: dict[str, list[Measured]] = {name: [] for name in VARIANTS}
@@ -189,12 +199,8 @@ class Writes:
         if "delivery" in options:
             options |= {"txnappid": self._app_id, "txnversion": str(next(self._versions))}
         writer = self._frame.write.format(variant.format).options(**options).mode("append")
-        before, broker_ns = tree_cpu_ns(self._jvm_id), cpu_ns_of(self._broker_id) or 0
-        start_ns = time.perf_counter_ns()
-        writer.save()
-        elapsed_ns = time.perf_counter_ns() - start_ns
-        after = tree_cpu_ns(self._jvm_id)
-        used_ns = sum(cpu_ns - before.get(process, 0) for process, cpu_ns in after.items())
+        broker_ns = cpu_ns_of(self._broker_id) or 0
+        elapsed_ns, used_ns = time_and_cpu_ns(self._spark, writer.save)
         broker_ns = (cpu_ns_of(self._broker_id) or 0) - broker_ns
         records = self._wanted[0]
         return Measured(elapsed_ns / records, used_ns / records, broker_ns / records)
@@ -283,7 +289,7 @@ def measured(
     with TemporaryDirectory(prefix="kbatch-spark-", dir=memory) as scratch:
         folder = Path(scratch)
         try:
-            with session(folder) as spark:
+            with session(folder, spark_kafka_jars().glob("*.jar")) as spark:
                 create_topic(brokers, MARKERS)
                 found = {}
                 for value_bytes, records in sizes.items():
