@@ -16,7 +16,7 @@ _EVENTS = {
     "sent": (("request",), ("request",)),
     "written": (("network-io", "outgoing-byte"), ("outgoing-byte",)),
     "received": (("network-io", "incoming-byte"), ("incoming-byte",)),
-    "answered": (("response",), ("response", "request-latency")),
+    "answered": (("response",), ("response",)),
 }
 
 
@@ -56,6 +56,7 @@ class ConnectionMeasures:
                 event: (*self._of_all[event], *(sensor(name, node=node_id) for name in names))
                 for event, (_, names) in _EVENTS.items()
             }
+            sensor("request-latency", node=node_id)  # of Produce requests, which SenderMeasures records
 
     def refused(self, now_ns: int) -> None:
         """One side did not take the other for whom it says it is."""
@@ -80,11 +81,10 @@ class ConnectionMeasures:
         """Bytes came in."""
         record_each(self._nodes[node_id]["received"], (received_bytes,) * 3, now_ns // NS_PER_MS)
 
-    def answered(self, node_id: int, latency_ns: int, size_bytes: int, now_ns: int) -> None:
+    def answered(self, node_id: int, size_bytes: int, now_ns: int) -> None:
         """A request was answered."""
         self._in_flight_count -= 1
-        values = size_bytes, size_bytes, latency_ns / NS_PER_MS
-        record_each(self._nodes[node_id]["answered"], values, now_ns // NS_PER_MS)
+        record_each(self._nodes[node_id]["answered"], (size_bytes,) * 2, now_ns // NS_PER_MS)
 
     def done(self) -> None:
         """A request that expects no answer was written."""

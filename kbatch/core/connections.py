@@ -418,9 +418,7 @@ class Connections:
             self._break(state, str(connection.fault), connection.fault, now_ns)
             return
         if self._measures is not None:
-            self._measures.answered(
-                connection.node.node_id, now_ns - request.created_ns, 4 + len(frame), now_ns
-            )
+            self._measures.answered(connection.node.node_id, 4 + len(frame), now_ns)
         try:
             message = read_response(request, frame)
         except ProtocolError as error:

@@ -34,6 +34,7 @@ class SenderMeasures:
         self._throttle = registry.sensor("produce-throttle-time")
         self._sent: list[tuple[Collection[InFlight], int]] = []
         self._topics: dict[str, tuple[Sensor, ...]] = {}
+        self._latencies: dict[int, Sensor] = {}  # by node
         memory = accumulator.memory
         registry.counter("batch-split", lambda: accumulator.split_count)
         registry.gauge("buffer-total-bytes", lambda now_ms: memory.total_memory)
@@ -66,12 +67,15 @@ class SenderMeasures:
         self._per_request.record(records, now_ms)
 
     def answered(self, node_id: int, latency_ns: int, message: Any, now_ns: int) -> None:
-        """A request was answered, or failed. What was sent is recorded at the latest now."""
+        """A request was answered. Where there is no answer `message` is None, and the time does not count, as
+        in Java's Sender.handleProduceResponse. What was sent is recorded at the latest now.
+        """
         self.record_sent()
+        if message is None:
+            return
         now_ms = now_ns // 1_000_000
-        self._latency.record(latency_ns / 1e6, now_ms)
-        if message is not None:
-            self._throttle.record(message.throttle_time_ms, now_ms)
+        record_each((self._latency, self._latency_of(node_id)), (latency_ns / 1e6,) * 2, now_ms)
+        self._throttle.record(message.throttle_time_ms, now_ms)
 
     def retried(self, batch: ProducerBatch, now_ns: int) -> None:
         """A batch goes back, to be sent again."""
@@ -84,6 +88,12 @@ class SenderMeasures:
         now_ms = now_ns // 1_000_000
         self._error.record(batch.record_count, now_ms)
         self._registry.record("record-error", batch.record_count, now_ms, topic=batch.topic)
+
+    def _latency_of(self, node_id: int) -> Sensor:
+        sensor = self._latencies.get(node_id)
+        if sensor is None:
+            sensor = self._latencies[node_id] = self._registry.sensor("request-latency", node=node_id)
+        return sensor
 
     def _of_topic(self, topic: str) -> tuple[Sensor, ...]:
         """What a batch of the topic is told to; all of the topic's metrics are there from then on."""

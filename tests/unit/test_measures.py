@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import Counter
+from collections.abc import Callable
 from functools import partialmethod
 from typing import Any
 
 import pytest
 
 import kbatch
-from kbatch.errors import AuthenticationError
+from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.testing import Broker
 from kbatch.testing.server import ClientConnection
 from tests.unit.certificates import Files, needs_openssl
-from tests.unit.producing import SECONDS, TIME_MS, TOPIC, metric, producing
+from tests.unit.producing import SECONDS, TIME_MS, TOPIC, metric, producing, transactional
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -163,3 +166,118 @@ def test_a_plain_connection_authenticates_nothing() -> None:
         producer.send(TOPIC, b"x").result(SECONDS)
         assert metric(producer, "connection-creation-total") >= 1
         assert set(authentications(producer).values()) == {0}
+
+
+# Times: each is at least what the broker held an answer back for, at most what the test measured around it
+
+OFFSETS = {kbatch.TopicPartition(TOPIC, 0): kbatch.OffsetAndMetadata(1)}
+HELD_SECONDS = 0.02
+LEAST_NS = 15e6  # timers may be early by a millisecond
+
+
+def latencies(producer: Any) -> dict[tuple[str, str], float]:
+    """By name and node, "" for all nodes; what has no value yet is left out."""
+    return {
+        (key.name, dict(key.tags).get("node-id", "")): value
+        for key, value in producer.metrics().items()
+        if key.name.startswith("request-latency") and not math.isnan(value)
+    }
+
+
+def test_latencies_are_those_of_produce_requests_alone() -> None:
+    with Broker([TOPIC]) as broker:
+        broker.delay("Produce", HELD_SECONDS)
+        with producing(broker) as producer:
+            producer.partitions_for(TOPIC)
+            assert latencies(producer) == {}
+            began = time.monotonic()
+            for _ in range(3):
+                producer.send(TOPIC, b"x").result(SECONDS)
+            elapsed_ms = (time.monotonic() - began) * 1000
+            found = latencies(producer)
+    (node,) = {node for _, node in found if node}
+    for name in ("request-latency-avg", "request-latency-max"):
+        assert found[name, node] == found[name, ""]
+        assert LEAST_NS / 1e6 <= found[name, ""] <= elapsed_ms
+    assert found["request-latency-avg", ""] * 3 <= elapsed_ms
+
+
+def test_requests_without_an_answer_have_no_latency() -> None:
+    with Broker([TOPIC]) as broker, producing(broker, acks=0, enable_idempotence=False) as producer:
+        producer.send(TOPIC, b"x").result(SECONDS)
+        assert latencies(producer) == {}
+    with Broker([TOPIC]) as broker, producing(broker, retries=0, enable_idempotence=False) as producer:
+        producer.partitions_for(TOPIC)
+        broker.drop_connection("Produce", when="after")
+        assert isinstance(producer.send(TOPIC, b"x").exception(SECONDS), NetworkError)
+        assert latencies(producer) == {}
+
+
+def test_retries_are_counted_and_splits_are_not() -> None:
+    with Broker([TOPIC]) as broker, producing(broker, linger_ms=60_000, retry_backoff_ms=1) as producer:
+        broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+        for _ in range(3):
+            producer.send(TOPIC, b"x")
+        producer.flush(SECONDS)
+        assert metric(producer, "record-retry-total") == of_topic(producer, "record-retry-total", TOPIC) == 6
+        broker.fail_next("Produce", "MESSAGE_TOO_LARGE")
+        for _ in range(4):
+            producer.send(TOPIC, b"x")
+        producer.flush(SECONDS)
+        assert metric(producer, "batch-split-total") == 1
+        assert metric(producer, "record-retry-total") == of_topic(producer, "record-retry-total", TOPIC) == 6
+
+
+def test_a_batch_is_queued_from_its_first_record_until_it_is_drained() -> None:
+    with Broker([TOPIC]) as broker, producing(broker, linger_ms=60_000) as producer:
+        producer.partitions_for(TOPIC)
+        began = time.monotonic()
+        producer.send(TOPIC, b"x")
+        sent = time.monotonic()
+        producer.send(TOPIC, b"y")
+        broker.delay("Produce", HELD_SECONDS)
+        flushed = time.monotonic()
+        producer.flush(SECONDS)
+        most_ms = (time.monotonic() - began) * 1000 - LEAST_NS / 1e6
+        queued_ms = metric(producer, "record-queue-time-avg")
+        assert metric(producer, "record-queue-time-max") == queued_ms
+        assert (flushed - sent) * 1000 <= queued_ms <= most_ms
+
+
+def test_flush_time_is_what_flushes_took() -> None:
+    with Broker([TOPIC]) as broker, producing(broker, linger_ms=60_000) as producer:
+        producer.partitions_for(TOPIC)
+        assert metric(producer, "flush-time-ns-total") == 0
+        broker.delay("Produce", HELD_SECONDS)
+        elapsed_ns = 0
+        for _ in range(2):
+            producer.send(TOPIC, b"x")
+            began_ns = time.monotonic_ns()
+            producer.flush(SECONDS)
+            elapsed_ns += time.monotonic_ns() - began_ns
+        assert 2 * LEAST_NS <= metric(producer, "flush-time-ns-total") <= elapsed_ns
+
+
+def test_each_call_of_a_transaction_has_its_own_time() -> None:
+    with Broker([TOPIC]) as broker, transactional(broker, linger_ms=60_000) as producer:
+        for api in ("InitProducerId", "EndTxn", "TxnOffsetCommit"):
+            broker.delay(api, HELD_SECONDS)
+        elapsed_ns: Counter[str] = Counter()
+
+        def called(name: str, call: Callable[[], object]) -> None:
+            began_ns = time.monotonic_ns()
+            call()
+            elapsed_ns[name] += time.monotonic_ns() - began_ns
+
+        called("init", producer.init_transactions)
+        for end in ("commit", "abort"):
+            called("begin", producer.begin_transaction)
+            producer.send(TOPIC, b"x")
+            if end == "commit":
+                called("send-offsets", lambda: producer.send_offsets_to_transaction(OFFSETS, "readers"))
+            else:
+                producer.flush(SECONDS)  # or there would be nothing for the broker to abort
+            called(end, getattr(producer, f"{end}_transaction"))
+        for name, at_most_ns in elapsed_ns.items():
+            held_ns = 0 if name == "begin" else LEAST_NS
+            assert held_ns <= metric(producer, f"txn-{name}-time-ns-total") <= at_most_ns, name
