@@ -18,7 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import broker_kills, campaign, forks, hostile_requests, producer_faults, transaction_kills
+from tests.fuzz import (
+    broker_kills,
+    campaign,
+    forks,
+    hostile_requests,
+    producer_faults,
+    stress,
+    transaction_kills,
+)
 from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
 
@@ -102,6 +110,12 @@ CAMPAIGNS = {
         run_block=lambda block: campaign.run_block_apart(block, forks.BLOCK_ROUNDS, "tests.fuzz.forks"),
         replay=lambda block, verbose: forks.run_block(block, verbose=verbose),
         sources=(*PRODUCER_SOURCES, "tests/fuzz/forks.py"),
+    ),
+    "stress": Campaign(
+        blocks=150,
+        run_block=lambda block: campaign.run_block_apart(block, stress.BLOCK_ROUNDS, "tests.fuzz.stress"),
+        replay=lambda block, verbose: stress.run_block(block, verbose=verbose),
+        sources=(*PRODUCER_SOURCES, "tests/fuzz/stress.py"),
     ),
     "transactions killed": Campaign(
         blocks=10,

@@ -6,3 +6,9 @@ from tests.fuzz.campaign import run_block_apart
 def test_children_of_a_busy_process_hang_nowhere() -> None:
     tally = run_block_apart(0, 100, "tests.fuzz.forks")
     assert sum(tally.outcomes.values()) == 100
+
+
+def test_a_producer_under_stress_loses_and_doubles_nothing() -> None:
+    """By threads, by tasks that are cancelled, and in transactions."""
+    tally = run_block_apart(0, 3, "tests.fuzz.stress")
+    assert {"delivered", "cancelled", "committed", "aborted"} <= set(tally.outcomes)
