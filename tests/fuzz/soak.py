@@ -23,6 +23,7 @@ from tests.fuzz import (
     campaign,
     forks,
     hostile_requests,
+    interrupts,
     producer_faults,
     stress,
     transaction_kills,
@@ -110,6 +111,14 @@ CAMPAIGNS = {
         run_block=lambda block: campaign.run_block_apart(block, forks.BLOCK_ROUNDS, "tests.fuzz.forks"),
         replay=lambda block, verbose: forks.run_block(block, verbose=verbose),
         sources=(*PRODUCER_SOURCES, "tests/fuzz/forks.py"),
+    ),
+    "interrupts": Campaign(
+        blocks=20,
+        run_block=lambda block: campaign.run_block_apart(
+            block, interrupts.BLOCK_ROUNDS, "tests.fuzz.interrupts"
+        ),
+        replay=lambda block, verbose: interrupts.run_block(block, verbose=verbose),
+        sources=(*PRODUCER_SOURCES, "tests/fuzz/interrupts.py"),
     ),
     "stress": Campaign(
         blocks=150,

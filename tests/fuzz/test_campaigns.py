@@ -12,3 +12,10 @@ def test_a_producer_under_stress_loses_and_doubles_nothing() -> None:
     """By threads, by tasks that are cancelled, and in transactions."""
     tally = run_block_apart(0, 3, "tests.fuzz.stress")
     assert {"delivered", "cancelled", "committed", "aborted"} <= set(tally.outcomes)
+
+
+def test_interrupts_at_any_moment_leave_a_producer_whole() -> None:
+    tally = run_block_apart(0, 40, "tests.fuzz.interrupts")
+    assert {"interrupts of threads", "interrupts of transactions", "interrupts of a loop"} == set(
+        tally.outcomes
+    )

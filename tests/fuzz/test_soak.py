@@ -53,6 +53,7 @@ RUN_BY = {
     "simulation": ("tests.simulation.campaign", set()),
     "producer under faults": ("tests.fuzz.producer_faults", set()),
     "forks": ("tests.fuzz.forks", set()),
+    "interrupts": ("tests.fuzz.interrupts", set()),
     "stress": ("tests.fuzz.stress", set()),
     "transactions killed": ("tests.fuzz.transaction_kills", {"kbatch.testing"}),
 }

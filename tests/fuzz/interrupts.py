@@ -1,0 +1,333 @@
+"""The campaign of interrupts: signal handlers that raise, as Ctrl-C does, at any moment of any call.
+
+Theory of operation. A block is an embedded broker, and for each round a producer whose configuration is drawn
+from the block's number. A timer's signal, whose handler raises, comes some microseconds to milliseconds after
+a call has begun, whichever it is: of threads' Producer, of one that is transactional, or of an AsyncProducer,
+whose task asyncio then cancels. (A handler that raises in the event loop's own code makes asyncio itself lose
+what it was about to call.) After some interrupts all must be as if there had been none: flush() settles, a
+record gets through to each partition, no batch is left and all memory has come back. What was accepted is in
+the log, unless its delivery says why not.
+
+Python itself loses an interrupt that comes in a finalizer or in the callback of a weak reference; another one
+follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+
+import kbatch
+from kbatch.errors import KafkaError
+from kbatch.testing import Broker
+from tests.fuzz import campaign
+from tests.fuzz.campaign import Tally
+
+BLOCK_ROUNDS = 60
+INTERRUPTS = 5
+PARTITIONS = 3
+SECONDS = 30.0
+TOPIC = "interrupted"
+
+
+class Interrupt(BaseException):
+    """What the handler raises."""
+
+
+@contextmanager
+def interrupted(rng: random.Random) -> Iterator[None]:
+    """One Interrupt, or a few, at some time in the block; none comes after it."""
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.choice((1e-4, 1e-3, 2e-2)) * rng.uniform(0.1, 1), 2e-2)
+            yield
+        finally:
+            _disarm()
+    finally:
+        _disarm()
+
+
+def _disarm() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class Round:
+    """A producer, what is called, and what was accepted."""
+
+    def __init__(self, broker: Broker, rng: random.Random) -> None:
+        self.rng = rng
+        self.broker = broker
+        self.accepted: list[tuple[bytes, kbatch.Delivery]] = []
+        self.value_count = 0
+        self.table = pa.table({"value": pa.array([rng.randbytes(90) for _ in range(3000)], pa.binary())})
+        self.batch = kbatch.encode([(None, rng.randbytes(50))] * 30)
+        self.settings: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "compression_type": rng.choice(("none", "gzip", "snappy", "lz4", "zstd")),
+            "batch_size": rng.choice((300, 3000, 40_000)),
+            "linger_ms": rng.choice((0, 2)),
+            "buffer_memory": rng.choice((200_000, 5_000_000)),
+            "value_serializer": rng.choice((None, lambda topic, headers, value: value)),
+            "max_block_ms": 60_000,
+        }
+
+    def value(self) -> bytes:
+        self.value_count += 1
+        return b"%d of %d " % (self.value_count, id(self)) + self.rng.randbytes(60)
+
+    def check_log(self) -> None:
+        """Each record that was accepted is in the log, or its delivery says why it is not."""
+        log = Counter(record.value for record in self.broker.records(TOPIC))
+        for value, delivery in self.accepted:
+            assert delivery.done(), delivery
+            if delivery.exception(0) is None:
+                assert log[value] == 1, (value, log[value])
+
+
+def check_memory(producer: Any) -> None:
+    """Nothing is left of what was accepted; callbacks and the sender have some time for that."""
+    accumulator = producer._accumulator
+    memory = accumulator.memory
+    end = time.monotonic() + SECONDS
+    while accumulator.incomplete_batches() or memory.available != memory.total_memory:
+        states = Counter(batch.state for batch in accumulator.incomplete_batches())
+        assert time.monotonic() < end, (states, memory.available, memory.total_memory)
+        time.sleep(0.001)
+    assert (memory.queued, memory.callback_bytes) == (0, 0)
+
+
+# Threads
+
+
+def _calls(lap: Round, producer: kbatch.Producer) -> list[Callable[[], object]]:
+    rng = lap.rng
+
+    def send(**options: Any) -> None:
+        for _ in range(50):
+            value = lap.value()
+            lap.accepted.append((value, producer.send(TOPIC, value, **options)))
+
+    def try_send() -> None:
+        for _ in range(50):
+            value = lap.value()
+            delivery = producer.try_send(TOPIC, value)
+            if delivery is not None:
+                lap.accepted.append((value, delivery))
+
+    def wait_for(*arguments: Any) -> list[kbatch.Delivery]:
+        return [producer.send(TOPIC, b"waited for") for _ in range(10)]
+
+    return [
+        send,
+        send,
+        lambda: send(on_delivery=lambda metadata, error: None),
+        try_send,
+        lambda: producer.send_many(TOPIC, [(None, b"many")] * 100),
+        lambda: producer.send_batch(TOPIC, rng.randrange(PARTITIONS), lap.batch),
+        lambda: producer.send_table(TOPIC, lap.table),
+        lambda: producer.send_table(TOPIC, lap.table).result(SECONDS),
+        lambda: producer.flush(SECONDS),
+        lambda: producer.send(TOPIC, b"asked for").result(SECONDS),
+        lambda: kbatch.wait(wait_for(), SECONDS),
+        lambda: list(kbatch.as_completed(wait_for(), SECONDS)),
+        lambda: producer.partitions_for(TOPIC),
+        lambda: producer.committed_offsets("group", [kbatch.TopicPartition(TOPIC, 0)]),
+        producer.group_ids,
+        producer.metrics,
+        producer.resume,
+        producer.purge,
+    ]
+
+
+def run_threads(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    lap = Round(broker, rng)
+    producer = kbatch.Producer(**lap.settings)
+    producer.partitions_for(TOPIC)
+    calls = _calls(lap, producer)
+    for _ in range(INTERRUPTS):
+        with suppress(Interrupt), interrupted(rng):
+            while True:
+                with suppress(KafkaError):  # what was purged
+                    rng.choice(calls)()
+        outcomes["interrupts of threads"] += 1
+    _flush(producer)
+    for partition in range(PARTITIONS):
+        producer.send(TOPIC, b"after it", partition=partition).result(SECONDS)
+    check_memory(producer)
+    for _ in range(3):
+        with suppress(Interrupt, kbatch.DeliveryError), interrupted(rng):
+            producer.close(SECONDS)
+    producer.close(SECONDS)
+    lap.check_log()
+
+
+def _flush(producer: kbatch.Producer) -> None:
+    with suppress(kbatch.DeliveryError):  # what was purged, and rows of a table that was interrupted
+        producer.flush(SECONDS)
+
+
+# Transactions
+
+
+def run_transactions(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    """A call that was interrupted is made again, as one that timed out is; what was committed is there.
+
+    An interrupt may also come between the end of a call and its caller: then it cannot be made again.
+    """
+    name = f"interrupted-{rng.random()}"
+    servers = broker.bootstrap_servers
+    producer = kbatch.Producer(bootstrap_servers=servers, transactional_id=name, linger_ms=rng.choice((0, 5)))
+    committed: set[bytes] = set()
+
+    def again(call: Callable[[], object]) -> None:
+        count = 0
+        while True:
+            try:
+                with interrupted(rng):
+                    call()
+                return
+            except Interrupt:
+                count += 1
+                outcomes["interrupts of transactions"] += 1
+            except kbatch.IllegalStateError:
+                assert count
+                return
+
+    again(producer.init_transactions)
+    for number in range(INTERRUPTS):
+        again(producer.begin_transaction)
+        values = [b"%s %d %d" % (name.encode(), number, index) for index in range(20)]
+        deliveries: list[kbatch.Delivery] = []
+        with suppress(Interrupt), interrupted(rng):
+            deliveries.extend(producer.send(TOPIC, value) for value in values)
+        with suppress(Interrupt), interrupted(rng):
+            offsets = {kbatch.TopicPartition(TOPIC, 0): kbatch.OffsetAndMetadata(number + 1)}
+            producer.send_offsets_to_transaction(offsets, f"group of {name}")
+        if rng.random() < 0.5 and len(deliveries) == len(values):
+            again(producer.commit_transaction)
+            committed.update(values)
+        else:
+            again(producer.abort_transaction)
+    check_memory(producer)
+    producer.close(SECONDS)
+    log = Counter(record.value for record in broker.records(TOPIC))
+    mine = {value: count for value, count in log.items() if value.startswith(name.encode())}
+    assert mine == dict.fromkeys(committed, 1)
+
+
+# An event loop
+
+
+def _tasks(lap: Round, producer: kbatch.AsyncProducer) -> list[Callable[[], Awaitable[object]]]:
+    async def send() -> None:
+        for _ in range(50):
+            value = lap.value()
+            lap.accepted.append((value, await producer.send(TOPIC, value)))
+
+    async def ask() -> None:
+        await (await producer.send(TOPIC, b"asked for"))
+
+    return [
+        send,
+        ask,
+        lambda: producer.send_many(TOPIC, [(None, b"many")] * 100),
+        lambda: producer.send_batch(TOPIC, lap.rng.randrange(PARTITIONS), lap.batch),
+        lambda: producer.send_table(TOPIC, lap.table),
+        lambda: producer.flush(SECONDS),
+        lambda: producer.partitions_for(TOPIC),
+        producer.group_ids,
+        producer.resume,
+        producer.purge,
+    ]
+
+
+def run_loop(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    lap = Round(broker, rng)
+    producer = kbatch.AsyncProducer(**lap.settings)
+    tasks = _tasks(lap, producer)
+
+    async def work() -> None:
+        signal.setitimer(signal.ITIMER_REAL, rng.choice((1e-4, 1e-3, 2e-2)) * rng.uniform(0.1, 1))
+        while True:
+            with suppress(KafkaError):  # what was purged
+                await rng.choice(tasks)()
+
+    with _ctrl_c(), asyncio.Runner() as runner:
+        runner.run(_started(producer))
+        for _ in range(INTERRUPTS):
+            with suppress(KeyboardInterrupt):
+                runner.run(work())
+            outcomes["interrupts of a loop"] += 1
+        runner.run(_end(producer))
+    check_memory(producer)
+    lap.check_log()
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[None]:
+    """The timer's signal becomes that of Ctrl-C, with Python's own handler, which asyncio replaces."""
+    timer = signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGALRM, timer)
+
+
+async def _started(producer: kbatch.AsyncProducer) -> None:
+    await producer.partitions_for(TOPIC)
+
+
+async def _end(producer: kbatch.AsyncProducer) -> None:
+    with suppress(kbatch.DeliveryError):
+        await producer.flush(SECONDS)
+    for partition in range(PARTITIONS):
+        await (await producer.send(TOPIC, b"after it", partition=partition))
+    await producer.close(SECONDS)
+
+
+KINDS = (run_threads, run_threads, run_transactions, run_loop)
+
+
+def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+    """Judges a block, in the main thread of this process, whose signal handler it sets."""
+    rng = random.Random(f"interrupts {block}")
+    outcomes: Counter[str] = Counter()
+    started = time.monotonic()
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    logging.disable(logging.CRITICAL)
+    sys.unraisablehook, hook = lambda unraisable: None, sys.unraisablehook
+    try:
+        with warnings.catch_warnings(), Broker({TOPIC: PARTITIONS}) as broker:
+            warnings.simplefilter("ignore")  # of coroutines that an interrupt kept from being started
+            for number in range(rounds):
+                kind = KINDS[number % len(KINDS)]
+                if verbose:
+                    print(number, kind.__name__, flush=True)
+                kind(broker, rng, outcomes)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
+        logging.disable(logging.NOTSET)
+    return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_block(int(sys.argv[1]), int(sys.argv[2]))))
