@@ -177,8 +177,7 @@ class ProducerBase(TableProducer):
         if refusal is None and self._interceptors:
             self._interceptors.intercept(record)
         deadline = Deadline(self.config.max_block_ms / 1000)
-        transaction = self._transaction_count
-        append = partial(self._append_later, record, transaction)
+        append = partial(self._append_later, record)
         outcome: Delivery | Refusal = refusal if refusal is not None else self._append(record)
         try:
             while isinstance(outcome, Refusal):
@@ -191,14 +190,14 @@ class ProducerBase(TableProducer):
                 else:
                     return None
         except KafkaError:
-            self._check_still_sendable(transaction)  # or it would be a failure of the next one
+            self._check_still_sendable(record.transaction)  # or it would be a failure of the next one
             raise
         return outcome
 
     def _append_later(
-        self, record: PendingRecord | PendingBatch, transaction: int, *, first_in_line: bool = False
+        self, record: PendingRecord | PendingBatch, *, first_in_line: bool = False
     ) -> Delivery | Refusal:
-        self._check_still_sendable(transaction)
+        self._check_still_sendable(record.transaction)
         return self._append(record, first_in_line=first_in_line)
 
     def _note_failed(self, rows: UnsentRows) -> None:

@@ -119,6 +119,7 @@ class TableProducer(RecordSender):
         only_topic = topic if topic_column is None else None
         try:
             self._check_sendable()
+            transaction = self.accumulator.transaction_count
             _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
             if self._interceptors:
                 data = self._interceptors.on_send_table(only_topic, data)
@@ -126,7 +127,6 @@ class TableProducer(RecordSender):
                 from kbatch.columns import NumpyTable
 
                 data = NumpyTable(data)
-            transaction = self._transaction_count
             if only_topic is not None:
                 await self._await_partition(only_topic, None, self._block_deadline())
             source, names = record_columns(
@@ -139,7 +139,13 @@ class TableProducer(RecordSender):
                 topic=topic_column,
             )
             table = TableSender(
-                self, topic, source, names, seal=self._sealer(), on_acknowledgement=self._on_acknowledgement
+                self,
+                topic,
+                source,
+                names,
+                transaction=transaction,
+                seal=self._sealer(),
+                on_acknowledgement=self._on_acknowledgement,
             )
             report = _told_report(table.outcome, on_delivery, on_progress)
             await self._accept_rows(table, partial(reading, source), transaction)
@@ -274,7 +280,6 @@ class TableProducer(RecordSender):
     async def _give_way(self) -> None:
         """Others may have the thread for a while."""
 
-    _transaction_count: int
     _is_forked = False
 
     def _record(self, sensor: str, value: float) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.record_appender import TRANSACTION_ENDED
 from kbatch.core.transaction_requests import Call
 from kbatch.core.transaction_states import State
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError
@@ -26,6 +27,7 @@ from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 from kbatch.waiting import Deadline
 
 if TYPE_CHECKING:
+    from kbatch._native.accumulator import RecordAccumulator
     from kbatch.config import ProducerConfig
     from kbatch.core.engine import Engine
     from kbatch.core.transactions import Transactions
@@ -59,10 +61,11 @@ class TransactionMethods:
     # of which nobody was told yet what came of it: that is asked by making it again
     _unfinished: Call | None = None
     _is_in_transaction = False
-    _transaction_count = 0  # begun
 
     if TYPE_CHECKING:
 
+        @property
+        def accumulator(self) -> RecordAccumulator: ...
         def _check_usable(self) -> None: ...
         def _record(self, sensor: str, value: float) -> None: ...
         async def _await_callbacks(self, deadline: Deadline) -> bool: ...
@@ -80,7 +83,7 @@ class TransactionMethods:
         """
         await self._run_call("begin", self._transactions.begin, None)
         self._is_in_transaction = True
-        self._transaction_count += 1
+        self.accumulator.transaction_count += 1
         self.sends_directly = not self._interceptors
         if self._transactions.state is not State.IN_TRANSACTION:  # it has failed meanwhile
             self.sends_directly = False
@@ -136,6 +139,7 @@ class TransactionMethods:
             raise IllegalStateError(f"{verb}_transaction() in a callback would wait for that callback")
         Deadline(timeout)  # what is no timeout changes nothing
         self.sends_directly = self._is_in_transaction = False
+        self.accumulator.transaction_count += 1  # no record of it is accepted from now on
         await self._await_callbacks(await self._run_call(verb, command, timeout))
 
     async def _run_call(
@@ -213,11 +217,8 @@ class TransactionMethods:
     def _check_same_transaction(self, number: int) -> None:
         """What waited in transaction `number` has no part in another."""
         self._check_transaction()
-        if number != self._transaction_count:
-            raise IllegalStateError(
-                "the transaction ended while send() waited for metadata or memory, and another has begun: "
-                "send the record again if it belongs there"
-            )
+        if number != self.accumulator.transaction_count:
+            raise IllegalStateError(TRANSACTION_ENDED)
 
     def _note_refused(self, error: BaseException) -> None:
         """send() raises: unless the record itself is at fault, the transaction lacks something."""

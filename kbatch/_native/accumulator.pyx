@@ -169,6 +169,7 @@ cdef class RecordAccumulator(RecordAppender):
             As `append`.
         """
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
+        batch.transaction = self.transaction_count
         batch.check(self.attributes, INT32_MAX)
         return batch.accept(self, self.info_of(topic), now_ns,
                             IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else NOT_IN_LINE)

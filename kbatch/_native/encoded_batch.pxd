@@ -10,6 +10,7 @@ cdef class PendingBatch:
     cdef readonly str topic
     cdef readonly object partition
     cdef public object on_delivery
+    cdef public int64_t transaction
     cdef readonly bint is_checked
     cdef object _given
     # of what is checked

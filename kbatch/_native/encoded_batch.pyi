@@ -7,6 +7,7 @@ class PendingBatch:
     topic: str
     partition: SupportsIndex
     on_delivery: DeliveryCallback | None
+    transaction: int
     @property
     def is_checked(self) -> bool: ...
     @property

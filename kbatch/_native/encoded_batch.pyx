@@ -39,7 +39,7 @@ from kbatch._native.record_appender cimport RecordAppender, TopicInfo
 from kbatch._native.record_fields cimport as_integer
 
 from kbatch._native.record_appender import Refusal
-from kbatch.errors import CorruptRecordError, ProducerClosedError, RecordTooLargeError
+from kbatch.errors import CorruptRecordError, RecordTooLargeError
 
 cdef object NO_MEMORY_NOW = Refusal.MEMORY
 
@@ -62,6 +62,8 @@ cdef class PendingBatch:
     ----------
     topic, partition, on_delivery
         As given.
+    transaction : int
+        The `transaction_count` at which it was given to the producer.
     is_checked : bool
         Nothing is wrong with it, as far as its header and CRC say.
     """
@@ -221,7 +223,7 @@ cdef class PendingBatch:
         if closed is batch:
             batch.completion._listeners = None
             batch.discard()
-            raise ProducerClosedError("the producer is closed, and takes no more records")
+            raise appender.too_late()
         if closed is not None:
             appender._hand_to_sealer(closed)
         appender.alarm_for(queue.leader, batch, 0)
@@ -229,11 +231,11 @@ cdef class PendingBatch:
 
     cdef ProducerBatch _enqueue(self, RecordAppender appender, PartitionQueue queue, ProducerBatch batch):
         """Puts the batch behind all others. Returns the open one that had to be closed for that, if there was
-        one; the batch itself where the accumulator is closed."""
+        one; the batch itself where it is too late for it."""
         cdef ProducerBatch before
         kb_lock_acquire(&queue.lock)
         try:
-            if appender._closed:
+            if appender.is_too_late(self.transaction):
                 return batch
             before = queue.last
             if before is not None:

@@ -57,16 +57,19 @@ cdef class RecordAppender(BatchOwner):
     cdef TopicInfo _last_info        # that was asked for
     cdef bint _topology_changed      # the leaders of the queues are those of an earlier view
     cdef bint _closed
+    cdef public int64_t transaction_count
     cdef kb_lock _flush_lock
     cdef int32_t _flush_count
     cdef kb_lock _unsealed_lock
     cdef list _unsealed
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
-                       object on_delivery, Turn turn)
+                       object on_delivery, Turn turn, int64_t transaction)
+    cdef bint is_too_late(self, int64_t transaction) noexcept nogil
+    cdef object too_late(self)
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,
-                                   Turn turn, Step *step)
+                                   Turn turn, int64_t transaction, Step *step)
     cdef void _enqueue(self, PartitionQueue queue, ProducerBatch batch) noexcept
     cdef ProducerBatch _new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
                                   Turn turn)

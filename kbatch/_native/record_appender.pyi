@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 from typing_extensions import Buffer
 
@@ -16,11 +16,14 @@ class Refusal(Enum):
     MEMORY = "memory"
     METADATA = "metadata"
 
+TRANSACTION_ENDED: Final[str]
+
 @final
 class TopicInfo:
     name: str
 
 class RecordAppender(BatchOwner):
+    transaction_count: int
     def append(
         self,
         topic: str,

@@ -47,7 +47,7 @@ from kbatch._native.sticky cimport StickyPartitioner
 
 import enum
 
-from kbatch.errors import ProducerClosedError, RecordTooLargeError
+from kbatch.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
 
 # Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
 cdef int32_t MAX_PARTITIONS = 1000000
@@ -61,6 +61,10 @@ class Refusal(enum.Enum):
     MEMORY = "memory"
     METADATA = "metadata"
 
+
+# What is said of a record that was given to the producer in a transaction, and was not accepted in it.
+TRANSACTION_ENDED = ("the transaction ended before the record was accepted: send it again if it belongs to the "
+                     "next one")
 
 cdef object NO_MEMORY_NOW = Refusal.MEMORY
 cdef object NO_METADATA_NOW = Refusal.METADATA
@@ -113,6 +117,13 @@ cdef class TopicInfo:
 
 
 cdef class RecordAppender(BatchOwner):
+    """The accumulator, for those who send.
+
+    Attributes
+    ----------
+    transaction_count : int
+        Transactions that were begun, and that were ended.
+    """
 
     def __cinit__(self):
         kb_lock_init(&self._flush_lock)
@@ -169,12 +180,14 @@ cdef class RecordAppender(BatchOwner):
                 f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
                 f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
         return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
-                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else NOT_IN_LINE)
+                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else NOT_IN_LINE,
+                           self.transaction_count)
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
-                       object on_delivery, Turn turn):
+                       object on_delivery, Turn turn, int64_t transaction):
         """`append`, for native callers who checked the record. A caller who does not know the time yet gives
-        UNKNOWN_NS: None tells him that it is needed, to open a batch."""
+        UNKNOWN_NS: None tells him that it is needed, to open a batch. `transaction` is the
+        `transaction_count` at which the record was given to the producer: in no other is it accepted."""
         cdef TopicView view = None
         cdef PartitionQueue queue
         cdef ProducerBatch batch, fresh = None
@@ -192,7 +205,8 @@ cdef class RecordAppender(BatchOwner):
             if fresh is not None and fresh._queue is not queue:
                 fresh.discard()
                 fresh = None
-            batch = self._try_append(queue, info, view, fresh, record, on_delivery, turn, &step)
+            batch = self._try_append(queue, info, view, fresh, record, on_delivery, turn, transaction,
+                                     &step)
             if fresh is not None and not step.opened:
                 fresh.discard()
             fresh = None
@@ -207,7 +221,7 @@ cdef class RecordAppender(BatchOwner):
             if step.what == UNPAID:
                 return NO_MEMORY_NOW
             if step.what == TOO_LATE:
-                raise ProducerClosedError("the producer is closed, and takes no more records")
+                raise self.too_late()
             if step.what == UNOPENED:
                 if now_ns == UNKNOWN_NS:
                     return None
@@ -216,9 +230,20 @@ cdef class RecordAppender(BatchOwner):
                     return NO_MEMORY_NOW
 
     @cython.final
+    cdef bint is_too_late(self, int64_t transaction) noexcept nogil:
+        """True if nothing is accepted any more, or nothing of this transaction."""
+        return self._closed or self.transaction_count != transaction
+
+    cdef object too_late(self):
+        """The error that says which."""
+        if self._closed:
+            return ProducerClosedError("the producer is closed, and takes no more records")
+        return IllegalStateError(TRANSACTION_ENDED)
+
+    @cython.final
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,
-                                   Turn turn, Step *step):
+                                   Turn turn, int64_t transaction, Step *step):
         """What is done under the lock; `fresh` becomes the open batch where there is none. A `view` means
         that the partition was chosen by the sticky state, which is looked at again here. Returns the batch.
         """
@@ -229,7 +254,7 @@ cdef class RecordAppender(BatchOwner):
         kb_lock_acquire(&queue.lock)
         try:
             batch = queue.last
-            if self._closed:
+            if self.is_too_late(transaction):
                 step.what = TOO_LATE
                 return None
             if batch is not None and batch._state != OPEN:

@@ -13,6 +13,7 @@ cdef object beyond_request(int64_t size, int64_t max_request_bytes)
 
 cdef struct Ready:
     kb_record record                 # points into what is kept beside it
+    int64_t transaction              # in which it was given to the producer
     bint has_time                    # given by the caller
     int32_t asked_partition          # -1: none
     int32_t partition                # that was chosen; -1: the sticky one, -2: none yet
@@ -26,6 +27,7 @@ cdef class PendingRecord:
     cdef public object partition
     cdef public object timestamp_ms
     cdef public object on_delivery
+    cdef readonly int64_t transaction
     cdef readonly bint is_serialized
     # of what is serialized
     cdef bytes _key

@@ -23,6 +23,8 @@ class PendingRecord:
     timestamp_ms: SupportsIndex | None
     on_delivery: DeliveryCallback | None
     @property
+    def transaction(self) -> int: ...
+    @property
     def is_serialized(self) -> bool: ...
 
 class RecordSender:

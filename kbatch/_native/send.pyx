@@ -70,6 +70,9 @@ cdef class PendingRecord:
     ----------
     topic, value, key, headers, partition, timestamp_ms, on_delivery
         As given. What an interceptor changes counts until `is_serialized`.
+    transaction : int
+        The accumulator's `transaction_count` at which it was given to the producer: there it belongs, however
+        long serializers, interceptors and waits take.
     is_serialized : bool
         Key, value and headers are bytes by now, and everything was checked.
     """
@@ -99,7 +102,7 @@ cdef str _name_of(object topic):
 
 
 cdef PendingRecord _pending(str topic, object value, object key, object headers, object partition,
-                            object timestamp_ms, object on_delivery):
+                            object timestamp_ms, object on_delivery, int64_t transaction):
     cdef PendingRecord record = PendingRecord.__new__(PendingRecord)
     record.topic = topic
     record.value = value
@@ -108,6 +111,7 @@ cdef PendingRecord _pending(str topic, object value, object key, object headers,
     record.partition = partition
     record.timestamp_ms = timestamp_ms
     record.on_delivery = on_delivery
+    record.transaction = transaction
     return record
 
 
@@ -324,8 +328,10 @@ cdef class RecordSender:
         cdef bytes key_bytes, value_bytes
         cdef HeaderSpans spans
         cdef PendingRecord pending = None
+        cdef int64_t transaction = self.accumulator.transaction_count
         try:
             if self._goes_at_once(may_wait):
+                ready.transaction = transaction
                 self._check(&ready, partition, timestamp_ms, on_delivery)
                 key_bytes = _serialized(self._key_serializer, topic, headers, key, "key")
                 value_bytes = _serialized(self._value_serializer, topic, headers, value, "value")
@@ -334,14 +340,16 @@ cdef class RecordSender:
                 outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, NOT_IN_LINE)
                 if type(outcome) is Delivery:
                     return outcome
-                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
+                                   transaction)
                 pending.keep(&ready, key_bytes, value_bytes, spans)
                 return self._send_refused(pending, outcome, may_wait)
-            pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
             return self._send_refused(pending, None, may_wait)
         except BaseException as error:
             if pending is None:
-                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
+                                   transaction)
             self._refuse(pending, error)
             raise
 
@@ -367,6 +375,7 @@ cdef class RecordSender:
 
     cdef object _send_encoded(self, PendingBatch batch):
         outcome = None
+        batch.transaction = self.accumulator.transaction_count
         try:
             if self._goes_at_once(True):
                 outcome = self._attempt_batch(batch, NOT_IN_LINE)
@@ -413,6 +422,7 @@ cdef class RecordSender:
             value = _serialized(self._value_serializer, record.topic, record.headers, record.value, "value")
             spans = fill_record(&ready.record, key, value, record.headers)
             self._check_size(&ready.record)
+            ready.transaction = record.transaction
             record.keep(&ready, key, value, spans)
         return self._attempt(record.topic, &record._ready, record._key, record._value, record.on_delivery,
                              turn)
@@ -428,10 +438,11 @@ cdef class RecordSender:
         if not ready.has_time:
             ready.record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
         turn = self._turn(turn)
-        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, turn)
+        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, turn,
+                                          ready.transaction)
         if outcome is None:  # a batch begins: only then the time is asked for
             outcome = self.accumulator.accept(info, ready.partition, &ready.record, PyTime_MonotonicRaw(),
-                                              on_delivery, turn)
+                                              on_delivery, turn, ready.transaction)
         return outcome
 
     @cython.final

@@ -29,6 +29,7 @@ cdef class TableSender:
     cdef readonly list unknown_places
     cdef bint _refuses_beyond        # rows that name partitions that the topic has not
     cdef object _seal
+    cdef int64_t _transaction
     cdef Turn _turn
     cdef int64_t _now_ns             # UNKNOWN_NS: whoever needs it asks
     cdef int32_t _likely_rows        # of a batch

@@ -16,6 +16,7 @@ class TableSender:
         data: Any,
         names: dict[str, tuple[str, bool]],
         *,
+        transaction: int = 0,
         seal: Callable[[ProducerBatch], object] | None = None,
         on_acknowledgement: Callable[[RecordMetadata, BaseException | None], object] | None = None,
     ) -> None: ...

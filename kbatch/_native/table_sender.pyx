@@ -48,7 +48,7 @@ from functools import partial
 
 from kbatch._native.arrow import rows_at_hand
 from kbatch._native.record_appender import Refusal
-from kbatch.errors import ProducerClosedError, RecordTooLargeError
+from kbatch.errors import RecordTooLargeError
 
 cdef extern from "row_chain.h" nogil:
     ctypedef struct kb_row_rule:
@@ -102,6 +102,8 @@ cdef class TableSender:
     names : dict
         Column by role (key, value, headers, timestamp, partition; topic where a column names it), each (name,
         required).
+    transaction : int
+        The accumulator's `transaction_count` at which the table was given to the producer.
     seal : callable or None
         What to do with a batch that is full; None is to seal it at once.
     on_acknowledgement : callable or None
@@ -113,8 +115,8 @@ cdef class TableSender:
         What was to be waited for when `accept` last gave METADATA.
     """
 
-    def __init__(self, RecordSender sender not None, str topic, data, dict names, *, seal=None,
-                 on_acknowledgement=None):
+    def __init__(self, RecordSender sender not None, str topic, data, dict names, *,
+                 int64_t transaction=0, seal=None, on_acknowledgement=None):
         cdef int64_t block_rows
         cdef bint names_topics = "topic" in names
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
@@ -122,6 +124,7 @@ cdef class TableSender:
             sender.accumulator.memory.total_memory), on_acknowledgement=on_acknowledgement)
         self.unknown_places = []
         self._sender = sender
+        self._transaction = transaction
         self._accumulator = sender.accumulator
         self._topics = TableTopics(self._accumulator, self.outcome, topic)
         self._data = data
@@ -170,8 +173,8 @@ cdef class TableSender:
         ------
         ValueError
             What is wrong with which row; it and those behind it are not accepted.
-        ProducerClosedError
-            The accumulator was closed.
+        ProducerClosedError, IllegalStateError
+            The accumulator was closed, or the transaction has ended.
         """
         cdef Step step
         self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
@@ -195,7 +198,7 @@ cdef class TableSender:
             with nogil:
                 step = self._append_block()
             if step == ROWS_TOO_LATE:
-                raise ProducerClosedError("the producer is closed, and takes no more records")
+                raise self._accumulator.too_late()
             if step == ROWS_UNPAID:
                 return NO_MEMORY
             if step == ROW_FIRST:
@@ -448,7 +451,7 @@ cdef class TableSender:
         cdef int64_t first = next[0]
         cdef int64_t bytes_before
         kb_lock_acquire(&lane.queue.lock)
-        if self._accumulator._closed:
+        if self._accumulator.is_too_late(self._transaction):
             step = ROWS_TOO_LATE
         elif sticky and lane.topic.info.sticky.has_left(lane.queue.partition):
             step = ROWS_MOVED
@@ -562,7 +565,7 @@ cdef class TableSender:
         cdef PartitionQueue queue = lane.queue
         cdef ProducerBatch batch = queue.last
         cdef Step step
-        if self._accumulator._closed:
+        if self._accumulator.is_too_late(self._transaction):
             return ROWS_TOO_LATE
         if batch is not None and batch._state != OPEN:
             batch = None

@@ -19,11 +19,13 @@ from kbatch.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    PartialSendError,
     ProducerFencedError,
     SerializationError,
 )
+from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, TRANSACTIONAL_ID, transactional, values
+from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, TRANSACTIONAL_ID, transactional, values, within
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDS = pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
@@ -272,3 +274,118 @@ def interrupted(call: Callable[[], object], line: int) -> bool:
     finally:
         sys.settrace(None)
     return False
+
+
+# What is sent while another thread ends the transaction
+
+
+class Meanwhile(Interceptor):
+    """The user's code inside send(): during the call that is next, another thread ends the transaction."""
+
+    def __init__(self) -> None:
+        self.end: Callable[[], object] | None = None
+
+    def happens(self, *_: Any) -> None:
+        end, self.end = self.end, None
+        if end is not None:
+            within(end).result(SECONDS)
+
+    def serialize(self, topic: str, headers: Any, data: Any) -> bytes:
+        self.happens()
+        return bytes(data)
+
+    def partition(self, *_: Any) -> int:
+        self.happens()
+        return 0
+
+    # of an interceptor
+
+    def on_send(self, record: Any) -> None:
+        self.happens()
+
+    def on_send_table(self, topic: str | None, table: Any) -> Any:
+        self.happens()
+        return table
+
+    # of headers, and of a table's data
+
+    def __iter__(self) -> Iterator[Any]:
+        self.happens()
+        return iter([("h", b"")])
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Any:
+        self.happens()
+        return [("h", b"")][index]
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        pa = pytest.importorskip("pyarrow")
+        self.happens()
+        return pa.table({"value": [b"late"]}).__arrow_c_stream__(requested_schema)
+
+
+def _a_record(producer: Any, meanwhile: Meanwhile) -> Any:
+    return producer.send(TOPIC, b"late", b"k")
+
+
+def _headers(producer: Any, meanwhile: Meanwhile) -> Any:
+    return producer.send(TOPIC, b"late", headers=meanwhile)
+
+
+def _many(producer: Any, meanwhile: Meanwhile) -> Any:
+    return producer.send_many(TOPIC, [(None, b"late")])
+
+
+def _a_table(producer: Any, meanwhile: Meanwhile) -> Any:
+    return producer.send_table(TOPIC, pytest.importorskip("pyarrow").table({"value": [b"late"]}))
+
+
+def _data(producer: Any, meanwhile: Meanwhile) -> Any:
+    return producer.send_table(TOPIC, meanwhile)
+
+
+PLACES: dict[str, tuple[Callable[[Meanwhile], dict[str, Any]], Callable[[Any, Meanwhile], Any]]] = {
+    "value serializer": (lambda m: {"value_serializer": m.serialize}, _a_record),
+    "key serializer": (lambda m: {"key_serializer": m.serialize}, _a_record),
+    "partitioner": (lambda m: {"partitioner_class": m.partition}, _a_record),
+    "headers": (lambda m: {}, _headers),
+    "interceptor": (lambda m: {"interceptor_classes": [m]}, _a_record),
+    "send_many": (lambda m: {"value_serializer": m.serialize}, _many),
+    "table's interceptor": (lambda m: {"interceptor_classes": [m]}, _a_table),
+    "table's data": (lambda m: {}, _data),
+}
+
+
+@ENDS
+@pytest.mark.parametrize("begins", [True, False], ids=["next", "none"])
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_sent_while_its_transaction_ends_is_part_of_none(
+    broker: Broker, end: str, begins: bool, place: str
+) -> None:
+    """It was accepted: in no transaction, or in the next one."""
+    meanwhile = Meanwhile()
+    keys, send = PLACES[place]
+    with transactional(broker, **keys(meanwhile)) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"first", partition=0).result(SECONDS)
+
+        def ends() -> None:
+            getattr(producer, end)()
+            if begins:
+                producer.begin_transaction()
+
+        meanwhile.end = ends
+        with pytest.raises((IllegalStateError, PartialSendError)) as refused:
+            send(producer, meanwhile)
+        assert isinstance(getattr(refused.value, "cause", refused.value), IllegalStateError)
+        assert meanwhile.end is None
+        if not begins:
+            producer.begin_transaction()
+        producer.send(TOPIC, b"second", partition=0)
+        producer.commit_transaction()
+        kept = [b"first"] if end == "commit_transaction" else []
+        assert values(broker) == [*kept, b"second"]
+        assert b"late" not in [record.value for record in broker.records(TOPIC, 0, committed=False)]

@@ -80,7 +80,6 @@ class TableShell(TableProducer):
             seal()
 
     send_table = blocking(TableProducer._send_table)
-    _transaction_count = 0
 
     async def _accept_rows(self, table: TableSender, reading: Reading, transaction: int) -> None:
         self.table = table

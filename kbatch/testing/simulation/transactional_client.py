@@ -33,6 +33,7 @@ from kbatch.transactional import TransactionMethods
 from kbatch.waiting import Deadline, blocking
 
 if TYPE_CHECKING:
+    from kbatch._native.accumulator import RecordAccumulator
     from kbatch.core.transaction_requests import Call
     from kbatch.testing.simulation.actor import Actor
     from kbatch.testing.simulation.transactional_application import Program, Transaction
@@ -204,6 +205,10 @@ class SimulatedProducer(TransactionMethods):
     send_offsets_to_transaction = blocking(TransactionMethods._send_offsets_to_transaction)
 
     # What TransactionMethods needs
+
+    @property
+    def accumulator(self) -> RecordAccumulator:
+        return self.client.accumulator
 
     def _check_usable(self) -> None:
         if self.client.is_closed:
