@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import kbatch
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
+from tests.patience import HANG_SECONDS
 
 HOST = "127.0.0.1"
-START_SECONDS = 60.0
+START_SECONDS = HANG_SECONDS
 # `kbatch broker` with an option that it does not have.
 KEEPING_ALL_BATCHES = """
 import signal, sys

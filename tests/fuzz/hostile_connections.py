@@ -23,8 +23,9 @@ from tests.fuzz import request_mutator
 from tests.fuzz.broker_invariants import Round
 from tests.fuzz.request_judge import Expected, answer, expected, is_spared
 from tests.fuzz.requests import INT32_MAX, KINDS, Persona, Requests
+from tests.patience import HANG_SECONDS
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = HANG_SECONDS
 MAX_REQUEST_BYTES = 100 << 20
 # What stays open with half a frame of up to MAX_REQUEST_BYTES while others are served.
 HALF_OPEN_CONNECTIONS = 200

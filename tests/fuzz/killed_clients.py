@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-FLUSH_SECONDS = 60.0
+from tests.patience import HANG_SECONDS
+
+FLUSH_SECONDS = HANG_SECONDS
 POLL_SECONDS = 0.005
 # So that a client is back soon after the broker is. After bootstrapping anew librdkafka 2.16 would wait for a
 # group's coordinator that it knew before, for ever.

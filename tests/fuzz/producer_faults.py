@@ -35,10 +35,11 @@ from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import Ledger
 from tests.oracle.java import JavaMissingError, jars
 from tests.oracle.kafka import RealKafka, create_topic, free_ports
+from tests.patience import HANG_SECONDS
 
 BLOCK_ROUNDS = 10
 PARTITIONS = 3
-TIMEOUT_SECONDS = 120.0
+TIMEOUT_SECONDS = HANG_SECONDS
 # A producer goes on when so many records more are acknowledged.
 PROGRESS_RECORDS = 200
 # Quick to come back.

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kbatch import KafkaError, Producer, RecordMetadata
+from tests.patience import HANG_SECONDS
 
-READ_SECONDS = 60.0
+READ_SECONDS = HANG_SECONDS
 
 
 class Read(NamedTuple):

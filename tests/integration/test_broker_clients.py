@@ -16,8 +16,9 @@ from kafka.admin import NewTopic
 
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
+from tests.patience import HANG_SECONDS
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = HANG_SECONDS
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME_MS = 1_700_000_000_000
 _numbers = itertools.count()

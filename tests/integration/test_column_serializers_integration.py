@@ -17,8 +17,9 @@ import kbatch
 from kbatch.column_serializers import Avro, Int64, JsonLines
 from kbatch.commands import kbatch as command
 from tests.oracle.kafka import create_topic
+from tests.patience import HANG_SECONDS
 
-SECONDS = 60.0
+SECONDS = HANG_SECONDS
 _numbers = itertools.count()
 
 

@@ -18,11 +18,12 @@ from tests.integration.cutting_proxy import CUTS, CuttingProxy
 from tests.integration.ledger import Ledger, read_all
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
+from tests.patience import HANG_MS, HANG_SECONDS
 from tests.unit.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 
-SECONDS = 60.0
+SECONDS = HANG_SECONDS
 TIME_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _numbers = itertools.count()
@@ -238,7 +239,8 @@ def under(
 ) -> tuple[Ledger, Producer]:
     """A producer under load, and what happens to its broker meanwhile; all is over when this returns."""
     topic = new_topic(broker.bootstrap_servers, partitions=4)
-    settings: dict[str, Any] = {"batch_size": 2000, "max_block_ms": 60_000, "linger_ms": 1} | keys
+    times = {"max_block_ms": HANG_MS, "delivery_timeout_ms": HANG_MS}
+    settings: dict[str, Any] = {"batch_size": 2000, "linger_ms": 1} | times | keys
     with new_producer(bootstrap_servers=broker.bootstrap_servers, **(EAGER | settings)) as producer:
         ledger = Ledger(producer, topic, 4)
         with sending([ledger]):

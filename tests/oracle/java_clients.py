@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.oracle.java_programs import Program
+from tests.patience import HANG_SECONDS
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = HANG_SECONDS
 STDERR_TAIL_CHARACTERS = 4000
 JAVA_OPTIONS = ("-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"

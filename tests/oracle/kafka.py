@@ -23,11 +23,12 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.oracle.java import KAFKA_VERSION
 from tests.oracle.java_programs import Program
+from tests.patience import HANG_SECONDS
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "kbatch-oracle-AAAAAAAA"
-START_SECONDS = 60.0
-STOP_SECONDS = 30.0
+START_SECONDS = HANG_SECONDS
+STOP_SECONDS = HANG_SECONDS
 POLL_SECONDS = 0.02
 LOG_TAIL_BYTES = 4000
 # Below what Linux and macOS give to outgoing connections: else a client could take the port during a restart.

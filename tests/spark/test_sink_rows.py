@@ -16,6 +16,7 @@ from kbatch.spark.exactly_once import Marker, TaskWrite, check_other_tasks, writ
 from kbatch.spark.sink_options import read_options
 from kbatch.spark.sink_rows import PartitionOffsets, RowSender, TaskReport
 from kbatch.testing import Broker
+from tests.patience import HANG_SECONDS
 
 TOPICS = {"t": 3, "u": 1}
 
@@ -208,13 +209,13 @@ def overtaken(
     def rows() -> Iterator[pa.RecordBatch]:
         yield values(*range(10))
         thread.start()
-        assert asks.wait(60)
+        assert asks.wait(HANG_SECONDS)
         yield values(*range(10, 20))
 
     try:
         older.run(rows())
     finally:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     return errors
 
 
@@ -226,7 +227,7 @@ def test_a_fenced_attempt_fails_when_nobody_is_at_work_any_more(
 
     def cut_short() -> Iterator[pa.RecordBatch]:
         for _ in range(looks_before):
-            assert looks.acquire(timeout=60)
+            assert looks.acquire(timeout=HANG_SECONDS)
         yield values(1)
         raise EOFError("Spark is gone")
 
@@ -273,7 +274,7 @@ def test_a_fenced_attempt_waits_for_one_that_has_no_rows_yet(
 
     def late() -> Iterator[pa.RecordBatch]:
         for _ in range(100):  # more than there are within CLAIM_SECONDS
-            assert looks.acquire(timeout=60)
+            assert looks.acquire(timeout=HANG_SECONDS)
         yield values(*range(20))
 
     assert not overtaken(older, newer, late)

@@ -9,9 +9,10 @@ from typing import Any
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from tests.oracle import plain
+from tests.patience import HANG_SECONDS
 from tests.unit.broker_core import TOPIC, produced
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = HANG_SECONDS
 
 
 class Wire:

@@ -18,11 +18,12 @@ from kbatch.config import ProducerConfig
 from kbatch.core.actions import Action, Connect, Write
 from kbatch.errors import KafkaError
 from kbatch.network import Network
+from tests.patience import HANG_SECONDS
 from tests.unit import shells
 from tests.unit.accumulating import accumulator, one, put
 
 NEVER = 2**63 - 1
-SECONDS = 20.0  # until a test that waits in vain fails
+SECONDS = HANG_SECONDS
 SENDER = "sender-of-the-test"
 # Of a socket that is soon full.
 TINY = {"send_buffer_bytes": 4096}

@@ -12,13 +12,15 @@ from typing import Any
 
 from kbatch import Delivery, DeliveryError, Producer, RecordMetadata
 from kbatch.testing import Broker
+from tests.patience import HANG_MS, HANG_SECONDS
 from tests.unit.shells import new_producer
 
 TOPIC = "events"
-SECONDS = 30.0  # until a test that waits in vain fails
-SECONDS_MS = 30_000
+SECONDS = HANG_SECONDS
+SECONDS_MS = HANG_MS
 TIME_MS = 1_700_000_000_000
 TRANSACTIONAL_ID = "orders"
+LINGERING = {"linger_ms": 600_000, "delivery_timeout_ms": 2**31 - 1}  # so that nothing goes before a flush
 ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
 Told = tuple[RecordMetadata, BaseException | None]
 

@@ -24,10 +24,11 @@ import pytest
 from kbatch import AsyncProducer, Producer
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting import Deadline
+from tests.patience import HANG_SECONDS
 
 LOOPS = ("asyncio", "uvloop")
 KINDS = ("threads", *LOOPS)
-CALL_SECONDS = 20.0
+CALL_SECONDS = HANG_SECONDS
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 _loop: asyncio.AbstractEventLoop | None = None

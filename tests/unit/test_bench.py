@@ -227,7 +227,7 @@ from kbatch.testing import Broker
 
 stages = SenderStages()
 with Broker() as broker, Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
-    producer.send("t", b"x").result(30)
+    producer.send("t", b"x").result(600)
 print(*(stage for stage, own_ns in stages.own_ns.items() if own_ns <= 0), sep="; ")
 """
 

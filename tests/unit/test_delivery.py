@@ -17,10 +17,11 @@ from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.delivery import Completion, Delivery, RecordMetadata
 from kbatch._native.flush import Flush
 from kbatch._native.producer_batch import ProducerBatch
+from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import accumulator, is_whole, one, put
 
 FAILURE = KafkaError("failed in a test")
-DEADLINE_S = 60.0
+DEADLINE_S = HANG_SECONDS
 
 
 def sent(count: int = 3, **rest: Any) -> tuple[RecordAccumulator, ProducerBatch, list[Delivery]]:

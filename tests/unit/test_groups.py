@@ -16,6 +16,7 @@ from kbatch.errors import (
     UnsupportedVersionError,
 )
 from kbatch.testing import Broker
+from tests.patience import HANG_SECONDS
 from tests.unit.producing import TOPIC, producing, requests_seen, transactional, until, within
 
 GROUP = "markers"
@@ -61,10 +62,10 @@ def test_open_transactions_are_waited_for(broker: Broker) -> None:
         asked = requests_seen(broker, "OffsetFetch")
         answer = within(lambda: client.committed_offsets(GROUP, [PLACE]))
         for _ in range(2):
-            asked.get(timeout=30)
+            asked.get(timeout=HANG_SECONDS)
         assert not answer.done()
         writer.commit_transaction()
-        assert answer.result(30) == {PLACE: OffsetAndMetadata(2, "open")}
+        assert answer.result(HANG_SECONDS) == {PLACE: OffsetAndMetadata(2, "open")}
 
 
 def test_groups_of_all_nodes_are_named(broker: Broker) -> None:
@@ -79,10 +80,10 @@ def test_groups_of_all_nodes_are_named(broker: Broker) -> None:
 def test_a_connection_that_is_being_made_is_no_reason_to_back_off(broker: Broker) -> None:
     hour_ms = 3_600_000
     with asking(broker, retry_backoff_ms=hour_ms, retry_backoff_max_ms=hour_ms) as client:
-        assert client.group_ids(timeout=30) == []
+        assert client.group_ids(timeout=HANG_SECONDS) == []
     with asking(broker, retry_backoff_ms=hour_ms, retry_backoff_max_ms=hour_ms) as client:
         for group in ("a", "b", "c"):  # whose coordinators are not all the node that was asked for them
-            assert client.committed_offsets(group, [PLACE], timeout=30) == {}
+            assert client.committed_offsets(group, [PLACE], timeout=HANG_SECONDS) == {}
 
 
 @pytest.mark.parametrize("api", ["FindCoordinator", "OffsetFetch", "ListGroups"])
@@ -122,7 +123,7 @@ def test_closing_ends_the_wait(broker: Broker) -> None:
     with asking(broker) as client:
         asked = requests_seen(broker, "OffsetFetch")
         answer = within(lambda: client.committed_offsets(GROUP, [PLACE], timeout=600))
-        asked.get(timeout=30)
+        asked.get(timeout=HANG_SECONDS)
         client.close(timeout=0)
         until(answer.done)
         assert isinstance(answer.exception(), ProducerClosedError)

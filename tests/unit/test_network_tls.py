@@ -17,6 +17,7 @@ import pytest
 from kbatch.core.actions import Close, Connect
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from kbatch.network.tls import context_of
+from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import is_whole
 from tests.unit.certificates import Files, needs_openssl, openssl
 from tests.unit.networking import (
@@ -107,7 +108,7 @@ def test_what_does_not_fit_the_socket_goes_out_part_by_part(files: Files) -> Non
     go_on = threading.Event()
 
     def serve(peer: ssl.SSLSocket) -> bytes:
-        assert go_on.wait(20)
+        assert go_on.wait(HANG_SECONDS)
         received = read_exactly(peer, len(whole))
         peer.sendall(b"x" * 300_000)
         return received
@@ -146,7 +147,7 @@ def test_the_memory_of_a_batch_comes_back_when_the_connection_is_closed(files: F
     closed = threading.Event()
 
     def serve(peer: ssl.SSLSocket) -> None:
-        assert closed.wait(20)
+        assert closed.wait(HANG_SECONDS)
 
     with serving(files.server(), serve, SO_RCVBUF=4096) as (listener, _), running(**keys) as (engine, _):
         engine.do(to(listener))

@@ -101,7 +101,7 @@ print("done", flush=True)
 """
 USABLE = """
 producer.flush(30)
-producer.send(topic, b"last").result(30)
+producer.send(topic, b"last").result(600)
 assert all(value == 0 for key, value in producer.metrics().items() if key.name == "waiting-threads")
 producer.close()
 """
@@ -118,7 +118,7 @@ KEPT = """
 released = threading.Event()
 producer._engine.submit(lambda now_ns: released.wait())
 """
-RELEASED = "released.set(); first.exception(30)"  # purged, or on its way before
+RELEASED = "released.set(); first.exception(600)"  # purged, or on its way before
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ RELEASED = "released.set(); first.exception(30)"  # purged, or on its way before
         ("producer.partitions_for('unknown')", USABLE, b"last"),
         ("producer.flush()", USABLE, b"last"),
         ("first.result()", USABLE, b"last"),
-        ("first.exception(60)", USABLE, b"last"),
+        ("first.exception(600)", USABLE, b"last"),
         ("first.wait()", USABLE, b"last"),
         (f"while True: producer.send_batch(topic, 0, {BATCH})", USABLE, b"last"),
         (f"producer.send_batch('unknown', 0, {BATCH})", USABLE, b"last"),
         (f"producer.send_table(topic, {ROWS})", USABLE, b"last"),
         (f"producer.send_table('unknown', {ROWS})", USABLE, b"last"),
         ("rows.result()", USABLE, b"last"),
-        ("rows.exception(60)", USABLE, b"last"),
+        ("rows.exception(600)", USABLE, b"last"),
         ("rows.wait()", USABLE, b"last"),
         ("producer.purge()", RELEASED + USABLE, b"last"),
         ("producer.resume()", RELEASED + USABLE, b"last"),
@@ -231,7 +231,7 @@ signal.signal(signal.SIGALRM, interrupt)
 """
 STORM = """
 producer = Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1,
-                    buffer_memory=24_000, batch_size=1000, max_block_ms=60_000)
+                    buffer_memory=24_000, batch_size=1000, max_block_ms=600_000)
 producer.partitions_for(topic)
 interrupted = 0
 while interrupted < 1000:
@@ -265,14 +265,14 @@ def test_storm_of_interrupts_leaves_nothing_behind(broker: Broker) -> None:
 
 
 STORM_OF_QUESTIONS = """
-producer = Producer(bootstrap_servers=servers, linger_ms=0, retry_backoff_ms=0, max_block_ms=60_000)
+producer = Producer(bootstrap_servers=servers, linger_ms=0, retry_backoff_ms=0, max_block_ms=600_000)
 for _ in range(1500):
     try:
         signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 2e-3))
         producer.partitions_for("unknown")
     except Interrupted:
         continue
-producer.send(topic, b"the sender is there").result(30)
+producer.send(topic, b"the sender is there").result(600)
 producer.close(30)
 """
 
@@ -314,7 +314,7 @@ def test_storm_of_interrupts_leaves_no_batch_of_a_table_unsealed(broker: Broker)
 
 FORKED = """
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
-producer.send(topic, b"parent 1").result(30)
+producer.send(topic, b"parent 1").result(600)
 patient = Producer(bootstrap_servers=servers, linger_ms=600_000, delivery_timeout_ms=2**31 - 1)
 pending = patient.send(topic, b"parent 3")
 rows = patient.send_table(topic, {{"value": __import__("numpy").array([b"parent 4"])}})
@@ -328,7 +328,7 @@ def send_many():
 stop = threading.Event()
 def go_on():
     while not stop.is_set():
-        producer.send(topic, b"busy").wait(30)
+        producer.send(topic, b"busy").wait(600)
         producer.metrics()
 threads = [threading.Thread(target=go_on) for _ in range(2)]
 for thread in threads:
@@ -342,9 +342,9 @@ for _ in range(8):
         try:
             calls = [lambda: producer.send(topic, b"child"), lambda: producer.try_send(topic, b"child"),
                      lambda: producer.flush(), lambda: producer.partitions_for(topic), producer.purge,
-                     producer.resume, producer.metrics, pending.result, lambda: pending.exception(30),
+                     producer.resume, producer.metrics, pending.result, lambda: pending.exception(600),
                      send_many, lambda: producer.send_batch(topic, 0, batch), pending.wait, rows.result,
-                     lambda: producer.send_table(topic, {{"value": [b""]}}), lambda: rows.wait(30),
+                     lambda: producer.send_table(topic, {{"value": [b""]}}), lambda: rows.wait(600),
                      lambda: kbatch.wait([pending]), lambda: list(kbatch.as_completed([pending]))]
             for call in calls:
                 try:
@@ -356,7 +356,7 @@ for _ in range(8):
             producer.close()
             assert "forked" in repr(producer)
             with producer.recreate() as own:
-                own.send(topic, b"child").result(30)
+                own.send(topic, b"child").result(600)
         except BaseException:
             traceback.print_exc()
             code = 1
@@ -368,7 +368,7 @@ for child in children:
 stop.set()
 for thread in threads:
     thread.join()
-producer.send(topic, b"parent 2").result(30)
+producer.send(topic, b"parent 2").result(600)
 producer.close()
 patient.close()
 """
@@ -508,7 +508,7 @@ def test_threads_of_a_program_may_go_on_behind_its_end(broker: Broker) -> None:
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
 def go_on():
     threading.main_thread().join()
-    producer.send(topic, b"late").result(30)
+    producer.send(topic, b"late").result(600)
     producer.close()
 
 threading.Thread(target=go_on).start()

@@ -26,6 +26,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
+from tests.patience import HANG_SECONDS
 from tests.unit.producing import (
     SECONDS,
     TOPIC,
@@ -338,7 +339,7 @@ def test_T12_a_failure_that_came_after_the_time_out_is_told_to_who_asks_again(
     broker.fail_next("EndTxn", "PRODUCER_FENCED")
     with pytest.raises(KafkaTimeoutError):
         producer.commit_transaction(timeout=0.01)
-    seen.get(timeout=30)
+    seen.get(timeout=HANG_SECONDS)
     with pytest.raises(ProducerFencedError):
         producer.commit_transaction()
 
@@ -456,7 +457,7 @@ def test_T24_close_does_not_hang(broker: Broker, api: str) -> None:
     waiting = within(producer.init_transactions)
     producer.close(timeout=0.1)
     with pytest.raises(KafkaError, match="closed"):
-        waiting.result(30)
+        waiting.result(HANG_SECONDS)
 
 
 def test_N04_after_a_timed_out_init_the_same_is_repeated_or_the_producer_closed(broker: Broker) -> None:

@@ -29,6 +29,7 @@ from kbatch.errors import (
 from kbatch.testing import Broker
 from tests.oracle import transaction_answers as oracle
 from tests.oracle.transaction_answers import ABORT, AGAIN, BUMP, FATAL, FENCED, FIND, GONE, REJOIN, RETRY
+from tests.patience import HANG_SECONDS
 from tests.unit.producing import producing, values, within
 
 # What is told is the engine's business, and Producer is enough to have it told.
@@ -424,4 +425,4 @@ def test_0105_concurrent_senders_of_offsets(broker: Broker, producer: Producer) 
     producer.init_transactions()
     with producer.transaction():
         for future in [send(number) for number in range(8)]:
-            future.result(30)
+            future.result(HANG_SECONDS)

@@ -20,6 +20,7 @@ from kbatch.errors import (
     SerializationError,
 )
 from kbatch.testing import Broker
+from tests.patience import HANG_SECONDS
 from tests.unit.producing import (
     SECONDS,
     TOPIC,
@@ -178,7 +179,7 @@ def sending_late(broker: Broker, producer: Producer) -> Future[Any]:
     """A send that waits for its topic, "late", by now."""
     asked = requests_seen(broker, "Metadata")
     late = within(lambda: producer.send("late", b"x"))
-    while "late" not in [topic.name for topic in asked.get(timeout=10).topics or ()]:
+    while "late" not in [topic.name for topic in asked.get(timeout=HANG_SECONDS).topics or ()]:
         pass
     return late
 
@@ -196,7 +197,7 @@ def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the
         broker.create_topic("late", 1)
         refusal = "another has begun" if begun else "needs an open transaction"
         with pytest.raises(IllegalStateError, match=refusal):
-            late.result(10)
+            late.result(HANG_SECONDS)
         if not begun:
             producer.begin_transaction()
         producer.commit_transaction()
@@ -215,7 +216,7 @@ def test_T02_a_record_whose_time_is_over_when_the_next_transaction_has_begun_fai
         producer.abort_transaction()
         producer.begin_transaction()
         with pytest.raises(IllegalStateError, match="another has begun") as caught:
-            late.result(10)
+            late.result(HANG_SECONDS)
         assert isinstance(caught.value.__context__, KafkaTimeoutError)
         sent(producer, "next")
         producer.commit_transaction()

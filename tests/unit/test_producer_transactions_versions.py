@@ -8,6 +8,7 @@ import pytest
 
 from kbatch import Producer
 from kbatch.testing import Broker
+from tests.patience import HANG_SECONDS
 from tests.unit.producing import TOPIC, committed, requests_seen, sent, transactional
 
 pytestmark = pytest.mark.usefixtures("shell")
@@ -57,4 +58,4 @@ def learn(broker: Broker) -> None:
     """Until the producer has asked twice, and so been answered once."""
     seen = requests_seen(broker, "ApiVersions")
     for _ in range(2):
-        seen.get(timeout=30)
+        seen.get(timeout=HANG_SECONDS)

@@ -21,6 +21,7 @@ from kbatch._native.delivery import Delivery
 from kbatch._native.producer_batch import ProducerBatch
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import RecordTooLargeError
+from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (
     MEGABYTE,
     NEVER,
@@ -37,7 +38,7 @@ from tests.unit.accumulating import (
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 FAILURE = KafkaError("failed in a test")
-DEADLINE_S = 60.0
+DEADLINE_S = HANG_SECONDS
 
 
 # What is taken

@@ -16,6 +16,7 @@ from kbatch._native.hashes import partition_for_key
 from kbatch._native.record_appender import Refusal
 from kbatch._native.send import PendingRecord, RecordSender
 from kbatch.errors import PartialSendError, ProducerClosedError, RecordTooLargeError
+from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (
     MEGABYTE,
     accumulator,
@@ -27,7 +28,7 @@ from tests.unit.accumulating import (
     values_of,
 )
 
-DEADLINE_S = 30
+DEADLINE_S = HANG_SECONDS
 
 
 class Sender(RecordSender):

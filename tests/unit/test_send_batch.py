@@ -24,6 +24,7 @@ from kbatch._native.delivery import RecordMetadata
 from kbatch._native.producer_batch import ProducerBatch
 from kbatch._native.record_appender import Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
+from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (
     MEGABYTE,
     NEVER,
@@ -538,7 +539,7 @@ def test_it_can_be_waited_for_like_any_delivery() -> None:
     delivery.add_done_callback(done.append)
     thread = threading.Timer(0.05, batch.complete, (5,))
     thread.start()
-    assert delivery.result(30).offset == 5
+    assert delivery.result(HANG_SECONDS).offset == 5
     batch.completion.run_callbacks(_threw)
     assert done == [delivery]
     delivery.add_done_callback(done.append)

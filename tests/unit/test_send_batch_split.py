@@ -13,6 +13,7 @@ import kbatch
 from kbatch import CorruptRecordError, KafkaError
 from kbatch._native.delivery import RecordMetadata
 from kbatch._native.producer_batch import ProducerBatch
+from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (
     accumulator,
     all_drained,
@@ -307,7 +308,7 @@ def test_waiting_goes_from_part_to_part() -> None:
     threads = [threading.Timer(0.03 * at, part.complete, (at,)) for at, part in enumerate(parts)]
     for thread in threads:
         thread.start()
-    assert delivery.result(30).offset == 0
+    assert delivery.result(HANG_SECONDS).offset == 0
     assert delivery.offset_runs(0) == [(0, 2), (1, 2)]
     for thread in threads:
         thread.join()

@@ -15,6 +15,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.tables import TOLD_ROWS
 from kbatch.testing import Broker
 from tests.unit.producing import (
+    LINGERING,
     ONCE,
     SECONDS,
     SECONDS_MS,
@@ -70,12 +71,12 @@ def records_of(data: pa.Table) -> Iterator[dict[str, Any]]:
 def test_rows_are_told_of_as_records_are(broker: Broker) -> None:
     data = numbered(500)
     by_table, by_record = Listening(), Listening()
-    with producing(broker, interceptor_classes=[by_table], linger_ms=SECONDS_MS) as producer:
+    with producing(broker, interceptor_classes=[by_table], **LINGERING) as producer:
         producer.send_table("one", data)
         producer.flush(SECONDS)
     broker.delete_topic("one")
     broker.create_topic("one", 1)
-    with producing(broker, interceptor_classes=[by_record], linger_ms=SECONDS_MS) as producer:
+    with producing(broker, interceptor_classes=[by_record], **LINGERING) as producer:
         for record in records_of(data):
             producer.send("one", **record)
         producer.flush(SECONDS)
@@ -106,7 +107,7 @@ def test_rows_of_a_batch_are_told_of_in_order_before_the_report(broker: Broker) 
 
 def test_rows_of_tables_and_records_in_one_batch(broker: Broker) -> None:
     listening = Listening()
-    with producing(broker, interceptor_classes=[listening], linger_ms=SECONDS_MS) as producer:
+    with producing(broker, interceptor_classes=[listening], **LINGERING) as producer:
         producer.partitions_for("one")
         for record in range(3):
             producer.send("one", b"%d" % record, timestamp_ms=record)
@@ -124,7 +125,7 @@ def test_rows_of_tables_and_records_in_one_batch(broker: Broker) -> None:
 def test_each_part_of_a_batch_that_is_split_tells_its_own(broker: Broker) -> None:
     broker.create_topic("small", 1, **{"max.message.bytes": 600})
     listening = Listening()
-    keys = {"batch_size": 4000, "linger_ms": SECONDS_MS, "interceptor_classes": [listening]}
+    keys = {"batch_size": 4000, **LINGERING, "interceptor_classes": [listening]}
     with producing(broker, **keys) as producer:
         producer.partitions_for("small")
         producer.send_table("small", numbered(100, 20))
@@ -136,7 +137,7 @@ def test_each_part_of_a_batch_that_is_split_tells_its_own(broker: Broker) -> Non
 
 def test_a_failed_batch_is_told_of_row_by_row(broker: Broker) -> None:
     listening = Listening()
-    with producing(broker, interceptor_classes=[listening], linger_ms=SECONDS_MS, **ONCE) as producer:
+    with producing(broker, interceptor_classes=[listening], **LINGERING, **ONCE) as producer:
         producer.partitions_for("one")
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
         report = producer.send_table("one", numbered(20), on_delivery=lambda report: None).report
@@ -197,7 +198,7 @@ def test_what_ends_the_thread_costs_no_row(broker: Broker) -> None:
                 raise GeneratorExit
 
     listening = Exiting()
-    with producing(broker, interceptor_classes=[listening], linger_ms=SECONDS_MS) as producer:
+    with producing(broker, interceptor_classes=[listening], **LINGERING) as producer:
         producer.send_table("one", numbered(10))
         producer.flush(SECONDS)
         assert [m.offset for m, _ in listening.told] == list(range(10))
@@ -209,7 +210,7 @@ def test_without_an_on_acknowledgement_nothing_is_kept_for_it(broker: Broker) ->
             return table
 
     def charged(*interceptors: Interceptor) -> int:
-        keys = {"buffer_memory": 1 << 24, "linger_ms": SECONDS_MS, "batch_size": 1 << 20}
+        keys = {"buffer_memory": 1 << 24, **LINGERING, "batch_size": 1 << 20}
         with producing(broker, interceptor_classes=interceptors, **keys) as producer:
             memory = producer.accumulator.memory
             producer.send_table("one", numbered(5000))

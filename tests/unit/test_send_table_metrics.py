@@ -14,7 +14,17 @@ import kbatch
 from kbatch.errors import KafkaError
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
-from tests.unit.producing import ONCE, SECONDS, SECONDS_MS, metric, producing, until, waits_for_memory, within
+from tests.unit.producing import (
+    LINGERING,
+    ONCE,
+    SECONDS,
+    SECONDS_MS,
+    metric,
+    producing,
+    until,
+    waits_for_memory,
+    within,
+)
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -42,7 +52,7 @@ def send_records(producer: Any, topic: str) -> None:
 def counted(
     producing_on: Broker, sending: Callable[[Any, str], None], topic: str, errors: list[str], **keys: Any
 ) -> dict[Any, float]:
-    with producing(producing_on, linger_ms=SECONDS_MS, **keys) as producer:
+    with producing(producing_on, **LINGERING, **keys) as producer:
         with suppress(KafkaError):
             producer.partitions_for(topic)
         for error in errors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import threading
@@ -31,17 +32,23 @@ def broker_threads() -> set[threading.Thread]:
 
 
 def free_port(count: int = 1) -> int:
-    """The first of several that are free together, now."""
-    for port in range(20_000, 60_000, 100):
-        try:
+    """The first of several ports in a row that are free together, now."""
+    while True:
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
+            port = 0
             for number in range(count):
-                with socket.socket() as taken:
-                    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    taken.bind(("127.0.0.1", port + number))
-        except OSError:
-            continue
-        return port
-    raise AssertionError("no free ports")
+                taken = held.enter_context(socket.socket())
+                taken.bind(("127.0.0.1", port + number if port else 0))
+                port = port or taken.getsockname()[1]
+            return port
+
+
+def new_server(**limits: Any) -> Server:
+    """A server of one node, on whichever port is free."""
+    state = VirtualBroker().state
+    for node in state.cluster.nodes:
+        node.port = 0
+    return Server(BrokerCore(state), "127.0.0.1", [0], **limits)
 
 
 @pytest.fixture
@@ -316,7 +323,7 @@ def serve() -> Iterator[Callable[..., str]]:
     servers = []
 
     def start(**limits: Any) -> str:
-        server = Server(BrokerCore(VirtualBroker().state), "127.0.0.1", [0], **limits)
+        server = new_server(**limits)
         servers.append(server)
         server.start()
         return f"127.0.0.1:{server.core.state.cluster.nodes[0].port}"
@@ -347,7 +354,7 @@ def test_idle_connections_are_closed(serve: Callable[..., str]) -> None:
 
 def test_server_stops_once_and_also_before_its_start() -> None:
     for starts in (False, True):
-        server = Server(BrokerCore(VirtualBroker().state), "127.0.0.1", [0])
+        server = new_server()
         if starts:
             server.start()
         server.stop()

@@ -19,8 +19,9 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Struct
 from tests.oracle import plain
+from tests.patience import HANG_SECONDS
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = HANG_SECONDS
 POLL_SECONDS = 0.01
 CLIENT_ID = "scenario"
 NOW_WITHIN_MS = 3_600_000 // 2
