@@ -10,6 +10,7 @@ import pytest
 from kbatch import errors
 from kbatch.config import KEYS
 from kbatch.metrics import METRICS
+from tests.unit.sending import Sending
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ("asyncio.md", "delivery.md", "transactions.md", "troubleshooting.md")
@@ -33,6 +34,18 @@ def test_a_page_names_what_there_is(page: str) -> None:
     assert metrics <= {metric.name for metric in METRICS}
     assert keys - ATTRIBUTES <= {*KEYS, *TOPIC_KEYS, *OTHER_KEYS}
     assert exceptions <= set(errors.__all__)
+
+
+def test_troubleshooting_quotes_what_an_expired_batch_says() -> None:
+    """Beside Java's texts, by which users look for it."""
+    s = Sending(delivery_timeout_ms=2000, request_timeout_ms=1000, linger_ms=0).warmed()
+    s.cut_off()
+    s.put("a")
+    s.advance(2000)
+    said = str(s.error("a")).partition(": ")[2]
+    for figure, letter in (("1 records", "N records"), ("2000 ms", "M ms"), ("=2000", "=...")):
+        said = said.replace(figure, letter)
+    assert said in quoted("troubleshooting.md")
 
 
 @pytest.mark.parametrize("page", [*PAGES, "spark.md"])

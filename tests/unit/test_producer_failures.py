@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +20,7 @@ from kbatch.errors import (
     InvalidRecordError,
     NotEnoughReplicasError,
     PrecedingRecordFailedError,
+    ProducerClosedError,
     PurgedError,
 )
 from kbatch.testing import Broker
@@ -31,7 +34,7 @@ from tests.unit.producing import (
     until,
     values,
 )
-from tests.unit.shells import new_producer
+from tests.unit.shells import new_producer, the_loop
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -146,14 +149,19 @@ def test_possibly_persisted_says_whether_the_record_may_be_there(broker: Broker)
     assert values(broker) == [b"", b"lost"]
 
 
-def refuse_first(broker: Broker, producer: Producer, in_flight: int) -> list[Any]:
-    """The next Produce request is refused, once so many wait for their answers; gives those that come."""
+def refuse_first(
+    broker: Broker, producer: Producer, in_flight: int, all_are_sent: threading.Event | None = None
+) -> list[Any]:
+    """The next Produce request is refused, once all are sent and so many wait for their answers; gives those
+    that come.
+    """
     came: list[Any] = []
 
     def refuse(request: Any) -> str | None:
         came.append(request)
         if len(came) > 1:
             return None
+        assert all_are_sent is None or all_are_sent.wait(SECONDS)
         until(lambda: metric(producer, "requests-in-flight") == in_flight)
         return "INVALID_RECORD"
 
@@ -187,6 +195,67 @@ def test_nothing_passes_a_failed_record_until_resume(
             producer.resume()
             assert producer.send(TOPIC, b"again", partition=0).exception(SECONDS) is None
     assert values(broker, 0) == [b"before", *[b"again"] * 10]
+
+
+def close_now(producer: Any) -> None:
+    """As a callback does it: an AsyncProducer's is a task, which a callback on its loop cannot wait for."""
+    loop = the_loop()
+    if loop is None:
+        producer.close(timeout=0)
+    else:
+        loop.create_task(producer._producer.close(timeout=0)).add_done_callback(asyncio.Task.exception)
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_close_in_a_failure_callback_with_policy_stop_lets_nothing_pass(
+    broker: Broker, in_flight: int
+) -> None:
+    """Java's idiom, which docs/delivery.md says needs the policy here."""
+    errors: list[BaseException | None] = []
+    all_are_sent = threading.Event()
+    keys: dict[str, Any] = {"max_in_flight_requests_per_connection": in_flight, "batch_size": 0}
+    with producing(broker, **keys, kbatch_on_delivery_failure="stop") as producer:
+        producer.send(TOPIC, b"before", partition=0).result(SECONDS)
+
+        def on_delivery(metadata: Any, error: BaseException | None) -> None:
+            errors.append(error)
+            close_now(producer)
+
+        refuse_first(broker, producer, in_flight, all_are_sent)
+        for _ in range(8):
+            producer.send(TOPIC, b"fails", partition=0, on_delivery=on_delivery)
+        all_are_sent.set()
+        until(lambda: len(errors) == 8)
+    first, *later = errors
+    assert isinstance(first, InvalidRecordError)
+    assert all(isinstance(error, PrecedingRecordFailedError | ProducerClosedError) for error in later)
+    assert values(broker) == [b"before"]
+
+
+def test_callbacks_run_apart_so_that_closing_in_one_is_late(broker: Broker) -> None:
+    """With the default policy: the next batch goes out before the callback could close the producer."""
+    producer = new_producer(
+        bootstrap_servers=broker.bootstrap_servers,
+        linger_ms=0,
+        batch_size=0,
+        max_in_flight_requests_per_connection=1,
+    )
+    all_are_sent, closed = threading.Event(), threading.Event()
+    producer.send(TOPIC, b"before", partition=0).result(SECONDS)
+    refuse_first(broker, producer, 1, all_are_sent)
+
+    def on_delivery(metadata: Any, error: BaseException | None) -> None:
+        if the_loop() is None:
+            assert passes.result(SECONDS).offset == 1
+        close_now(producer)
+        closed.set()
+
+    fails = producer.send(TOPIC, b"fails", partition=0, on_delivery=on_delivery)
+    passes = producer.send(TOPIC, b"passes", partition=0)
+    all_are_sent.set()
+    assert isinstance(fails.exception(SECONDS), InvalidRecordError)
+    assert closed.wait(SECONDS)
+    until(lambda: values(broker) == [b"before", b"passes"])
 
 
 def test_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker) -> None:
