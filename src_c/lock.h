@@ -54,7 +54,7 @@ static inline void kb_lock_release(kb_lock *lock) {
     pthread_mutex_unlock(lock);
 }
 
-/* `before` acquires a lock that the whole process shares, `after` releases it, in the parent and in the child.
+/* `before` acquires a lock that the whole process shares, `after` releases it, in parent and child.
  * Else a fork would copy the lock as it is, held by a thread that the child does not have. */
 static inline int kb_lock_guard_fork(void (*before)(void), void (*after)(void)) {
     return pthread_atfork(before, after, after);

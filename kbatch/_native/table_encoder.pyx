@@ -147,8 +147,8 @@ cdef class TableEncoder:
         free(self._starts)
 
     def encode(self, data, dict names, bint closes):
-        """Encodes all rows of `data`, then closes what is open if that is asked for; returns the batches sealed
-        since the last call.
+        """Encodes all rows of `data`, then closes what is open if that is asked for; returns the batches
+        sealed since the last call.
 
         Parameters
         ----------
@@ -165,8 +165,8 @@ cdef class TableEncoder:
         """
         if not self._is_usable:
             raise IllegalStateError(
-                "the encoder cannot be used: a call to it failed, or is still running in another thread; make a "
-                "new encoder, and one for each thread"
+                "the encoder cannot be used: a call to it failed, or is still running in another thread; make "
+                "a new encoder, and one for each thread"
             )
         self._is_usable = False
         self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
@@ -211,7 +211,7 @@ cdef class TableEncoder:
         return 0
 
     cdef int _learn(self) noexcept nogil:
-        """Ends a window: the topic learns from its batches, and every partition goes on from what it knows."""
+        """Ends a window: the topic learns from its batches; every partition goes on from what it knows."""
         cdef int64_t i, k
         cdef Slot *slot
         cdef double observed = 0
@@ -467,8 +467,9 @@ cdef class TableEncoder:
         if 4 * <int64_t>raw >= self._batch_size:
             observed = <double>size / <double>raw
             slot.ratio = kb_updated_ratio(slot.ratio, observed)
-            slot.observed = <double *>_room_for_one(slot.observed, slot.observed_count, &slot.observed_capacity,
-                                                    sizeof(double))
+            slot.observed = <double *>_room_for_one(
+                slot.observed, slot.observed_count, &slot.observed_capacity, sizeof(double)
+            )
             slot.observed[slot.observed_count] = observed
             slot.observed_count += 1
         return start
@@ -481,8 +482,8 @@ cdef class TableEncoder:
         return 0
 
     cdef int _end_last_chunk(self, Slot *slot) except -1 nogil:
-        """Puts aside what is sealed, so that it can be handed over. An open batch moves out of it, to memory for
-        as much as came since the last time."""
+        """Puts aside what is sealed, so that it can be handed over. An open batch moves out of it, to memory
+        for as much as came since the last time."""
         cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
         cdef kb_memory fresh
         cdef size_t open_bytes

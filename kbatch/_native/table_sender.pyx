@@ -342,7 +342,9 @@ cdef class TableSender:
         for i in range(first, end):
             partition = -1
             if may_be_named and partition_count:
-                partition = self._columns.named_partition(self._next_row + i, partition_count, topic.name, beyond)
+                partition = self._columns.named_partition(
+                    self._next_row + i, partition_count, topic.name, beyond
+                )
                 if topic.beyond >= 0:
                     continue
                 if partition < 0 and self._sender._partitioner is not None:
