@@ -22,9 +22,11 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from kbatch._native.batch_delivery import BatchDelivery
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
     from kbatch._native.send import PendingRecord
 
 logger = logging.getLogger(__name__)
+
+# Records that a task sends in its turn, while others wait for theirs.
+TURN_RECORDS = 500
 
 _send_batch = RecordSender.send_batch
 
@@ -104,6 +109,8 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
             after_round=line.look,
         )
         self.gives_way = self._accumulator.wakes_always = True
+        self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
+        self._called_count = 1
         self._opened()
 
     # Sending
@@ -263,18 +270,39 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     _new_event = staticmethod(LoopEvent)
 
     async def _give_way(self) -> None:
-        if self.is_giving_way:
-            await asyncio.sleep(0)
-            return
-        self.is_giving_way = True
-        try:
+        left = 0 if self.is_giving_way else self.turn_left
+        if not self.is_giving_way:
+            self._called_count = 1
+        if left:
             # A task that sends without end lets go of the GIL nowhere else for other threads. It takes the
             # better part of a tenth of a millisecond, which is why rounds do without.
             time.sleep(0)
             self._network.run_now()
-            await asyncio.sleep(0)
-        finally:
-            self.is_giving_way = False
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        if not self._turns:
+            loop.call_soon(self._call_next, loop)
+        (self._turns.appendleft if left > 0 else self._turns.append)(turn)
+        self.is_giving_way = True
+        await turn
+        # until it suspends: then `_call_next` runs, before any other task does
+        self.is_giving_way = False
+        self.turn_left = left if left > 0 else TURN_RECORDS if len(self._turns) > 1 else -1
+
+    def _call_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Calls one of the tasks that gave way, in order, in a round of the loop: it goes on until it has to
+        give way again. More are called while that does not happen: they send little, and nobody need wait."""
+        while self._turns and self._turns[0].done():
+            self._turns.popleft()
+        self.is_giving_way = bool(self._turns)
+        if not self._turns:
+            self.turn_left = -1
+            return
+        for turn in islice(self._turns, self._called_count):
+            if not turn.done():
+                turn.set_result(None)
+        self._called_count *= 2
+        loop.call_soon(self._call_next, loop)
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         farewell, self._farewell = self._farewell, None

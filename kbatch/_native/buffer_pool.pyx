@@ -53,6 +53,8 @@ cdef extern from "pythread.h":
 
 # The first in line looks so often whether woken or not: an attempt may fail for other reasons than memory.
 cdef double LOOK_S = 0.1
+# Where more stand in line turns are shorter, for each to get its share within seconds.
+cdef int64_t CROWD = 128
 # The longest single sleep of the others: what PyThread accepts is bounded.
 cdef double LONGEST_SLEEP_S = 3600.0
 
@@ -233,7 +235,7 @@ cdef class BufferPool:
         elif turn == FIRST_IN_LINE or self._first == NULL:
             granted = available >= size
             if turn == FIRST_IN_LINE and self._first != NULL:
-                self._turn_left = self.turn_bytes
+                self._turn_left = self.turn_bytes // (1 + self._queued // CROWD)
                 self._first.wanted = 0 if granted else size
         else:
             granted = min(available, self._turn_left) >= size

@@ -31,6 +31,7 @@ class RecordSender:
     sends_directly: bool
     gives_way: bool
     is_giving_way: bool
+    turn_left: int
     callback_thread_ident: int
     loop_is_running: Callable[[], bool] | None
     def __init__(

@@ -147,6 +147,8 @@ cdef class RecordSender:
         (`must_give_way`), because that needs the same thread.
     is_giving_way : bool
         Somebody does so: whoever comes later gives way too, for records to stay in order.
+    turn_left : int
+        How many records may go before the next that gave way gets its turn; -1: nobody else wants one.
     callback_thread_ident : int
         `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
     loop_is_running : callable or None
@@ -163,6 +165,7 @@ cdef class RecordSender:
         self._value_serializer = value_serializer
         self._partitioner = partitioner
         self._hashes_keys = not ignore_keys
+        self.turn_left = -1
 
     def send(self, topic, value=None, key=None, *, headers=None, partition=None,
              timestamp_ms=None, on_delivery=None):
@@ -274,7 +277,7 @@ cdef class RecordSender:
 
     @property
     def must_give_way(self):
-        """Whether it is the sender's turn."""
+        """Whether it is the sender's turn, or that of another task."""
         return self._must_give_way()
 
     @cython.final
@@ -288,7 +291,11 @@ cdef class RecordSender:
 
     @cython.final
     cdef bint _must_give_way(self) noexcept:
-        return self.gives_way and (self.is_giving_way or self.accumulator.is_due())
+        if not self.gives_way:
+            return False
+        if self.turn_left > 0:
+            self.turn_left -= 1
+        return self.is_giving_way or self.turn_left == 0 or self.accumulator.is_due()
 
     def _send_on(self, topic, iterator, list deliveries not None):
         """Sends what `send_many` takes, up to the end, or up to a record for which `_send_slowly` gave

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from kbatch import AsyncProducer
+from kbatch.aio import TURN_RECORDS
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, TOPIC
 from tests.unit.shells import Runner
@@ -51,5 +53,58 @@ def test_a_task_gives_way_also_for_a_node_that_takes_nothing(broker: Broker, run
             until = time.monotonic() + SECONDS
             while not producer.must_give_way:  # linger is over
                 assert time.monotonic() < until
+
+    run(program())
+
+
+def test_each_task_gets_its_turn_and_none_is_called_for_a_record(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker) as producer:
+            await producer.partitions_for(TOPIC)
+            sent = [0] * 20
+            is_over = False
+
+            async def send_without_end(number: int) -> None:
+                nonlocal is_over
+                while not is_over:
+                    await producer.send(TOPIC, b"")
+                    sent[number] += 1
+                    is_over = is_over or sent[number] == 10 * TURN_RECORDS
+
+            before = producer.slow_count
+            await asyncio.gather(*(send_without_end(number) for number in range(20)))
+            assert min(sent) >= TURN_RECORDS
+            assert producer.slow_count - before < sum(sent) / 3
+
+    run(program())
+
+
+def test_records_keep_the_order_in_which_tasks_were_made(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker, linger_ms=0, batch_size=1000) as producer:
+            await producer.partitions_for(TOPIC)
+            deliveries = await asyncio.gather(
+                *(producer.send(TOPIC, b"%d" % number) for number in range(5000))
+            )
+            assert producer.slow_count > 10
+            await producer.flush(SECONDS)
+            assert [delivery.result(0).offset for delivery in deliveries] == list(range(5000))
+
+    run(program())
+
+
+def test_task_that_is_cancelled_while_it_gives_way_holds_up_no_other(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made(broker) as producer:
+            giving_way = [asyncio.create_task(producer._give_way()) for _ in range(5)]
+            await asyncio.sleep(0)
+            assert producer.is_giving_way
+            for task in giving_way[::2]:
+                task.cancel()
+            await producer.send(TOPIC, b"")
+            assert all(task.done() for task in giving_way)
+            assert [task.cancelled() for task in giving_way] == [True, False, True, False, True]
+            await producer.flush(SECONDS)
+            assert not producer.is_giving_way
 
     run(program())
