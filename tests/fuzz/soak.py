@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tests.fuzz import (
     broker_kills,
     campaign,
+    exits,
     forks,
     hostile_requests,
     interrupts,
@@ -105,6 +106,12 @@ CAMPAIGNS = {
             *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
             "tests/fuzz/producer_faults.py",
         ),
+    ),
+    "exits": Campaign(
+        blocks=10,
+        run_block=lambda block: campaign.run_block_apart(block, exits.BLOCK_ROUNDS, "tests.fuzz.exits"),
+        replay=lambda block, verbose: exits.run_block(block, verbose=verbose),
+        sources=(*PRODUCER_SOURCES, "tests/fuzz/exits.py"),
     ),
     "forks": Campaign(
         blocks=20,

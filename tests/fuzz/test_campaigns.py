@@ -19,3 +19,8 @@ def test_interrupts_at_any_moment_leave_a_producer_whole() -> None:
     assert {"interrupts of threads", "interrupts of transactions", "interrupts of a loop"} == set(
         tally.outcomes
     )
+
+
+def test_what_was_accepted_before_the_end_of_the_interpreter_is_sent() -> None:
+    tally = run_block_apart(0, 8, "tests.fuzz.exits")
+    assert sum(tally.outcomes.values()) == 8

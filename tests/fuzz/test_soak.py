@@ -52,6 +52,7 @@ RUN_BY = {
     "broker killed": ("tests.fuzz.broker_kills", NOT_RUN - {"kbatch.protocol"}),
     "simulation": ("tests.simulation.campaign", set()),
     "producer under faults": ("tests.fuzz.producer_faults", set()),
+    "exits": ("tests.fuzz.exits", set()),
     "forks": ("tests.fuzz.forks", set()),
     "interrupts": ("tests.fuzz.interrupts", set()),
     "stress": ("tests.fuzz.stress", set()),
