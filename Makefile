@@ -11,7 +11,7 @@ SEEDS ?= 0:1000
 # Of `make bench`: groups, and --quick; nothing means all of them, in full.
 BENCH ?=
 
-.PHONY: help demo test simulate soak sanitize bench lint clean
+.PHONY: help demo test simulate soak sanitize bench bench-compare bench-baseline lint clean
 
 help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
@@ -23,6 +23,8 @@ help:
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks.md and docs/costs.md"
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
+	@echo "make bench-compare   what runs in one process beside its saved baseline; fails at 1.15 x"
+	@echo "make bench-baseline  saves it"
 	@echo "make lint      ruff and mypy"
 
 .venv/made:
@@ -57,6 +59,13 @@ sanitize: .venv/ready
 
 bench: .venv/ready .venv/jvm
 	$(BIN)/python -m benchmarks $(BENCH)
+
+# Rows of one process, judged by what they took when the baseline was saved.
+IN_PROCESS := build/in-process.json
+bench-compare bench-baseline: .venv/ready
+	mkdir -p build
+	$(BIN)/python -m pytest -q benchmarks --benchmark-json $(IN_PROCESS)
+	$(BIN)/python -m benchmarks.compare $(if $(filter bench-baseline,$@),--save) $(IN_PROCESS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -7,7 +7,16 @@ from __future__ import annotations
 from benchmarks.peers import Peers
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.limit import CopyAndChecksum
-from kbatch.bench.workload import RECORDS_PER_BATCH, batch_rows
+from kbatch.bench.workload import RECORDS_PER_BATCH, Row, batch_rows
+
+
+def built_by(builder: type, rows: list[Row]) -> bytes:
+    """The batch of rows without headers that aiokafka's or kafka-python's builder makes."""
+    no_headers: list[tuple[str, bytes]] = []
+    batch = builder(2, 0, 0, -1, -1, -1, 1 << 20)
+    for offset, (key, value, _, timestamp) in enumerate(rows):
+        batch.append(offset, timestamp, key, value, no_headers)
+    return bytes(batch.build())
 
 
 def question(peers: Peers) -> Question:
@@ -17,26 +26,21 @@ def question(peers: Peers) -> Question:
     import kbatch
 
     rows = batch_rows()
-    no_headers: list[tuple[str, bytes]] = []
-
-    def build(builder: type) -> bytes:
-        batch = builder(2, 0, 0, -1, -1, -1, 1 << 20)
-        for offset, (key, value, _, timestamp) in enumerate(rows):
-            batch.append(offset, timestamp, key, value, no_headers)
-        return bytes(batch.build())
-
     encoded = kbatch.encode(rows)
-    assert build(DefaultRecordBatchBuilder)[61:] == encoded[61:], "aiokafka writes the same records"
-    assert build(KafkaPythonBuilder)[61:] == encoded[61:], "kafka-python writes the same records"
+    assert built_by(DefaultRecordBatchBuilder, rows)[61:] == encoded[61:], "aiokafka writes the same records"
+    assert built_by(KafkaPythonBuilder, rows)[61:] == encoded[61:], "kafka-python writes the same records"
     contenders = [
         Contender(
             "limit", RECORDS_PER_BATCH, CopyAndChecksum(encoded, len(encoded)), note="memcpy + CRC-32C"
         ),
         Contender("kbatch.encode", RECORDS_PER_BATCH, lambda: kbatch.encode(rows)),
         Contender(
-            "aiokafka", RECORDS_PER_BATCH, lambda: build(DefaultRecordBatchBuilder), note="Cython builder"
+            "aiokafka",
+            RECORDS_PER_BATCH,
+            lambda: built_by(DefaultRecordBatchBuilder, rows),
+            note="Cython builder",
         ),
-        Contender("kafka-python", RECORDS_PER_BATCH, lambda: build(KafkaPythonBuilder)),
+        Contender("kafka-python", RECORDS_PER_BATCH, lambda: built_by(KafkaPythonBuilder, rows)),
     ]
     claims = [Claim("kbatch.encode", "aiokafka", 1 / 3, "encode, none: 3 x aiokafka")]
     java = peers.java_encode("none")

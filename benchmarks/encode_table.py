@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.encode_objects import built_by
 from benchmarks.peers import Peers
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.limit import CopyAndChecksum
@@ -25,13 +26,9 @@ def plain_question(peers: Peers) -> Question:
         bytes(batch.as_buffer())
         for batch in kbatch.encode_arrow(data, partitions=1, batch_size=size)["batch"]
     ]
-    no_headers: list[tuple[str, bytes]] = []
 
     def aiokafka() -> None:
-        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
-        for offset, (key, value, _, timestamp) in enumerate(rows):
-            builder.append(offset, timestamp, key, value, no_headers)
-        builder.build()
+        built_by(DefaultRecordBatchBuilder, rows)
 
     contenders = [
         Contender(

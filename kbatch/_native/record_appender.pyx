@@ -63,8 +63,9 @@ class Refusal(enum.Enum):
 
 
 # What is said of a record that was given to the producer in a transaction, and was not accepted in it.
-TRANSACTION_ENDED = ("the transaction ended before the record was accepted: send it again if it belongs to the "
-                     "next one")
+TRANSACTION_ENDED = (
+    "the transaction ended before the record was accepted: send it again if it belongs to the next one"
+)
 
 cdef object NO_MEMORY_NOW = Refusal.MEMORY
 cdef object NO_METADATA_NOW = Refusal.METADATA

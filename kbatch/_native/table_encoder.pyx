@@ -165,8 +165,8 @@ cdef class TableEncoder:
         """
         if not self._is_usable:
             raise IllegalStateError(
-                "the encoder cannot be used: a call to it failed, or is still running in another thread; make "
-                "a new encoder, and one for each thread"
+                "the encoder cannot be used: a call to it failed, or is still running in another thread; "
+                "make a new encoder, and one for each thread"
             )
         self._is_usable = False
         self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None

@@ -1,7 +1,8 @@
 """Questions: contenders in turn, medians, and ratios between neighbours of the same round.
 
-Why not pytest-benchmark: it runs one contender to the end before the next, so a machine whose speed drifts
-favours one of them, and it cannot take timings that another process (a warm JVM) measured itself.
+pytest-benchmark runs one contender to the end before the next, so a machine whose speed drifts favours one
+of them, and it cannot take timings that another process (a warm JVM) measured itself. So it has the same
+questions to compare kbatch with what it was before (benchmarks/test_local.py); this compares it with others.
 """
 
 from __future__ import annotations

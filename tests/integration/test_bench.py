@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from kbatch.bench.contestants import CONTESTANTS, JAVA
 from kbatch.bench.log_reader import READERS, WrongLogError
 from kbatch.bench.work import FIRST_ROW, Row, Work
 from kbatch.commands import kbatch as command_line
+from tests.wheels import ROOT, run
 
 RECORDS = 2_500
 
@@ -126,6 +128,11 @@ def test_offsets_that_a_table_reports_are_compared_with_the_log(cluster: Address
         contest.ask(driver, "load", RECORDS, SETTINGS, reported=True)
         with pytest.raises(WrongLogError, match="do not lie at the offsets"):
             contest.ask(stale, "load", RECORDS, SETTINGS, reported=True)
+
+
+def test_rows_of_one_process_run() -> None:
+    pytest.importorskip("pytest_benchmark")
+    run(sys.executable, "-m", "pytest", "-q", "benchmarks", "--benchmark-disable", cwd=ROOT)
 
 
 def test_the_command_measures_and_writes_a_page(tmp_path: Path) -> None:

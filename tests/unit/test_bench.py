@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.compare import Run, compare, run_of
 from benchmarks.costs import bound_by
 from benchmarks.pressure import tenth_and_rest
 from benchmarks.profiles import own_costs, stage_of
@@ -261,3 +263,27 @@ def test_unevenness_is_an_even_share_over_that_of_the_slowest() -> None:
     assert unevenness([100, 100]) == 1
     assert unevenness([50, 150]) == 2
     assert unevenness([0, 100]) == 50
+
+
+# What runs in one process, beside its baseline
+
+
+def results(**minima: float) -> dict[str, Any]:
+    """As --benchmark-json writes them; the reference took 2,000 ns."""
+    rows = [
+        {"extra_info": {"row": name.replace("_", ": "), "reference_ns": 2000}, "stats": {"min": seconds}}
+        for name, seconds in minima.items()
+    ]
+    machine = {"cpu": {"brand_raw": "A"}, "python_implementation": "CPython", "python_version": "3.11.7"}
+    return {"machine_info": machine, "benchmarks": rows}
+
+
+def test_rows_are_multiples_of_the_reference() -> None:
+    assert run_of(results(crc_ours=1e-5)) == Run("A, CPython 3.11.7", {"crc: ours": 5.0})
+
+
+def test_only_rows_of_kbatch_beyond_the_limit_are_slower() -> None:
+    before = Run("A", {"crc: ours": 1.0, "crc: theirs": 1.0, "crc: limit": 1.0, "gone: ours": 1.0})
+    table, slower = compare(before, Run("A", {"crc: ours": 1.16, "crc: theirs": 1.14, "crc: limit": 9.0}))
+    assert slower == ["crc: ours"]
+    assert "was not measured" in table and "is new" not in table
