@@ -23,6 +23,8 @@ from kbatch.core.backoff import ExponentialBackoff
 from kbatch.core.idempotence import MAX_SEQUENCE, Idempotence, Settled, WithoutIdempotence
 from kbatch.core.node_state import NodeState
 from kbatch.core.sender import Sender
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
 from kbatch.testing.simulator import SimulationError, simulate
 from tests.simulation.planting import BUGS, Bug, planted, plants
 
@@ -178,6 +180,67 @@ def a_refused_batch_is_believed_delivered(original: Any) -> Any:
     return is_proved
 
 
+# What leaders know
+
+
+@plants(Idempotence, "__init__")
+def an_idle_producer_is_not_forgotten(original: Any) -> Any:
+    """However long a partition was idle, its leader is taken to know the producer."""
+
+    def init(self: Idempotence, **given: Any) -> None:
+        original(self, **given | {"idle_ns": 2**61})
+
+    return init
+
+
+@plants(Sender, "_look_up")
+def a_topic_made_anew_knows_the_producer(original: Any) -> Any:
+    """What the brokers of a topic knew, those of the next one of the name are taken to know."""
+    return _knows_on(original, lambda state: bytes(state.topic_id))
+
+
+@plants(Sender, "_look_up")
+def a_new_leader_knows_the_producer(original: Any) -> Any:
+    """What a leader said proves something after a fail-over, whatever was cut off the log."""
+    return _knows_on(original, lambda state: (state.leader, state.leader_epoch))
+
+
+@plants(Sender, "_look_up")
+def an_answer_of_an_old_epoch_is_believed(original: Any) -> Any:
+    """After a fail-over, what a leader was sent in an epoch that is over says something about the new one."""
+
+    def look_up(self: Sender, state: Any) -> None:
+        nodes = [(each, each.node_id) for each in state.in_flight]
+        original(self, state)
+        for each, node_id in nodes:
+            each.node_id = node_id
+
+    return look_up
+
+
+def _knows_on(original: Any, told: Callable[[Any], Any]) -> Any:
+    def look_up(self: Sender, state: Any) -> None:
+        before, known_ns = told(state), state.known_ns
+        original(self, state)
+        if told(state) != before:
+            state.known_ns = known_ns
+
+    return look_up
+
+
+@plants(Sender, "leaders_changed")
+def idle_partitions_hear_of_no_change(original: Any) -> Any:
+    """A new leader, and a topic made anew, are noted for partitions with batches in flight only."""
+
+    def changed(self: Sender) -> None:
+        states = self._states
+        self._states = {place: state for place, state in states.items() if state.in_flight}
+        original(self)
+        self._states = states
+
+    return changed
+
+
 # What may be drained
 
 
@@ -253,6 +316,23 @@ def a_whole_answer_is_believed(original: Any) -> Any:
         return bool(original(self, attempt, topics, *rest))
 
     return acknowledge_all
+
+
+@plants(Idempotence, "gate")
+def a_new_leader_does_not_wait_for_the_old_one(original: Any) -> Any:
+    """New batches go to a new leader while the old one has yet to answer."""
+
+    def gate(self: Idempotence, state: Any, *rest: Any) -> Any:
+        nodes = [(each, each.node_id) for each in state.in_flight]
+        for each, _ in nodes:
+            each.node_id = state.leader
+        try:
+            return original(self, state, *rest)
+        finally:
+            for each, node_id in nodes:
+                each.node_id = node_id
+
+    return gate
 
 
 @plants(WithoutIdempotence, "gate")
@@ -370,7 +450,13 @@ def a_completion_is_lost(original: Any) -> Any:
 @plants(engine.Engine, "poll_completed")
 def completions_come_twice(original: Any) -> Any:
     """The list of what was done is not emptied."""
-    return lambda self: self._completed[:]
+
+    def poll(self: Any) -> Any:
+        completed = original(self)
+        self._completed += completed
+        return completed
+
+    return poll
 
 
 @plants(Sender, "_succeed")
@@ -400,6 +486,110 @@ def a_split_loses_its_sequences(original: Any) -> Any:
                 each.counter += 1
 
     return split
+
+
+class Beside:
+    """Something with other attributes than its own."""
+
+    def __init__(self, own: Any, **others: Any) -> None:
+        self._own = own
+        self.__dict__.update(others)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
+@plants(Sender, "_split")
+def a_part_of_an_unsure_batch_is_sure(original: Any) -> Any:
+    """Of a batch that may be in the log, and is too large now, the last part counts as never sent."""
+
+    def split(self: Sender, entry: InFlight, *rest: Any) -> None:
+        accumulator = self._accumulator
+
+        def parts_of(batch: Any) -> Any:
+            parts = accumulator.split(batch)
+            parts[-1].possibly_persisted = False
+            return parts
+
+        self._accumulator = Beside(accumulator, split=parts_of)  # type: ignore[assignment]
+        try:
+            original(self, entry, *rest)
+        finally:
+            self._accumulator = accumulator
+
+    return split
+
+
+@plants(Sender, "_send")
+def acks_1_for_acks_all(original: Any) -> Any:
+    """The leader alone is asked, whatever the user asked for."""
+
+    def send(self: Sender, *rest: Any) -> None:
+        config = self._config
+        self._config = Beside(config, acks=abs(config.acks))  # type: ignore[assignment]
+        try:
+            original(self, *rest)
+        finally:
+            self._config = config
+
+    return send
+
+
+@plants(Sender, "_handle_answer")
+def an_error_with_an_offset_is_believed(original: Any) -> Any:
+    """A batch that was appended and not replicated, as its answer says, counts as delivered."""
+
+    def handle(self: Sender, entry: InFlight, answer: Any, *rest: Any) -> None:
+        if answer.error_code and answer.base_offset >= 0:
+            self._succeed(entry, answer.base_offset, answer.log_append_time_ms)
+        else:
+            original(self, entry, answer, *rest)
+
+    return handle
+
+
+@plants(sender, "outcome_of")
+def a_duplicate_is_taken_for_a_gap(original: Any) -> Any:
+    """DUPLICATE_SEQUENCE_NUMBER counts as OUT_OF_ORDER_SEQUENCE_NUMBER."""
+
+    def outcome(code: int, **rest: Any) -> Any:
+        is_duplicate = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        return original(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_duplicate else code, **rest)
+
+    return outcome
+
+
+@plants(Sender, "handle_response")
+def answers_are_matched_by_position(original: Any) -> Any:
+    """The first answer of a response is taken for that to the first batch of the request."""
+
+    def handle(self: Sender, attempt: Any, response: Any) -> None:
+        if response.message is not None:
+            places: dict[str, list[int]] = {}
+            for topic, partition in attempt.entries:
+                places.setdefault(topic, []).append(partition)
+            answers = [each for topic in response.message.responses for each in topic.partition_responses]
+            in_turn = iter(answers)
+            response.message.responses = [
+                messages.ProduceResponse.TopicProduceResponse(
+                    name=topic, partition_responses=[_moved(next(in_turn), index) for index in partitions]
+                )
+                for topic, partitions in places.items()
+            ]
+        original(self, attempt, response)
+
+    return handle
+
+
+def _moved(answer: Any, index: int) -> Any:
+    answer.index = index
+    return answer
+
+
+@plants(engine.Engine, "poll_completed")
+def failed_batches_are_called_back_first(original: Any) -> Any:
+    """The callbacks of batches that failed come before those of batches that are delivered."""
+    return lambda self: sorted(original(self), key=lambda completion: completion.error is None)
 
 
 @plants(sender, "_PartitionProduceData")
@@ -494,6 +684,27 @@ def a_request_keeps_its_batches(original: Any) -> Any:
     return admit
 
 
+@plants(cluster.Cluster, "update_leader")
+def a_leader_of_an_old_epoch_is_believed(original: Any) -> Any:
+    """After a fail-over a node that has not heard of it says who leads, and is believed."""
+
+    def update(self: Any, topic: str, partition: int, leader_id: int, leader_epoch: int, nodes: Any) -> bool:
+        entry = self._topics.get(topic)
+        if entry is not None and entry.known is not None and partition < len(entry.known.partitions):
+            partitions = list(entry.known.partitions)
+            partitions[partition] = partitions[partition]._replace(leader_epoch=leader_epoch - 1)
+            entry.known = entry.known._replace(partitions=tuple(partitions))
+        return bool(original(self, topic, partition, leader_id, leader_epoch, nodes))
+
+    return update
+
+
+@plants(cluster.Cluster, "handle_failure")
+def a_failed_metadata_request_is_forgotten(original: Any) -> Any:
+    """A request for metadata that failed counts as unanswered, and no other is sent."""
+    return lambda self, error, now_ns: None
+
+
 @plants(cluster.Cluster, "request_update")
 def metadata_is_not_asked_for(original: Any) -> Any:
     """NOT_LEADER_OR_FOLLOWER does not lead to a refresh."""
@@ -514,6 +725,12 @@ transactions are looked for in those alone.
 One weakness of Java's no world can see, for it changes how large batches become and nothing of what
 becomes of them: that the compression of tiny batches sets the estimate for full ones. Unit tests see it
 (`test_a_tiny_batch_teaches_nothing`, `test_C09_a_batch_below_a_quarter_does_not_move_the_ratio`).
+
+Bugs are planted beside the native steps that users run; a step stands still only for a bug in what it does
+itself (`planting.STEPS`).
+
+Where an unclean election cut what was replicated, or acks=1 asked nobody else, a record may be lost though it
+was acknowledged. Nothing else excuses a loss.
 
 Of the faults that worlds have, a duplicated connection is a Produce request that the broker gets on two
 connections, and does twice; bytes of one connection TCP does not double. The monotonic clock goes forwards

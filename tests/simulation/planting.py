@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kbatch.core.idempotence import Idempotence
+from kbatch.core.sender import Sender
 from kbatch.testing.simulation.transactional_options import is_transactional
 
 
@@ -39,16 +40,26 @@ def plants(
     return add
 
 
-# Most bugs are in what is done batch by batch, which these do natively, for a whole request. So they are told
-# to do nothing while a bug is planted, unless it is in them.
-_WHOLE: dict[str, Any] = {"admit_new": lambda *_: None, "acknowledge_all": lambda *_: False}
+# What each native step does for a whole request. With a bug in that it is told to do nothing; all other bugs
+# are planted beside it, in the producer as users run it.
+STEPS: dict[str, tuple[Any, tuple[tuple[Any, str], ...]]] = {
+    "admit_new": (
+        lambda *_: None,
+        ((Idempotence, "admit"), (Idempotence, "gate"), (Sender, "_admit")),
+    ),
+    "acknowledge_all": (
+        lambda *_: False,
+        ((Idempotence, "acknowledge"), (Idempotence, "gate"), (Sender, "_succeed")),
+    ),
+}
 
 
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    changes = {} if bug.name in _WHOLE else {(Idempotence, name): step for name, step in _WHOLE.items()}
+    place = (bug.owner, bug.name)
+    changes = {(Idempotence, name): idle for name, (idle, does) in STEPS.items() if place in does}
     originals = {place: place[0].__dict__[place[1]] for place in (*changes, (bug.owner, bug.name))}
-    changes[bug.owner, bug.name] = bug.make(originals[bug.owner, bug.name])
+    changes[place] = bug.make(originals[place])
     try:
         _put(changes)
         yield

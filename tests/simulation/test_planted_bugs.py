@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kbatch.core.idempotence import Idempotence
 from tests.simulation.planted_bugs import BUDGET, BUGS, hunt, known_seeds
+from tests.simulation.planting import planted
 
 WRITE_PAGE = "python -m tests.simulation.planted_bugs"
 
@@ -19,6 +21,19 @@ def quiet() -> Iterator[None]:
 
 def test_the_page_has_every_bug_and_the_seed_that_sees_it() -> None:
     assert list(known_seeds()) == list(BUGS)
+
+
+def test_native_steps_stay_on_but_for_bugs_in_what_they_do() -> None:
+    steps = Idempotence.admit_new, Idempotence.acknowledge_all
+    with planted(BUGS["acks_1_for_acks_all"]):
+        assert (Idempotence.admit_new, Idempotence.acknowledge_all) == steps
+    with planted(BUGS["sequences_are_compared_wrapped"]):
+        assert Idempotence.admit_new is not steps[0]
+        assert Idempotence.acknowledge_all is steps[1]
+    with planted(BUGS["the_offset_is_one_off"]):
+        assert Idempotence.admit_new is steps[0]
+        assert Idempotence.acknowledge_all is not steps[1]
+    assert (Idempotence.admit_new, Idempotence.acknowledge_all) == steps
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -12,9 +12,14 @@ import pytest
 
 from kbatch.core.sender import Sender
 from kbatch.testing.simulation.actor import Actor
+from kbatch.testing.simulation.checkers import Logs, check_deliveries
+from kbatch.testing.simulation.cluster import LostBatch
+from kbatch.testing.simulation.options import Options, with_failing_leaders
 from kbatch.testing.simulation.schedule import Schedule
 from kbatch.testing.simulation.table_application import EncodedRecord
+from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_options import is_transactional
+from kbatch.testing.simulation.wire import record_number
 from kbatch.testing.simulation.world import World
 from kbatch.testing.simulator import SimulationError, simulate
 from tests.simulation.planted_bugs import BUGS
@@ -134,9 +139,53 @@ def test_worlds_have_records_that_arrive_and_records_that_fail(quiet: None) -> N
     assert len(faults) > 15
 
 
+def test_worlds_lose_what_was_not_replicated_and_in_unclean_elections_more(quiet: None) -> None:
+    faults: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    for seed in range(300):
+        rates = with_failing_leaders(Options.draw(seed)).cluster_faults
+        if is_transactional(seed) or not (rates.fail_over or rates.elect_unclean):
+            continue
+        world = simulate(seed)
+        assert isinstance(world, World)
+        faults.update(world.faults.counts)
+        is_clean = not world.faults.counts.get("elect_unclean")
+        for _, batch, was_replicated in world.cluster.lost:
+            lost[f"{'clean' if is_clean else 'unclean'} {'' if was_replicated else 'not '}replicated"] += 1
+            numbers = {record_number(record) for record in batch}
+            found = [world.application.records[number].delivery for number in numbers]
+            if world.settings["acks"] == "all":
+                lost["sent again"] += sum(each is not None and each.exception() is None for each in found)
+    assert lost["clean not replicated"] > 10
+    assert lost["unclean replicated"] > 5
+    assert lost["sent again"] > 5
+    assert not lost["clean replicated"]
+    assert {"fail_over", "elect_unclean"} <= faults.keys()
+
+
+@pytest.mark.parametrize(
+    ("acks", "was_replicated", "is_excused"),
+    [("all", False, False), ("all", True, True), ("1", False, True), ("1", True, True)],
+)
+def test_loss_of_an_acknowledged_record_is_excused_by_acks_1_and_unclean_elections(
+    acks: str, was_replicated: bool, is_excused: bool, quiet: None
+) -> None:
+    world = simulate(0)
+    assert isinstance(world, World)
+    world.settings = world.settings | {"acks": acks, "enable.idempotence": False}
+    for place, batches in Logs(world).batches.items():
+        world.cluster.lost += [LostBatch(place[1:], batch, was_replicated) for batch in batches]
+    world.cluster.state.cluster.topics.clear()
+    if is_excused:
+        check_deliveries(world, Logs(world))
+        return
+    with pytest.raises(Violation, match="was acknowledged and is in no log"):
+        check_deliveries(world, Logs(world))
+
+
 def test_worlds_have_tables_that_wait_rows_that_arrive_and_rows_that_fail(quiet: None) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(60):
         world = simulate(seed)
         tables = world.tables if isinstance(world, World) else None
         for table in tables.sent if tables is not None else ():

@@ -59,6 +59,8 @@ class SentRecord:
         Unique; its value begins with it.
     callback : str
         "none", "counts", "throws" or "sends" another record.
+    settled_by : int
+        The number of the event by which it was delivered, or failed; -1 before.
     tells_timestamp : bool
         Its outcome says which timestamp the log has.
     """
@@ -72,6 +74,7 @@ class SentRecord:
         "key",
         "number",
         "place",
+        "settled_by",
         "timestamp_ms",
         "value",
     )
@@ -88,6 +91,7 @@ class SentRecord:
         self.callback = callback
         self.called_count = 0
         self.accepted_ns = -1
+        self.settled_by = -1
         self.delivery: Outcome | None = None
         self.place = ("", -1)
 
@@ -127,6 +131,9 @@ class Application:
         self._stopped: set[tuple[str, int] | None] = set()  # None: the whole producer
         self._undone: list[SentRecord] = []
         self._completions: deque[Completion] = deque()
+        self._event_count = 0
+        self._to_call: list[SentRecord] = []  # with a callback, and not settled
+        self._called_last: dict[tuple[str, int], tuple[int, int]] = {}  # event and position
         self._seen: set[int] = set()
         self._kept: list[Completion] = []
         self._is_calling = False
@@ -194,6 +201,8 @@ class Application:
         self.positions[record.number] = len(self.records)
         self.records[record.number] = record
         self._undone.append(record)
+        if record.callback != "none":
+            self._to_call.append(record)
         self.world.trace("record %d for %s-%d", record.number, *record.place)
         if self._stopped and (None in self._stopped or record.place in self._stopped):
             self.must_fail.add(record.number)
@@ -231,6 +240,15 @@ class Application:
                 raise Violation(f"record {record.number} is not done in delivery.timeout.ms")
 
     # Deliveries
+
+    def note_event(self) -> None:
+        """Writes down which records the producer's last event settled."""
+        self._event_count += 1
+        settled = [record for record in self._to_call if record.is_done]
+        if settled:
+            self._to_call = [record for record in self._to_call if not record.is_done]
+        for record in settled:
+            record.settled_by = self._event_count
 
     def completed(self, completions: list[Completion]) -> None:
         """Batches that the engine has done with."""
@@ -329,12 +347,21 @@ class Application:
                 raise Violation(f"record {record.number}: its callback and its delivery differ")
             if (metadata.topic, metadata.partition) != record.place:
                 raise Violation(f"record {record.number}: its callback says {metadata}")
+            self._check_order(record)
             if record.callback == "throws":
                 raise CallbackError
             if record.callback == "sends" and not self.is_closed:
                 self._send_from_callback(record)
 
         return on_delivery
+
+    def _check_order(self, record: SentRecord) -> None:
+        """Callbacks of a partition come as its records were settled; of those that one event settled, in the
+        order of acceptance, whatever became of them."""
+        turn = (record.settled_by, self.positions[record.number])
+        if self.world.keeps_order and turn < self._called_last.get(record.place, turn):
+            raise Violation(f"the callback of record {record.number} comes after those of later ones")
+        self._called_last[record.place] = turn
 
     def _send_from_callback(self, before: SentRecord) -> None:
         record = self.new_record()

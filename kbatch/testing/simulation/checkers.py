@@ -43,13 +43,37 @@ class Logged(NamedTuple):
     record: Record
 
 
+class Lost(NamedTuple):
+    """A record whose batch was cut off a log. `is_excused`: it may have been acknowledged all the same,
+    because its leader had asked no others (acks=1), or those that had it were passed over."""
+
+    offset: int
+    is_excused: bool
+
+
 class Logs:
-    """All that the brokers have or had."""
+    """All that the brokers have or had.
+
+    Attributes
+    ----------
+    lost : dict of int to list of Lost
+        By record.
+    ends_lost : set of ((topic, partition), int, int, int)
+        Of each batch that was cut off: its partition, producer id, epoch, and the sequence after it.
+    """
 
     def __init__(self, world: World) -> None:
         self.by_place: dict[Place, list[Logged]] = {}
         self.by_number: dict[int, list[Logged]] = {}
         self.batches: dict[Place, list[RecordBatch]] = {}
+        self.lost: dict[int, list[Lost]] = {}
+        self.ends_lost: set[tuple[tuple[str, int], int, int, int]] = set()
+        for where, batch, was_replicated in world.cluster.lost:
+            following = _following(batch.last_sequence)
+            self.ends_lost.add((where, batch.producer_id, batch.producer_epoch, following))
+            is_excused = was_replicated or world.settings["acks"] == "1"
+            for record in batch:
+                self.lost.setdefault(record_number(record), []).append(Lost(record.offset, is_excused))
         for generation, archive in enumerate(world.cluster.all_archives()):
             for partition, batches in archive.logs.items():
                 place = Place(generation, archive.name, partition)
@@ -73,17 +97,21 @@ def check_deliveries(world: World, logs: Logs) -> None:
         found = logs.by_number.get(record.number, [])
         error = delivery.exception()
         if error is None:
-            _check_acked(world, record, delivery.result(), found)
+            _check_acked(world, record, delivery.result(), logs)
         elif not isinstance(error, KafkaError):
             raise Violation(f"record {record.number} failed with {error!r}")
-        elif found and not error.possibly_persisted:
+        elif record.number in world.wire.confirmed:
+            raise Violation(f"a broker had record {record.number}, and said so; it failed with {error!r}")
+        elif (found or record.number in logs.lost) and not error.possibly_persisted:
             raise Violation(
-                f"record {record.number} is in the log, and failed for certain: {error!r} "
+                f"record {record.number} is or was in the log, and failed for certain: {error!r} "
                 f"(possibly_persisted is False)"
             )
 
 
-def _check_acked(world: World, record: SentRecord, metadata: RecordMetadata, found: list[Logged]) -> None:
+def _check_acked(world: World, record: SentRecord, metadata: RecordMetadata, logs: Logs) -> None:
+    found = logs.by_number.get(record.number, [])
+    lost_offsets = [lost.offset for lost in logs.lost.get(record.number, []) if lost.is_excused]
     where = (metadata.topic, metadata.partition)
     if where != record.place:
         raise Violation(f"record {record.number} for {record.place} was acknowledged at {where}")
@@ -91,11 +119,13 @@ def _check_acked(world: World, record: SentRecord, metadata: RecordMetadata, fou
         if metadata.offset != -1:
             raise Violation(f"record {record.number} has offset {metadata.offset} without acks")
         return
-    if not found:
+    if not found and not lost_offsets:
         raise Violation(f"record {record.number} was acknowledged and is in no log")
     if metadata.offset == -1:
         if record.number not in world.wire.ambiguous:
             raise Violation(f"record {record.number} has no offset, though its only answer had one")
+        return
+    if metadata.offset in lost_offsets:
         return
     if not any(_is_at(world, record, metadata, logged) for logged in found):
         places = [(logged.place, logged.record.offset, logged.record.timestamp_ms) for logged in found]
@@ -164,7 +194,8 @@ def _numbers(found: list[Logged]) -> list[int]:
 
 
 def check_sequences(world: World, logs: Logs) -> None:
-    """Within an epoch the sequences of a log have no gap, and every new epoch begins at 0."""
+    """Within an epoch the sequences of a log have no gap but for what was lost, and every new epoch begins
+    at 0."""
     if not world.is_idempotent:
         return
     for place, batches in logs.batches.items():
@@ -172,19 +203,24 @@ def check_sequences(world: World, logs: Logs) -> None:
         for batch in batches:
             before = last.get(batch.producer_id)
             if before is not None and before[0] == batch.producer_epoch:
-                allowed = {(before[1] + 1) & LAST_SEQUENCE}
+                allowed = {_following(before[1])}
             elif before is not None:
                 allowed = {0}
             elif place.generation < len(world.cluster.archives) or world.cluster.archives:
                 allowed = {batch.base_sequence}
             else:
                 allowed = {0, world.options.first_counter & LAST_SEQUENCE}
-            if batch.base_sequence not in allowed:
+            sequence = (place[1:], batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            if batch.base_sequence not in allowed and sequence not in logs.ends_lost:
                 raise Violation(
                     f"{place}: sequence {batch.base_sequence} of {batch.producer_id}/{batch.producer_epoch} "
                     f"behind {before}"
                 )
             last[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
+
+
+def _following(sequence: int) -> int:
+    return (sequence + 1) & LAST_SEQUENCE
 
 
 def _queue_ms(world: World) -> int:

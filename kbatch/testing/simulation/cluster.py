@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbatch._native.record_batch import RecordBatch
+from kbatch._native.record_batch import RecordBatch, decode
+from kbatch.protocol import codec
 from kbatch.testing.core import BrokerCore, Reply
 from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
 from kbatch.testing.simulation.schedule import MS, WALL_MS, Event
 from kbatch.testing.state import BrokerState, Connection, Options
 
 if TYPE_CHECKING:
+    from kbatch.testing.cluster import ClusterPartition
     from kbatch.testing.simulation.faults import Fate
     from kbatch.testing.simulation.surroundings import Surroundings
 
@@ -120,6 +122,19 @@ class Archive:
         self.logs: dict[int, list[RecordBatch]] = {}
 
 
+class LostBatch(NamedTuple):
+    """A batch that stood in a log whose tail was cut; with acks=all none that was not replicated has ever
+    been acknowledged."""
+
+    place: tuple[str, int]
+    batch: RecordBatch
+    was_replicated: bool
+
+
+def _sequences_of(batch: RecordBatch) -> tuple[int, int, int, int]:
+    return batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
+
+
 class SimulatedCluster:
     """Nodes and topics.
 
@@ -131,6 +146,8 @@ class SimulatedCluster:
         Topics that were deleted, with what they had.
     missing : set of str
         Topics that are deleted now.
+    lost : list of LostBatch
+        What was cut off logs.
     """
 
     def __init__(self, world: Surroundings) -> None:
@@ -152,6 +169,7 @@ class SimulatedCluster:
         self.paused_until_ns: dict[int, int] = {}
         self.archives: list[Archive] = []
         self.missing: set[str] = set()
+        self.lost: list[LostBatch] = []
         self._names: dict[bytes, str] = {}
         self._timer: Event | None = None
         self._forced_error: Any = None
@@ -228,7 +246,48 @@ class SimulatedCluster:
         self.state.run_waiters(self.now_ms)
         self.reschedule()
 
+    def duplicates_in(self, frame: bytes) -> set[tuple[str, int]]:
+        """The partitions of a Produce request that have its batch already, and replicated."""
+        found = set()
+        request: Any = codec.decode_request(frame).message
+        for topic in request.topic_data:
+            name = topic.name or self.name_of(bytes(topic.topic_id))
+            for each in topic.partition_data:
+                (batch,) = decode(each.records)
+                if batch.producer_id >= 0 and self._has_batch(name, each.index, batch):
+                    found.add((name, each.index))
+        return found
+
+    def _has_batch(self, topic: str, index: int, batch: RecordBatch) -> bool:
+        if not self.state.cluster.has_partition(topic, index):
+            return False
+        log = self.state.cluster.partition(topic, index).log
+        return any(
+            _sequences_of(stored) == _sequences_of(batch) and stored.last_offset < log.high_watermark
+            for stored in log.batches(0)
+        )
+
     # Topics and nodes
+
+    def has(self, partition: ClusterPartition) -> bool:
+        """Whether its topic was not deleted since."""
+        return self.state.cluster.topics.get(partition.topic.name) is partition.topic
+
+    def fail_over(self, partition: ClusterPartition, node_id: int, offset: int) -> None:
+        """A node leads the partition whose replica ends at `offset`: what stood there and beyond is lost."""
+        log, name = partition.log, partition.topic.name
+        lost = [
+            LostBatch((name, partition.index), batch, batch.last_offset < log.high_watermark)
+            for batch in log.batches(offset)
+            if batch.last_offset >= offset
+        ]
+        self.lost += lost
+        self.world.trace(
+            "!! node %d leads %s-%d with what is below %d; %d batches are lost",
+            *(node_id, name, partition.index, offset, len(lost)),
+        )
+        log.truncate_to(offset, self.now_ms)
+        self.change(self.state.move_leader, name, partition.index, node_id)
 
     def delete_topic(self, name: str) -> None:
         self.archives.append(self._archive_of(name))

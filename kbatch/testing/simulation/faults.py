@@ -3,12 +3,13 @@
 Theory of operation. Until the world is healed, each request is asked for its fate (`for_request`), each
 breaking link too, and each kind of cluster fault happens at random times (`begin`), undone by itself or by
 `heal`. After that nothing fails any more. Nothing here does what no real cluster would do to a correct
-producer: an answer that says that nothing was appended is true, and a partition forgets producers only when
-nothing of them is under way.
+producer: an answer that says that nothing was appended is true, a partition forgets producers only when
+nothing of them is under way, and what was replicated is lost in an unclean election alone.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
 from kbatch.testing.topic_config import TopicConfig
 
 if TYPE_CHECKING:
+    from kbatch.testing.partition import Partition
     from kbatch.testing.simulation.surroundings import Surroundings
 
 PRODUCE = messages.ProduceRequest.api_key
@@ -50,6 +52,8 @@ AFTER_APPEND_ERRORS = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
+# What it says of a batch that stands in its log already, by whether it remembers where.
+IS_KNOWN = (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 METADATA_ERRORS = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 INIT_ERRORS = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -68,6 +72,7 @@ class Fate:
         "delay_ns",
         "drops_after",
         "drops_before",
+        "duplicates",
         "error_after",
         "error_before",
         "is_doubled",
@@ -84,6 +89,7 @@ class Fate:
         self.error_before: ErrorCode | None = None
         self.error_after: ErrorCode | None = None
         self.delay_ns = self.mute_ns = 0
+        self.duplicates: set[tuple[str, int]] = set()  # partitions that have their batch already
 
     def changed(self, data: bytes) -> bytes:
         """The answer as the client gets it."""
@@ -124,6 +130,7 @@ class Faults:
         self.errors: dict[int, tuple[ErrorCode, ...]] = ERRORS
         self.changes = CHANGES
         self._random = world.random
+        self._answers = random.Random(f"answers {world.options.seed}")
         self._requests = world.options.request_faults
         self._undo: list[Callable[[], None]] = []
         self._topics_seen: dict[str, list[Any]] = {}
@@ -183,6 +190,8 @@ class Faults:
         if is_done and self._happens(rates.duplicate):
             fate.is_doubled = True
             self._tell("duplicate", "%s on connection %d comes twice", name, link.connection_id)
+        if fate.api_key == PRODUCE and self._happens(rates.duplicate_code):
+            fate.duplicates = self.world.cluster.duplicates_in(frame)
         if self._happens(rates.delay):
             fate.delay_ns = int(self._random.random() * rates.delay_ms * MS)
         if self._happens(rates.throttle):
@@ -197,8 +206,16 @@ class Faults:
     # Answers
 
     def _change_produce(self, fate: Fate, response: Any) -> None:
+        """In any order, as brokers answer."""
+        self._answers.shuffle(response.responses)
         for topic in response.responses:
+            self._answers.shuffle(topic.partition_responses)
+            name = topic.name or self.world.cluster.name_of(bytes(topic.topic_id))
             for answer in topic.partition_responses:
+                if (name, answer.index) in fate.duplicates and answer.error_code in IS_KNOWN:
+                    answer.error_code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+                    answer.base_offset = answer.log_append_time_ms = -1
+                    self._tell("duplicate code", "%s-%d has its batch already", name, answer.index)
                 if fate.error_after is not None and answer.error_code == ErrorCode.NONE:
                     answer.error_code = fate.error_after
                     answer.base_offset = answer.log_append_time_ms = -1
@@ -318,11 +335,23 @@ class Faults:
         self.world.cluster.restart()
 
     def _forget(self) -> None:
+        """The producers expired; or those that another node knew, which leads now."""
         partition = self._any_partition()
         place = (partition.topic.name, partition.index)
-        if self.world.is_quiet(place):
+        is_expired = self.world.is_quiet(place, is_idle=True)
+        if is_expired or (self.world.is_quiet(place, is_idle=False) and self._move_away(partition)):
             self.world.trace("!! %s-%d forgets all producers", *place)
             partition.log.forget_producers()
+
+    def _move_away(self, partition: Any) -> bool:
+        """Has another node lead the partition, if there is one."""
+        cluster = self.world.cluster
+        others = [node.node_id for node in cluster.state.cluster.running_nodes]
+        others = [node_id for node_id in others if node_id != partition.leader]
+        if others:
+            node_id = self._random.choice(others)
+            cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
+        return bool(others)
 
     def _grow(self) -> None:
         topic = self._any_topic()
@@ -374,16 +403,43 @@ class Faults:
         self.world.schedule.wall_offset_ns += step_ms * MS
 
     def _hold(self) -> None:
-        partition, cluster = self._any_partition(), self.world.cluster
-        name, index = partition.topic.name, partition.index
+        self._stop_followers(self._any_partition(), 1000, lambda: None)
+
+    def _stop_followers(self, partition: Any, longest_ms: int, end: Callable[[], None]) -> None:
+        """Nothing of the partition is replicated until `end()` is called, within `longest_ms`."""
+        cluster, name, index = self.world.cluster, partition.topic.name, partition.index
         self.world.trace("!! followers of %s-%d stop", name, index)
         partition.log.hold_high_watermark = True
 
         def let_go() -> None:
+            end()
             partition.log.hold_high_watermark = False
             cluster.change(cluster.state.partition_changed, name, index)
 
-        self._for_a_while(1000, let_go)
+        self._for_a_while(longest_ms, let_go)
+
+    def _fail_over(self) -> None:
+        self._lose_leader(lambda log: log.high_watermark)
+
+    def _elect_unclean(self) -> None:
+        def cut_at(log: Partition) -> int:
+            starts = [batch.base_offset for batch in log.batches(0)]
+            return self._random.choice([0, *filter(log.high_watermark.__gt__, starts)])
+
+        self._lose_leader(cut_at)
+
+    def _lose_leader(self, cut_at: Callable[[Partition], int]) -> None:
+        """A partition's followers stop; then its leader dies, and one of them leads, whose log ends at
+        `cut_at(log)`."""
+        partition, cluster = self._any_partition(), self.world.cluster
+
+        def elect() -> None:
+            running = [node.node_id for node in cluster.state.cluster.running_nodes]
+            others = [node_id for node_id in running if node_id != partition.leader]
+            if others and cluster.has(partition):
+                cluster.fail_over(partition, self._random.choice(others), cut_at(partition.log))
+
+        self._stop_followers(partition, self._random.choice((30, 300, 1500)), elect)
 
 
 CHANGES: dict[int, Callable[[Faults, Fate, Any], None]] = {
@@ -405,4 +461,6 @@ HAPPENINGS: dict[str, Callable[[Faults], None]] = {
     "break_connections": Faults._break_connections,
     "step_clock": Faults._step_clock,
     "hold": Faults._hold,
+    "fail_over": Faults._fail_over,
+    "elect_unclean": Faults._elect_unclean,
 }

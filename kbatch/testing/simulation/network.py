@@ -231,8 +231,10 @@ class Shell:
         while self._inbox:
             handle, arguments = self._inbox.popleft()
             handle(*arguments, now_ns)
+            world.application.note_event()
         completed = engine.poll_completed()
         due = self._run_engine(now_ns)
+        world.application.note_event()
         completed += engine.poll_completed()
         world.application.completed(completed)
         for action in due:

@@ -42,6 +42,9 @@ class RequestFaults:
     duplicate : float
         The broker gets it on two connections, as from a proxy that repeats what it thinks lost, and does it
         twice. The client gets the second answer.
+    duplicate_code : float
+        What is in the log already is answered DUPLICATE_SEQUENCE_NUMBER, as by a broker that does not
+        remember the offset.
     """
 
     drop_before: float
@@ -57,6 +60,7 @@ class RequestFaults:
     late_ms: int
     throttle_ms: int
     duplicate: float = 0.0
+    duplicate_code: float = 0.0
 
     RATES: ClassVar = (
         "drop_before",
@@ -114,6 +118,10 @@ class ClusterFaults:
         The wall clock steps.
     hold : float
         Nothing that a partition is sent gets replicated for a while.
+    fail_over : float
+        The same, and then its leader dies, and another node leads with what was replicated.
+    elect_unclean : float
+        The same, and the other node had not copied all of that either.
     """
 
     move_leader: float
@@ -129,6 +137,8 @@ class ClusterFaults:
     break_connections: float
     step_clock: float
     hold: float
+    fail_over: float = 0.0
+    elect_unclean: float = 0.0
 
     @classmethod
     def draw(cls, draw: Draw) -> ClusterFaults:
@@ -328,6 +338,7 @@ class Theme:
     cluster_faults: dict[str, float] = field(default_factory=dict)
     batch_bytes: int = 0
     value_bytes: int = 10
+    idle_ms: int = 60_000
 
 
 THEMES = (
@@ -345,6 +356,35 @@ THEMES = (
     Theme("moving and lossy", {"drop_after": 0.1, "delay": 0.2, "late": 0.5}, {"move_leader": 40}),
     Theme("moving and refusing", {"error_before": 0.1}, {"move_leader": 40}),
 )
+LATER_THEMES = (
+    # a leader dies with what it alone has
+    Theme("failing over", cluster_faults={"fail_over": 20}),
+    Theme("failing over and lossy", {"drop_after": 0.1, "error_after": 0.1}, {"fail_over": 20}),
+    Theme("failing over uncleanly", {"error_before": 0.1, "delay": 0.2}, {"elect_unclean": 10}),
+    # what is sent again is there already, or nothing is there any more
+    Theme("repeating", {"drop_after": 0.2, "duplicate_code": 1.0}, {"restart": 20}),
+    Theme("made anew and refusing", {"error_before": 0.3}, {"recreate": 10}),
+    # what is known of a producer ends with its idleness, and with a leader
+    Theme("forgetting and refusing", {"error_before": 0.3, "delay": 0.5}, {"forget": 300}, idle_ms=5),
+)
+
+
+def with_failing_leaders(options: Options) -> Options:
+    """The same world, or one whose leaders die and forget, and whose brokers say so of duplicates."""
+    draw = Draw(random.Random(f"failing leaders {options.seed}"))
+    kind = draw.of(*["as it was"] * 4, "themed", "failing over")
+    if kind == "themed":
+        return crowded(options, draw, draw.of(*LATER_THEMES))
+    if kind == "failing over":
+        cluster_faults = replace(
+            options.cluster_faults, fail_over=draw.rate(12, 0.7), elect_unclean=draw.rate(6, 0.4)
+        )
+        request_faults = replace(options.request_faults, duplicate_code=draw.of(0.0, 0.5, 1.0))
+        settings = options.settings | {"kbatch.sequence.idle.ms": draw.of(0, 5, 50, 60_000)}
+        return replace(
+            options, cluster_faults=cluster_faults, request_faults=request_faults, settings=settings
+        )
+    return options
 
 
 def crowded(options: Options, draw: Draw, theme: Theme) -> Options:
@@ -376,6 +416,7 @@ def crowded(options: Options, draw: Draw, theme: Theme) -> Options:
     timeout_ms = settings["request.timeout.ms"] = draw.of(200, 1000)
     settings["delivery.timeout.ms"] = 5 + timeout_ms + draw.of(100, 3000, 20_000)
     settings["retry.backoff.ms"] = draw.of(1, 10, 100)
+    settings["kbatch.sequence.idle.ms"] = theme.idle_ms
     if not settings.get("enable.idempotence", True):
         settings["max.in.flight.requests.per.connection"] = draw.of(1, 1, 5)
     no_requests: dict[str, Any] = dict.fromkeys(RequestFaults.RATES, 0.0)

@@ -41,8 +41,10 @@ class Surroundings:
         self.event_count = 0
         self.violation: Violation | None = None
 
-    def is_quiet(self, place: tuple[str, int]) -> bool:
-        """Whether nothing of a partition is under way, or may be sent again."""
+    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
+        """Whether nothing of a partition is under way, or may be sent again; `is_idle`: and nothing was sent
+        for so long that every producer expects to be forgotten there (kbatch.sequence.idle.ms).
+        """
         raise NotImplementedError
 
     def run_for(self, duration_ns: int) -> None:
@@ -70,6 +72,9 @@ class Judged(Protocol):
     def check_place(self, number: int, topic: str, partition: int) -> None: ...
 
     def is_settled(self, number: int) -> bool: ...
+
+    def note_event(self) -> None:
+        """The producer has dealt with something that happened."""
 
     def completed(self, completions: list[Any]) -> None: ...
 

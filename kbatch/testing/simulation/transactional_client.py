@@ -126,6 +126,9 @@ class Client:
             return record.is_settled
         return record.delivery is not None and record.delivery.exception() is not None
 
+    def note_event(self) -> None:
+        """Which event settled what is judged where many batches are in flight."""
+
     def completed(self, completions: list[Completion]) -> None:
         for completion in completions:
             if completion in self._completed:

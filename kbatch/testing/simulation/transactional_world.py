@@ -124,8 +124,8 @@ class TransactionalWorld(Surroundings):
 
     # What its parts ask
 
-    def is_quiet(self, place: tuple[str, int]) -> bool:
-        return all(client.wire.is_quiet(place) for client in self.clients)
+    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
+        return all(client.wire.is_quiet(place, is_idle=is_idle) for client in self.clients)
 
     def client_of(self, link: Link) -> Client | None:
         """Whose connection it is; None where that has ended."""

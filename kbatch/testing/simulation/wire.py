@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.record import Record
 from kbatch._native.record_batch import decode
@@ -27,8 +27,21 @@ if TYPE_CHECKING:
 
 REMEMBERED_BATCHES = 5  # by a broker, of each producer id
 # By which a batch may have a new leader, to which it goes without a back-off (KIP-951).
-LEADER_FAULTS = frozenset({"move_leader", "leave_leaderless", "stop_node", "recreate", "stale metadata"})
+LEADER_FAULTS = frozenset(
+    {
+        "forget",
+        "move_leader",
+        "leave_leaderless",
+        "stop_node",
+        "recreate",
+        "stale metadata",
+        "fail_over",
+        "elect_unclean",
+    }
+)
 QUESTIONS_A_SECOND, LEAST_BACKOFF_MS = 150, 10  # Metadata or InitProducerId; with which retry.backoff.ms
+# By which a broker says that it has the batch.
+CONFIRMED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 # What was appended before went with the topic.
 GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 NOT_APPENDED = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -47,9 +60,18 @@ def record_number(record: Record) -> int:
     return int.from_bytes(value[:4], "big")
 
 
+class Leader(NamedTuple):
+    """Who leads a partition, as far as the producer was told, and for which of its ids it does."""
+
+    node_id: int
+    leader_epoch: int
+    topic_id: bytes
+    producer_id: int
+
+
 @dataclass(slots=True)
 class SentBatch:
-    """A batch of a request: the numbers of its first and last record, and its bytes."""
+    """A batch of a request: the numbers of its records, and its bytes."""
 
     topic: str
     topic_id: bytes
@@ -58,6 +80,7 @@ class SentBatch:
     numbers: tuple[int, ...]
     data: bytes
     is_new: bool
+    leader: Leader | None = None  # that it was sent to
 
     @property
     def place(self) -> tuple[str, int]:
@@ -71,6 +94,7 @@ class SentRequest:
     correlation_id: int
     api_key: int
     version: int
+    sent_ns: int
     start: int  # in the connection's stream
     size: int
     expects_answer: bool
@@ -110,13 +134,18 @@ class Wire:
         self._may_resend = settings.get("kbatch.sequence.gap") == "resend"
         self._max_in_flight = settings["max.in.flight.requests.per.connection"]
         self.connections: dict[int, ConnectionWatch] = {}
-        self._in_flight: dict[tuple[str, int], int] = {}  # unanswered requests with the partition
+        # nodes that owe an answer to a request with the partition, one for each
+        self._in_flight: dict[tuple[str, int], list[int]] = {}
+        self._sent_ns: dict[tuple[str, int], int] = {}  # when the partition was sent to last
+        # when the batch was sent that was acknowledged last, and by whom
+        self._acknowledged: dict[tuple[str, int], tuple[int, Leader | None]] = {}
         self._unsettled: dict[tuple[str, int], dict[int, SentBatch]] = {}  # by their first number
         self._last_key: dict[int, Key] = {}  # by record
         self._bytes: dict[tuple[str, int, Key], bytes] = {}
         self.ambiguous: set[int] = set()  # records some attempt of which may have been appended
         self._ambiguous_in: dict[int, bytes] = {}  # the id of the topic such a record was for
         self.sent: set[int] = set()  # records that were handed over
+        self.confirmed: set[int] = set()  # records that a broker said it has, before they were settled
         self._refused_ns: dict[int, int] = {}  # by first record: when it got an error that is retried
         self._asked_ns: dict[type, deque[int]] = {}
 
@@ -157,6 +186,7 @@ class Wire:
             request.correlation_id,
             request.api_key,
             request.version,
+            now_ns,
             connection.handed_bytes,
             size,
             expects_answer=getattr(request.message, "acks", -1) != 0,
@@ -179,7 +209,7 @@ class Wire:
         if len(connection.unanswered) > self._max_in_flight:
             raise Violation(f"{len(connection.unanswered)} requests in flight on connection {connection_id}")
         for batch in sent.batches:
-            self._check_in_flight(batch)
+            self._check_in_flight(batch, connection.node_id)
 
     def _count(self, kind: type, now_ns: int) -> None:
         """Questions are asked again after a back-off."""
@@ -250,13 +280,25 @@ class Wire:
         for offset, number in enumerate(batch.numbers):
             self._last_key[number] = (*batch.key[:2], (batch.key[2] + offset) & 0x7FFFFFFF)
 
-    def _check_in_flight(self, batch: SentBatch) -> None:
-        count = self._in_flight[batch.place] = self._in_flight.get(batch.place, 0) + 1
+    def _check_in_flight(self, batch: SentBatch, node_id: int) -> None:
+        nodes = self._in_flight.setdefault(batch.place, [])
+        nodes.append(node_id)
+        batch.leader = self._leader_of(batch, node_id)
+        self._sent_ns[batch.place] = self._world.schedule.now_ns
+        count = len(nodes)
         where = f"{batch.topic}-{batch.partition}"
         if self._max_in_flight == 1 and count > 1:
             raise Violation(f"{where} is muted, and was sent to: records {batch.numbers}")
         if not self._is_idempotent:
             return
+        if batch.is_new and set(nodes) != {node_id}:
+            raise Violation(
+                f"{where}: new records {batch.numbers} go to node {node_id} before {nodes} answer"
+            )
+        if batch.is_new and count > 1 and not self._is_known(batch):
+            raise Violation(
+                f"{where}: records {batch.numbers} follow others to a leader that may know nothing"
+            )
         limit = min(self._max_in_flight, REMEMBERED_BATCHES)
         if count > limit:
             raise Violation(f"{where} has {count} unanswered batches; {limit} are allowed")
@@ -267,6 +309,20 @@ class Wire:
         if batch.is_new and len(unsettled) > limit:  # one that is split becomes more, in the same numbers
             raise Violation(f"{where} has {len(unsettled)} batches that are not settled; {limit} are allowed")
 
+    def _is_known(self, batch: SentBatch) -> bool:
+        """Whether the leader has acknowledged a batch that it got in the same epoch and of the same topic,
+        within kbatch.sequence.idle.ms.
+        """
+        sent_ns, leader = self._acknowledged.get(batch.place, (0, None))
+        oldest_ns = self._world.schedule.now_ns - self._world.config.kbatch_sequence_idle_ms * MS
+        return sent_ns > oldest_ns and leader == batch.leader
+
+    def _leader_of(self, batch: SentBatch, node_id: int) -> Leader:
+        topic = self._world.engine.snapshot.topics.get(batch.topic)
+        if topic is None or batch.partition >= len(topic.partitions):
+            return Leader(node_id, -1, b"", batch.key[0])
+        return Leader(node_id, topic.partitions[batch.partition].leader_epoch, topic.topic_id, batch.key[0])
+
     # Answers
 
     def written(self, connection_id: int, size: int) -> None:
@@ -276,7 +332,7 @@ class Wire:
         for request in [each for each in connection.unanswered if not each.expects_answer]:
             if connection.written_bytes >= request.start + request.size:
                 connection.unanswered.remove(request)
-                self._over(request, ambiguous=True)
+                self._over(connection, request, ambiguous=True)
 
     def answered(self, connection_id: int, frame: bytes) -> None:
         """An answer, whole, that the producer is about to get."""
@@ -295,14 +351,22 @@ class Wire:
             self._world.trace("<- node %s: #%d", connection.node_id, request.correlation_id)
             self._response(response)
             return
-        codes = [
-            (answer.error_code, answer.base_offset)
+        codes = {
+            (topic.name or self._world.cluster.name_of(bytes(topic.topic_id)), answer.index): (
+                answer.error_code,
+                answer.base_offset,
+            )
             for topic in response.responses
             for answer in topic.partition_responses
-        ]
+        }
         self._world.trace("<- node %s: #%d %s", connection.node_id, request.correlation_id, codes)
-        for batch, (code, _) in zip(request.batches, codes, strict=True):
-            self._in_flight[batch.place] -= 1
+        for batch in request.batches:
+            code, _ = codes.pop(batch.place)
+            self._in_flight[batch.place].remove(connection.node_id)
+            if code in CONFIRMED:
+                self._acknowledged[batch.place] = request.sent_ns, batch.leader
+                if not self._world.application.is_settled(batch.numbers[0]):
+                    self.confirmed.update(batch.numbers)
             # what waits for the transaction before is tried again sooner
             if code and row_of(code).retriable and code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 self._refused_ns[batch.numbers[0]] = self._world.schedule.now_ns
@@ -317,11 +381,11 @@ class Wire:
         connection = self.connections.pop(connection_id, None)
         for request in connection.unanswered if connection is not None else ():
             assert connection is not None
-            self._over(request, ambiguous=connection.written_bytes > request.start)
+            self._over(connection, request, ambiguous=connection.written_bytes > request.start)
 
-    def _over(self, request: SentRequest, *, ambiguous: bool) -> None:
+    def _over(self, connection: ConnectionWatch, request: SentRequest, *, ambiguous: bool) -> None:
         for batch in request.batches:
-            self._in_flight[batch.place] -= 1
+            self._in_flight[batch.place].remove(connection.node_id)
             if ambiguous:
                 self._note_ambiguous(batch)
 
@@ -329,12 +393,13 @@ class Wire:
         self.ambiguous.update(batch.numbers)
         self._ambiguous_in.update(dict.fromkeys(batch.numbers, batch.topic_id))
 
-    def is_quiet(self, place: tuple[str, int]) -> bool:
-        """Whether nothing of the partition is under way, or may be sent again."""
+    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
+        """Whether nothing of the partition is under way, or may be sent again; nor was, for long."""
         unsettled = self._unsettled.get(place, {})
-        return not self._in_flight.get(place) and all(
-            self._world.application.is_settled(first) for first in unsettled
-        )
+        if self._in_flight.get(place) or not all(map(self._world.application.is_settled, unsettled)):
+            return False
+        idle_ns = self._world.config.kbatch_sequence_idle_ms * MS if is_idle else 0
+        return self._world.schedule.now_ns - self._sent_ns.get(place, 0) >= idle_ns
 
 
 class Described:

@@ -140,8 +140,8 @@ class World(Surroundings):
                         f"{name}-{index}: leader epoch {new.leader_epoch} in place of {old.leader_epoch}"
                     )
 
-    def is_quiet(self, place: tuple[str, int]) -> bool:
-        return self.wire.is_quiet(place)
+    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
+        return self.wire.is_quiet(place, is_idle=is_idle)
 
     def _watch(self) -> None:
         self.application.check_deadlines()

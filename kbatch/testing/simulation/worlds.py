@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 
-from kbatch.testing.simulation.options import Options, described
+from kbatch.testing.simulation.options import Options, described, with_failing_leaders
 from kbatch.testing.simulation.table_options import with_tables
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_options import TransactionalOptions, is_transactional
@@ -27,7 +27,11 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     """
     world: World | TransactionalWorld | None = None
     options = Options.draw(seed)
-    options = TransactionalOptions.of(options) if is_transactional(seed) else with_tables(options)
+    options = (
+        TransactionalOptions.of(options)
+        if is_transactional(seed)
+        else with_tables(with_failing_leaders(options))
+    )
     if verbose:
         print("\n".join(_described(options)))
     was_collecting = gc.isenabled()
