@@ -1,6 +1,7 @@
 """kbatch: a Kafka producer, and its record batches, at the speed of the hardware."""
 
 try:
+    from kbatch._native.compression import _importing
     from kbatch._native.hashes import (
         crc32c,
         crc32c_combine,
@@ -111,7 +112,8 @@ def __getattr__(name: str) -> object:
     """What is imported at its first use (PEP 562)."""
     if name not in _AT_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_AT_FIRST_USE[name])
+    with _importing:  # for which a fork() waits
+        module = import_module(_AT_FIRST_USE[name])
     return globals().setdefault(name, getattr(module, name, module))
 
 
