@@ -10,6 +10,8 @@ made from a seed, says at which Produce requests a connection is cut, counted ov
     part        of its answer the first bytes come
 
 What the broker does meanwhile with other requests of the connection is its own business.
+
+`refuse` makes the proxy answer the next Produce request itself; the broker never sees it.
 """
 
 from __future__ import annotations
@@ -19,15 +21,22 @@ import itertools
 import random
 import struct
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from kbatch.protocol import codec, messages
 
 HOST = "127.0.0.1"
 CUTS = ("request", "half", "answer", "part")
 PRODUCE, METADATA = messages.ProduceRequest.api_key, messages.MetadataRequest.api_key
+
+
+class Refusal(NamedTuple):
+    """What a Produce request is answered with, and whether only once another request has come."""
+
+    error_code: int
+    once_followed: bool
 
 
 class CuttingProxy:
@@ -55,6 +64,16 @@ class CuttingProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy", daemon=True)
         self.done: Counter[str] = Counter()
+        self._refusals: deque[Refusal] = deque()
+
+    def refuse(self, error_code: int, *, once_followed: bool) -> None:
+        """Refuse the next Produce request with `error_code`; `once_followed`: only when the next request has
+        come on its connection, so that the two are pipelined."""
+        self._refusals.append(Refusal(error_code, once_followed))
+
+    def next_refusal(self) -> Refusal | None:
+        """Return how this Produce request is to be refused, if it is."""
+        return self._refusals.popleft() if self._refusals else None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -96,7 +115,7 @@ class CuttingProxy:
             writers.append(broker_writer)
             connection = _Connection(self)
             tasks = [
-                asyncio.ensure_future(connection.pass_requests(reader, broker_writer)),
+                asyncio.ensure_future(connection.pass_requests(reader, broker_writer, writer)),
                 asyncio.ensure_future(connection.pass_answers(broker_reader, writer)),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -136,9 +155,21 @@ class _Connection:
         self._versions: dict[int, int] = {}  # of Metadata requests, by correlation id
         self._cuts: dict[int, str] = {}
 
-    async def pass_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def pass_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: asyncio.StreamWriter
+    ) -> None:
+        held = b""  # a refusal that is sent when the next request has come
         async for frame in _frames(reader):
+            client.write(held)
+            held = b""
             api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+            refusal = self._proxy.next_refusal() if api_key == PRODUCE else None
+            if refusal is not None:
+                held = _refused(frame, refusal.error_code)
+                if not refusal.once_followed:
+                    client.write(held)
+                    held = b""
+                continue
             if api_key == METADATA:
                 self._versions[correlation_id] = version
             cut = self._proxy.next_cut() if api_key == PRODUCE else None
@@ -169,6 +200,25 @@ class _Connection:
             if cut:
                 await asyncio.sleep(0)
                 return
+
+
+def _refused(frame: bytes, error_code: int) -> bytes:
+    """The answer to a Produce request that refuses each of its batches."""
+    request = codec.decode_request(frame)
+    answer = messages.ProduceResponse
+    partitions = answer.PartitionProduceResponse
+    refused = [
+        answer.TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                partitions(index=each.index, error_code=error_code, base_offset=-1)
+                for each in topic.partition_data
+            ],
+        )
+        for topic in request.message.topic_data
+    ]
+    return b"".join(codec.encode_response(answer(responses=refused), request.version, request.correlation_id))
 
 
 async def _frames(reader: asyncio.StreamReader) -> Any:
