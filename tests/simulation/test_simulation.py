@@ -1,7 +1,6 @@
 """Worlds of virtual time: a thousand seeds, each a producer, brokers and faults; and that a seed replays."""
 
 import logging
-import runpy
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from kbatch.testing.simulation.transactional_options import is_transactional
 from kbatch.testing.simulation.wire import record_number
 from kbatch.testing.simulation.world import World
 from kbatch.testing.simulator import SimulationError, simulate
+from tests.simulation.__main__ import main
 from tests.simulation.planted_bugs import BUGS
 from tests.simulation.planting import Bug, planted
 
@@ -93,10 +93,7 @@ def test_a_failure_tells_its_seed_its_world_and_how_to_see_it_again(
 def runner(monkeypatch: pytest.MonkeyPatch, arguments: str) -> int:
     """The exit status of `python -m tests.simulation`."""
     monkeypatch.setattr(sys, "argv", ["", *arguments.split()])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("tests.simulation", run_name="__main__")
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+    return main()
 
 
 def test_the_runner_prints_what_replays_a_failure_and_exits_with_1(
