@@ -60,6 +60,8 @@ class Logs:
         By record.
     ends_lost : set of ((topic, partition), int, int, int)
         Of each batch that was cut off: its partition, producer id, epoch, and the sequence after it.
+    forgotten : set of ((topic, partition), int, int)
+        The same without the sequence: a leader in whose log nothing of the producer is left takes any.
     """
 
     def __init__(self, world: World) -> None:
@@ -68,7 +70,9 @@ class Logs:
         self.batches: dict[Place, list[RecordBatch]] = {}
         self.lost: dict[int, list[Lost]] = {}
         self.ends_lost: set[tuple[tuple[str, int], int, int, int]] = set()
+        self.forgotten: set[tuple[tuple[str, int], int, int]] = set()
         for where, batch, was_replicated in world.cluster.lost:
+            self.forgotten.add((where, batch.producer_id, batch.producer_epoch))
             following = _following(batch.last_sequence)
             self.ends_lost.add((where, batch.producer_id, batch.producer_epoch, following))
             is_excused = was_replicated or world.settings["acks"] == "1"
@@ -206,7 +210,10 @@ def check_sequences(world: World, logs: Logs) -> None:
                 allowed = {_following(before[1])}
             elif before is not None:
                 allowed = {0}
-            elif place.generation < len(world.cluster.archives) or world.cluster.archives:
+            elif (
+                world.cluster.archives
+                or (place[1:], batch.producer_id, batch.producer_epoch) in logs.forgotten
+            ):
                 allowed = {batch.base_sequence}
             else:
                 allowed = {0, world.options.first_counter & LAST_SEQUENCE}
