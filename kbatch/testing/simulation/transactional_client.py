@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kbatch.testing.simulation.transactional_world import TransactionalWorld
 
 LOOK_MS = 20  # for metadata
+FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class ProcessShell(Shell):
@@ -160,7 +161,8 @@ class Client:
         is_late = transaction is not None and self.schedule.now_ns >= transaction.begun_ns + timeout_ns
         # Kafka's coordinator fails where InitProducerId is repeated behind the last epoch
         is_exhausted = self.world.programs.first_epoch >= 0 and error.code == ErrorCode.UNKNOWN_SERVER_ERROR
-        return self.may_fail or self.is_closed or is_late or is_exhausted
+        is_fenced_by_itself = self.wire.may_reopen and error.code in FENCED
+        return self.may_fail or self.is_closed or is_late or is_exhausted or is_fenced_by_itself
 
     def end(self) -> None:
         """The process is over, in the midst of anything."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.protocol import messages
 from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.wire import Key, SentBatch, SentRequest, Wire
+from kbatch.testing.simulation.wire import ConnectionWatch, Key, SentBatch, SentRequest, Wire
 
 if TYPE_CHECKING:
     from kbatch.testing.simulation.transactional_client import Client
@@ -24,16 +24,27 @@ TO_COORDINATORS = (
     messages.TxnOffsetCommitRequest,
     messages.EndTxnRequest,
 )
+# They begin a transaction, or add to it.
+ADDING = (messages.AddPartitionsToTxnRequest.api_key, messages.AddOffsetsToTxnRequest.api_key)
 ANSWERS = tuple(kind.response for kind in TO_COORDINATORS)
 
 
 class TransactionalWire(Wire):
-    """The judge of one producer's requests."""
+    """The judge of one producer's requests.
+
+    Attributes
+    ----------
+    may_reopen : bool
+        A request that adds to a transaction was not answered. A broker that does it after that transaction
+        ended begins another, and fences the producer when that times out: the weakness of transaction version
+        1 that KIP-890 ends.
+    """
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._client = client
         self._numbers: dict[tuple[str, int, tuple[int, int, int]], tuple[int, ...]] = {}
+        self.may_reopen = False
 
     def _check_sequence(self, batch: SentBatch) -> None:
         place = (batch.topic, batch.partition, batch.key)
@@ -59,6 +70,10 @@ class TransactionalWire(Wire):
             raise Violation(f"a Produce request has transactional_id {message.transactional_id}")
         if self._is_asked(messages.EndTxnRequest):
             raise Violation("a Produce request is sent while EndTxn is unanswered")
+
+    def _over(self, connection: ConnectionWatch, request: SentRequest, *, ambiguous: bool) -> None:
+        super()._over(connection, request, ambiguous=ambiguous)
+        self.may_reopen = self.may_reopen or (ambiguous and request.api_key in ADDING)
 
     def _question(self, message: Any) -> None:
         if not isinstance(message, TO_COORDINATORS):
