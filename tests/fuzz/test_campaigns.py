@@ -1,11 +1,8 @@
 """A slice of the campaigns against the producer, each in a process of its own."""
 
-import pytest
-
-from tests.fuzz.campaign import SANITIZED, run_block_apart
+from tests.fuzz.campaign import run_block_apart
 
 
-@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer's own allocator is not safe over fork()")
 def test_children_of_a_busy_process_hang_nowhere() -> None:
     tally = run_block_apart(0, 100, "tests.fuzz.forks")
     assert sum(tally.outcomes.values()) == 100
