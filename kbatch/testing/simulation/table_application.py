@@ -316,7 +316,7 @@ class SendingTable:
         before = self._sent.queued_counts()
         answer: object
         try:
-            answer = self._native.accept(first_in_line=first_in_line, now_ns=self._world.schedule.now_ns)
+            answer = self._accept(first_in_line=first_in_line)
         except (ValueError, KafkaError) as error:
             self._sent.note_accepted(before)
             self._stop(error)
@@ -326,6 +326,17 @@ class SendingTable:
             self._sent.is_ended = True
             self._tables.shell.end(self._native)
         self._world.trace("%s: %s, %s", self._sent, answer, self._sent.report)
+        return answer
+
+    def _accept(self, *, first_in_line: bool) -> object:
+        """Accept rows. Topics of worlds get no new partitions, so none that a row names beyond them is waited
+        for."""
+        assert self._native is not None
+        now_ns = self._world.schedule.now_ns
+        answer: object = self._native.accept(first_in_line=first_in_line, now_ns=now_ns)
+        if answer is Refusal.METADATA and any(partition for _, partition in self._native.unknown_places):
+            self._native.refuse_beyond()
+            answer = self._native.accept(first_in_line=first_in_line, now_ns=now_ns)
         return answer
 
     def give_up(self, error: KafkaError) -> None:
