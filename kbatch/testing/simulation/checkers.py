@@ -239,12 +239,19 @@ def _queue_ms(world: World) -> int:
     return int(round_trips * 2 * world.options.cluster.latency_ms[1])
 
 
+def _unanswered_ms(world: World) -> int:
+    """The milliseconds that a connection may spend on addresses that never answer, which stay broken."""
+    return world.options.cluster.broken_addresses * world.config.socket_connection_setup_timeout_max_ms
+
+
 def check_recovery(world: World, logs: Logs) -> None:
     """What had time enough when all was well again did not run out of it."""
     if world.config.retries < RETRIES_WITHOUT_END:
         return
     if world.tables is not None and world.config.delivery_timeout_ms < RECOVERY_MS:
         return  # hundreds of rows at once, five batches at a time, take longer than that
+    if world.config.delivery_timeout_ms < _unanswered_ms(world):
+        return  # a record after a pause may expire before the address that answers is tried
     enough_ns = world.healed_ns + (RECOVERY_MS + _queue_ms(world)) * MS
     for record in world.application.records.values():
         assert record.delivery is not None

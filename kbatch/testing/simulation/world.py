@@ -77,9 +77,13 @@ class World(Surroundings):
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the producer promises that a partition's records stay in order."""
+        """True if the producer promises that a partition's records stay in order.
+
+        kbatch.sequence.gap=resend makes no such promise once a leader has lost what it knew of the producer:
+        that leader may take a later batch first, and the gap is sent again after it.
+        """
         if self.is_idempotent:
-            return True
+            return not (self.may_resend and self.cluster.lost)
         return self.config.max_in_flight_requests_per_connection == 1 and "late" not in self.faults.counts
 
     # Its life
