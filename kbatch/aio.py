@@ -23,7 +23,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 from kbatch._native.batch_delivery import BatchDelivery
 from kbatch._native.delivery import Delivery
 from kbatch._native.interrupts import at_once
+from kbatch._native.record_appender import Refusal
 from kbatch._native.send import RecordSender
 from kbatch._native.waker import Waker
 from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
@@ -182,7 +183,10 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     ) -> Delivery | None:
         try:
             if refusal is None and self.must_give_way:
-                await self._give_way()
+                if self._accumulator.memory.queued and not self.turn_left:
+                    refusal = Refusal.MEMORY  # a turn is over: others stand in line for memory
+                else:
+                    await self._give_way()
             return await self._send_waiting(record, refusal, True)
         except BaseException as error:
             self._handle_refused(record, error)
@@ -269,6 +273,18 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     _new_event = staticmethod(LoopEvent)
 
+    async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
+        """A turn that memory cuts short goes on when there is more, before all others."""
+        left, self.turn_left = self.turn_left, -1
+        self._line.wake_first(self._accumulator)
+        try:
+            return await self._await_memory(append, deadline, is_in_turn=left > 0)
+        finally:
+            self.turn_left = left if left > 0 else self._new_turn(False)
+
+    def _new_turn(self, others_wait: bool) -> int:
+        return TURN_RECORDS if others_wait or self._accumulator.memory.queued else -1
+
     async def _give_way(self) -> None:
         left = 0 if self.is_giving_way else self.turn_left
         if not self.is_giving_way:
@@ -287,7 +303,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
         await turn
         # until it suspends: then `_call_next` runs, before any other task does
         self.is_giving_way = False
-        self.turn_left = left if left > 0 else TURN_RECORDS if len(self._turns) > 1 else -1
+        self.turn_left = left if left > 0 else self._new_turn(len(self._turns) > 1)
 
     def _call_next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Calls one of the tasks that gave way, in order, in a round of the loop: it goes on until it has to
@@ -301,7 +317,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
         for turn in islice(self._turns, self._called_count):
             if not turn.done():
                 turn.set_result(None)
-        self._called_count *= 2
+        self._called_count = min(2 * self._called_count, len(self._turns))
         loop.call_soon(self._call_next, loop)
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:

@@ -186,7 +186,9 @@ class ProducerBase(TableProducer):
                         return None
                     outcome = append()
                 elif may_wait:
-                    outcome = await self._await_memory(partial(append, first_in_line=True), deadline)
+                    outcome = await self._await_memory_for_record(
+                        partial(append, first_in_line=True), deadline
+                    )
                 else:
                     return None
         except KafkaError:
@@ -204,11 +206,13 @@ class ProducerBase(TableProducer):
         self._engine.failures.note(rows)
         self._refuse(rows.error.marked())
 
-    async def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
+    async def _await_memory(
+        self, append: Callable[[], Any], deadline: Deadline, *, is_in_turn: bool = False
+    ) -> Any:
         start_ns = time.monotonic_ns()
         try:
             # a callback waits before all others, who may need the memory that it gives back when it ends
-            goes_first = self._delivery.in_callback()
+            goes_first = is_in_turn or self._delivery.in_callback()
             outcome = await self._line.wait(self._accumulator, append, deadline, goes_first=goes_first)
         except IllegalStateError:
             self._check_usable()
@@ -224,6 +228,8 @@ class ProducerBase(TableProducer):
                 f"{memory.queued} other senders wait; brokers take records more slowly than they come"
             )
         return outcome
+
+    _await_memory_for_record = _await_memory
 
     async def _await_partition(
         self, topic: str, partition: SupportsIndex | None, deadline: Deadline, may_wait: bool = True

@@ -53,8 +53,6 @@ cdef extern from "pythread.h":
 
 # The first in line looks so often whether woken or not: an attempt may fail for other reasons than memory.
 cdef double LOOK_S = 0.1
-# Where more stand in line turns are shorter, for each to get its share within seconds.
-cdef int64_t CROWD = 128
 # The longest single sleep of the others: what PyThread accepts is bounded.
 cdef double LONGEST_SLEEP_S = 3600.0
 
@@ -235,7 +233,7 @@ cdef class BufferPool:
         elif turn == FIRST_IN_LINE or self._first == NULL:
             granted = available >= size
             if turn == FIRST_IN_LINE and self._first != NULL:
-                self._turn_left = self.turn_bytes // (1 + self._queued // CROWD)
+                self._turn_left = self.turn_bytes
                 self._first.wanted = 0 if granted else size
         else:
             granted = min(available, self._turn_left) >= size
@@ -356,7 +354,12 @@ cdef class BufferPool:
         self.exchange(NULL, size)
 
     cdef bint is_awaited(self) noexcept nogil:
-        return self._queued > 0
+        """True if the first in line was refused, and there is still too little for it."""
+        cdef bint awaited
+        kb_lock_acquire(&self._lock)
+        awaited = self._first != NULL and self._available() < self._first.wanted
+        kb_lock_release(&self._lock)
+        return awaited
 
     cdef Waiter join(self, bint goes_first):
         """A place at the end of the line, or before all others. It has been refused; it asks again when it is

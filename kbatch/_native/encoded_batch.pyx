@@ -38,10 +38,8 @@ from kbatch._native.producer_batch cimport BATCH_BYTES, OPEN, PartitionQueue, Pr
 from kbatch._native.record_appender cimport RecordAppender, TopicInfo
 from kbatch._native.record_fields cimport as_integer
 
-from kbatch._native.record_appender import Refusal
 from kbatch.errors import CorruptRecordError, RecordTooLargeError
 
-cdef object NO_MEMORY_NOW = Refusal.MEMORY
 
 # What the batches of a log may have, and those of a producer may not: the bit, and what it means.
 cdef tuple NOT_A_PRODUCERS = (
@@ -217,7 +215,7 @@ cdef class PendingBatch:
                     f"the batch takes {PyBytes_GET_SIZE(self._bytes)} bytes, and with its state {least}: "
                     f"more than buffer.memory, which is {appender.memory.total_memory}; raise it"
                 )
-            return NO_MEMORY_NOW
+            return appender.refuse(turn)
         delivery = BatchDelivery.of(batch.completion, self._header.max_timestamp_ms, self.on_delivery)
         closed = self._enqueue(appender, queue, batch)
         if closed is batch:

@@ -66,6 +66,7 @@ cdef class RecordAppender(BatchOwner):
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
                        object on_delivery, Turn turn, int64_t transaction)
     cdef bint is_too_late(self, int64_t transaction) noexcept nogil
+    cdef object refuse(self, Turn turn)
     cdef object too_late(self)
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,

@@ -220,7 +220,7 @@ cdef class RecordAppender(BatchOwner):
                                     <int32_t>record.key.size, <int32_t>record.value.size,
                                     tells(on_delivery))
             if step.what == UNPAID:
-                return NO_MEMORY_NOW
+                return self.refuse(turn)
             if step.what == TOO_LATE:
                 raise self.too_late()
             if step.what == UNOPENED:
@@ -228,7 +228,13 @@ cdef class RecordAppender(BatchOwner):
                     return None
                 fresh = self._new_batch(queue, record, now_ns, turn)
                 if fresh is None:
-                    return NO_MEMORY_NOW
+                    return self.refuse(turn)
+
+    cdef object refuse(self, Turn turn):
+        """Return MEMORY. If the first in line is refused, the sender sends whatever there is."""
+        if turn == FIRST_IN_LINE:
+            self.alarm(INT64_MIN)
+        return NO_MEMORY_NOW
 
     @cython.final
     cdef bint is_too_late(self, int64_t transaction) noexcept nogil:
@@ -381,7 +387,7 @@ cdef class RecordAppender(BatchOwner):
         return info.queue(partition)
 
     def begin_waiting(self, *, bint goes_first=False):
-        """Stand in line for memory, at the end or before all others; the sender sends whatever there is.
+        """Stand in line for memory, at the end or before all others.
 
         Returns
         -------
@@ -389,9 +395,7 @@ cdef class RecordAppender(BatchOwner):
             The caller attempts `append` with `first_in_line` when `may_try()`, at once and whenever
             `memory_freed` was called; it leaves the line in the end.
         """
-        cdef Waiter waiter = self.memory.join(goes_first)
-        self.alarm(INT64_MIN)
-        return waiter
+        return self.memory.join(goes_first)
 
     def await_memory(self, attempt not None, timeout=None, *, bint goes_first=False):
         """Stand in line with the calling thread: return what `attempt()` gives when it is first in line and

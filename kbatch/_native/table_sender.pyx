@@ -78,7 +78,6 @@ cdef int64_t NAMED_BLOCK_ROWS = 8192
 # What a batch that was just opened has paid for.
 cdef int32_t FEWEST_ROWS = 32
 
-cdef object NO_MEMORY = Refusal.MEMORY
 cdef object NO_METADATA = Refusal.METADATA
 NO_TOPIC = "is null, and the call gives no topic for such rows: name one (topic=...), or fill the column"
 
@@ -200,7 +199,7 @@ cdef class TableSender:
             if step == ROWS_TOO_LATE:
                 raise self._accumulator.too_late()
             if step == ROWS_UNPAID:
-                return NO_MEMORY
+                return self._accumulator.refuse(self._turn)
             if step == ROW_FIRST:
                 return False
             self._has_block = False

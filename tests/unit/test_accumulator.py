@@ -5,6 +5,7 @@ Behaviours by their ids: A01.. (RecordAccumulatorTest), D.. (delivery time-out a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kbatch import IllegalStateError, KafkaError
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.cluster_view import ClusterView
 from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.record_appender import Refusal
 from tests.unit.accumulating import (
     MEGABYTE,
     MS,
@@ -140,13 +142,35 @@ def test_A07_a_flush_makes_everything_ready() -> None:
     assert not flush.done()
 
 
-def test_A08_everything_is_ready_while_somebody_waits_for_memory() -> None:
-    records = accumulator(linger_ns=NEVER)
-    put(records)
+def lacks_memory(records: RecordAccumulator, value: bytes) -> bool:
+    """Have the first in line try."""
+    return records.append("t", 0, None, value, None, 0, 0, first_in_line=True) is Refusal.MEMORY
+
+
+def test_A08_everything_is_ready_while_the_first_in_line_lacks_memory() -> None:
+    records = accumulator(2, linger_ns=NEVER, batch_size=1000, buffer_memory=6500)
+    put(records, FULL, partition=1)
     waiter = records.begin_waiting()
+    assert records.ready(0)[0] == set()  # it may find enough
+    assert lacks_memory(records, bytes(4000))
     assert records.ready(0)[0] == {1}
     waiter.leave()
     assert records.ready(0)[0] == set()
+
+
+def test_A08_nothing_is_hurried_once_there_is_memory_for_the_first_in_line() -> None:
+    records = accumulator([1, 2], linger_ns=NEVER, batch_size=1000, buffer_memory=9000)
+    put(records, FULL)
+    answered = one(records)
+    put(records, b"open", partition=1)
+    waiter = records.begin_waiting()
+    assert lacks_memory(records, bytes(4000))
+    assert records.ready(0)[0] == {2}
+    answered.complete(0)
+    assert records.ready(0)[0] == set()
+    assert not lacks_memory(records, bytes(4000))
+    waiter.leave()
+    finish(records)
 
 
 def test_A09_everything_is_ready_while_a_transaction_completes() -> None:
@@ -524,15 +548,24 @@ def test_the_sender_is_woken_for_what_comes_earlier_than_it_knows_and_once() -> 
     assert len(rings) == 2
 
 
-@pytest.mark.parametrize("happens", ["begin_waiting", "begin_flush", "close"])
+HURRYING: dict[str, Callable[[RecordAccumulator], object]] = {
+    "the first in line is refused": lambda records: lacks_memory(records, bytes(9000)),
+    "a flush begins": RecordAccumulator.begin_flush,
+    "it closes": RecordAccumulator.close,
+}
+
+
+@pytest.mark.parametrize("happens", HURRYING)
 def test_the_sender_is_woken_when_linger_no_longer_counts(happens: str) -> None:
     rings: list[int] = []
-    records = accumulator(linger_ns=10 * MS, wake=lambda: rings.append(1))
-    put(records)
+    records = accumulator(linger_ns=10 * MS, buffer_memory=8000, wake=lambda: rings.append(1))
+    waiter = records.begin_waiting()
+    put(records, first_in_line=True)
     records.ready(0)
     rings.clear()
-    happened = getattr(records, happens)()
+    happened = HURRYING[happens](records)
     assert rings == [1]
+    waiter.leave()
     del happened
 
 

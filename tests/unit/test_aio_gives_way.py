@@ -79,6 +79,26 @@ def test_each_task_gets_its_turn_and_none_is_called_for_a_record(broker: Broker,
     run(program())
 
 
+def test_tasks_share_a_full_buffer(broker: Broker, run: Runner) -> None:
+    """A task whose turn is over stands in line for memory after those that wait already."""
+
+    async def program() -> None:
+        async with made(broker, buffer_memory=1_000_000, batch_size=100_000) as producer:
+            await producer.partitions_for(TOPIC)
+            sent = [0] * 100
+            wanted = 100 * 4 * TURN_RECORDS
+
+            async def send_until_all_is_sent(number: int) -> None:
+                while sum(sent) < wanted:
+                    await producer.send(TOPIC, bytes(100))
+                    sent[number] += 1
+
+            await asyncio.gather(*(send_until_all_is_sent(number) for number in range(100)))
+            assert min(sent) >= wanted / 100 / 2, sorted(sent)
+
+    run(program())
+
+
 def test_records_keep_the_order_in_which_tasks_were_made(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with made(broker, linger_ms=0, batch_size=1000) as producer:
