@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     NewPartitions,
@@ -28,6 +29,15 @@ START_SECONDS, IDLE_SECONDS, POLL_SECONDS = 300.0, 30.0, 0.1
 REACH_SECONDS = 10.0
 READ_RECORDS = 10_000
 READERS = 5
+FIELDS: tuple[Any, ...] = (Message.partition, Message.key, Message.value)
+# With what it has by default a consumer that reads at full speed pauses for a second every 100,000 records.
+READING: dict[str, str | int | float | bool] = {
+    "group.id": "kbatch-bench",
+    "enable.partition.eof": True,
+    "queued.min.messages": 1_000_000,
+    "queued.max.messages.kbytes": 256 * 1024,
+    "fetch.queue.backoff.ms": 1,
+}
 # Kafka's controller takes up to 10,000 changes at a time (KafkaRaft's MAX_RECORDS_PER_USER_OP).
 MOST_AT_ONCE = 5_000
 
@@ -94,66 +104,79 @@ class Log:
         where it is `reported` (what Tally.add_at makes of that).
         """
         plain, placed = Tally(), Tally()
-        for partition, offset, key, value in self._read(sum(count for count, _ in wanted.values())):
-            plain.add(partition, key, value)
+        for record in chain.from_iterable(self._read(sum(count for count, _ in wanted.values()))):
+            plain.add(record.partition(), record.key(), record.value())
             if reported is not None:
-                placed.add_at(partition, offset, key, value)
+                placed.add_at(record.partition(), record.offset(), record.key(), record.value())
         _compare(who, plain.contents, wanted)
         if reported is not None and placed.contents != reported:
             raise WrongLogError(f"of {who} records do not lie at the offsets that it reports")
 
     def check_any_order(self, who: str, wanted: Counter[tuple[int, Row]]) -> None:
         """As `check`, of records whose order nobody can foretell, for several threads have sent them."""
-        found = Counter((partition, (key, value)) for partition, _, key, value in self._read(wanted.total()))
-        if found != wanted:
+        found: Counter[tuple[int, bytes, bytes]] = Counter()
+        for records in self._read(wanted.total()):  # millions, so each is counted without a line of Python
+            found.update(zip(*(map(field, records) for field in FIELDS), strict=True))
+        if found != Counter({(partition, *row): count for (partition, row), count in wanted.items()}):
             raise WrongLogError(f"of {who} there are {found.total()} records of {wanted.total()}, or others")
 
-    def _read(self, count: int) -> Iterator[tuple[int, int, bytes, bytes]]:
-        """At least so many records, and whatever else is there: partition, offset, key and value. Fewer only
-        where all partitions have no more: what is missing is told by who compares.
+    def _read(self, count: int) -> Iterator[Sequence[Any]]:
+        """Yield lists of `count` records or more, with whatever else is there. There are fewer only if all
+        partitions have no more; the caller compares.
 
         Of thousands of partitions a consumer leaves some alone for half a minute now and then; another one
         goes on where it stands then.
         """
         for _ in range(READERS):
             ended: set[int] = set()
-            for record in self._read_on(count, ended):
-                count -= 1
-                yield record
+            for records in self._read_on(count, ended):
+                count -= len(records)
+                yield records
             if len(ended) == len(self._partitions):
                 return
         left = sorted(set(self._partitions) - ended)
         raise TimeoutError(f"the ends of {len(left)} partitions were not reached, of {left[0]} first")
 
-    def _read_on(self, count: int, ended: set[int]) -> Iterator[tuple[int, int, bytes, bytes]]:
+    def _read_on(self, count: int, ended: set[int]) -> Iterator[Sequence[Any]]:
         """What one consumer gets, until it has nothing for IDLE_SECONDS; `ended` are those where it is at the
         end.
         """
-        consumer = Consumer(self._address | {"group.id": "kbatch-bench", "enable.partition.eof": True})
+        consumer = Consumer(self._address | READING)
         positions = self._positions
         consumer.assign([TopicPartition(self._topic, p, positions[p]) for p in self._partitions])
         deadline = time.monotonic() + IDLE_SECONDS
         try:
             while count > 0 or len(ended) < len(self._partitions):
-                records: Sequence[Any] = consumer.consume(READ_RECORDS, timeout=POLL_SECONDS)
-                for record in records:
-                    partition = record.partition()
-                    error = record.error()
-                    if error is None:
-                        ended.discard(partition)
-                        positions[partition] = record.offset() + 1
-                        count -= 1
-                        yield partition, record.offset(), record.key(), record.value()
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        ended.add(partition)
-                    else:
-                        raise KafkaException(error)
-                if records:
+                polled: Sequence[Any] = consumer.consume(READ_RECORDS, timeout=POLL_SECONDS)
+                records = [record for record in polled if record.error() is None]
+                last = dict(zip(map(Message.partition, records), map(Message.offset, records), strict=True))
+                for partition, offset in last.items():
+                    positions[partition] = offset + 1
+                ended.difference_update(last)
+                if len(records) < len(polled):
+                    ended.update(_ended(polled))
+                count -= len(records)
+                yield records
+                if polled:
                     deadline = time.monotonic() + IDLE_SECONDS
                 elif time.monotonic() > deadline:
                     return
         finally:
             consumer.close()
+
+
+def _ended(polled: Sequence[Any]) -> set[int]:
+    """The partitions at whose end the consumer is after these messages."""
+    ended: set[int] = set()
+    for message in polled:
+        error = message.error()
+        if error is None:
+            ended.discard(message.partition())
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(message.partition())
+        else:
+            raise KafkaException(error)
+    return ended
 
 
 def _compare(who: str, found: Contents, wanted: Contents) -> None:
