@@ -33,7 +33,7 @@ from tests.fuzz.campaign import Tally
 from tests.fuzz.killed_clients import SETTINGS, Client, Member, Transactor, Writer, record_of
 from tests.oracle.kafka import free_ports
 
-BLOCK_ROUNDS = 10
+BLOCK_CASES = 10
 PLAIN, TRANSACTIONAL = "plain", "transactional"
 PARTITIONS = 2
 # How long the broker serves before it is killed, and how long it starts where it is killed before it serves.
@@ -276,7 +276,7 @@ def to_the_end(reader: Consumer) -> list[str]:
 # Blocks
 
 
-def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block's rounds; an AssertionError says in which one what went wrong."""
     outcomes: Counter[str] = Counter()
     started = time.monotonic()

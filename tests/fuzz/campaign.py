@@ -11,10 +11,11 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,8 @@ import pyarrow as pa
 import kbatch
 from tests.fuzz import mutator
 
-BLOCK_MUTANTS = 20_000
+BLOCK_CASES = 20_000
+MOST_THREADS = 16
 MAX_DECOMPRESSED_BYTES = 1 << 20
 # What a process may come to need above what it has once it is warm. A batch has 1 MiB of records at most;
 # a decoder that believes a length or a count asks for 2 GiB.
@@ -133,7 +135,7 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 # Blocks
 
 
-def run_block(block: int, mutants: int = BLOCK_MUTANTS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, mutants: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block's mutants in this process; an AssertionError has number and bytes of one at fault."""
     outcomes: Counter[str] = Counter()
     started = time.monotonic()
@@ -154,12 +156,29 @@ def run_block(block: int, mutants: int = BLOCK_MUTANTS, *, verbose: bool = False
     return Tally(dict(outcomes), time.monotonic() - started, peak_bytes())
 
 
-def run_block_apart(block: int, cases: int = BLOCK_MUTANTS, module: str = "tests.fuzz.campaign") -> Tally:
+def run_block_apart(block: int, cases: int, module: str) -> Tally:
     """`run_block` of a module in a process of its own; what it wrote is the message where it failed."""
     command = [sys.executable, "-X", "faulthandler", "-m", module, str(block), str(cases)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{done.stderr[-8000:]}"
     return Tally(*json.loads(done.stdout))
+
+
+@contextmanager
+def at_work(functions: Iterable[Callable[[threading.Event], object]]) -> Iterator[None]:
+    """Run each function on a thread of its own; set the event that they get at the end of the block.
+
+    Raises what the first one raised.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(MOST_THREADS) as pool:
+        running = [pool.submit(function, stop) for function in functions]
+        try:
+            yield
+        finally:
+            stop.set()
+    for ended in running:
+        ended.result()
 
 
 def total(tallies: list[Tally]) -> Tally:

@@ -20,7 +20,7 @@ from kbatch.testing import Broker
 from tests.fuzz import campaign
 from tests.fuzz.campaign import Tally
 
-BLOCK_ROUNDS = 40
+BLOCK_CASES = 40
 SECONDS = 60.0
 TOPIC = "exits"
 PROGRAM = """
@@ -46,6 +46,14 @@ ORDINARY = """
 producer = kbatch.Producer(**settings)
 send(producer, 500)
 accepted(500)
+"""
+ON_A_LOOP = """
+async def main():
+    global producer
+    producer = kbatch.AsyncProducer(**settings)
+    for number in range(500):
+        await producer.send(topic, f"{name}:{number}".encode(), on_delivery=callback)
+    accepted(500)
 """
 
 
@@ -75,28 +83,9 @@ time.sleep(rng.random() / 50)
 accepted(500)
 """
     ),
-    "with a loop that has ended": Ending(
-        """
-async def main():
-    global producer
-    producer = kbatch.AsyncProducer(**settings)
-    for number in range(500):
-        await producer.send(topic, f"{name}:{number}".encode(), on_delivery=callback)
-    accepted(500)
-asyncio.run(main())
-"""
-    ),
+    "with a loop that has ended": Ending(ON_A_LOOP + "asyncio.run(main())"),
     "with a loop that was left": Ending(
-        """
-async def main():
-    global producer
-    producer = kbatch.AsyncProducer(**settings)
-    for number in range(500):
-        await producer.send(topic, f"{name}:{number}".encode(), on_delivery=callback)
-    accepted(500)
-loop = asyncio.new_event_loop()
-loop.run_until_complete(main())
-"""
+        ON_A_LOOP + "loop = asyncio.new_event_loop(); loop.run_until_complete(main())"
     ),
 }
 
@@ -117,7 +106,7 @@ def ended(broker: Broker, ending: Ending, name: str) -> None:
     assert mine == list(range(int(done.stdout))), (name, len(mine), done.stdout, done.stderr)
 
 
-def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block of `rounds` programs."""
     rng = random.Random(f"exits {block}")
     outcomes: Counter[str] = Counter()

@@ -19,8 +19,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ from kbatch.testing import Broker
 from tests.fuzz import campaign
 from tests.fuzz.campaign import Tally
 
-BLOCK_ROUNDS = 250
+BLOCK_CASES = 250
 CHILD_SECONDS = 60.0
 TOPIC, OWN_TOPIC = "parents", "childrens"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -84,30 +83,12 @@ class Parent:
             self.sent_count += count
 
 
-@contextmanager
-def at_work(functions: list[Callable[[], None]]) -> Iterator[None]:
-    """Each function is called again and again on a thread of its own."""
-    stop = threading.Event()
-    failed: list[BaseException] = []
+def again_and_again(function: Callable[[], None]) -> Callable[[threading.Event], None]:
+    def run(stop: threading.Event) -> None:
+        while not stop.is_set():
+            function()
 
-    def run(function: Callable[[], None]) -> None:
-        try:
-            while not stop.is_set():
-                function()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    if failed:
-        raise failed[0]
+    return run
 
 
 # What a child does
@@ -183,14 +164,15 @@ def forked(job: Callable[[Parent], None], parent: Parent) -> None:
     assert status == 0, f"a child that was to do {job.__name__} ended with {status}"
 
 
-def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block of `rounds` children."""
     rng = random.Random(f"forks {block}")
     outcomes: Counter[str] = Counter()
     started = time.monotonic()
     with Broker({TOPIC: 2, OWN_TOPIC: 2}) as broker:
         parent = Parent(broker, rng)
-        with at_work([parent.send, parent.send_table, parent.flush, parent.encode, parent.encode]):
+        work = (parent.send, parent.send_table, parent.flush, parent.encode, parent.encode)
+        with campaign.at_work([again_and_again(function) for function in work]):
             for number in range(rounds):
                 job = rng.choice(JOBS)
                 if verbose:

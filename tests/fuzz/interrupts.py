@@ -35,7 +35,7 @@ from kbatch.testing import Broker
 from tests.fuzz import campaign
 from tests.fuzz.campaign import Tally
 
-BLOCK_ROUNDS = 60
+BLOCK_CASES = 60
 INTERRUPTS = 5
 PARTITIONS = 3
 SECONDS = 30.0
@@ -302,7 +302,7 @@ async def _end(producer: kbatch.AsyncProducer) -> None:
 KINDS = (run_threads, run_threads, run_transactions, run_loop)
 
 
-def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block, in the main thread of this process, whose signal handler it sets."""
     rng = random.Random(f"interrupts {block}")
     outcomes: Counter[str] = Counter()

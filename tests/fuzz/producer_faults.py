@@ -19,7 +19,6 @@ import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,7 +36,7 @@ from tests.oracle.java import JavaMissingError, jars
 from tests.oracle.kafka import RealKafka, create_topic, free_ports
 from tests.patience import HANG_SECONDS
 
-BLOCK_ROUNDS = 10
+BLOCK_CASES = 10
 PARTITIONS = 3
 TIMEOUT_SECONDS = HANG_SECONDS
 # A producer goes on when so many records more are acknowledged.
@@ -138,7 +137,7 @@ def _fault(rng: random.Random) -> tuple[str, Callable[[FaultyBroker], None]]:
     return rng.choice(faults)
 
 
-def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block; the AssertionError of one that fails says what was told and what was read."""
     rng = random.Random(f"producer faults {block}")
     outcomes: Counter[str] = Counter()
@@ -159,7 +158,7 @@ def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) 
             create_topic(broker.bootstrap_servers, topic, PARTITIONS)
         producer = Producer(bootstrap_servers=proxy.bootstrap_servers, **settings)
         ledgers = [Ledger(producer, topic, PARTITIONS) for topic in topics]
-        with sending(ledgers):
+        with campaign.at_work(ledger.send_until for ledger in ledgers):
             for number in range(rounds):
                 name, fault = _fault(rng)
                 await_progress(ledgers)
@@ -175,21 +174,6 @@ def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) 
                 assert set(tally) == {"acknowledged"}, (block, settings, tally)
         outcomes["cut"] = sum(proxy.done.values())
     return Tally(dict(outcomes), time.monotonic() - started, campaign.peak_bytes())
-
-
-@contextmanager
-def sending(ledgers: list[Ledger]) -> Iterator[None]:
-    """Each ledger sends from a thread of its own."""
-    stop = threading.Event()
-    threads = [threading.Thread(target=ledger.send_until, args=(stop,)) for ledger in ledgers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
 
 
 def _close(producer: Producer) -> None:

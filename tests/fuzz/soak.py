@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from tests.fuzz import (
@@ -53,6 +54,16 @@ class Campaign(NamedTuple):
     sources: tuple[str, ...]  # globs: a change in them makes earlier blocks worthless
 
 
+def _campaign_of(module: ModuleType, blocks: int, *sources: str) -> Campaign:
+    """The campaign whose blocks a module runs: `run_block(block, cases)`, of BLOCK_CASES cases."""
+    return Campaign(
+        blocks,
+        lambda block: campaign.run_block_apart(block, module.BLOCK_CASES, module.__name__),
+        lambda block, verbose: module.run_block(block, verbose=verbose),
+        sources,
+    )
+
+
 CODEC_SOURCES = ("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "kbatch/errors/*.py", "tests/oracle/*.py")
 PROTOCOL_SOURCES = ("kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
 CLIENT_SOURCES = (
@@ -63,88 +74,35 @@ SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
 BROKER_SOURCES = ("kbatch/testing/*.py", *PROTOCOL_SOURCES)
 PRODUCER_SOURCES = (*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES)
 CAMPAIGNS = {
-    "hostile bytes": Campaign(
-        blocks=50,
-        run_block=campaign.run_block_apart,
-        replay=lambda block, verbose: campaign.run_block(block, verbose=verbose),
-        sources=(*CODEC_SOURCES, *(f"tests/fuzz/{name}.py" for name in ("campaign", "mutator", "streams"))),
+    "hostile bytes": _campaign_of(
+        campaign,
+        50,
+        *CODEC_SOURCES,
+        *(f"tests/fuzz/{name}.py" for name in ("campaign", "mutator", "streams")),
     ),
-    "hostile requests": Campaign(
-        blocks=50,
-        run_block=lambda block: campaign.run_block_apart(
-            block, hostile_requests.BLOCK_CASES, "tests.fuzz.hostile_requests"
-        ),
-        replay=lambda block, verbose: hostile_requests.run_block(block, verbose=verbose),
-        sources=(*CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
+    "hostile requests": _campaign_of(
+        hostile_requests, 50, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"
     ),
-    "broker killed": Campaign(
-        blocks=20,
-        run_block=lambda block: campaign.run_block_apart(
-            block, broker_kills.BLOCK_ROUNDS, "tests.fuzz.broker_kills"
-        ),
-        replay=lambda block, verbose: broker_kills.run_block(block, verbose=verbose),
-        sources=(*CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
+    "broker killed": _campaign_of(broker_kills, 20, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
+    "simulation": _campaign_of(worlds, 50, *PRODUCER_SOURCES, *SIMULATION_SOURCES),
+    "producer under faults": _campaign_of(
+        producer_faults,
+        40,
+        *PRODUCER_SOURCES,
+        *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
+        "tests/fuzz/producer_faults.py",
     ),
-    "simulation": Campaign(
-        blocks=50,
-        run_block=lambda block: campaign.run_block_apart(
-            block, worlds.BLOCK_SEEDS, "tests.simulation.campaign"
-        ),
-        replay=lambda block, verbose: worlds.run_block(block, verbose=verbose),
-        sources=(*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES, *SIMULATION_SOURCES),
-    ),
-    "producer under faults": Campaign(
-        blocks=40,
-        run_block=lambda block: campaign.run_block_apart(
-            block, producer_faults.BLOCK_ROUNDS, "tests.fuzz.producer_faults"
-        ),
-        replay=lambda block, verbose: producer_faults.run_block(block, verbose=verbose),
-        sources=(
-            *CODEC_SOURCES,
-            *BROKER_SOURCES,
-            *CLIENT_SOURCES,
-            *(f"tests/integration/{name}.py" for name in ("cutting_proxy", "ledger")),
-            "tests/fuzz/producer_faults.py",
-        ),
-    ),
-    "exits": Campaign(
-        blocks=10,
-        run_block=lambda block: campaign.run_block_apart(block, exits.BLOCK_ROUNDS, "tests.fuzz.exits"),
-        replay=lambda block, verbose: exits.run_block(block, verbose=verbose),
-        sources=(*PRODUCER_SOURCES, "tests/fuzz/exits.py"),
-    ),
-    "forks": Campaign(
-        blocks=20,
-        run_block=lambda block: campaign.run_block_apart(block, forks.BLOCK_ROUNDS, "tests.fuzz.forks"),
-        replay=lambda block, verbose: forks.run_block(block, verbose=verbose),
-        sources=(*PRODUCER_SOURCES, "tests/fuzz/forks.py"),
-    ),
-    "interrupts": Campaign(
-        blocks=20,
-        run_block=lambda block: campaign.run_block_apart(
-            block, interrupts.BLOCK_ROUNDS, "tests.fuzz.interrupts"
-        ),
-        replay=lambda block, verbose: interrupts.run_block(block, verbose=verbose),
-        sources=(*PRODUCER_SOURCES, "tests/fuzz/interrupts.py"),
-    ),
-    "stress": Campaign(
-        blocks=150,
-        run_block=lambda block: campaign.run_block_apart(block, stress.BLOCK_ROUNDS, "tests.fuzz.stress"),
-        replay=lambda block, verbose: stress.run_block(block, verbose=verbose),
-        sources=(*PRODUCER_SOURCES, "tests/fuzz/stress.py"),
-    ),
-    "transactions killed": Campaign(
-        blocks=10,
-        run_block=lambda block: campaign.run_block_apart(
-            block, transaction_kills.BLOCK_ROUNDS, "tests.fuzz.transaction_kills"
-        ),
-        replay=lambda block, verbose: transaction_kills.run_block(block, verbose=verbose),
-        sources=(
-            *CODEC_SOURCES,
-            *CLIENT_SOURCES,
-            "docs/examples/consume_transform_produce.py",
-            *(f"tests/fuzz/{name}.py" for name in ("aborting_worker", "exactly_once", "transaction_kills")),
-        ),
+    "exits": _campaign_of(exits, 10, *PRODUCER_SOURCES, "tests/fuzz/exits.py"),
+    "forks": _campaign_of(forks, 20, *PRODUCER_SOURCES, "tests/fuzz/forks.py"),
+    "interrupts": _campaign_of(interrupts, 20, *PRODUCER_SOURCES, "tests/fuzz/interrupts.py"),
+    "stress": _campaign_of(stress, 150, *PRODUCER_SOURCES, "tests/fuzz/stress.py"),
+    "transactions killed": _campaign_of(
+        transaction_kills,
+        10,
+        *CODEC_SOURCES,
+        *CLIENT_SOURCES,
+        "docs/examples/consume_transform_produce.py",
+        *(f"tests/fuzz/{name}.py" for name in ("aborting_worker", "exactly_once", "transaction_kills")),
     ),
 }
 

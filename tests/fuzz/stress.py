@@ -30,7 +30,7 @@ from kbatch.testing import Broker
 from tests.fuzz import campaign
 from tests.fuzz.campaign import Tally
 
-BLOCK_ROUNDS = 1
+BLOCK_CASES = 1
 ROUND_SECONDS = 3.0
 SECONDS = 60.0
 TOPIC = "stress"
@@ -385,7 +385,7 @@ def _check_fates(broker: Broker, fates: dict[int, tuple[str, list[str]]]) -> Non
 KINDS = (run_threads, run_loop, run_transactions)
 
 
-def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block of `rounds` producers, each for some seconds."""
     rng = random.Random(f"stress {block}")
     outcomes: Counter[str] = Counter()

@@ -8,6 +8,7 @@ import os
 import random
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -22,10 +23,11 @@ CODECS = plain.CODECS[1:]
 
 def test_no_mutant_is_anything_but_valid_or_corrupt() -> None:
     """KBATCH_FUZZ_MUTANTS says how many; blocks have processes of their own, which bound memory and time."""
-    block_mutants = min(MUTANTS, campaign.BLOCK_MUTANTS)
+    block_mutants = min(MUTANTS, campaign.BLOCK_CASES)
     blocks = range(max(1, MUTANTS // block_mutants))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        tallies = list(pool.map(lambda block: campaign.run_block_apart(block, block_mutants), blocks))
+        run = partial(campaign.run_block_apart, cases=block_mutants, module=campaign.__name__)
+        tallies = list(pool.map(run, blocks))
     outcomes = campaign.total(tallies).outcomes
     assert sum(outcomes.values()) == len(blocks) * block_mutants
     # the mutator must reach both: what only ever breaks the CRC proves little

@@ -33,7 +33,7 @@ from tests.fuzz.exactly_once import ROOT, TARGET, Task, Worker
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka
 
-BLOCK_ROUNDS = 10
+BLOCK_CASES = 10
 PARTITIONS = 4
 WORKERS = 2
 # Given at once to each partition; a kill comes when some of them have come out.
@@ -50,7 +50,7 @@ JAVA_OPTIONS = (
 PROGRAM = (str(ROOT / "tests" / "fuzz" / "aborting_worker.py"),)
 
 
-def run_block(block: int, rounds: int = BLOCK_ROUNDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Judges a block of `rounds` kills."""
     rng = random.Random(f"transaction kills {block}")
     outcomes: Counter[str] = Counter()

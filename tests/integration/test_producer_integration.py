@@ -13,7 +13,8 @@ import pytest
 
 import kbatch
 from kbatch import Producer
-from tests.fuzz.producer_faults import EAGER, FaultyBroker, await_progress, embedded, real, sending
+from tests.fuzz.campaign import at_work
+from tests.fuzz.producer_faults import EAGER, FaultyBroker, await_progress, embedded, real
 from tests.integration.cutting_proxy import CUTS, CuttingProxy
 from tests.integration.ledger import Ledger, read_all
 from tests.oracle import java_clients
@@ -243,7 +244,7 @@ def under(
     settings: dict[str, Any] = {"batch_size": 2000, "linger_ms": 1} | times | keys
     with new_producer(bootstrap_servers=broker.bootstrap_servers, **(EAGER | settings)) as producer:
         ledger = Ledger(producer, topic, 4)
-        with sending([ledger]):
+        with at_work([ledger.send_until]):
             await_progress([ledger])
             fault(broker)
             await_progress([ledger])

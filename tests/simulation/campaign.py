@@ -9,15 +9,15 @@ from collections import Counter
 from kbatch.testing.simulator import simulate
 from tests.fuzz.campaign import Tally, peak_bytes
 
-BLOCK_SEEDS = 400
+BLOCK_CASES = 400
 
 
-def run_block(block: int, seeds: int = BLOCK_SEEDS, *, verbose: bool = False) -> Tally:
+def run_block(block: int, seeds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
     """Lives through a block's worlds; a SimulationError names the seed at fault."""
     logging.disable(logging.CRITICAL)  # worlds are full of what is worth a warning
     outcomes: Counter[str] = Counter()
     started = time.monotonic()
-    for seed in range(block * BLOCK_SEEDS, block * BLOCK_SEEDS + seeds):
+    for seed in range(block * BLOCK_CASES, block * BLOCK_CASES + seeds):
         if verbose:
             print(seed, flush=True)
         world = simulate(seed)
