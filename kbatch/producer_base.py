@@ -229,7 +229,9 @@ class ProducerBase(TableProducer):
             )
         return outcome
 
-    _await_memory_for_record = _await_memory
+    async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
+        """Tasks of an AsyncProducer have turns."""
+        return await self._await_memory(append, deadline)
 
     async def _await_partition(
         self, topic: str, partition: SupportsIndex | None, deadline: Deadline, may_wait: bool = True

@@ -149,6 +149,7 @@ class Log:
             while count > 0 or len(ended) < len(self._partitions):
                 polled: Sequence[Any] = consumer.consume(READ_RECORDS, timeout=POLL_SECONDS)
                 records = [record for record in polled if record.error() is None]
+                last: dict[Any, Any]
                 last = dict(zip(map(Message.partition, records), map(Message.offset, records), strict=True))
                 for partition, offset in last.items():
                     positions[partition] = offset + 1
