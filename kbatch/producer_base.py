@@ -174,7 +174,7 @@ class ProducerBase(TableProducer):
     ) -> Delivery | None:
         """What `_send_slowly` is for; it waits for nothing where `may_wait` is False."""
         self._check_sendable()
-        if refusal is None and self._interceptors:
+        if self._interceptors:  # whether refused or not: it comes here first, and once
             self._interceptors.intercept(record)
         deadline = Deadline(self.config.max_block_ms / 1000)
         append = partial(self._append_later, record)

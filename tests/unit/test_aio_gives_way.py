@@ -11,6 +11,8 @@ import pytest
 
 from kbatch import AsyncProducer
 from kbatch.aio import TURN_RECORDS
+from kbatch.interceptors import Interceptor
+from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, TOPIC
 from tests.unit.shells import Runner
@@ -97,6 +99,30 @@ def test_tasks_share_a_full_buffer(broker: Broker, run: Runner) -> None:
             assert min(sent) >= wanted / 100 / 2, sorted(sent)
 
     run(program())
+
+
+def test_interceptors_see_every_record_of_tasks_that_wait(broker: Broker, run: Runner) -> None:
+    """Also the record of a task whose turn is over, which stands in line before it is tried."""
+
+    class Marking(Interceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(value=b"seen" + record.value)
+
+    async def program() -> None:
+        settings = {"buffer_memory": 100_000, "batch_size": 10_000, "interceptor_classes": [Marking]}
+        async with made(broker, **settings) as producer:
+            await producer.partitions_for(TOPIC)
+
+            async def send_four_turns() -> None:
+                for _ in range(4 * TURN_RECORDS):
+                    await producer.send(TOPIC, bytes(100))
+
+            await asyncio.gather(*(send_four_turns() for _ in range(20)))
+
+    run(program())
+    values = [record.value or b"" for record in broker.records(TOPIC)]
+    assert len(values) == 20 * 4 * TURN_RECORDS
+    assert {value[:4] for value in values} == {b"seen"}
 
 
 def test_records_keep_the_order_in_which_tasks_were_made(broker: Broker, run: Runner) -> None:
