@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from kbatch._native.delivery import DeliveryCallback
     from kbatch._native.encoded_batch import PendingBatch
     from kbatch._native.record import Header, Record
-    from kbatch._native.record_appender import Refusal
     from kbatch._native.send import PendingRecord
 
 logger = logging.getLogger(__name__)
