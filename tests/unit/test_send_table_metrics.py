@@ -19,6 +19,7 @@ from tests.unit.producing import (
     ONCE,
     SECONDS,
     SECONDS_MS,
+    TIME_MS,
     metric,
     producing,
     until,
@@ -46,7 +47,7 @@ def send_rows(producer: Any, topic: str) -> None:
 def send_records(producer: Any, topic: str) -> None:
     for value in VALUES:
         with suppress(KafkaError):
-            producer.send(topic, value)
+            producer.send(topic, value, timestamp_ms=TIME_MS)  # one for all, as rows of a block have
 
 
 def counted(
