@@ -14,7 +14,8 @@ was appended but is forgotten. What that means is found out in three steps:
    their sequences. If one of them is accepted, the held ones fail: there is no way into the log any more
    under their numbers, and no answer says that they are there.
 3. If none is accepted, batches that may be in the log fail, since sending them again could double them; the
-   others, every attempt of which was refused, are numbered anew from 0 under the next epoch.
+   others, every attempt of which was refused, are numbered anew from 0 under the next epoch. Those that a
+   later one has passed fail too: they would come after it.
 
 A batch that failed leaves a hole, which is settled in the same way.
 
@@ -255,7 +256,7 @@ class Idempotence:
         """
         if state.waits_for_identity or not self._can_settle(state):
             return None
-        lost = [each for each in state.in_flight if each.is_unsure and not self._resends_gaps]
+        lost = [each for each in state.in_flight if self._is_lost_in_gap(each)]
         for each in lost:
             self.fail(each)
         if state.identity == self.identity:
@@ -264,6 +265,10 @@ class Idempotence:
             state.waits_for_identity = True
             return Settled(lost, [])
         return Settled(lost, self.renumber(state))
+
+    def _is_lost_in_gap(self, entry: InFlight) -> bool:
+        """True if a new number could put the batch into the log twice, or after a later one."""
+        return (entry.is_unsure or self.is_passed(entry)) and not self._resends_gaps
 
     def _can_settle(self, state: PartitionState) -> bool:
         if not state.is_broken:

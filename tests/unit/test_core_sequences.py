@@ -359,6 +359,19 @@ def test_I07_behind_a_batch_that_fails_the_others_are_renumbered() -> None:
     assert s.offset("b1") == 1
 
 
+def test_I07_passed_batch_is_not_renumbered_after_the_one_that_passed() -> None:
+    """The leader forgot, and took b1 without b0. Java would append b0 after b1, under the next epoch."""
+    s = Sending().warmed()
+    s.send("b0", "b1", "b2", "b3")
+    s.answer(b0=TOO_FEW, b1=Reply(OK, offset=1), b2=INVALID, b3=OUT_OF_ORDER)
+    s.back_off()
+    assert not s.error("b0").possibly_persisted
+    assert len(s.attempts("b0")) == 1
+    assert s.stamp("b3") == (PRODUCER_ID, 1, 0)
+    s.answer(b3=Reply(OK, offset=2))
+    assert s.is_whole
+
+
 def test_I08_a_gap_before_the_next_batch_is_ended_by_a_bump() -> None:
     """Unlike Java kbatch tries those behind first; here they are refused as well."""
     s = Sending().warmed()
