@@ -166,7 +166,7 @@ cdef class PartitionState:
         if self.topic_id and self.topic_id != topic_id:
             self.known_ns = _UNKNOWN_NS
             for each in self.in_flight:
-                each.is_unsure = False
+                each.is_unsure = each.is_proved = False
         self.topic_id = topic_id
 
     def begin_leader(self, int32_t leader, int32_t leader_epoch):

@@ -228,3 +228,17 @@ def test_a_topic_made_anew_ends_what_is_known() -> None:
     for topic_id, is_known in ((b"a" * 16, True), (b"a" * 16, True), (b"b" * 16, False)):
         state.begin_topic(topic_id)
         assert state.is_known_since(OLDEST_NS) == is_known
+
+
+def test_topic_made_anew_ends_what_was_proved() -> None:
+    """The later batch went with the old topic; it proves nothing about the new one."""
+    request = Request()
+    first = request.entries()
+    for state in request.states.values():
+        state.begin_topic(b"a" * 16)
+    request.batches = request.next_batches()
+    assert request.acknowledge(request.entries(), accepted(0), accepted(1))
+    assert {entry.is_proved for entry in first.values()} == {True}
+    for state in request.states.values():
+        state.begin_topic(b"b" * 16)
+    assert {entry.is_proved for entry in first.values()} == {False}
