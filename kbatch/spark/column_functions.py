@@ -108,6 +108,8 @@ def kbatch_encode(
         An argument that `kbatch.encode_arrow` refuses. The query fails where the batches of one group have
         2 GiB or more, which no value of Spark holds.
     """
+    if value is None:
+        raise TypeError("value must be a Column or the name of one, got None; name the column of the values")
     columns = [key, value, headers, timestamp]
     while columns[-1] is None:
         columns.pop()

@@ -163,6 +163,9 @@ def test_wrong_arguments_of_the_aggregate_are_named() -> None:
     for settings in ({"compression": "zip"}, {"batch_size": -1}, {"compression_level": "high"}):
         with pytest.raises((ValueError, TypeError)):
             kbatch_encode("key", "value", **settings)  # type: ignore[arg-type]
+    for key in ("key", None):
+        with pytest.raises(TypeError, match="value must be a Column or the name of one, got None"):
+            kbatch_encode(key, None)  # type: ignore[arg-type]
 
 
 def test_importing_needs_no_session() -> None:
