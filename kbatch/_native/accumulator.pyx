@@ -25,7 +25,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_
 
 from kbatch._native.batch_owner cimport later
 from kbatch._native.batch_split cimport split_batch
-from kbatch._native.buffer_pool cimport CHUNK_BYTES, FIRST_IN_LINE, IN_CALLBACK, NOT_IN_LINE, BufferPool
+from kbatch._native.buffer_pool cimport CHUNK_BYTES, BufferPool, turn_of
 from kbatch._native.c cimport KB_TRANSACTIONAL
 from kbatch._native.cluster_view cimport ClusterView, TopicView
 from kbatch._native.compression cimport codec_id_of, compress_records, level_of
@@ -171,8 +171,7 @@ cdef class RecordAccumulator(RecordAppender):
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
         batch.transaction = self.transaction_count
         batch.check(self.attributes, INT32_MAX)
-        return batch.accept(self, self.info_of(topic), now_ns,
-                            IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else NOT_IN_LINE)
+        return batch.accept(self, self.info_of(topic), now_ns, turn_of(first_in_line, in_callback))
 
     def ready(self, int64_t now_ns):
         """What the sender should do. It is supposed to look again when it says, or when a batch expires.

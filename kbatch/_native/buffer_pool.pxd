@@ -46,6 +46,7 @@ cdef enum Turn:
     NOT_IN_LINE
     FIRST_IN_LINE
     IN_CALLBACK                  # those in line may be waiting for this one
+    FIRST_IN_CALLBACK            # the same one, after it was refused
 
 cdef struct Place:
     Place *next
@@ -53,6 +54,11 @@ cdef struct Place:
     PyThread_type_lock bell      # held while there is no news; NULL: nobody sleeps on it
     bint is_rung
     int64_t wanted               # what was refused last when this was the first place; 0 is unknown
+
+cdef inline Turn turn_of(bint first_in_line, bint in_callback) noexcept nogil:
+    if in_callback:
+        return FIRST_IN_CALLBACK if first_in_line else IN_CALLBACK
+    return FIRST_IN_LINE if first_in_line else NOT_IN_LINE
 
 
 cdef class BufferPool:

@@ -227,17 +227,18 @@ cdef class BufferPool:
     cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil:
         """Whether `size` bytes may be taken."""
         cdef int64_t available = self._available()
+        cdef int64_t overdraft = 0
         cdef bint granted
-        if turn == IN_CALLBACK:
-            granted = available + self._callback_bytes >= size
-        elif turn == FIRST_IN_LINE or self._first == NULL:
-            granted = available >= size
-            if turn == FIRST_IN_LINE and self._first != NULL:
-                self._turn_left = self.turn_bytes
-                self._first.wanted = 0 if granted else size
-        else:
-            granted = min(available, self._turn_left) >= size
+        if turn == IN_CALLBACK or turn == FIRST_IN_CALLBACK:
+            overdraft = self._callback_bytes
+        elif turn == NOT_IN_LINE and self._first != NULL:
+            available = min(available, self._turn_left)
             self._turn_left -= size
+        granted = available + overdraft >= size
+        if (turn == FIRST_IN_LINE or turn == FIRST_IN_CALLBACK) and self._first != NULL:
+            self._first.wanted = 0 if granted else size - overdraft
+            if turn == FIRST_IN_LINE:
+                self._turn_left = self.turn_bytes
         if not granted:
             self._exhausted_count += 1
             self._turn_left = 0

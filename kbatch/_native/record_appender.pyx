@@ -21,13 +21,13 @@ from libc.stdlib cimport free
 
 from kbatch._native.batch_bytes cimport HAD_ROOM, NO_MEMORY, NO_ROOM, Room, sealing_margin
 from kbatch._native.buffer_pool cimport (
+    FIRST_IN_CALLBACK,
     FIRST_IN_LINE,
-    IN_CALLBACK,
     KB_CHUNK_HEAD_BYTES,
-    NOT_IN_LINE,
     Turn,
     Waiter,
     kb_record_bound,
+    turn_of,
 )
 from kbatch._native.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
 from kbatch._native.cluster_view cimport ClusterView, TopicView
@@ -181,8 +181,7 @@ cdef class RecordAppender(BatchOwner):
                 f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
                 f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
         return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
-                           IN_CALLBACK if in_callback else FIRST_IN_LINE if first_in_line else NOT_IN_LINE,
-                           self.transaction_count)
+                           turn_of(first_in_line, in_callback), self.transaction_count)
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
                        object on_delivery, Turn turn, int64_t transaction):
@@ -232,7 +231,7 @@ cdef class RecordAppender(BatchOwner):
 
     cdef object refuse(self, Turn turn):
         """Return MEMORY. If the first in line is refused, the sender sends whatever there is."""
-        if turn == FIRST_IN_LINE:
+        if turn == FIRST_IN_LINE or turn == FIRST_IN_CALLBACK:
             self.alarm(INT64_MIN)
         return NO_MEMORY_NOW
 

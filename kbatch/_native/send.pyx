@@ -21,7 +21,7 @@ from cpython.time cimport PyTime_MonotonicRaw, PyTime_TimeRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from kbatch._native.batch_delivery cimport BatchDelivery
-from kbatch._native.buffer_pool cimport FIRST_IN_LINE, IN_CALLBACK, NOT_IN_LINE, Turn, kb_record_bound
+from kbatch._native.buffer_pool cimport FIRST_IN_LINE, NOT_IN_LINE, Turn, kb_record_bound, turn_of
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
     KB_MAX_RECORD_BODY,
@@ -408,7 +408,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef Turn _turn(self, Turn turn) noexcept:
-        return IN_CALLBACK if PyThread_get_thread_ident() == self.callback_thread_ident else turn
+        return turn_of(turn == FIRST_IN_LINE, PyThread_get_thread_ident() == self.callback_thread_ident)
 
     cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
         cdef TopicInfo info

@@ -23,7 +23,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from kbatch._native.arrow cimport ArrowBatch, ArrowStream
-from kbatch._native.buffer_pool cimport FIRST_IN_LINE, IN_CALLBACK, NOT_IN_LINE, kb_chain, kb_chain_room
+from kbatch._native.buffer_pool cimport FIRST_IN_LINE, kb_chain, kb_chain_room, turn_of
 from kbatch._native.c cimport (
     KB_BATCH_HEADER_SIZE,
     kb_first_not_before,
@@ -177,9 +177,8 @@ cdef class TableSender:
         """
         cdef Step step
         self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
-        self._turn = FIRST_IN_LINE if first_in_line else NOT_IN_LINE
-        if PyThread_get_thread_ident() == self._sender.callback_thread_ident:
-            self._turn = IN_CALLBACK
+        self._turn = turn_of(first_in_line,
+                             PyThread_get_thread_ident() == self._sender.callback_thread_ident)
         while True:
             if not self._has_block:
                 if not self._is_read and not self._read_block():

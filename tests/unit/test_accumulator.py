@@ -6,6 +6,7 @@ Behaviours by their ids: A01.. (RecordAccumulatorTest), D.. (delivery time-out a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from kbatch import IllegalStateError, KafkaError
 from kbatch._native.accumulator import RecordAccumulator
 from kbatch._native.cluster_view import ClusterView
+from kbatch._native.delivery import Delivery
 from kbatch._native.producer_batch import ProducerBatch
 from kbatch._native.record_appender import Refusal
 from tests.unit.accumulating import (
@@ -156,6 +158,25 @@ def test_A08_everything_is_ready_while_the_first_in_line_lacks_memory() -> None:
     assert records.ready(0)[0] == {1}
     waiter.leave()
     assert records.ready(0)[0] == set()
+
+
+def test_A08_everything_is_ready_while_a_callback_waits_for_memory() -> None:
+    """Or it would wait for lingering batches, and those after it in line too."""
+    records = accumulator(2, linger_ns=NEVER, batch_size=1000, buffer_memory=6500)
+    put(records, FULL, partition=1)
+    waiting, callback = records.begin_waiting(), records.begin_waiting(goes_first=True)
+    call = partial(records.append, "t", 0, None, bytes(4000), None, 0, 0, in_callback=True)
+    assert call() is Refusal.MEMORY
+    assert records.ready(0)[0] == set()  # it may find enough when it is its turn
+    assert callback.may_try()
+    assert call(first_in_line=True) is Refusal.MEMORY
+    assert records.ready(0)[0] == {1}
+    one(records).complete(0)
+    assert callback.is_rung
+    assert isinstance(call(first_in_line=True), Delivery)
+    callback.leave()
+    waiting.leave()
+    finish(records)
 
 
 def test_A08_nothing_is_hurried_once_there_is_memory_for_the_first_in_line() -> None:
