@@ -462,6 +462,8 @@ cdef class Waiter:
         if not self._is_queued:
             return
         self._is_queued = False
+        if pool.is_forked:  # the lock may be held by a thread of the parent's
+            return
         kb_lock_acquire(&pool._lock)
         if place.previous == NULL:
             pool._first = place.next

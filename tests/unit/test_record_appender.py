@@ -302,6 +302,15 @@ def test_waiter_that_is_dropped_leaves_the_line() -> None:
     assert records.memory.queued == 0
 
 
+def test_waiter_in_a_forked_child_leaves_the_line_alone() -> None:
+    """Its lock may be held by a thread that the child does not have."""
+    records = accumulator()
+    waiter = records.begin_waiting()
+    records.memory.is_forked = True
+    waiter.leave()
+    assert records.memory.queued == 1
+
+
 def test_a_callback_stands_in_no_line_and_may_pass_the_budget_by_what_waits_for_callbacks() -> None:
     records = accumulator(buffer_memory=20_000, batch_size=1000)
     for number in range(5):
