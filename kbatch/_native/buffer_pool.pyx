@@ -392,9 +392,10 @@ cdef class BufferPool:
         """A Buffer; None without memory."""
         cdef Buffer buffer = Buffer.__new__(Buffer)
         cdef uint8_t *memory = NULL
-        cdef bint granted
+        cdef bint closed, granted
         kb_lock_acquire(&self._lock)
-        granted = not self._closed and self._grant(size, turn)
+        closed = self._closed
+        granted = not closed and self._grant(size, turn)
         if granted and size == self.poolable_size and self._free != NULL:
             memory = <uint8_t *>self._free
             self._free = self._free.next
@@ -402,9 +403,7 @@ cdef class BufferPool:
         elif granted:
             self._charge(size)
         kb_lock_release(&self._lock)
-        if self._closed:
-            if granted:
-                self._release(memory, size)
+        if closed:
             raise KafkaError("the buffer pool was closed while memory was being allocated from it")
         if not granted:
             return None
