@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := $(wildcard src_c/*.h src_c/*.c kbatch/_native/*.pyx kbatch/_native/*.pxd)
+NATIVE := $(wildcard src_c/*.h src_c/*.c kbatch/_native/*/*.pyx kbatch/_native/*/*.pxd)
 # Spark's workers run the interpreter that the driver runs.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
@@ -72,4 +72,4 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv build dist *.egg-info kbatch/_native/*.c kbatch/_native/*.so
+	rm -rf .venv build dist *.egg-info kbatch/_native/*/*.c kbatch/_native/*/*.so

@@ -1,4 +1,4 @@
-"""Build the native extensions: every `kbatch/_native/*.pyx` is one module.
+"""Build the native extensions: every `.pyx` file below `kbatch/_native` is one module.
 
 `KBATCH_SANITIZE=1` builds them with AddressSanitizer and UndefinedBehaviorSanitizer (see `make sanitize`).
 """
@@ -12,7 +12,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("kbatch/_native")
-MODULES = sorted(NATIVE.glob("*.pyx"))
+MODULES = sorted(NATIVE.rglob("*.pyx"))
 # The C sources that a module links; all others need only the headers of src_c.
 LINKED = {"hashes": ["src_c/crc32c.c"]}
 HEADERS = [str(path) for path in sorted(Path("src_c").glob("*.h"))]
@@ -75,7 +75,7 @@ setup(
     package_dir=SPARK_SOURCES,
     ext_modules=[
         Extension(
-            f"kbatch._native.{path.stem}",
+            ".".join(path.with_suffix("").parts),
             [str(path), *LINKED.get(path.stem, [])],
             include_dirs=["src_c"],
             depends=HEADERS,

@@ -15,7 +15,7 @@ from benchmarks.send import PARTITIONS, Direct, Drained, topic_names
 from kbatch.bench.workload import Row, batch_rows, table_of
 
 if TYPE_CHECKING:
-    from kbatch._native.producer_batch import ProducerBatch
+    from kbatch._native.batch.producer_batch import ProducerBatch
 
 PATHS = ("send", "send_table")
 SETTINGS: dict[str, Any] = {"compression": "lz4", "batch_size": 128 << 10, "buffer_memory": 1 << 30}
@@ -58,7 +58,7 @@ def table_job(
     seal: Callable[[ProducerBatch], object] | None = None,
 ) -> Callable[[], None]:
     """`topic` None: a column names it. `seal` None: the caller seals."""
-    from kbatch._native.table_sender import TableSender
+    from kbatch._native.send.table_sender import TableSender
 
     sender = _sender(drained)
     roles = ROLES if topic is not None else (*ROLES, "topic")

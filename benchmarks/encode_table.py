@@ -66,7 +66,7 @@ def plain_question(peers: Peers) -> Question:
 
 def codec_question(peers: Peers, name: str) -> Question:
     import kbatch
-    from kbatch._native.compression import compress
+    from kbatch._native.codec.compression import compress
 
     data = table()
     size = batch_size()
@@ -129,7 +129,7 @@ def sizes_question(peers: Peers) -> Question:
 def record_bytes(batch: bytes) -> bytes:
     """The records of a batch, uncompressed."""
     import kbatch
-    from kbatch._native.compression import decompress
+    from kbatch._native.codec.compression import decompress
 
     (header,) = kbatch.decode(batch)
     return decompress(batch[61:], header.compression)

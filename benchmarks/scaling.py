@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from benchmarks.contest import kafka
 from benchmarks.scatter import value_of
-from kbatch._native.hashes import partition_for_key
+from kbatch._native.codec.hashes import partition_for_key
 from kbatch.bench.contest import SETTINGS
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.log_reader import Log, expected

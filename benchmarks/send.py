@@ -9,9 +9,9 @@ import time
 from typing import Any, NoReturn
 
 from benchmarks.peers import Peers
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.cluster_view import ClusterView
-from kbatch._native.send import PendingRecord, RecordSender
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.send import PendingRecord, RecordSender
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.workload import batch_rows
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.peers import Peers
 from benchmarks.send import PARTITIONS, Direct, Drained
-from kbatch._native.table_sender import TableSender
+from kbatch._native.send.table_sender import TableSender
 from kbatch.bench.harness import Claim, Contender, Question
 from kbatch.bench.limit import CopyAndChecksum
 from kbatch.bench.workload import TABLE_ROWS, row, table

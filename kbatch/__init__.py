@@ -1,8 +1,8 @@
 """kbatch: a Kafka producer, and its record batches, at the speed of the hardware."""
 
 try:
-    from kbatch._native.compression import _importing
-    from kbatch._native.hashes import (
+    from kbatch._native.codec.compression import _importing
+    from kbatch._native.codec.hashes import (
         crc32c,
         crc32c_combine,
         crc32c_implementation,
@@ -18,11 +18,11 @@ except ImportError as error:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kbatch._native.batch_writer import RecordBatchWriter, encode
-from kbatch._native.buffer_pool import Buffer, BufferPool
-from kbatch._native.estimator import CompressionRatioEstimator
-from kbatch._native.record import Record
-from kbatch._native.record_batch import RecordBatch, decode, rebase
+from kbatch._native.batch.buffer_pool import Buffer, BufferPool
+from kbatch._native.codec.batch_writer import RecordBatchWriter, encode
+from kbatch._native.codec.estimator import CompressionRatioEstimator
+from kbatch._native.codec.record import Record
+from kbatch._native.codec.record_batch import RecordBatch, decode, rebase
 from kbatch.errors import (
     BufferExhaustedError,
     ConfigError,
@@ -34,7 +34,8 @@ from kbatch.errors import (
     PartialSendError,
 )
 from kbatch.metrics import MetricName
-from kbatch.producer import Producer
+from kbatch.producer.tables import TableDelivery, TableReport
+from kbatch.producer.threads import Producer
 from kbatch.records import (
     ConsumerGroupMetadata,
     Delivery,
@@ -42,14 +43,13 @@ from kbatch.records import (
     RecordMetadata,
     TopicPartition,
 )
-from kbatch.tables import TableDelivery, TableReport
 from kbatch.version import VERSION
-from kbatch.waiting import as_completed, wait
+from kbatch.waiting.deliveries import as_completed, wait
 
 if TYPE_CHECKING:
-    from kbatch.aio import AsyncProducer
-    from kbatch.columns import ArrowEncoder, decode_arrow, encode_arrow
-    from kbatch.segments import SegmentWriter, read_segment
+    from kbatch.codec.columns import ArrowEncoder, decode_arrow, encode_arrow
+    from kbatch.codec.segments import SegmentWriter, read_segment
+    from kbatch.producer.event_loop import AsyncProducer
 
 __version__ = VERSION
 
@@ -98,13 +98,13 @@ __all__ = [
 
 # What a Producer does without: asyncio and ssl are 6 MiB, the others 1.
 _AT_FIRST_USE = {
-    "ArrowEncoder": "kbatch.columns",
-    "AsyncProducer": "kbatch.aio",
-    "SegmentWriter": "kbatch.segments",
+    "ArrowEncoder": "kbatch.codec.columns",
+    "AsyncProducer": "kbatch.producer.event_loop",
+    "SegmentWriter": "kbatch.codec.segments",
     "column_serializers": "kbatch.column_serializers",
-    "decode_arrow": "kbatch.columns",
-    "encode_arrow": "kbatch.columns",
-    "read_segment": "kbatch.segments",
+    "decode_arrow": "kbatch.codec.columns",
+    "encode_arrow": "kbatch.codec.columns",
+    "read_segment": "kbatch.codec.segments",
 }
 
 

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
 
-from kbatch._native.delivery import Acknowledgement
-from kbatch._native.send import PendingRecord
+from kbatch._native.batch.delivery import Acknowledgement
+from kbatch._native.send.send import PendingRecord
 from kbatch.errors import ConfigError, IllegalStateError
 from kbatch.records import ProducerRecord
 
 if TYPE_CHECKING:
-    from kbatch._native.delivery import RecordMetadata
-    from kbatch._native.encoded_batch import PendingBatch
+    from kbatch._native.batch.delivery import RecordMetadata
+    from kbatch._native.send.encoded_batch import PendingBatch
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, final
 
-from kbatch._native.sensor import Reading, Sensor
+from kbatch._native.io.sensor import Reading, Sensor
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"

@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
-from kbatch._native.hashes import murmur2
+from kbatch._native.codec.hashes import murmur2
 from kbatch.config import ProducerConfig
 from kbatch.errors import ConfigError
 

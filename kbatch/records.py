@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
-from kbatch._native.delivery import Delivery, RecordMetadata
-from kbatch._native.record import Record
+from kbatch._native.batch.delivery import Delivery, RecordMetadata
+from kbatch._native.codec.record import Record
 
 if TYPE_CHECKING:
-    from kbatch._native.record import Header
+    from kbatch._native.codec.record import Header
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

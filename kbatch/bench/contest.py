@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from kbatch._native.hashes import partition_for_key
+from kbatch._native.codec.hashes import partition_for_key
 from kbatch.bench.cluster import Cluster
 from kbatch.bench.contents import Contents
 from kbatch.bench.contestants import CONTESTANTS, JAVA, kafka_jars, why_missing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from kbatch._native.hashes import crc32c
-from kbatch._native.memory import new_memory
+from kbatch._native.codec.hashes import crc32c
+from kbatch._native.codec.memory import new_memory
 
 _memmove = ctypes.memmove
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from kbatch._native.hashes import partition_for_key
+from kbatch._native.codec.hashes import partition_for_key
 from kbatch.bench.contents import Contents, Tally, contents_of
 from kbatch.bench.work import Row
 

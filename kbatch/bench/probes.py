@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from kbatch.producer import Producer
+    from kbatch.producer.threads import Producer
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -170,10 +170,10 @@ class SenderStages:
     """
 
     def __init__(self) -> None:
-        from kbatch.core.connections import Connections
-        from kbatch.core.sender import Sender
+        from kbatch.core.client.connections import Connections
+        from kbatch.core.producer.sender import Sender
         from kbatch.network.channels import PlainChannel
-        from kbatch.network.loop import Network
+        from kbatch.network.threads import Network
 
         self.own_ns: dict[str, int] = {}
         self._below_ns = [0]

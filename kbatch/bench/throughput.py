@@ -133,7 +133,7 @@ class Limit:
     """Processor time of the copy and the checksum of the bytes of a table's batches, without compression."""
 
     def __init__(self) -> None:
-        from kbatch.columns import encode_arrow
+        from kbatch.codec.columns import encode_arrow
 
         rows = batch_rows() * (LIMIT_ROWS // len(batch_rows()))
         encoded = encode_arrow(table_of(rows), partitions=PARTITIONS, batch_size=LIMIT_PIECE)

@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from kbatch._native.batch_writer import encode
+from kbatch._native.codec.batch_writer import encode
 
 RECORDS_PER_BATCH = 1000
 # What Spark hands over at a time (spark.sql.execution.arrow.maxRecordsPerBatch).

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kbatch._native.arrow import rows_at_hand
+from kbatch._native.arrow.arrow import rows_at_hand
 from kbatch.column_serializers.base import ColumnSerializer, RowError, find_column
 from kbatch.errors import SerializationError
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbatch._native.compression import codec_names, level_ranges
+from kbatch._native.codec.compression import codec_names, level_ranges
 from kbatch.config.names import read_settings
 from kbatch.config.rules import RULES, host_and_port
 from kbatch.config.values import (

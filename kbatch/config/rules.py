@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kbatch._native.compression import level_ranges
+from kbatch._native.codec.compression import level_ranges
 from kbatch.config.values import INT_MAX, Password
 from kbatch.errors import ConfigError
 

@@ -1,4 +1,1 @@
-"""The client without sockets, threads and clocks: what it knows, and what is to be done next.
-
-`engine` is the door; nothing else in here is imported from outside.
-"""
+"""Clients without sockets, threads or clocks: what they know, and what is to be done next."""

@@ -18,7 +18,7 @@ from itertools import islice
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, final
 
-from kbatch._native.sockets import receive_into, send
+from kbatch._native.io.sockets import receive_into, send
 from kbatch.errors import KafkaError, NetworkError
 
 Buffer = bytes | memoryview

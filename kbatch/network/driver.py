@@ -1,10 +1,10 @@
 """EngineDriver: what a thread and an event loop have in common that own an engine.
 
 Theory of operation. The owner tells the engine what happened and lets it run. The driver does what it asks
-for (`kbatch.core.actions`), and hands over the batches that are done. An engine that asked for something is
-let run again at once, without a look at the sockets in between, as it may have had to hold back what it can
-do now. Where it says that it is quiet it is not let run: with a lone record that is so when it was sent, and
-when it was answered. Large batches are compressed on threads of their own.
+for (`kbatch.core.client.actions`), and hands over the batches that are done. An engine that asked for
+something is let run again at once, without a look at the sockets in between, as it may have had to hold back
+what it can do now. Where it says that it is quiet it is not let run: with a lone record that is so when it
+was sent, and when it was answered. Large batches are compressed on threads of their own.
 
 An exception that comes out of the engine is a defect: the engine fails everything with it, for nobody to wait
 in vain, and the owner ends.
@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbatch._native.delivery import Completion
-from kbatch._native.producer_batch import ProducerBatch
-from kbatch._native.waker import Waker
+from kbatch._native.batch.delivery import Completion
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.io.waker import Waker
 from kbatch.config import ProducerConfig
-from kbatch.core.actions import Action, Address, Close, Connect, Resolve, Seal, Write
+from kbatch.core.client.actions import Action, Address, Close, Connect, Resolve, Seal, Write
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
@@ -45,7 +45,7 @@ _CRC_AT_ONCE_BYTES = 262_144
 
 
 class Engine(Protocol):
-    """What the loop needs of kbatch.core.engine.Engine."""
+    """What the loop needs of kbatch.core.producer.engine.Engine."""
 
     def handle_resolved(
         self, host: str, port: int, addresses: list[Address] | OSError, now_ns: int, /

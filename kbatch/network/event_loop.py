@@ -19,10 +19,9 @@ from functools import partial
 from typing import Any, final
 
 from kbatch.config import ProducerConfig
-from kbatch.core.actions import Address, Close, Connect, Resolve, Write
-from kbatch.core.sender import SEALED_ON_LOOP_BYTES
+from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
+from kbatch.core.producer.sender import SEALED_ON_LOOP_BYTES
 from kbatch.errors import KafkaError, NetworkError
-from kbatch.loop_waiting import Bell
 from kbatch.network.channels import release
 from kbatch.network.driver import (
     RECEIVE_BYTES,
@@ -33,7 +32,8 @@ from kbatch.network.driver import (
     without_address,
 )
 from kbatch.network.transports import TransportChannel, why_lost, why_not_secured
-from kbatch.waiting import Deadline
+from kbatch.waiting.deadline import Deadline
+from kbatch.waiting.event_loop import Bell
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import struct
 from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
-from kbatch._native.struct_plan import StructPlan
+from kbatch._native.io.struct_plan import StructPlan
 from kbatch.errors import ProtocolError, UnsupportedVersionError
 from kbatch.protocol import messages
 from kbatch.protocol.faults import WRITE_ERRORS, first_fault

@@ -1,11 +1,11 @@
-"""Plans of messages: what kbatch._native.struct_plan has to know of a class and a version, by the tables."""
+"""Plans of messages: what `_native.io.struct_plan` has to know of a class and a version, by the tables."""
 
 from collections.abc import Iterator
 from functools import cache
 from sys import intern
 from typing import Any
 
-from kbatch._native.struct_plan import KINDS, StructPlan
+from kbatch._native.io.struct_plan import KINDS, StructPlan
 from kbatch.protocol.schema import Field, StructSpec
 from kbatch.protocol.structs import Message, Struct, check_version
 

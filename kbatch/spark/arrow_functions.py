@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kbatch.columns import ArrowEncoder, decode_items, encode_arrow
+from kbatch.codec.columns import ArrowEncoder, decode_items, encode_arrow
 from kbatch.spark.schemas import (
     ENCODED_ARROW,
     ENCODED_SCHEMA,

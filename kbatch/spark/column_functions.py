@@ -16,8 +16,8 @@ from pyspark.sql.functions import lit
 from pyspark.sql.types import ArrayType, DataType, IntegerType, StructType
 from pyspark.util import PythonEvalType
 
-from kbatch._native.row_hashes import hash_keys
-from kbatch.columns import ArrowEncoder, decode_items
+from kbatch._native.arrow.row_hashes import hash_keys
+from kbatch.codec.columns import ArrowEncoder, decode_items
 from kbatch.spark.arrow_functions import ENCODE_BYTES, gathered
 from kbatch.spark.schemas import ENCODED_ARROW, ENCODED_SCHEMA, RECORD_ARROW, RECORD_SCHEMA, declared_batches
 from kbatch.spark.versions import PysparkTooOldError, needs_pyspark

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kbatch._native.record_batch import RecordBatch
+from kbatch._native.codec.record_batch import RecordBatch
 
 ABORT, COMMIT = 0, 1
 

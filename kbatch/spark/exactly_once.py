@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kbatch._native.row_hashes import digest_rows
+from kbatch._native.arrow.row_hashes import digest_rows
 from kbatch.errors import (
     DeliveryError,
     InvalidProducerEpochError,
@@ -44,7 +44,7 @@ from kbatch.errors import (
     KafkaTimeoutError,
     ProducerFencedError,
 )
-from kbatch.producer import Producer
+from kbatch.producer.threads import Producer
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from kbatch.spark.sink_options import SinkOptions
 from kbatch.spark.sink_rows import RowSender, TaskReport, by_topic

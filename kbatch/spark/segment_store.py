@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from kbatch.segments import sync_directory
+from kbatch.codec.segments import sync_directory
 
 FORMAT = "kbatch-segments"
 VERSION = 1

@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kbatch._native.record_batch import RecordBatch
-from kbatch.columns import decode_arrow
+from kbatch._native.codec.record_batch import RecordBatch
+from kbatch.codec.columns import decode_arrow
+from kbatch.codec.segments import SEGMENT_BYTES, SegmentWriter, check_topic, read_segment
 from kbatch.errors import CorruptRecordError
-from kbatch.segments import SEGMENT_BYTES, SegmentWriter, check_topic, read_segment
 from kbatch.spark.committed import CommittedBatches
 from kbatch.spark.schemas import ENCODED_SCHEMA, SEGMENT_ARROW, SEGMENT_SCHEMA, declared_batches
 from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments

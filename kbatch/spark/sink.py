@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kbatch.producer import Producer
+from kbatch.producer.threads import Producer
 from kbatch.spark.exactly_once import TaskWrite, check_other_tasks, closing_now
 from kbatch.spark.sink_columns import check_columns
 from kbatch.spark.sink_options import SinkOptions, read_options

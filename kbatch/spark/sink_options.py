@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kbatch.codec.segments import check_topic
 from kbatch.config import ProducerConfig
 from kbatch.errors import ConfigError
-from kbatch.segments import check_topic
 
 KAFKA_PREFIX = "kafka."
 # Of each option what it is for; docs/spark.md says more.

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kbatch.errors import KafkaError
-from kbatch.producer import Producer
+from kbatch.producer.tables import TableDelivery
+from kbatch.producer.threads import Producer
 from kbatch.spark.sink_columns import NULL_TOPIC
-from kbatch.tables import TableDelivery
 
 RETRIES = ("record-retry-total", "producer-metrics")
 NO_OFFSET = np.iinfo(np.int64).max

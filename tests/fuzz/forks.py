@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 import kbatch
-from kbatch._native.memory import new_memory
+from kbatch._native.codec.memory import new_memory
 from kbatch.errors import ForkedProducerError
 from kbatch.testing import Broker
 from tests.fuzz import campaign

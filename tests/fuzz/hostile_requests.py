@@ -26,9 +26,9 @@ from typing import Any
 
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.core import BrokerCore, Reply
-from kbatch.testing.state import BrokerState, Connection, Options
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.core import BrokerCore, Reply
+from kbatch.testing.broker.state import BrokerState, Connection, Options
 from tests.fuzz import broker_invariants, campaign, hostile_connections, request_mutator
 from tests.fuzz.campaign import Tally
 from tests.fuzz.request_judge import Expected, answer, expected, is_spared

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kbatch.errors import ProtocolError, UnsupportedVersionError
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
-from kbatch.testing.core import HANDLERS
+from kbatch.testing.broker.core import HANDLERS
 
 # More partitions than these take too long, and more than 10,000 are refused.
 SPARED_PARTITION_COUNTS = range(100, 10_001)

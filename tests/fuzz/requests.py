@@ -17,8 +17,8 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.schema import Field
 from kbatch.protocol.structs import Message, Struct
-from kbatch.testing.cluster import Topic
-from kbatch.testing.core import HANDLERS
+from kbatch.testing.broker.cluster import Topic
+from kbatch.testing.broker.core import HANDLERS
 from tests.fuzz import mutator
 from tests.oracle import plain
 from tests.oracle.messages import BITS, TEXTS, UNSIGNED_BITS

@@ -64,14 +64,20 @@ def _campaign_of(module: ModuleType, blocks: int, *sources: str) -> Campaign:
     )
 
 
-CODEC_SOURCES = ("src_c/*", "kbatch/_native/*.p*", "kbatch/*.py", "kbatch/errors/*.py", "tests/oracle/*.py")
+CODEC_SOURCES = (
+    "src_c/*",
+    "kbatch/_native/*/*.p*",
+    "kbatch/*.py",
+    *(f"kbatch/{folder}/*.py" for folder in ("codec", "errors", "producer", "waiting")),
+    "tests/oracle/*.py",
+)
 PROTOCOL_SOURCES = ("kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
 CLIENT_SOURCES = (
-    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core", "network")),
+    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core/*", "network")),
     *PROTOCOL_SOURCES,
 )
 SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
-BROKER_SOURCES = ("kbatch/testing/*.py", *PROTOCOL_SOURCES)
+BROKER_SOURCES = ("kbatch/testing/*.py", "kbatch/testing/broker/*.py", *PROTOCOL_SOURCES)
 PRODUCER_SOURCES = (*CODEC_SOURCES, *BROKER_SOURCES, *CLIENT_SOURCES)
 CAMPAIGNS = {
     "hostile bytes": _campaign_of(

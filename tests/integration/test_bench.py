@@ -17,7 +17,7 @@ from kbatch.bench.contest import SETTINGS, Contest, Driver, able
 from kbatch.bench.contestants import CONTESTANTS, JAVA
 from kbatch.bench.log_reader import READERS, WrongLogError
 from kbatch.bench.work import FIRST_ROW, Row, Work
-from kbatch.commands import kbatch as command_line
+from kbatch.cli.commands import kbatch as command_line
 from tests.wheels import ROOT, run
 
 RECORDS = 2_500

@@ -14,8 +14,8 @@ import polars as pl
 from click.testing import CliRunner
 
 import kbatch
+from kbatch.cli.commands import kbatch as command
 from kbatch.column_serializers import Avro, Int64, JsonLines
-from kbatch.commands import kbatch as command
 from tests.oracle.kafka import create_topic
 from tests.patience import HANG_SECONDS
 

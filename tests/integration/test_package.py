@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import TypeGuard
 
@@ -27,37 +28,28 @@ LEVELS = {
     "kbatch.metrics": 3,
     "kbatch.records": 3,
     "kbatch.column_serializers": 3,
-    "kbatch.columns": 4,
+    "kbatch.codec": 4,
     "kbatch.interceptors": 4,
     "kbatch.partitioner": 4,
     "kbatch.prometheus": 4,
     "kbatch.serializers": 4,
-    "kbatch.segments": 4,
     "kbatch.protocol": 4,
-    "kbatch.core": 5,
-    "kbatch.network": 6,
     "kbatch.waiting": 4,
-    "kbatch.loop_waiting": 5,
-    "kbatch.configured": 5,
-    "kbatch.tables": 5,
+    "kbatch.core": 5,
     "kbatch.tracing": 5,
-    "kbatch.groups": 6,
-    "kbatch.transactional": 6,
-    "kbatch.producer_base": 6,
+    "kbatch.network": 6,
     "kbatch.producer": 7,
-    "kbatch.aio": 7,
-    "kbatch.testing": 7,
+    "kbatch.testing": 8,
     "kbatch.spark": 8,
     "kbatch.bench": 8,
-    "kbatch.commands": 9,
-    "kbatch.cli": 10,
+    "kbatch.cli": 9,
 }
 
 
 def test_the_sdist_has_every_source_and_nothing_that_a_build_made(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    native = (ROOT / "kbatch" / "_native").glob("*.p[yx][xdi]*")
+    native = (ROOT / "kbatch" / "_native").rglob("*.p[yx][xdi]*")
     sources = [*modules(), *native, *(ROOT / "src_c").iterdir(), *(ROOT / "tests").rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in sources} <= names
     assert {"LICENSE", "README.md", "Makefile", ".ci/run", "docs/delivery.md", "kbatch/py.typed"} <= names
@@ -67,7 +59,7 @@ def test_the_sdist_has_every_source_and_nothing_that_a_build_made(sdist: Path) -
 def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "kbatch/py.typed" in names
-    assert "kbatch/_native/record_batch.pyi" in names
+    assert "kbatch/_native/codec/record_batch.pyi" in names
     assert "kbatch/bench/Driver.java" in names
     assert {"pyspark_kbatch/__init__.py", "pyspark_kbatch_segments/__init__.py"} <= set(names)
     assert not [name for name in names if name.startswith("kbatch/spark/pyspark_")]
@@ -78,7 +70,7 @@ def test_the_wheel_has_types_and_spark_finds_its_source(wheel: Path) -> None:
 def test_native_modules_of_the_wheel_are_stripped(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         native = {name: archive.read(name) for name in archive.namelist() if name.endswith(".so")}
-    assert len(native) == len(list((ROOT / "kbatch" / "_native").glob("*.pyx")))
+    assert len(native) == len(list((ROOT / "kbatch" / "_native").rglob("*.pyx")))
     assert not [name for name, binary in native.items() if b".symtab" in binary or b".debug_info" in binary]
 
 
@@ -127,7 +119,8 @@ import sys
 import kbatch
 with kbatch.Producer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("t", b"").result()
-others = {"asyncio", "ssl", "difflib", "kbatch.columns", "kbatch.column_serializers", "kbatch.segments"}
+others = {"asyncio", "ssl", "difflib"}
+others |= {"kbatch.codec.columns", "kbatch.column_serializers", "kbatch.codec.segments"}
 print(others & set(sys.modules) or "no more")
 assert all(hasattr(kbatch, name) for name in kbatch.__all__)
 assert not others - {"difflib"} - set(sys.modules)
@@ -185,8 +178,8 @@ def test_all_public_names_are_there() -> None:
 
 
 def test_stubs_name_what_the_native_modules_have() -> None:
-    for stub in sorted((ROOT / "kbatch" / "_native").glob("*.pyi")):
-        native = __import__(f"kbatch._native.{stub.stem}", fromlist=["_"])
+    for stub in sorted((ROOT / "kbatch" / "_native").rglob("*.pyi")):
+        native = import_module(".".join(stub.relative_to(ROOT).with_suffix("").parts))
         for node in ast.parse(stub.read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 assert hasattr(native, node.name), f"{stub.stem}.{node.name}"

@@ -20,11 +20,11 @@ from hypothesis.stateful import (
 )
 
 from kbatch import KafkaError
-from kbatch._native.cluster_view import ClusterView
-from kbatch._native.delivery import Delivery, RecordMetadata
-from kbatch._native.flush import Flush
-from kbatch._native.producer_batch import ProducerBatch
-from kbatch._native.record_appender import Refusal
+from kbatch._native.batch.delivery import Delivery, RecordMetadata
+from kbatch._native.batch.flush import Flush
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.record_appender import Refusal
 from tests.oracle import plain, strategies
 from tests.unit.accumulating import (
     NEVER,

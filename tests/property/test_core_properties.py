@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kbatch.core.cluster import Node
-from kbatch.core.connections import Request, Response
+from kbatch.core.client.cluster import Node
+from kbatch.core.client.connections import Request, Response
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
 from tests.unit import test_core_cluster

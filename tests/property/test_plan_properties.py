@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbatch._native.struct_plan import StructPlan
+from kbatch._native.io.struct_plan import StructPlan
 from kbatch.errors import ProtocolError
 from kbatch.protocol import codec, messages
 from kbatch.protocol.messages import FetchResponse, MetadataResponse, ProduceRequest, ProduceResponse

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch import IllegalStateError, KafkaError
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.producer_batch import ProducerBatch
-from kbatch._native.record_appender import Refusal
-from kbatch._native.send import RecordSender
-from kbatch._native.table_sender import TableSender
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.send import RecordSender
+from kbatch._native.send.table_sender import TableSender
 from kbatch.errors import ErrorCode, error_of
-from kbatch.tables import TableReport
+from kbatch.producer.tables import TableReport
 from tests.oracle import plain, strategies, tables
 from tests.property.test_codec_properties import deterministic
 from tests.unit.accumulating import accumulator, all_drained, data_of, is_whole, records_of

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch import KafkaError
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.cluster_view import ClusterView
-from kbatch._native.record_appender import Refusal
-from kbatch._native.table_sender import TableSender
-from kbatch.core.backoff import NEVER_NS
-from kbatch.tables import TableReport
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.table_sender import TableSender
+from kbatch.core.client.backoff import NEVER_NS
+from kbatch.producer.tables import TableReport
 from tests.oracle import plain, strategies, tables
 from tests.property.test_codec_properties import deterministic
 from tests.property.test_send_table_properties import NAMES, Direct, contents, direct, keys

@@ -1,4 +1,4 @@
-"""What is done for a whole request at once (kbatch._native.in_flight) is what is done batch by batch."""
+"""What is done for a whole request at once (kbatch._native.send.in_flight) is what is done batch by batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbatch.core.idempotence import Idempotence
+from kbatch.core.producer.idempotence import Idempotence
 from kbatch.errors import ErrorCode
 from tests.unit.sending import OK, Reply, Sending
 

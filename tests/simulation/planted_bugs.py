@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kbatch
-from kbatch._native.in_flight import Identity, InFlight
-from kbatch.core import cluster, connections, engine, sender
-from kbatch.core.backoff import ExponentialBackoff
-from kbatch.core.idempotence import MAX_SEQUENCE, Idempotence, Settled, WithoutIdempotence
-from kbatch.core.node_state import NodeState
-from kbatch.core.sender import Sender
+from kbatch._native.send.in_flight import Identity, InFlight
+from kbatch.core.client import cluster, connections
+from kbatch.core.client.backoff import ExponentialBackoff
+from kbatch.core.client.node_state import NodeState
+from kbatch.core.producer import engine, sender
+from kbatch.core.producer.idempotence import MAX_SEQUENCE, Idempotence, Settled, WithoutIdempotence
+from kbatch.core.producer.sender import Sender
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.simulator import SimulationError, simulate

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from kbatch import tables
-from kbatch._native.in_flight import InFlight
-from kbatch._native.record_appender import Refusal
-from kbatch.core.sender import Sender
-from kbatch.tables import TableProducer, TableReport
+from kbatch._native.send.in_flight import InFlight
+from kbatch._native.send.record_appender import Refusal
+from kbatch.core.producer.sender import Sender
+from kbatch.producer import tables
+from kbatch.producer.tables import TableProducer, TableReport
 from tests.simulation.planting import plants
 
 

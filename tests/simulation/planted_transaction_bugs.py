@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kbatch._native.in_flight import NOBODY, Identity
-from kbatch.core import transactions
-from kbatch.core.idempotence import Idempotence
-from kbatch.core.sender import Sender
-from kbatch.core.transaction_requests import (
+from kbatch._native.send.in_flight import NOBODY, Identity
+from kbatch.core.producer import transactions
+from kbatch.core.producer.idempotence import Idempotence
+from kbatch.core.producer.sender import Sender
+from kbatch.core.producer.transaction_requests import (
     TRANSACTION,
     Abort,
     Action,
@@ -20,11 +20,11 @@ from kbatch.core.transaction_requests import (
     CoordinatorKey,
     InitProducerId,
 )
-from kbatch.core.transaction_states import State
-from kbatch.core.transactional_order import TransactionalOrder
-from kbatch.core.transactions import Transactions
+from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transactional_order import TransactionalOrder
+from kbatch.core.producer.transactions import Transactions
 from kbatch.errors import KafkaTimeoutError
-from kbatch.transactional import TransactionMethods
+from kbatch.producer.transactions import TransactionMethods
 from tests.simulation.planting import plants as plants_any
 
 plants = partial(plants_any, of_transactions=True)

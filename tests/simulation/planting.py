@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from kbatch.core.idempotence import Idempotence
-from kbatch.core.sender import Sender
+from kbatch.core.producer.idempotence import Idempotence
+from kbatch.core.producer.sender import Sender
 from kbatch.testing.simulation.transactional_options import is_transactional
 
 

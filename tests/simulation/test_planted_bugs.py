@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbatch.core.idempotence import Idempotence
+from kbatch.core.producer.idempotence import Idempotence
 from tests.simulation.planted_bugs import BUDGET, BUGS, hunt, known_seeds
 from tests.simulation.planting import planted
 

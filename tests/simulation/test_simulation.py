@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from kbatch.core.sender import Sender
+from kbatch.core.producer.sender import Sender
 from kbatch.testing.simulation.actor import Actor
 from kbatch.testing.simulation.checkers import Logs, check_deliveries
 from kbatch.testing.simulation.cluster import LostBatch
@@ -73,7 +73,7 @@ DEFECT = Bug(Sender, "run", _of_a_defect, "", False)
 @pytest.mark.parametrize(
     ("bug", "first_line"),
     [
-        (BUGS["completions_come_twice"], "seed 3: <kbatch._native.delivery.Completion"),
+        (BUGS["completions_come_twice"], "seed 3: <kbatch._native.batch.delivery.Completion"),
         (DEFECT, "seed 3: ZeroDivisionError: in the engine"),
     ],
     ids=["broken promise", "defect"],

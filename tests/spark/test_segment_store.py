@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kbatch.segments import SegmentWriter
+from kbatch.codec.segments import SegmentWriter
 from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments
 from tests.oracle import plain
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import kbatch
-from kbatch._native import compression
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.cluster_view import ClusterView
-from kbatch._native.delivery import Delivery
-from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.batch.delivery import Delivery
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.codec import compression
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.cluster_view import ClusterView
 
 MS = 1_000_000
 NEVER = 2**63 - 1

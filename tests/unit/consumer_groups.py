@@ -8,11 +8,11 @@ from typing import Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.coordinator_records import Record
-from kbatch.testing.group_messages import JoinGroup, JoinResult, SyncResult
-from kbatch.testing.group_state import GroupCoordinator
-from kbatch.testing.offsets import CommittedOffset, FetchedOffset, OffsetStore
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.coordinator_records import Record
+from kbatch.testing.broker.group_messages import JoinGroup, JoinResult, SyncResult
+from kbatch.testing.broker.group_state import GroupCoordinator
+from kbatch.testing.broker.offsets import CommittedOffset, FetchedOffset, OffsetStore
 
 NOW, SESSION, REBALANCE = 1_000_000, 10_000, 60_000
 NONE = ErrorCode.NONE

@@ -7,8 +7,8 @@ import socket
 from typing import Any
 
 from kbatch.config import ProducerConfig
-from kbatch.core.actions import Close, Connect, Resolve, Write
-from kbatch.core.connections import Connections, Request, Response
+from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.client.connections import Connections, Request, Response
 from kbatch.protocol import codec, messages
 
 MS = 1_000_000

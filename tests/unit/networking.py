@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
-from kbatch._native.delivery import Completion
-from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.batch.delivery import Completion
+from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch.config import ProducerConfig
-from kbatch.core.actions import Action, Connect, Write
+from kbatch.core.client.actions import Action, Connect, Write
 from kbatch.errors import KafkaError
 from kbatch.network import Network
 from tests.patience import HANG_SECONDS

@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import kbatch
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.delivery import Completion, Delivery
-from kbatch._native.in_flight import PartitionState
-from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.batch.delivery import Completion, Delivery
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.in_flight import PartitionState
 from kbatch.config import ProducerConfig
-from kbatch.core.actions import Close, Connect, Resolve, Seal, Write
-from kbatch.core.engine import Engine
+from kbatch.core.client.actions import Close, Connect, Resolve, Seal, Write
+from kbatch.core.producer.engine import Engine
 from kbatch.errors import ErrorCode
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release

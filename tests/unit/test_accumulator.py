@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kbatch import IllegalStateError, KafkaError
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.cluster_view import ClusterView
-from kbatch._native.delivery import Delivery
-from kbatch._native.producer_batch import ProducerBatch
-from kbatch._native.record_appender import Refusal
+from kbatch._native.batch.delivery import Delivery
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.record_appender import Refusal
 from tests.unit.accumulating import (
     MEGABYTE,
     MS,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kbatch import AsyncProducer
-from kbatch.aio import TURN_RECORDS
 from kbatch.interceptors import Interceptor
+from kbatch.producer.event_loop import TURN_RECORDS
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, TOPIC

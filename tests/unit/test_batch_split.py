@@ -9,9 +9,9 @@ import pytest
 
 import kbatch
 from kbatch import IllegalStateError, KafkaError
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.delivery import RecordMetadata
-from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.accumulator import RecordAccumulator
 from tests.unit.accumulating import (
     MEGABYTE,
     NEVER,

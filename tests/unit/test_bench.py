@@ -29,7 +29,7 @@ from kbatch.bench.page import Page
 from kbatch.bench.probes import tree_cpu_ns
 from kbatch.bench.settings import for_aiokafka, for_kafka_python, for_librdkafka, told
 from kbatch.bench.work import CHUNK_RECORDS, Work
-from kbatch.commands import kbatch as command_line
+from kbatch.cli.commands import kbatch as command_line
 
 # In the last round the machine was slow for both: only pairs say that they are equal.
 DRIFTING = {"ours": [100.0, 110.0, 400.0], "theirs": [200.0, 220.0, 100.0]}

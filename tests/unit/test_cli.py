@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import SegmentWriter
-from kbatch.commands import kbatch as command_line
+from kbatch.cli.commands import kbatch as command_line
 from tests.oracle import plain
 
 some_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=10).map(str.encode)
@@ -205,7 +205,7 @@ def test_reader_of_the_pipe_that_goes_away(log: Path) -> None:
 
 def test_table_on_a_terminal(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr("kbatch.commands.dump._on_a_terminal", lambda: True)
+    monkeypatch.setattr("kbatch.cli.dump._on_a_terminal", lambda: True)
     result = dump(log, "--records")
     assert result.exit_code == 0
     title, _, *lines = (line for line in result.stdout.splitlines() if line.strip())

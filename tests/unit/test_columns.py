@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import kbatch
-from kbatch._native.table_sender import TableSender
+from kbatch._native.send.table_sender import TableSender
 from kbatch.bench import workload
 from tests.oracle import plain, tables
 from tests.property.test_send_table_properties import NAMES, direct

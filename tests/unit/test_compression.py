@@ -17,7 +17,7 @@ import zstandard
 
 import kbatch
 from kbatch import CorruptRecordError
-from kbatch._native.compression import codec_names, compress, decompress, level_ranges
+from kbatch._native.codec.compression import codec_names, compress, decompress, level_ranges
 from tests.oracle import plain
 from tests.wheels import ROOT
 
@@ -104,7 +104,7 @@ def test_gzip_without_isal_is_zlibs_level_1() -> None:
     code = """
 import sys
 sys.modules["isal"] = None  # an import raises ModuleNotFoundError
-from kbatch._native.compression import compress
+from kbatch._native.codec.compression import compress
 import pytest, zlib
 for level in (None, -1):
     assert compress(b"some words, " * 99, "gzip", level) == zlib.compress(b"some words, " * 99, 1, 31)

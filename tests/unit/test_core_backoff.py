@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.backoff import NS_PER_MS, ExponentialBackoff
+from kbatch.core.client.backoff import NS_PER_MS, ExponentialBackoff
 
 
 class Fixed(random.Random):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kbatch.config import ProducerConfig
-from kbatch.core.backoff import NEVER_NS
-from kbatch.core.cluster import MAX_PARTITIONS, Cluster, Node
+from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.client.cluster import MAX_PARTITIONS, Cluster, Node
 from kbatch.errors import ErrorCode, InvalidTopicError, KafkaError, NetworkError, UnknownTopicOrPartitionError
 from kbatch.protocol import codec, messages
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.core.cluster import Node
-from kbatch.core.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, Connection, Request
-from kbatch.core.node_state import TRANSITIONS, Event, NodeState, State
+from kbatch.core.client.cluster import Node
+from kbatch.core.client.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, Connection, Request
+from kbatch.core.client.node_state import TRANSITIONS, Event, NodeState, State
 from kbatch.errors import IllegalStateError
 from kbatch.protocol import messages
 

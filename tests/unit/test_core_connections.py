@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kbatch.core.actions import Close, Connect, Resolve, Write
-from kbatch.core.cluster import Node
-from kbatch.core.connections import Response
+from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.client.cluster import Node
+from kbatch.core.client.connections import Response
 from kbatch.errors import (
     AuthenticationError,
     ErrorCode,

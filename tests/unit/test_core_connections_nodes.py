@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kbatch.core.actions import Close
-from kbatch.core.cluster import Node
+from kbatch.core.client.actions import Close
+from kbatch.core.client.cluster import Node
 from kbatch.errors import NetworkError
 from kbatch.protocol import messages
 from tests.unit.core_shell import MS, NEVER, SECOND, Shell, address, versions_answer

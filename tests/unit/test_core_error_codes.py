@@ -1,7 +1,7 @@
 """What each error code leads to for a producer without transactions, by a table that is written by hand.
 
 It is that of Kafka's client (SenderTest; Sender.completeBatch, canRetry and failBatch; the classes of
-Errors), and shares nothing with `kbatch.core.outcome`. Brokers have a batch of the partition already
+Errors), and shares nothing with `kbatch.core.producer.outcome`. Brokers have a batch of the partition already
 (`warmed`).
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbatch import errors
-from kbatch.core.actions import Resolve
+from kbatch.core.client.actions import Resolve
 from kbatch.errors import ErrorCode
 from tests.unit.sending import BACKOFF_MS, MS, NEVER, OK, OUT_OF_ORDER, TOPIC, Reply, Sending
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbatch.core.transaction_page import page
-from kbatch.core.transaction_requests import ACTIONS, Action, Kind
-from kbatch.core.transaction_states import CALLS, TRANSITIONS, State
+from kbatch.core.producer.transaction_page import page
+from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind
+from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, State
 from kbatch.errors import ErrorCode
-from kbatch.producer import Producer
+from kbatch.producer.threads import Producer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "transaction_states.md"
 
 
 def test_the_page_is_that_of_the_tables() -> None:
-    assert PAGE.read_text() == page(), "python -m kbatch.core.transaction_page > docs/transaction_states.md"
+    command = "python -m kbatch.core.producer.transaction_page > docs/transaction_states.md"
+    assert PAGE.read_text() == page(), command
 
 
 def test_the_diagram_has_every_transition_but_the_fatal_ones() -> None:

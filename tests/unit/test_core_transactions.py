@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbatch.core.transaction_states import ONGOING, TRANSITIONS, State
+from kbatch.core.producer.transaction_states import ONGOING, TRANSITIONS, State
 from kbatch.errors import (
     CommitFailedError,
     ErrorCode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbatch.core.transaction_states import State
+from kbatch.core.producer.transaction_states import State
 from kbatch.errors import ErrorCode, KafkaTimeoutError, ProducerFencedError
 from kbatch.protocol import messages
 from tests.unit.sending import OK, Reply

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 from kbatch.config import ProducerConfig
-from kbatch.core.cluster import Cluster
+from kbatch.core.client.cluster import Cluster
 from kbatch.errors import ErrorCode
-from kbatch.testing.state import Connection as Session
+from kbatch.testing.broker.state import Connection as Session
 from tests.unit.broker_core import TOPIC, VirtualBroker, produce_request
 from tests.unit.core_shell import Peer, Shell
 

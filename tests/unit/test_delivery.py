@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kbatch import IllegalStateError, KafkaError, KafkaTimeoutError
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.delivery import Completion, Delivery, RecordMetadata
-from kbatch._native.flush import Flush
-from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.batch.delivery import Completion, Delivery, RecordMetadata
+from kbatch._native.batch.flush import Flush
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.accumulator import RecordAccumulator
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import accumulator, is_whole, one, put
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.delivery import Completion, Delivery
+from kbatch._native.batch.delivery import Completion, Delivery
+from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network import DeliveryThread
@@ -203,7 +203,7 @@ def test_a_log_that_cannot_be_written_changes_nothing(
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("kbatch.network.delivery.logger.error", full)
+    monkeypatch.setattr("kbatch.network.callbacks.logger.error", full)
     deliveries.deliver([settled(lambda *_: 1 / 0, lambda *_: seen.append("next"))])
     assert deliveries.close(SECONDS)
     assert seen == ["next"]

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kbatch._native.delivery import Completion
-from kbatch._native.in_flight import (
+from kbatch._native.batch.delivery import Completion
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.in_flight import (
     NOBODY,
     OPEN,
     UNKNOWN_NS,
@@ -17,8 +18,7 @@ from kbatch._native.in_flight import (
     acknowledge_all,
     number_new,
 )
-from kbatch._native.producer_batch import ProducerBatch
-from kbatch.core.produce_attempt import ProduceAttempt
+from kbatch.core.producer.produce_attempt import ProduceAttempt
 from kbatch.protocol import messages
 from tests.unit.accumulating import accumulator, drained, put
 

@@ -15,7 +15,7 @@ import pytest
 import kbatch
 from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.testing import Broker
-from kbatch.testing.server import ClientConnection
+from kbatch.testing.broker.server import ClientConnection
 from tests.unit.certificates import Files, needs_openssl
 from tests.unit.producing import SECONDS, TIME_MS, TOPIC, metric, producing, transactional
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kbatch import Producer
-from kbatch._native.sensor import Sensor, record_each
+from kbatch._native.io.sensor import Sensor, record_each
 from kbatch.metrics import (
     LEVELS,
     MEASURES,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbatch.core.actions import Close, Connect, Resolve
+from kbatch.core.client.actions import Close, Connect, Resolve
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.protocol import codec, messages
 from kbatch.testing import Broker
@@ -99,7 +99,7 @@ def connected_socket(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> socket
         return made[-1]
 
     with listening() as listener, running(**settings) as (engine, _):
-        monkeypatch.setattr("kbatch.network.loop.socket.socket", making)
+        monkeypatch.setattr("kbatch.network.threads.socket.socket", making)
         action = connect_to(listener)
         engine.do(action)
         engine.next("connected")
@@ -267,7 +267,7 @@ def test_no_descriptor_left_is_an_error_of_that_connection(monkeypatch: pytest.M
         raise OSError(24, "Too many open files")
 
     with listening() as listener, running() as (engine, _):
-        monkeypatch.setattr("kbatch.network.loop.socket.socket", full)
+        monkeypatch.setattr("kbatch.network.threads.socket.socket", full)
         engine.do(connect_to(listener))
         assert "Too many open files" in str(engine.next("closed")[2])
         monkeypatch.undo()

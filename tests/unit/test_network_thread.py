@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kbatch._native.producer_batch import ProducerBatch
-from kbatch._native.waker import Waker
-from kbatch.core.actions import Close, Connect, Resolve, Seal
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.io.waker import Waker
+from kbatch.core.client.actions import Close, Connect, Resolve, Seal
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network import Network
@@ -51,7 +51,7 @@ def test_a_name_without_an_address_says_what_to_look_at(monkeypatch: pytest.Monk
     def nobody(*_: object, **__: object) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr("kbatch.network.loop.socket.getaddrinfo", nobody)
+    monkeypatch.setattr("kbatch.network.threads.socket.getaddrinfo", nobody)
     with running() as (engine, _):
         engine.do(Resolve("kafka-9", 9092))
         error = engine.next("resolved")[3]
@@ -75,7 +75,7 @@ def test_a_name_that_takes_long_holds_up_nothing(monkeypatch: pytest.MonkeyPatch
             assert told.wait(SECONDS)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"address of {host}", 1))]
 
-    monkeypatch.setattr("kbatch.network.loop.socket.getaddrinfo", slowly)
+    monkeypatch.setattr("kbatch.network.threads.socket.getaddrinfo", slowly)
     with running() as (engine, _):
         engine.do(Resolve("slow", 1))
         assert asked.wait(SECONDS)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kbatch.core.actions import Close, Connect
+from kbatch.core.client.actions import Close, Connect
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from kbatch.network.tls import context_of
 from tests.patience import HANG_SECONDS

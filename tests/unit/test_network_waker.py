@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from kbatch._native.waker import Waker
+from kbatch._native.io.waker import Waker
 
 
 @pytest.fixture(params=["eventfd", "socketpair"], autouse=True)

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from kbatch.commands import kbatch
+from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, TOPIC, until, values
 

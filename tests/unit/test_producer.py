@@ -28,7 +28,7 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
-from kbatch.waiting import Deadline
+from kbatch.waiting.deadline import Deadline
 from tests.unit.producing import (
     SECONDS,
     SECONDS_MS,

@@ -177,7 +177,7 @@ def blocking():
     with producer:
         producer.send(topic, b"value")
 
-kbatch.producer.EXIT_SECONDS = 0.2
+kbatch.producer.threads.EXIT_SECONDS = 0.2
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
 producer.partitions_for(topic)
 say_when_blocked("wait")
@@ -470,7 +470,7 @@ loop = {kind}.new_event_loop()
 
 def test_program_that_ends_without_a_broker_ends_in_time() -> None:
     text = """
-kbatch.producer.EXIT_SECONDS = 0.2
+kbatch.producer.threads.EXIT_SECONDS = 0.2
 producer = Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=50)
 try:
     producer.send(topic, b"")
@@ -483,7 +483,7 @@ except kbatch.KafkaTimeoutError:
 
 def test_program_whose_broker_is_dead_ends_in_time_and_tells_of_the_loss(broker: Broker) -> None:
     text = """
-kbatch.producer.EXIT_SECONDS = 0.2
+kbatch.producer.threads.EXIT_SECONDS = 0.2
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
 producer.partitions_for(topic)
 print("ready", flush=True)

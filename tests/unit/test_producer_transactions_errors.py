@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
-from kbatch.core.outcome import OUTCOMES, Outcome
-from kbatch.core.transaction_requests import Action, Kind, action_of
+from kbatch.core.producer.outcome import OUTCOMES, Outcome
+from kbatch.core.producer.transaction_requests import Action, Kind, action_of
 from kbatch.errors import (
     ROWS,
     CommitFailedError,

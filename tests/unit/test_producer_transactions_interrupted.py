@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kbatch import AsyncProducer
-from kbatch.core.transaction_states import State
+from kbatch.core.producer.transaction_states import State
 from kbatch.errors import (
     IllegalStateError,
     KafkaError,
@@ -31,7 +31,14 @@ Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDS = pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 MANY = 100  # partitions
 # Files whose lines are interrupted.
-CALLED = ("transactional.py", "producer_base.py", "waiting.py", "engine.py")
+CALLED = (
+    "kbatch/core/producer/engine.py",
+    "kbatch/producer/base.py",
+    "kbatch/producer/transactions.py",
+    "kbatch/waiting/deadline.py",
+    "kbatch/waiting/event_loop.py",
+    "kbatch/waiting/threads.py",
+)
 
 
 @pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch._native.row_hashes import digest_rows, hash_keys
+from kbatch._native.arrow.row_hashes import digest_rows, hash_keys
 from tests.oracle import plain
 
 TYPES = [pa.binary(), pa.large_binary(), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary())]

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 import kbatch
-from kbatch._native.cluster_view import ClusterView
-from kbatch._native.delivery import Delivery
-from kbatch._native.send import RecordSender
-from kbatch._native.table_sender import TableSender
+from kbatch._native.batch.delivery import Delivery
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.send import RecordSender
+from kbatch._native.send.table_sender import TableSender
 from tests.unit.accumulating import MS, NEVER, accumulator, put
 from tests.unit.sending import OK, Sending
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import kbatch
 from kbatch import CorruptRecordError, IllegalStateError, SegmentWriter, read_segment
-from kbatch.segments import Segment, segment_name
+from kbatch.codec.segments import Segment, segment_name
 from tests.oracle import plain
 
 INT32_MAX = 2**31 - 1
@@ -378,7 +378,7 @@ def test_full_disk_ends_the_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with SegmentWriter(tmp_path, "t", 0) as writer:
         writer.append(batch_of())
         with monkeypatch.context() as patch:
-            patch.setattr("kbatch.segments.Segment.append", full)
+            patch.setattr("kbatch.codec.segments.Segment.append", full)
             with pytest.raises(OSError, match="No space left"):
                 writer.append(batch_of())
         with pytest.raises(IllegalStateError, match="No space left"):

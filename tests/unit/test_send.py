@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import kbatch
-from kbatch._native.cluster_view import ClusterView
-from kbatch._native.delivery import Delivery
-from kbatch._native.hashes import partition_for_key
-from kbatch._native.record_appender import Refusal
-from kbatch._native.send import PendingRecord, RecordSender
+from kbatch._native.batch.delivery import Delivery
+from kbatch._native.codec.hashes import partition_for_key
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.send import PendingRecord, RecordSender
 from kbatch.errors import PartialSendError, ProducerClosedError, RecordTooLargeError
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (

@@ -18,11 +18,11 @@ import pytest
 
 import kbatch
 from kbatch import CorruptRecordError, KafkaError
-from kbatch._native.accumulator import RecordAccumulator
-from kbatch._native.batch_delivery import BatchDelivery, OffsetRun
-from kbatch._native.delivery import RecordMetadata
-from kbatch._native.producer_batch import ProducerBatch
-from kbatch._native.record_appender import Refusal
+from kbatch._native.batch.batch_delivery import BatchDelivery, OffsetRun
+from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.record_appender import Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (

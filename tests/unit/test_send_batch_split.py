@@ -11,8 +11,8 @@ import pytest
 
 import kbatch
 from kbatch import CorruptRecordError, KafkaError
-from kbatch._native.delivery import RecordMetadata
-from kbatch._native.producer_batch import ProducerBatch
+from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.batch.producer_batch import ProducerBatch
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (
     accumulator,

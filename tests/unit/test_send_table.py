@@ -25,7 +25,7 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.interceptors import Interceptor
-from kbatch.tables import TableDelivery, TableReport
+from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain, tables
 from tests.unit.producing import (

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kbatch import KafkaTimeoutError
-from kbatch.tables import TableReport
+from kbatch.producer.tables import TableReport
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, metric, producing
 

@@ -12,7 +12,7 @@ import pytest
 from kbatch import DeliveryError, RecordMetadata
 from kbatch.errors import NotEnoughReplicasError, ProducerClosedError, RecordTooLargeError
 from kbatch.interceptors import Interceptor
-from kbatch.tables import TOLD_ROWS
+from kbatch.producer.tables import TOLD_ROWS
 from kbatch.testing import Broker
 from tests.unit.producing import (
     LINGERING,

@@ -20,7 +20,7 @@ from kbatch.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbatch.interceptors import Interceptor
-from kbatch.tables import TableReport
+from kbatch.producer.tables import TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain
 from tests.unit.producing import (

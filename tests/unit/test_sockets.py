@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch._native.sockets import receive_into, send
-from kbatch._native.waker import Waker
+from kbatch._native.io.sockets import receive_into, send
+from kbatch._native.io.waker import Waker
 from tests.unit.rival import Rival
 
 SMALL, LARGE = b"s" * 1000, b"l" * 200_000

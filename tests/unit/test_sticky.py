@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch import KafkaError
-from kbatch._native.cluster_view import ClusterView, TopicView
-from kbatch._native.delivery import Delivery
-from kbatch._native.sticky import StickyPartitioner
+from kbatch._native.batch.delivery import Delivery
+from kbatch._native.send.cluster_view import ClusterView, TopicView
+from kbatch._native.send.sticky import StickyPartitioner
 from tests.oracle.java_config import producer_facts
 from tests.unit.accumulating import MS, accumulator, all_drained, drained, is_whole, one, put
 

@@ -19,8 +19,8 @@ import kbatch.testing
 from kbatch.errors import ErrorCode, IllegalStateError
 from kbatch.protocol import messages
 from kbatch.testing import Acls, Broker
-from kbatch.testing.core import BrokerCore
-from kbatch.testing.server import MAX_REQUEST_BYTES, QUEUED_REQUESTS, Server
+from kbatch.testing.broker.core import BrokerCore
+from kbatch.testing.broker.server import MAX_REQUEST_BYTES, QUEUED_REQUESTS, Server
 from tests.unit.broker_core import TOPIC, VirtualBroker, fetched
 from tests.unit.broker_wire import TIMEOUT_SECONDS, Wire, fetch_request, produce
 

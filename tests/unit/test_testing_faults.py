@@ -11,7 +11,7 @@ import pytest
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
-from kbatch.testing.core import HANDLERS
+from kbatch.testing.broker.core import HANDLERS
 from tests.unit.broker_core import (
     LEADER,
     NONE,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.group_messages import JoinResult, SyncResult
-from kbatch.testing.group_state import NEW_MEMBER_TIMEOUT_MS
+from kbatch.testing.broker.group_messages import JoinResult, SyncResult
+from kbatch.testing.broker.group_state import NEW_MEMBER_TIMEOUT_MS
 from tests.unit.consumer_groups import NONE, REBALANCE, SESSION, UNKNOWN_MEMBER, Groups, Member
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbatch.errors import ProtocolError
-from kbatch.testing.coordinator_records import coordinator_partition, key_partition
-from kbatch.testing.group_members import (
+from kbatch.testing.broker.coordinator_records import coordinator_partition, key_partition
+from kbatch.testing.broker.group_members import (
     NEXT_STATES,
     Group,
     GroupState,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.group_messages import JoinedMember, JoinResult, SyncResult
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.group_messages import JoinedMember, JoinResult, SyncResult
 from tests.unit.consumer_groups import (
     FENCED,
     ILLEGAL,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbatch.testing.group_messages import JoinResult, SyncResult
-from kbatch.testing.group_state import NEW_MEMBER_TIMEOUT_MS
+from kbatch.testing.broker.group_messages import JoinResult, SyncResult
+from kbatch.testing.broker.group_state import NEW_MEMBER_TIMEOUT_MS
 from tests.unit.consumer_groups import (
     FENCED,
     NONE,

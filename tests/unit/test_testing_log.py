@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import CorruptRecordError, IllegalStateError, RecordBatch, decode
-from kbatch.testing.log import FoundOffset, LeaderEpochs, PartitionLog
-from kbatch.testing.topic_config import TopicConfig
+from kbatch.testing.broker.log import FoundOffset, LeaderEpochs, PartitionLog
+from kbatch.testing.broker.topic_config import TopicConfig
 from tests.oracle import plain
 
 NEVER = 10**15
@@ -430,7 +430,7 @@ def test_log_that_a_disk_refused_takes_no_more(tmp_path: Path, monkeypatch: pyte
     log = PartitionLog(tmp_path)
     add(log)
     with monkeypatch.context() as patch:
-        patch.setattr("kbatch.segments.Segment.append", full)
+        patch.setattr("kbatch.codec.segments.Segment.append", full)
         with pytest.raises(OSError, match="No space left"):
             add(log)
     with pytest.raises(IllegalStateError, match="open the log anew"):

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.coordinator_records import coordinator_partition
-from kbatch.testing.offsets import RETENTION_CHECK_INTERVAL_MS, CommittedOffset, FetchedOffset, to_record
+from kbatch.testing.broker.coordinator_records import coordinator_partition
+from kbatch.testing.broker.offsets import (
+    RETENTION_CHECK_INTERVAL_MS,
+    CommittedOffset,
+    FetchedOffset,
+    to_record,
+)
 from tests.unit.consumer_groups import (
     FENCED,
     ID,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kbatch.errors import ProtocolError
-from kbatch.testing.coordinator_records import coordinator_partition, key_partition
-from kbatch.testing.offsets import CommittedOffset, FetchedOffset, to_record
+from kbatch.testing.broker.coordinator_records import coordinator_partition, key_partition
+from kbatch.testing.broker.offsets import CommittedOffset, FetchedOffset, to_record
 from tests.unit.consumer_groups import (
     ID,
     NO_OFFSET,

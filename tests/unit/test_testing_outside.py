@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kbatch.commands import kbatch as command_line
+from kbatch.cli.commands import kbatch as command_line
 from kbatch.protocol import messages
 from kbatch.testing import Broker
 from tests.unit.broker_core import TOPIC
@@ -78,7 +78,7 @@ def test_fixture_gives_each_test_a_broker_as_its_marker_says(tmp_path: Path) -> 
 def test_plugin_comes_with_the_package_and_loads_the_broker_only_when_it_is_used() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert PLUGIN in project["project"]["entry-points"]["pytest11"].values()
-    code = f"import sys, {PLUGIN}; sys.exit('kbatch.testing.core' in sys.modules)"
+    code = f"import sys, {PLUGIN}; sys.exit('kbatch.testing.broker.core' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import kbatch
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.partition import (
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.partition import (
     EARLIEST,
     EARLIEST_LOCAL,
     HIGH_WATERMARK,
@@ -22,8 +22,8 @@ from kbatch.testing.partition import (
     Appended,
     Partition,
 )
-from kbatch.testing.topic_config import TopicConfig
-from kbatch.testing.validation import RecordErrors, read_produced
+from kbatch.testing.broker.topic_config import TopicConfig
+from kbatch.testing.broker.validation import RecordErrors, read_produced
 from tests.oracle import plain, strategies
 
 NOW_MS = 1_700_000_000_000

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.partition import HIGH_WATERMARK, Partition
-from kbatch.testing.producer_state import ProducerDescription
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.partition import HIGH_WATERMARK, Partition
+from kbatch.testing.broker.producer_state import ProducerDescription
 from tests.unit.test_testing_partition import (
     EVERYTHING,
     NOW_MS,
@@ -179,7 +179,7 @@ def test_disk_that_refuses_takes_the_partition_offline(
     partition = opened(tmp_path)
     send(partition, idempotent(0))
     with monkeypatch.context() as patch:
-        patch.setattr("kbatch.segments.Segment.append", full)
+        patch.setattr("kbatch.codec.segments.Segment.append", full)
         with pytest.raises(BrokerError, match="No space left") as caught:
             send(partition, idempotent(1))
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.producer_ids import BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlocks
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.producer_ids import BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlocks
 
 # Prints the ids that it takes, each before the next is taken, until it is killed or has `count`.
 TAKE_IDS = """
 import sys
 from pathlib import Path
-from kbatch.testing.producer_ids import ProducerIdBlocks
+from kbatch.testing.broker.producer_ids import ProducerIdBlocks
 
 path, broker_id, count, per_object = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 for _ in range(count):

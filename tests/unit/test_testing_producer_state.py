@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import kbatch
 from kbatch import CorruptRecordError, RecordBatch
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.producer_state import (
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.producer_state import (
     AbortedTransaction,
     BatchMetadata,
     Marker,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbatch.testing.timers import Timers
+from kbatch.testing.broker.timers import Timers
 
 
 @given(

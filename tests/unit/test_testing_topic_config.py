@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbatch.testing.topic_config import TOPIC_CONFIGS, TopicConfig
+from kbatch.testing.broker.topic_config import TOPIC_CONFIGS, TopicConfig
 
 
 def test_defaults_are_kafkas() -> None:

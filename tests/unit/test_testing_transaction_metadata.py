@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kbatch.errors import ProtocolError
-from kbatch.testing.coordinator_records import coordinator_partition, key_partition
-from kbatch.testing.transaction_metadata import (
+from kbatch.testing.broker.coordinator_records import coordinator_partition, key_partition
+from kbatch.testing.broker.transaction_metadata import (
     NEXT_STATES,
     TransactionMetadata,
     TransactionState,

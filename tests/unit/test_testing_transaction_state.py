@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.transaction_metadata import TransactionMetadata, TransactionState
-from kbatch.testing.transaction_state import END_TXN_V1, END_TXN_V2, TransactionCoordinator
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.transaction_metadata import TransactionMetadata, TransactionState
+from kbatch.testing.broker.transaction_state import END_TXN_V1, END_TXN_V2, TransactionCoordinator
 from tests.unit.transaction_cluster import (
     ABORTABLE,
     COMPLETE_ABORT,

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.transaction_metadata import (
+from kbatch.testing.broker.transaction_metadata import (
     NEXT_STATES,
     TransactionMetadata,
     TransactionState,
     to_record,
     tombstone,
 )
-from kbatch.testing.transaction_state import EXPIRY_CHECK_INTERVAL_MS, RETRY_MS
+from kbatch.testing.broker.transaction_state import EXPIRY_CHECK_INTERVAL_MS, RETRY_MS
 from tests.unit.transaction_cluster import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

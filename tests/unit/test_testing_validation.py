@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import kbatch
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.topic_config import TopicConfig
-from kbatch.testing.validation import Prepared, RecordErrors, prepare, read_produced
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.topic_config import TopicConfig
+from kbatch.testing.broker.validation import Prepared, RecordErrors, prepare, read_produced
 from tests.oracle import plain, strategies
 
 NOW_MS = 1_700_000_000_000

@@ -11,10 +11,10 @@ from collections import deque
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-from kbatch._native.in_flight import Identity
-from kbatch.core.transaction_requests import GROUP, Call
-from kbatch.core.transaction_states import State
-from kbatch.core.transactions import Transactions
+from kbatch._native.send.in_flight import Identity
+from kbatch.core.producer.transaction_requests import GROUP, Call
+from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transactions import Transactions
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
 from tests.unit.core_shell import versions_answer

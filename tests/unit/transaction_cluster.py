@@ -8,14 +8,14 @@ from itertools import count
 from typing import Any
 
 from kbatch.errors import ErrorCode
-from kbatch.testing.broker_error import BrokerError
-from kbatch.testing.transaction_metadata import (
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
     from_record,
     to_record,
 )
-from kbatch.testing.transaction_state import TransactionCoordinator
+from kbatch.testing.broker.transaction_state import TransactionCoordinator
 
 NOW, TIMEOUT = 1_000_000, 60_000
 ID, EPOCH, NEW_ID = 1_000, 5, 2_000

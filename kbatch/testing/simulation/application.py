@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbatch._native.delivery import Completion, Delivery, RecordMetadata
-from kbatch._native.hashes import partition_for_key
-from kbatch._native.record_appender import Refusal
+from kbatch._native.batch.delivery import Completion, Delivery, RecordMetadata
+from kbatch._native.codec.hashes import partition_for_key
+from kbatch._native.send.record_appender import Refusal
 from kbatch.errors import (
     BufferExhaustedError,
     KafkaError,
@@ -28,7 +28,7 @@ from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
-    from kbatch._native.buffer_pool import Waiter
+    from kbatch._native.batch.buffer_pool import Waiter
     from kbatch.testing.simulation.world import World
 
 SLACK_NS = 200 * MS  # above delivery.timeout.ms: rounds of the sender, and sealing

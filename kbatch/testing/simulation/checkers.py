@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbatch._native.delivery import RecordMetadata
-from kbatch._native.record import Record
-from kbatch._native.record_batch import RecordBatch
+from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.codec.record import Record
+from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.errors import KafkaError, KafkaTimeoutError
 from kbatch.testing.simulation.application import SentRecord
 from kbatch.testing.simulation.schedule import MS

@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbatch._native.record_batch import RecordBatch, decode
+from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.protocol import codec
-from kbatch.testing.core import BrokerCore, Reply
+from kbatch.testing.broker.core import BrokerCore, Reply
+from kbatch.testing.broker.state import BrokerState, Connection, Options
 from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
 from kbatch.testing.simulation.schedule import MS, WALL_MS, Event
-from kbatch.testing.state import BrokerState, Connection, Options
 
 if TYPE_CHECKING:
-    from kbatch.testing.cluster import ClusterPartition
+    from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.simulation.faults import Fate
     from kbatch.testing.simulation.surroundings import Surroundings
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
+from kbatch.testing.broker.topic_config import TopicConfig
 from kbatch.testing.simulation.network import Link
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
-from kbatch.testing.topic_config import TopicConfig
 
 if TYPE_CHECKING:
-    from kbatch.testing.partition import Partition
+    from kbatch.testing.broker.partition import Partition
     from kbatch.testing.simulation.surroundings import Surroundings
 
 PRODUCE = messages.ProduceRequest.api_key

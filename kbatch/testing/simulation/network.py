@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core import actions
+from kbatch.core.client import actions
 from kbatch.testing.simulation.schedule import MS, SECOND, Event
 from kbatch.testing.simulation.trace import Violation
 

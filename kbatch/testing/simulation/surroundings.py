@@ -11,7 +11,7 @@ from kbatch.testing.simulation.trace import Trace, Violation
 
 if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
-    from kbatch.core.engine import Engine
+    from kbatch.core.producer.engine import Engine
     from kbatch.testing.simulation.cluster import SimulatedCluster
     from kbatch.testing.simulation.faults import Faults
     from kbatch.testing.simulation.network import Shell

@@ -18,25 +18,25 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kbatch._native.batch_delivery import BatchDelivery
-from kbatch._native.batch_writer import encode
-from kbatch._native.delivery import RecordMetadata
-from kbatch._native.hashes import partition_for_key
-from kbatch._native.record_appender import Refusal
+from kbatch._native.batch.batch_delivery import BatchDelivery
+from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.codec.batch_writer import encode
+from kbatch._native.codec.hashes import partition_for_key
+from kbatch._native.send.record_appender import Refusal
 from kbatch.errors import KafkaError, RecordTooLargeError
 from kbatch.interceptors import InterceptorChain
-from kbatch.tables import Reading, TableDelivery, TableProducer, TableReport
+from kbatch.producer.tables import Reading, TableDelivery, TableProducer, TableReport
 from kbatch.testing.simulation.application import CallbackError, Sending, SentRecord
 from kbatch.testing.simulation.options import CODECS
 from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
-from kbatch.waiting import blocking
+from kbatch.waiting.threads import blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kbatch._native.producer_batch import ProducerBatch
-    from kbatch._native.table_sender import TableSender
+    from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.send.table_sender import TableSender
     from kbatch.testing.simulation.application import Application
     from kbatch.testing.simulation.surroundings import Surroundings
     from kbatch.testing.simulation.table_options import TableOptions

@@ -10,21 +10,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbatch._native.record import Record
-from kbatch._native.record_batch import RecordBatch, decode
+from kbatch._native.codec.record import Record
+from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.errors import KafkaError
 from kbatch.protocol import messages
-from kbatch.testing.coordinator_records import decode_record
-from kbatch.testing.coordinators import TRANSACTIONS_TOPIC
-from kbatch.testing.producer_state import Marker
+from kbatch.testing.broker.coordinator_records import decode_record
+from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
+from kbatch.testing.broker.producer_state import Marker
+from kbatch.testing.broker.transaction_metadata import TransactionState
+from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_application import Outcome, Transaction, number_of_offset
 from kbatch.testing.simulation.wire import record_number
-from kbatch.testing.transaction_metadata import TransactionState
-from kbatch.testing.transaction_state import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from kbatch.testing.partition import Partition
+    from kbatch.testing.broker.partition import Partition
     from kbatch.testing.simulation.transactional_world import TransactionalWorld
 
 LAST_SEQUENCE = 2**31 - 1

@@ -14,13 +14,14 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kbatch._native.batch_writer import encode
-from kbatch._native.delivery import Completion, Delivery
-from kbatch._native.interrupts import at_once
+from kbatch._native.batch.delivery import Completion, Delivery
+from kbatch._native.codec.batch_writer import encode
+from kbatch._native.io.interrupts import at_once
 from kbatch.config import ProducerConfig
-from kbatch.core.engine import Engine
+from kbatch.core.producer.engine import Engine
 from kbatch.errors import ErrorCode, KafkaError, KafkaTimeoutError, ProducerClosedError
 from kbatch.metrics import MetricsRegistry
+from kbatch.producer.transactions import TransactionMethods
 from kbatch.testing.simulation.application import SentRecord
 from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT
 from kbatch.testing.simulation.network import Shell
@@ -29,12 +30,12 @@ from kbatch.testing.simulation.table_application import BatchedOutcome, EncodedR
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_wire import TransactionalWire
 from kbatch.testing.simulation.world import new_accumulator
-from kbatch.transactional import TransactionMethods
-from kbatch.waiting import Deadline, blocking
+from kbatch.waiting.deadline import Deadline
+from kbatch.waiting.threads import blocking
 
 if TYPE_CHECKING:
-    from kbatch._native.accumulator import RecordAccumulator
-    from kbatch.core.transaction_requests import Call
+    from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch.core.producer.transaction_requests import Call
     from kbatch.testing.simulation.actor import Actor
     from kbatch.testing.simulation.transactional_application import Program, Transaction
     from kbatch.testing.simulation.transactional_world import TransactionalWorld

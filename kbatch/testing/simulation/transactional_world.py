@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kbatch.testing.broker.transaction_metadata import TransactionMetadata, to_record
 from kbatch.testing.simulation import transaction_checkers as checkers
 from kbatch.testing.simulation.cluster import SimulatedCluster
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
@@ -17,10 +18,9 @@ from kbatch.testing.simulation.surroundings import Surroundings
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_application import LEFT_WHEN_HEALED, Ledger, Program
 from kbatch.testing.simulation.transactional_faults import TransactionalFaults
-from kbatch.testing.transaction_metadata import TransactionMetadata, to_record
 
 if TYPE_CHECKING:
-    from kbatch.testing.cluster import ClusterPartition
+    from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.simulation.actor import Actor
     from kbatch.testing.simulation.network import Link
     from kbatch.testing.simulation.transactional_client import Client

@@ -15,8 +15,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbatch._native.record import Record
-from kbatch._native.record_batch import decode
+from kbatch._native.codec.record import Record
+from kbatch._native.codec.record_batch import decode
 from kbatch.errors import ErrorCode, KafkaError, row_of
 from kbatch.protocol import codec, messages
 from kbatch.testing.simulation.schedule import MS, SECOND

@@ -12,10 +12,10 @@ import random
 import weakref
 from collections.abc import Callable
 
-from kbatch._native.accumulator import RecordAccumulator
+from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch.config import ProducerConfig
-from kbatch.core.cluster import ClusterSnapshot
-from kbatch.core.engine import Engine
+from kbatch.core.client.cluster import ClusterSnapshot
+from kbatch.core.producer.engine import Engine
 from kbatch.metrics import MetricsRegistry
 from kbatch.testing.simulation import checkers
 from kbatch.testing.simulation.application import Application, SentRecord

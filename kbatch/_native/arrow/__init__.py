@@ -1,0 +1,1 @@
+"""Arrow columns in, record batches out, and back."""

@@ -1,0 +1,3 @@
+from kbatch._native.batch.producer_batch cimport ProducerBatch
+
+cdef list split_batch(ProducerBatch batch)

@@ -1,0 +1,552 @@
+"""BufferPool: a bounded amount of memory that is kept for reuse; a producer's is its buffer.memory.
+
+Theory of operation. The budget is unallocated bytes, plus a free list of blocks of `poolable_size` bytes.
+A producer takes linked chunks from it and charges what it allocates elsewhere; users allocate Buffers. What a
+producer charges: chunks of open batches and what sealing them may add; sealed bytes; the state of records and
+batches. Of records with a callback the state stays charged until the callback ran (`callback_bytes`). A send
+from within a callback stands in no line, and may pass the budget by so much: otherwise it could wait for
+memory that only its own return would free.
+
+Those who find too little stand in line, first come, first served, each with a Waiter. A thread sleeps in
+`Waiter.wait`. A task, or anything else that must not sleep, is called by `freed`, and asks `may_try`. Memory
+that comes back wakes the first in line alone, and not before there is as much as it was refused last; who
+leaves the line wakes the next. Memory gathers for the first in line, so a large request is not starved.
+
+To wait costs far more than to append a record. So what the first in line was given opens the pool to all, for
+`turn_bytes` more, a batch's worth: whoever finds memory takes it, and the line moves once a batch. At 0, as
+users have it, nobody passes those in line.
+
+After org.apache.kafka.clients.producer.internals.BufferPool.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.codec.views cimport fill_view
+
+import time
+from functools import partial
+
+from kbatch.errors import BufferExhaustedError, ForkedProducerError, IllegalStateError, KafkaError
+
+cdef extern from "pythread.h":
+    ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+    PyThread_type_lock PyThread_allocate_lock() nogil
+    void PyThread_free_lock(PyThread_type_lock) nogil
+    int PyThread_acquire_lock(PyThread_type_lock, int) nogil
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
+    void PyThread_release_lock(PyThread_type_lock) nogil
+
+# The first in line looks so often whether woken or not: an attempt may fail for other reasons than memory.
+cdef double LOOK_S = 0.1
+# The longest single sleep of the others: what PyThread accepts is bounded.
+cdef double LONGEST_SLEEP_S = 3600.0
+
+
+cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *behind) noexcept nogil:
+    chunk.size = size
+    chunk.next = behind
+    return chunk
+
+
+cdef void _free_all(kb_chunk *chunks) noexcept nogil:
+    cdef kb_chunk *chunk
+    while chunks != NULL:
+        chunk = chunks
+        chunks = chunk.next
+        free(chunk)
+
+
+@cython.final
+cdef class BufferPool:
+    """A pool of at most `total_memory` bytes, in which blocks of `poolable_size` bytes are kept for reuse.
+
+    Safe to use from any thread. `poison=True` overwrites what comes back, so that a use after release shows;
+    tests run so. `freed` is called, under no lock, when the first in line is to look again and no thread
+    sleeps there.
+
+    Of a producer's pool, `loop_thread_ident` is `threading.get_ident()` of the thread whose event loop brings
+    the answers, if one does: there nobody may wait for them but by `await`. In a process that was forked from
+    the producer's, where `is_forked` is set, nobody may: nothing brings answers there.
+
+    Raises
+    ------
+    ValueError
+        `total_memory` or `poolable_size` is not positive.
+    """
+
+    def __cinit__(self, int64_t total_memory, int64_t poolable_size, *, bint poison=False, freed=None):
+        kb_lock_init(&self._lock)
+        if total_memory <= 0:
+            raise ValueError(f"total_memory must be a positive number of bytes; it is {total_memory}")
+        if poolable_size <= 0:
+            raise ValueError(f"poolable_size must be a positive number of bytes; it is {poolable_size}")
+        self.total_memory = self._unallocated = total_memory
+        self.poolable_size = poolable_size
+        self.poison = poison
+        self._freed = freed
+
+    def __dealloc__(self):
+        _free_all(self._free)
+        kb_lock_destroy(&self._lock)
+
+    @property
+    def available(self):
+        """Bytes that nothing is charged with; below 0 while callbacks have sent beyond the budget."""
+        kb_lock_acquire(&self._lock)
+        try:
+            return self._available()
+        finally:
+            kb_lock_release(&self._lock)
+
+    @property
+    def unallocated(self):
+        """Available bytes that are not in the free list."""
+        kb_lock_acquire(&self._lock)
+        try:
+            return self._unallocated
+        finally:
+            kb_lock_release(&self._lock)
+
+    @property
+    def queued(self):
+        """How many stand in line for memory."""
+        return self._queued
+
+    @property
+    def callback_bytes(self):
+        """State of answered records whose callbacks did not run yet."""
+        return self._callback_bytes
+
+    @property
+    def exhausted_count(self):
+        """How often something was refused; of a record that asks for less when it is refused, twice."""
+        return self._exhausted_count
+
+    def allocate(self, int64_t size, timeout=None):
+        """Allocate a zeroed `Buffer` of `size` bytes; wait for it up to `timeout` seconds (None: as long as
+        it takes).
+
+        Raises
+        ------
+        ValueError
+            `size` is negative or more than the pool will ever have.
+        BufferExhaustedError
+            The memory did not become free in time.
+        KafkaError
+            The pool was closed before or while waiting.
+        MemoryError
+            The system has no memory; the budget is as before.
+        """
+        cdef Waiter waiter
+        if size < 0:
+            raise ValueError(f"size must not be negative; it is {size}")
+        if size > self.total_memory:
+            raise ValueError(f"size {size} is more than the {self.total_memory} bytes of the whole pool "
+                             f"(total_memory)")
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must be 0 or more seconds, or None; it is {timeout}")
+        buffer = self._try_allocate(size, NOT_IN_LINE)
+        if buffer is not None:
+            return buffer
+        waiter = self.join(False)
+        try:
+            buffer = waiter.wait(partial(self._allocate_first, size), None, timeout)
+            if buffer is None:
+                raise BufferExhaustedError(f"no {size} bytes became free within {timeout} s, of "
+                                           f"{self.total_memory} in all (buffer.memory); {self._queued - 1} "
+                                           f"others wait")
+            return buffer
+        finally:
+            waiter.leave()
+
+    def release(self, Buffer buffer not None):
+        """Give `buffer` back; a second time is ignored.
+
+        Raises
+        ------
+        ValueError
+            The buffer is another pool's.
+        BufferError
+            A memoryview of it still exists: the memory may still be written to.
+        """
+        cdef uint8_t *memory = buffer._memory
+        if buffer._pool is not self:
+            raise ValueError("buffer belongs to another pool: release it there")
+        if buffer._exports:
+            raise BufferError(f"buffer has {buffer._exports} views: release them first")
+        buffer._memory = NULL
+        if memory != NULL:
+            self._release(memory, buffer._size)
+
+    def close(self):
+        """Fail all who wait, now and later, with KafkaError; memory can still be given back."""
+        kb_lock_acquire(&self._lock)
+        self._closed = True
+        kb_lock_release(&self._lock)
+        self.wake_first()
+
+    def wake_first(self):
+        """Have the first in line look again, whether there is memory or not; the next follows when it
+        leaves."""
+        cdef bint is_told
+        kb_lock_acquire(&self._lock)
+        is_told = self._ring_first(True)
+        kb_lock_release(&self._lock)
+        if is_told and self._freed is not None:
+            self._freed()
+
+    def check_may_wait(self):
+        """Raise IllegalStateError where nobody may wait for an answer."""
+        if self.is_forked:
+            raise ForkedProducerError("the answer goes to the parent process, whose producer sent this: ask "
+                                      "there")
+        if self.loop_thread_ident == PyThread_get_thread_ident():
+            raise IllegalStateError("to wait here would stop the event loop that is to bring the answer: "
+                                    "await the delivery")
+
+    # With _lock held.
+
+    cdef int64_t _available(self) noexcept nogil:
+        return self._unallocated + self._free_count * self.poolable_size
+
+    cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil:
+        """Whether `size` bytes may be taken."""
+        cdef int64_t available = self._available()
+        cdef int64_t overdraft = 0
+        cdef bint granted
+        if turn == IN_CALLBACK or turn == FIRST_IN_CALLBACK:
+            overdraft = self._callback_bytes
+        elif turn == NOT_IN_LINE and self._first != NULL:
+            available = min(available, self._turn_left)
+            self._turn_left -= size
+        granted = available + overdraft >= size
+        if (turn == FIRST_IN_LINE or turn == FIRST_IN_CALLBACK) and self._first != NULL:
+            self._first.wanted = 0 if granted else size - overdraft
+            if turn == FIRST_IN_LINE:
+                self._turn_left = self.turn_bytes
+        if not granted:
+            self._exhausted_count += 1
+            self._turn_left = 0
+        return granted
+
+    cdef void _charge(self, int64_t size) noexcept nogil:
+        """Takes `size` bytes, of free blocks where nothing else is left."""
+        cdef kb_chunk *chunk
+        while self._unallocated < size and self._free != NULL:
+            chunk = self._free
+            self._free = chunk.next
+            self._free_count -= 1
+            self._unallocated += self.poolable_size
+            free(chunk)
+        self._unallocated -= size
+
+    cdef bint _ring_first(self, bint in_any_case) noexcept nogil:
+        """Wakes the first in line, if there is memory for it; True where `freed` has to be called for that.
+        """
+        cdef Place *first = self._first
+        if first == NULL or first.is_rung:
+            return False
+        if not in_any_case and first.wanted and self._available() < first.wanted:
+            return False
+        first.is_rung = True
+        if first.bell == NULL:
+            return True
+        PyThread_release_lock(first.bell)
+        return False
+
+    # What follows takes _lock itself.
+
+    cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Turn turn) noexcept nogil:
+        """Linked chunks of `chunk_bytes` each, with `room` bytes or more in all, and `charge` besides; NULL,
+        and nothing is taken, where they cannot be had."""
+        cdef int64_t chunk_room = chunk_bytes - KB_CHUNK_HEAD_BYTES
+        cdef int64_t count = (room + chunk_room - 1) // chunk_room
+        cdef kb_chunk *chunks = NULL
+        cdef kb_chunk *chunk
+        kb_lock_acquire(&self._lock)
+        try:
+            if not self._grant(count * chunk_bytes + charge, turn):
+                return NULL
+            while count and chunk_bytes == self.poolable_size and self._free != NULL:
+                chunk = self._free
+                self._free = chunk.next
+                self._free_count -= 1
+                chunks = _linked(chunk, chunk_bytes, chunks)
+                count -= 1
+            self._charge(count * chunk_bytes + charge)
+        finally:
+            kb_lock_release(&self._lock)
+        while count:
+            chunk = <kb_chunk *>malloc(chunk_bytes)
+            if chunk == NULL:
+                self._give_back(chunks, count * chunk_bytes + charge)
+                return NULL
+            chunks = _linked(chunk, chunk_bytes, chunks)
+            count -= 1
+        return chunks
+
+    cdef bint charge(self, int64_t size, Turn turn) noexcept nogil:
+        """`size` bytes of what is not allocated here."""
+        kb_lock_acquire(&self._lock)
+        try:
+            if not self._grant(size, turn):
+                return False
+            self._charge(size)
+            return True
+        finally:
+            kb_lock_release(&self._lock)
+
+    cdef void exchange(self, kb_chunk *chunks, int64_t discharged) noexcept:
+        """Takes linked chunks back, and lowers the charge besides; a negative `discharged` raises it,
+        whatever is left: it is for what replaces the chunks. Under no lock: it may call `freed`."""
+        if self._give_back(chunks, discharged) and self._freed is not None:
+            self._freed()
+
+    cdef bint _give_back(self, kb_chunk *chunks, int64_t discharged) noexcept nogil:
+        """`exchange`, but for `freed`: whether that is to be called."""
+        cdef kb_chunk *chunk = chunks
+        cdef kb_chunk *others = NULL
+        cdef bint is_told
+        while self.poison and chunk != NULL:
+            if chunk.size > KB_CHUNK_HEAD_BYTES:
+                memset(chunk + 1, POISON, chunk.size - KB_CHUNK_HEAD_BYTES)
+            chunk = chunk.next
+        kb_lock_acquire(&self._lock)
+        while chunks != NULL:
+            chunk = chunks
+            chunks = chunk.next
+            if chunk.size == self.poolable_size:
+                self._free = _linked(chunk, chunk.size, self._free)
+                self._free_count += 1
+            else:
+                self._unallocated += chunk.size
+                others = _linked(chunk, chunk.size, others)
+        self._charge(-discharged)
+        is_told = self._ring_first(False)
+        kb_lock_release(&self._lock)
+        _free_all(others)
+        return is_told
+
+    cdef void await_callbacks(self, int64_t size) noexcept nogil:
+        """So much of what is charged is now for callbacks to give back."""
+        kb_lock_acquire(&self._lock)
+        self._callback_bytes += size
+        kb_lock_release(&self._lock)
+
+    cdef void callbacks_ran(self, int64_t size) noexcept:
+        kb_lock_acquire(&self._lock)
+        self._callback_bytes -= size
+        kb_lock_release(&self._lock)
+        self.exchange(NULL, size)
+
+    cdef bint is_awaited(self) noexcept nogil:
+        """True if the first in line was refused, and there is still too little for it."""
+        cdef bint awaited
+        kb_lock_acquire(&self._lock)
+        awaited = self._first != NULL and self._available() < self._first.wanted
+        kb_lock_release(&self._lock)
+        return awaited
+
+    cdef Waiter join(self, bint goes_first):
+        """A place at the end of the line, or before all others. It has been refused; it asks again when it is
+        first, before it sleeps, since what became free in between rang for nobody."""
+        cdef Waiter waiter = Waiter.__new__(Waiter)
+        cdef Place *place = &waiter._place
+        waiter._pool = self
+        waiter._is_queued = True
+        kb_lock_acquire(&self._lock)
+        place.next = self._first if goes_first else NULL
+        place.previous = NULL if goes_first else self._last
+        if place.next == NULL:
+            self._last = place
+        else:
+            place.next.previous = place
+            place.next.wanted = 0
+        if place.previous == NULL:
+            self._first = place
+        else:
+            place.previous.next = place
+        self._queued += 1
+        kb_lock_release(&self._lock)
+        return waiter
+
+    def _allocate_first(self, int64_t size):
+        return self._try_allocate(size, FIRST_IN_LINE)
+
+    cdef object _try_allocate(self, int64_t size, Turn turn):
+        """A Buffer; None without memory."""
+        cdef Buffer buffer = Buffer.__new__(Buffer)
+        cdef uint8_t *memory = NULL
+        cdef bint closed, granted
+        kb_lock_acquire(&self._lock)
+        closed = self._closed
+        granted = not closed and self._grant(size, turn)
+        if granted and size == self.poolable_size and self._free != NULL:
+            memory = <uint8_t *>self._free
+            self._free = self._free.next
+            self._free_count -= 1
+        elif granted:
+            self._charge(size)
+        kb_lock_release(&self._lock)
+        if closed:
+            raise KafkaError("the buffer pool was closed while memory was being allocated from it")
+        if not granted:
+            return None
+        if memory == NULL:
+            memory = <uint8_t *>malloc(max(size, <int64_t>sizeof(kb_chunk)))
+        if memory == NULL:
+            self.exchange(NULL, size)
+            raise MemoryError(f"no memory for a buffer of {size} bytes")
+        memset(memory, 0, size)
+        buffer._memory = memory
+        buffer._size = size
+        buffer._pool = self
+        return buffer
+
+    cdef void _release(self, uint8_t *memory, int64_t size) noexcept:
+        self.exchange(_linked(<kb_chunk *>memory, size, NULL), 0)
+
+
+@cython.final
+@cython.no_gc_clear  # its pool must be there when it goes
+cdef class Waiter:
+    """A place in the line for a pool's memory, from `RecordAccumulator.begin_waiting` to `leave`."""
+
+    def __init__(self):
+        raise TypeError("a Waiter comes from RecordAccumulator.begin_waiting")
+
+    def __dealloc__(self):
+        self._leave()
+        if self._place.bell != NULL:
+            PyThread_free_lock(self._place.bell)
+
+    @property
+    def is_rung(self):
+        """True if there is something to look at since `may_try`, for the first in line."""
+        return self._place.is_rung
+
+    def may_try(self):
+        """True if it is the first in line: its attempt may take memory. `freed` is called again from here on,
+        when there is more."""
+        cdef bint is_first
+        kb_lock_acquire(&self._pool._lock)
+        is_first = self._pool._first == &self._place
+        self._place.is_rung = False
+        kb_lock_release(&self._pool._lock)
+        return is_first
+
+    def leave(self):
+        """Leave the line; a second time is ignored. A thread that is next is woken. Who waits without a
+        thread asks the next one to look."""
+        self._leave()
+
+    cdef void _leave(self) noexcept:
+        cdef Place *place = &self._place
+        cdef BufferPool pool = self._pool
+        if not self._is_queued:
+            return
+        self._is_queued = False
+        if pool.is_forked:  # the lock may be held by a thread of the parent's
+            return
+        kb_lock_acquire(&pool._lock)
+        if place.previous == NULL:
+            pool._first = place.next
+        else:
+            place.previous.next = place.next
+        if place.next == NULL:
+            pool._last = place.previous
+        else:
+            place.next.previous = place.previous
+        pool._queued -= 1
+        pool._ring_first(False)
+        kb_lock_release(&pool._lock)
+
+    cdef object wait(self, object attempt, object refusal, object timeout):
+        """What `attempt()` gives when it is first in line and there is memory; `refusal` where it gave that
+        up to the end of `timeout` seconds. Nothing is lost where a signal handler raises."""
+        cdef BufferPool pool = self._pool
+        cdef bint is_first
+        cdef double seconds
+        cdef PyThread_type_lock bell = PyThread_allocate_lock()
+        if bell == NULL:
+            raise MemoryError("no memory for a lock")
+        PyThread_acquire_lock(bell, 1)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        kb_lock_acquire(&pool._lock)
+        self._place.bell = bell
+        self._place.is_rung = False
+        kb_lock_release(&pool._lock)
+        while True:
+            kb_lock_acquire(&pool._lock)
+            is_first = pool._first == &self._place
+            kb_lock_release(&pool._lock)
+            if is_first:
+                answer = attempt()
+                if answer is not refusal:
+                    return answer
+            seconds = LOOK_S if is_first else LONGEST_SLEEP_S
+            if deadline is not None:
+                seconds = min(seconds, deadline - time.monotonic())
+                if seconds <= 0:
+                    return refusal
+            self._sleep(seconds)
+
+    cdef int _sleep(self, double seconds) except -1:
+        """Until rung, or for so long; raises what a signal handler raises."""
+        cdef long long microseconds = <long long>(seconds * 1e6) + 1
+        cdef PyLockStatus status
+        with nogil:
+            status = PyThread_acquire_lock_timed(self._place.bell, microseconds, 1)
+        if status == PY_LOCK_ACQUIRED:
+            kb_lock_acquire(&self._pool._lock)
+            self._place.is_rung = False
+            kb_lock_release(&self._pool._lock)
+        elif status == PY_LOCK_INTR:
+            PyErr_CheckSignals()
+        return 0
+
+
+@cython.final
+@cython.no_gc_clear  # its pool must be there when it goes
+cdef class Buffer:
+    """Writable memory of a `BufferPool`, by the buffer protocol; `len()` is what was asked for.
+
+    A buffer that is dropped without `BufferPool.release` goes back to its pool by itself.
+    """
+
+    def __init__(self):
+        raise TypeError("a Buffer comes from BufferPool.allocate")
+
+    def __dealloc__(self):
+        if self._memory != NULL:
+            self._pool._release(self._memory, self._size)
+
+    def __len__(self):
+        return self._size
+
+    def __bytes__(self):
+        self._check_held()
+        return PyBytes_FromStringAndSize(<char *>self._memory, self._size)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self._check_held()
+        fill_view(view, self, self._memory, &self._size, False)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self._exports -= 1
+
+    cdef int _check_held(self) except -1:
+        if self._memory == NULL:
+            raise ValueError("the buffer was released to its pool and is no longer ours to read or write")
+        return 0

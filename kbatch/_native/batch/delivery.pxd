@@ -1,0 +1,112 @@
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from kbatch._native.batch.batch_rows cimport BatchRows
+from kbatch._native.batch.buffer_pool cimport BufferPool
+from kbatch._native.batch.flush cimport Flush
+from kbatch._native.codec.lock cimport kb_lock
+
+cdef enum Outcome:
+    PENDING
+    SUCCEEDED
+    FAILED
+    ABORTED
+    SPLIT           # its records are its children's now
+
+# What the state of one record is charged with: its Delivery; and with a callback, what is kept to call it.
+cdef enum:
+    DELIVERY_BYTES = 64
+    CALLBACK_BYTES = 128
+
+cdef struct Callback:
+    int64_t timestamp_ms
+    int32_t index
+    int32_t key_size
+    int32_t value_size
+
+
+cdef class RecordMetadata:
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp_ms
+    cdef readonly int32_t serialized_key_size
+    cdef readonly int32_t serialized_value_size
+
+
+cdef class Completion:
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef BufferPool _memory
+    # written by who appends to the batch, while it is pending
+    cdef readonly int32_t record_count
+    cdef int64_t charged_bytes
+    cdef Callback *_callbacks
+    cdef list _functions
+    cdef int32_t _callback_count
+    cdef int32_t _told_count         # of those, the ones that tell the sender of the record
+    cdef int32_t _callback_capacity
+    cdef int32_t _start
+    cdef BatchRows rows              # of tables, among the batch's records
+    # under _lock
+    cdef kb_lock _lock
+    cdef Outcome _outcome
+    cdef int64_t _base_offset
+    cdef int64_t _log_append_time_ms
+    cdef object _error
+    cdef object _record_errors
+    cdef list _children
+    cdef object _event
+    cdef list _listeners
+    cdef list _flushes
+    cdef bint _calling
+    cdef int32_t _called_count
+    cdef bint _over
+    cdef int32_t _observed_count
+
+    @staticmethod
+    cdef Completion new(str topic, int32_t partition, BufferPool memory)
+    cdef bint reserve_callback(self) noexcept
+    cdef void add_callback(self, object function, int64_t timestamp_ms, int32_t key_size,
+                           int32_t value_size) noexcept
+    cdef bint settle(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
+                     object record_errors) except -1
+    cdef int announce(self) except -1
+    cdef int split(self, list children) except -1
+    cdef bint _has_callbacks(self) noexcept
+    cdef int32_t _acknowledge(self) except -1
+    cdef void add_flush(self, Flush flush) noexcept
+    cdef int _finish(self) except -1
+    cdef Completion _child_of(self, int32_t index)
+    cdef object _event_if_pending(self)
+    cdef bint _add_listener(self, tuple listener) except -1
+    cdef object _error_of(self, int32_t index)
+    cdef RecordMetadata _metadata_of(self, int32_t index, int64_t timestamp_ms, int32_t key_size,
+                                     int32_t value_size)
+
+
+@cython.no_gc  # its subclass has to know it
+cdef class Delivery:
+    cdef Completion _completion
+    cdef int64_t _timestamp_ms
+    cdef int32_t _index
+    cdef int32_t _key_size
+    cdef int32_t _value_size
+    cdef bint _observed
+
+    @staticmethod
+    cdef Delivery new(Completion completion, int32_t index, int64_t timestamp_ms, int32_t key_size,
+                      int32_t value_size, bint observed)
+    cdef int _listen(self, tuple listener) except -1
+    cdef int _tell(self, tuple listener) except -1
+    cdef Completion _leaf(self, int32_t *index)
+    cdef Completion _wait(self, object timeout)
+    cdef Completion _settled(self, object timeout, int32_t *index)
+
+
+cdef class Acknowledgement:
+    cdef object _on_acknowledgement
+    cdef object _on_delivery
+
+
+cdef bint tells(object on_delivery) noexcept

@@ -1,0 +1,599 @@
+"""Deliveries: what a send gives, and what becomes of it.
+
+Theory of operation. A batch has one Completion, which is PENDING until the batch SUCCEEDED, FAILED or was
+ABORTED: once, whatever comes later. A Delivery is the Completion and the record's place in it, so that one
+step resolves all deliveries of a batch, and a delivery that nobody kept costs nothing. Who waits for one
+waits for an event that the whole batch shares, made when the first comes to wait.
+
+A batch that was too large for the broker is SPLIT: its Completion passes callbacks, listeners and flushes on
+to its children, one for each smaller batch, and deliveries find their child when they are asked.
+
+Callbacks are not called where an answer is handled: whoever settled the batch hands it to another thread,
+which calls `run_callbacks`, once for each callback, in the order of the records. A flush is over when the
+callbacks of its records ran. No Python code runs, and no user's object is let go, under `_lock`.
+
+After org.apache.kafka.clients.producer.internals.ProduceRequestResult and FutureRecordMetadata.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+
+from kbatch._native.batch.batch_rows cimport BatchRows, ToldRow, part_of_rows
+from kbatch._native.batch.buffer_pool cimport BufferPool
+from kbatch._native.batch.flush cimport Flush
+from kbatch._native.batch.table_outcome cimport observed_rows, settle_rows
+from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+
+import threading
+import time
+from types import CoroutineType
+
+from kbatch._native.io.interrupts import Event
+from kbatch.errors import IllegalStateError, KafkaTimeoutError
+
+# By Outcome.
+_OUTCOMES = ("pending", "succeeded", "failed", "aborted", "split")
+
+# No event waits for longer (threading.TIMEOUT_MAX); a century will do.
+cdef double LONGEST_WAIT = min(threading.TIMEOUT_MAX, 3e9)
+
+cdef object _awaiter = None
+
+
+def await_with(awaiter):
+    """What `await delivery` does: `awaiter(delivery)` gives the iterator. None: it cannot be awaited."""
+    global _awaiter
+    _awaiter = awaiter
+
+
+@cython.final
+@cython.freelist(256)
+@cython.no_gc  # holds a str
+cdef class RecordMetadata:
+    """Where a record went: what a delivery results in, and what its callback is given.
+
+    Attributes
+    ----------
+    topic : str
+    partition : int
+    offset : int
+        -1 where the broker did not say it: after a failure, without acknowledgements, of a duplicate.
+    timestamp_ms : int
+        The broker's with LogAppendTime, else the record's own; -1 after a failure.
+    serialized_key_size, serialized_value_size : int
+        -1 for None, and after a failure.
+    """
+
+    def __init__(self, str topic not None, int32_t partition, int64_t offset=-1, int64_t timestamp_ms=-1,
+                 int32_t serialized_key_size=-1, int32_t serialized_value_size=-1):
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.serialized_key_size = serialized_key_size
+        self.serialized_value_size = serialized_value_size
+
+    def _fields(self):
+        return (self.topic, self.partition, self.offset, self.timestamp_ms, self.serialized_key_size,
+                self.serialized_value_size)
+
+    def __eq__(self, other):
+        if not isinstance(other, RecordMetadata):
+            return NotImplemented
+        return self._fields() == (<RecordMetadata>other)._fields()
+
+    def __hash__(self):
+        return hash(self._fields())
+
+    def __reduce__(self):
+        return RecordMetadata, self._fields()
+
+    def __repr__(self):
+        return (f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+                f"timestamp_ms={self.timestamp_ms}, serialized_key_size={self.serialized_key_size}, "
+                f"serialized_value_size={self.serialized_value_size})")
+
+
+@cython.final
+cdef class Acknowledgement:
+    """What is called for a record that interceptors want to hear of: they first, then who sent it.
+
+    Parameters
+    ----------
+    on_acknowledgement : callable
+        `on_acknowledgement(metadata, error)`.
+    on_delivery : callable or None
+        The sender's own; without one, and without a look at the delivery, nobody knows of a failure.
+    """
+
+    def __init__(self, on_acknowledgement not None, on_delivery):
+        self._on_acknowledgement = on_acknowledgement
+        self._on_delivery = on_delivery
+
+    def __call__(self, metadata, error):
+        self._on_acknowledgement(metadata, error)
+        if self._on_delivery is not None:
+            self._on_delivery(metadata, error)
+
+
+cdef bint tells(object on_delivery) noexcept:
+    """Whether it tells who sent the record."""
+    if type(on_delivery) is Acknowledgement:
+        return (<Acknowledgement>on_delivery)._on_delivery is not None
+    return on_delivery is not None
+
+
+cdef int check_no_coroutine(object result) except -1:
+    """Of a callback that nobody awaits."""
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError("an on_delivery that is an async function never runs: give a plain one, which may "
+                        "make a task")
+    return 0
+
+
+@cython.final
+cdef class Completion:
+    """What becomes of a batch: one for all of its deliveries."""
+
+    def __init__(self):
+        raise TypeError("a Completion comes with its batch")
+
+    def __cinit__(self):
+        kb_lock_init(&self._lock)
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self._lock)
+        free(self._callbacks)
+
+    @staticmethod
+    cdef Completion new(str topic, int32_t partition, BufferPool memory):
+        cdef Completion completion = Completion.__new__(Completion)
+        completion.topic = topic
+        completion.partition = partition
+        completion._memory = memory
+        completion._base_offset = completion._log_append_time_ms = -1
+        completion._functions = []
+        return completion
+
+    @property
+    def outcome(self):
+        """"pending", "succeeded", "failed", "aborted" or "split"."""
+        return _OUTCOMES[self._outcome]
+
+    @property
+    def base_offset(self):
+        return self._base_offset
+
+    @property
+    def error(self):
+        """Why the batch failed; single records may have an error of their own."""
+        return self._error
+
+    @property
+    def has_callbacks(self):
+        """Whether `run_callbacks` has something to do, now or once the batch is settled."""
+        return self._has_callbacks()
+
+    @property
+    def unobserved_count(self):
+        """Records that failed with nobody to see it: without callback, result() or exception()."""
+        if self._outcome != FAILED and self._outcome != ABORTED:
+            return 0
+        return self.record_count - self._told_count - self._observed_count - observed_rows(self.rows)
+
+    # While records are appended, under the lock of the partition.
+
+    cdef bint reserve_callback(self) noexcept:
+        """Makes room for one more; False without memory."""
+        cdef int32_t capacity = max(16, 2 * self._callback_capacity)
+        if self._callback_count == self._callback_capacity:
+            grown = realloc(self._callbacks, capacity * sizeof(Callback))
+            if grown == NULL:
+                return False
+            self._callbacks = <Callback *>grown
+            self._callback_capacity = capacity
+        return True
+
+    cdef void add_callback(self, object function, int64_t timestamp_ms, int32_t key_size,
+                           int32_t value_size) noexcept:
+        """For the record that is appended next."""
+        cdef Callback *callback = &self._callbacks[self._callback_count]
+        callback.index = self.record_count
+        callback.timestamp_ms = timestamp_ms
+        callback.key_size = key_size
+        callback.value_size = value_size
+        self._functions.append(function)
+        self._callback_count += 1
+        self._told_count += tells(function)
+
+    # When the batch is answered.
+
+    cdef bint settle(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
+                     object record_errors) except -1:
+        """Whether this call did it. A batch that failed may be answered later, which is ignored; what else
+        comes second is a mistake, and raises."""
+        cdef Outcome before
+        kb_lock_acquire(&self._lock)
+        before = self._outcome
+        if before == PENDING:
+            self._base_offset = base_offset
+            self._log_append_time_ms = log_append_time_ms
+            self._error = error
+            self._record_errors = record_errors
+            self._outcome = outcome
+        kb_lock_release(&self._lock)
+        if before != PENDING:
+            if before in (FAILED, ABORTED) and outcome in (SUCCEEDED, FAILED):
+                return False
+            raise IllegalStateError(f"a batch of {self.topic}-{self.partition} that {_OUTCOMES[before]} must "
+                                    f"not become {_OUTCOMES[outcome]}")
+        return True
+
+    cdef int announce(self) except -1:
+        """Tells who waits that it is settled; tables first, which may have somebody called for it."""
+        cdef list told
+        if self.rows is not None:
+            told = settle_rows(self.rows, self._outcome == SUCCEEDED, self._base_offset, self._error,
+                               self._record_errors)
+            if told:
+                self._listeners = (self._listeners or []) + told
+        if self._event is not None:
+            self._event.set()
+        if self._has_callbacks():
+            self._memory.await_callbacks(self.charged_bytes)
+        else:
+            self._finish()
+        return 0
+
+    cdef int split(self, list children) except -1:
+        """Passes everything on to `children`, whose records are this batch's, in order."""
+        cdef Completion child
+        cdef list listeners, flushes
+        cdef Callback *callback
+        cdef int32_t start = 0, at = 0
+        cdef int64_t charged = 0
+        for child in children:
+            child._start = start
+            child.rows = part_of_rows(self.rows, start, child.record_count)
+            start += child.record_count
+            child.charged_bytes = self.charged_bytes * child.record_count // self.record_count
+            child._observed_count = child.record_count if self._observed_count else 0
+            charged += child.charged_bytes
+            while at < self._callback_count and self._callbacks[at].index < start:
+                callback = &self._callbacks[at]
+                if not child.reserve_callback():
+                    raise MemoryError("no memory for the callbacks of a batch that is split")
+                child.add_callback(self._functions[at], callback.timestamp_ms, callback.key_size,
+                                   callback.value_size)
+                child._callbacks[child._callback_count - 1].index = callback.index - child._start
+                at += 1
+        (<Completion>children[0]).charged_bytes += self.charged_bytes - charged  # what the division left
+        self.charged_bytes = 0
+        kb_lock_acquire(&self._lock)
+        try:
+            self._children = children
+            self._outcome = SPLIT
+            listeners = self._listeners
+            flushes = self._flushes
+            self._listeners = self._flushes = None
+            event = self._event
+            self._over = True
+        finally:
+            kb_lock_release(&self._lock)
+        for listener in listeners or ():
+            (<Delivery>listener[0])._listen(listener)
+        for flush in flushes or ():
+            self.add_flush(<Flush>flush)
+            (<Flush>flush).arrived()
+        if event is not None:
+            event.set()
+        return 0
+
+    cdef bint _has_callbacks(self) noexcept:
+        return not self._over and (self._callback_count > 0 or self._listeners is not None
+                                   or (self.rows is not None and self.rows.on_acknowledgement is not None))
+
+    cdef void add_flush(self, Flush flush) noexcept:
+        """Lets the flush wait for this batch, if it is not over."""
+        cdef list flushes = [flush]
+        kb_lock_acquire(&self._lock)
+        try:
+            if not self._over:
+                flush.expect(1)
+                if self._flushes is None:
+                    self._flushes = flushes
+                else:
+                    self._flushes.append(flush)
+        finally:
+            kb_lock_release(&self._lock)
+        if self._outcome == SPLIT:
+            for child in self._children:
+                (<Completion>child).add_flush(flush)
+
+    def run_callbacks(self, threw):
+        """Calls the callbacks of a settled batch that were not called yet, `function(metadata, error)`, in
+        the order of the records, interceptors for rows of tables, then listeners; the second of two threads
+        that come finds nothing to do.
+
+        `threw(function, error)` is called where one raises an Exception, and the next follows. Anything else
+        goes through, and the next call goes on behind it.
+
+        Returns
+        -------
+        int
+            How many were called.
+        """
+        cdef int32_t told_rows, before = self._called_count
+        cdef Callback *callback
+        cdef list listeners
+        kb_lock_acquire(&self._lock)
+        try:
+            if self._outcome == PENDING or self._outcome == SPLIT or self._calling or self._over:
+                return 0
+            self._calling = True
+            listeners = self._listeners
+        finally:
+            kb_lock_release(&self._lock)
+        listeners = listeners or []
+        try:
+            while self._called_count < self._callback_count:
+                callback = &self._callbacks[self._called_count]
+                function = self._functions[self._called_count]
+                self._called_count += 1
+                metadata = self._metadata_of(callback.index, callback.timestamp_ms, callback.key_size,
+                                             callback.value_size)
+                try:
+                    result = function(metadata, self._error_of(callback.index))
+                    check_no_coroutine(result)
+                except Exception as error:
+                    threw(function, error)
+            told_rows = self._acknowledge()
+            while self._called_count < self._callback_count + len(listeners):
+                listener = listeners[self._called_count - self._callback_count]
+                self._called_count += 1
+                try:
+                    if isinstance(listener[0], Delivery):
+                        (<Delivery>listener[0])._listen(listener)
+                    else:  # what a table has to tell
+                        listener[1](listener[0])
+                except Exception as error:
+                    threw(listener[1], error)
+        except BaseException:
+            self._calling = False
+            raise
+        self._memory.callbacks_ran(self.charged_bytes)
+        self.charged_bytes = 0
+        self._finish()
+        return self._called_count - before + told_rows
+
+    cdef int32_t _acknowledge(self) except -1:
+        """Tells interceptors of the rows of tables, from where it was on; returns how many."""
+        cdef BatchRows rows = self.rows
+        cdef const ToldRow *row
+        cdef int32_t index, count = 0
+        while rows is not None:
+            row = rows.next_told(&index)
+            if row == NULL:
+                rows = rows.next
+                continue
+            metadata = self._metadata_of(index, row.timestamp_ms, row.key_size, row.value_size)
+            rows.on_acknowledgement(metadata, self._error_of(index))
+            count += 1
+        return count
+
+    cdef int _finish(self) except -1:
+        """Lets go of what was kept for callbacks, and tells the flushes."""
+        cdef list functions, listeners, flushes
+        kb_lock_acquire(&self._lock)
+        self._over = True
+        functions, listeners, flushes = self._functions, self._listeners, self._flushes
+        self._functions = self._listeners = self._flushes = None
+        kb_lock_release(&self._lock)
+        free(self._callbacks)
+        self._callbacks = NULL
+        self._callback_capacity = 0
+        if self._outcome == SUCCEEDED:
+            self.rows = None
+        if self.charged_bytes:
+            self._memory.exchange(NULL, self.charged_bytes)
+        self.charged_bytes = 0
+        for flush in flushes or ():
+            (<Flush>flush).arrived()
+        return 0
+
+    # Asked by deliveries.
+
+    cdef Completion _child_of(self, int32_t index):
+        cdef Completion child
+        for child in reversed(self._children):
+            if child._start <= index:
+                break
+        return child
+
+    cdef object _event_if_pending(self):
+        event = Event()
+        kb_lock_acquire(&self._lock)
+        try:
+            if self._outcome != PENDING:
+                return None
+            if self._event is None:
+                self._event = event
+            event = self._event
+        finally:
+            kb_lock_release(&self._lock)
+        return event
+
+    cdef bint _add_listener(self, tuple listener) except -1:
+        """False where the batch is not pending any more."""
+        cdef list listeners = [listener]
+        kb_lock_acquire(&self._lock)
+        try:
+            if self._outcome != PENDING:
+                return False
+            if self._listeners is None:
+                self._listeners = listeners
+            else:
+                self._listeners.append(listener)
+        finally:
+            kb_lock_release(&self._lock)
+        return True
+
+    cdef object _error_of(self, int32_t index):
+        if self._record_errors is not None:
+            return self._record_errors.get(index, self._error)
+        return self._error
+
+    cdef RecordMetadata _metadata_of(self, int32_t index, int64_t timestamp_ms, int32_t key_size,
+                                     int32_t value_size):
+        cdef RecordMetadata metadata = RecordMetadata.__new__(RecordMetadata)
+        metadata.topic = self.topic
+        metadata.partition = self.partition
+        if self._outcome == SUCCEEDED:
+            metadata.offset = self._base_offset + index if self._base_offset >= 0 else -1
+            metadata.timestamp_ms = timestamp_ms if self._log_append_time_ms < 0 else self._log_append_time_ms
+            metadata.serialized_key_size = key_size
+            metadata.serialized_value_size = value_size
+        else:
+            metadata.offset = metadata.timestamp_ms = -1
+            metadata.serialized_key_size = metadata.serialized_value_size = -1
+        return metadata
+
+
+@cython.freelist(1024)
+@cython.no_gc  # the way back, from its Completion to a listener's delivery, ends when the batch is settled
+cdef class Delivery:
+    """What `send` gives: the promise of a RecordMetadata, or of an error.
+
+    It reads like a future. `result(timeout)` and `exception(timeout)` wait; a failure that was asked for so
+    is not raised again by the next flush. A batch that `send_batch` took has one: BatchDelivery.
+    """
+
+    def __init__(self):
+        raise TypeError("a Delivery comes from a send")
+
+    @staticmethod
+    cdef Delivery new(Completion completion, int32_t index, int64_t timestamp_ms, int32_t key_size,
+                      int32_t value_size, bint observed):
+        cdef Delivery delivery = Delivery.__new__(Delivery)
+        delivery._completion = completion
+        delivery._index = index
+        delivery._timestamp_ms = timestamp_ms
+        delivery._key_size = key_size
+        delivery._value_size = value_size
+        delivery._observed = observed
+        return delivery
+
+    @property
+    def topic(self):
+        return self._completion.topic
+
+    @property
+    def partition(self):
+        return self._completion.partition
+
+    def done(self):
+        """Whether the record was delivered or failed."""
+        cdef int32_t index
+        return self._leaf(&index)._outcome != PENDING
+
+    def wait(self, timeout=None):
+        """Whether the record was delivered or failed, after up to `timeout` seconds (None: as long as it
+        takes). Unlike `exception` it does not count as asking why."""
+        return self._wait(timeout)._outcome != PENDING
+
+    def result(self, timeout=None):
+        """Where the record went, after up to `timeout` seconds (None: as long as it takes).
+
+        Raises
+        ------
+        KafkaError
+            Why the record failed.
+        KafkaTimeoutError
+            It is not known yet; the delivery goes on.
+        IllegalStateError
+            It would stop the event loop that it waits for: `await delivery`.
+        """
+        cdef int32_t index
+        cdef Completion completion = self._settled(timeout, &index)
+        error = completion._error_of(index)
+        if error is None:
+            return completion._metadata_of(index, self._timestamp_ms, self._key_size, self._value_size)
+        raise error.with_traceback(None)  # or it would grow with everyone who asks
+
+    def exception(self, timeout=None):
+        """Why the record failed; None where it was delivered. Waits, and raises, as `result` does."""
+        cdef int32_t index
+        cdef Completion completion = self._settled(timeout, &index)
+        return completion._error_of(index)
+
+    def add_done_callback(self, function):
+        """Calls `function(delivery)` when the record was delivered or failed, behind the callbacks of its
+        batch; now, where it is known already."""
+        self._listen((self, function))
+
+    cdef int _listen(self, tuple listener) except -1:
+        """Lets the listener, itself and a function first, wait for what is pending; or tells it."""
+        cdef int32_t index
+        while not self._leaf(&index)._add_listener(listener):
+            if self._leaf(&index)._outcome != PENDING:
+                self._tell(listener)
+                break
+        return 0
+
+    cdef int _tell(self, tuple listener) except -1:
+        listener[1](self)
+        return 0
+
+    def __await__(self):
+        if _awaiter is None:
+            raise TypeError("a delivery cannot be awaited before kbatch is imported whole")
+        return _awaiter(self)
+
+    def __repr__(self):
+        cdef int32_t index
+        cdef Completion completion = self._leaf(&index)
+        return f"<Delivery {self.topic}-{self.partition} {completion.outcome}>"
+
+    cdef Completion _leaf(self, int32_t *index):
+        """The Completion that the record is in now, and its place there."""
+        cdef Completion completion = self._completion
+        index[0] = self._index
+        while completion._outcome == SPLIT:
+            completion = completion._child_of(index[0])
+            index[0] -= completion._start
+        return completion
+
+    def check_may_wait(self):
+        """IllegalStateError on the thread of the event loop that would bring the answer."""
+        self._completion._memory.check_may_wait()
+
+    cdef Completion _wait(self, object timeout):
+        """Its Completion, settled or after `timeout` seconds."""
+        cdef int32_t index
+        cdef Completion completion = self._leaf(&index)
+        if completion._outcome == PENDING and timeout != 0:
+            self.check_may_wait()
+        deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout
+        while completion._outcome == PENDING:
+            event = completion._event_if_pending()
+            left = None if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_WAIT)
+            if event is not None and not event.wait(left):
+                break
+            completion = self._leaf(&index)
+        return completion
+
+    cdef Completion _settled(self, object timeout, int32_t *index):
+        """Waits; and notes that somebody looked."""
+        cdef Completion completion
+        if self._wait(timeout)._outcome == PENDING:
+            raise KafkaTimeoutError(f"it is not known after {timeout} s what became of a record of "
+                                    f"{self.topic}-{self.partition} (delivery.timeout.ms bounds it)")
+        completion = self._leaf(index)
+        if not self._observed:
+            self._observed = True
+            kb_lock_acquire(&completion._lock)
+            completion._observed_count += 1
+            kb_lock_release(&completion._lock)
+        return completion

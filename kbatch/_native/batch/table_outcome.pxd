@@ -1,0 +1,66 @@
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kbatch._native.batch.batch_rows cimport BatchRows, kb_row_run
+from kbatch._native.codec.lock cimport kb_lock
+
+
+cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil
+
+
+cdef class TableOutcome:
+    cdef kb_lock _lock
+    cdef list topics                 # names, in order of first appearance
+    cdef bint _has_codes             # rows have topics of their own
+    # under _lock; enlarged by who accepts rows alone, who fills in the partitions and topics
+    cdef int32_t *partitions
+    cdef int32_t *codes_of_topics    # NULL where all have the same
+    cdef int64_t *_offsets           # NULL, as _codes, as long as runs do
+    cdef int16_t *_codes
+    cdef kb_row_run *_runs           # of batches that were delivered
+    cdef int64_t _run_count
+    cdef size_t[5] _sizes            # of these arrays, in bytes
+    cdef int64_t _row_count
+    cdef int64_t _capacity
+    cdef int64_t _done_count
+    cdef int64_t _failed_count
+    cdef readonly int64_t unsent_count   # of those, the ones that no batch had
+    cdef bint _ended                 # no more rows are accepted
+    cdef list _listeners             # (argument, function), for when it is done; None from then on
+    cdef object _event               # set when it is done
+    cdef tuple _progress             # (argument, function), for every batch
+    cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by place
+    cdef object _too_large           # makes the error of a row that is
+    cdef dict _made                  # errors that were made lately, by row
+    cdef dict _refused_topics        # error by topic, of rows that got no partition
+    cdef object _end_error           # of the rows that were not accepted
+    cdef public bint is_observed
+    cdef readonly object on_acknowledgement   # who is told of every row; None: nobody
+    cdef int32_t row_bytes           # what one is charged with in a batch
+
+    cdef int reserve_rows(self, int64_t count) except -1 nogil
+    cdef bint _move(self, int64_t capacity) noexcept nogil
+    cdef bint _move_details(self, int64_t capacity) noexcept nogil
+    cdef bint _resize(self, int which, void **data, size_t size) noexcept nogil
+    cdef int _give_details(self) except -1 nogil
+    cdef bint _make_details(self) noexcept nogil
+    cdef void _forget_details(self) noexcept nogil
+    cdef int refuse(self, int64_t row, int64_t size, bint by_memory) except -1 nogil
+    cdef void _reject(self, int64_t row, int16_t code) noexcept nogil
+    cdef int refuse_topic(self, int32_t topic, object error) except -1
+    cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1
+    cdef int reject_from(self, int64_t first, object error) except -1
+    cdef list end(self, object error)
+    cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
+                      object record_errors)
+    cdef int _put_offsets(self, BatchRows rows, int64_t base_offset) except -1
+    cdef bint _keep_runs(self, BatchRows rows, int64_t base_offset) noexcept nogil
+    cdef int _put_failed(self, BatchRows rows, object error, object record_errors) except -1
+    cdef void _put_code(self, int64_t row, int16_t code) noexcept nogil
+    cdef bint _is_done(self) noexcept nogil
+    cdef void *_values(self, int which) noexcept nogil
+    cdef object _error_of_size(self, int64_t row, int64_t size)
+    cdef list _take_listeners(self)
+
+
+cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error, object record_errors)
+cdef int32_t observed_rows(BatchRows rows) noexcept

@@ -1,0 +1,517 @@
+"""What becomes of the rows of a table, without a Python object a row.
+
+Theory of operation. A TableOutcome has for each row its partition: 4 bytes, and 4 more for its topic where
+rows name theirs. A batch with rows of the table has a BatchRows, which says which rows these are. When the
+batch is answered, its Completion calls `settle_rows`. Of one that was delivered a run is kept, a few words
+for all of its rows (src_c/row_runs.h). Each row gets an offset and an error code of its own, 10 bytes, once
+somebody asks for them, a row fails, or runs would take as much: memory that is never touched costs nothing.
+From then on answers fill them in. The BatchRows goes when it was answered; only that of a failed batch stays,
+for the error of a row to be found.
+
+A row that no batch had has no offset, and in its place a number below -1 that says so: for a row that is too
+large by itself, how large. Its error is made when somebody asks, so that rows that fail take no more memory
+than others; whoever asks for offsets gets a copy without these numbers.
+
+The one who accepts rows enlarges the arrays; answers come on the sender's thread; anybody may look. What they
+share is under `_lock`, with which nobody runs Python code or asks for the GIL.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.string cimport memcpy, memset
+
+from kbatch._native.batch.batch_rows cimport ROW_BYTES, TOLD_ROW_BYTES, BatchRows
+from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.codec.memory cimport OwnedMemory
+from kbatch._native.codec.views cimport fill_view
+
+from bisect import bisect_right, insort
+from operator import itemgetter
+
+from kbatch._native.io.interrupts import Event
+from kbatch.errors import ErrorCode
+
+cdef extern from "pages.h" nogil:
+    bint kb_pages_resize(void **data, size_t *size, size_t wanted)
+    void kb_pages_free(void *data, size_t size)
+
+cdef extern from "row_runs.h" nogil:
+    bint kb_put_run_offsets(kb_row_run *runs, int64_t run_count, const int32_t *topics,
+                            const int32_t *partitions, int64_t row_count, int64_t *offsets)
+
+cdef int64_t FIRST_ROWS = 4096
+# The code of an error that is no broker's: UNKNOWN_SERVER_ERROR.
+cdef int16_t NO_CODE = -1
+cdef int16_t TOO_LARGE_CODE = <int16_t>int(ErrorCode.MESSAGE_TOO_LARGE)
+# In the place of the offset of a row that no batch had; below it is one that is too large.
+cdef int64_t UNSENT = -2
+# Errors that are kept once somebody asked, so that he gets the same again.
+cdef int MOST_MADE = 100
+
+cdef enum:
+    PARTITIONS
+    OFFSETS
+    CODES
+    TOPICS
+    RUNS
+
+cdef object _first_row = itemgetter(0)
+
+
+cdef int16_t _code_of(object error) except? -1:
+    code = getattr(error, "code", None)
+    return NO_CODE if code is None else <int16_t>int(code)
+
+
+cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil:
+    """A topic's partition as one number; -1 is none."""
+    return -1 if partition < 0 else <int64_t>topic << 32 | partition
+
+
+@cython.final
+cdef class TableOutcome:
+    """The outcome of each row of a table, as far as it is known.
+
+    `has_codes`: rows have topics of their own. `too_large(size, by_memory)` makes the error of a row that
+    was refused. `on_acknowledgement(metadata, error)` is called for every row; None: nobody is.
+    """
+
+    def __cinit__(self):
+        kb_lock_init(&self._lock)
+
+    def __init__(self, *, bint has_codes=False, too_large=None, on_acknowledgement=None):
+        self.on_acknowledgement = on_acknowledgement
+        self.row_bytes = ROW_BYTES if on_acknowledgement is None else TOLD_ROW_BYTES
+        self.topics = []
+        self._has_codes = has_codes
+        self._event = Event()
+        self._listeners = []
+        self._failed_batches = {}
+        self._too_large = too_large
+        self._made = {}
+        self._refused_topics = {}
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self._lock)
+        kb_pages_free(self.partitions, self._sizes[PARTITIONS])
+        kb_pages_free(self.codes_of_topics, self._sizes[TOPICS])
+        self._forget_details()
+        kb_pages_free(self._runs, self._sizes[RUNS])
+
+    def __sizeof__(self):
+        """Bytes that the values of its rows take, and it itself."""
+        return object.__sizeof__(self) + sum(self._sizes)
+
+    # For who accepts rows.
+
+    cdef int reserve_rows(self, int64_t count) except -1 nogil:
+        """There are `count` rows more."""
+        cdef int64_t needed = self._row_count + count
+        cdef int64_t capacity = self._capacity
+        cdef int64_t i
+        cdef bint had_memory = True
+        if needed > capacity:
+            capacity = max(needed, capacity + capacity // 2, FIRST_ROWS)
+        kb_lock_acquire(&self._lock)
+        if capacity != self._capacity:
+            had_memory = self._move(capacity)
+        if had_memory:
+            for i in range(self._row_count, needed):
+                self.partitions[i] = -1
+            if self._has_codes:
+                for i in range(self._row_count, needed):
+                    self.codes_of_topics[i] = -1
+            if self._codes != NULL:
+                for i in range(self._row_count, needed):
+                    self._offsets[i] = -1
+                    self._codes[i] = 0
+            self._row_count = needed
+        kb_lock_release(&self._lock)
+        if not had_memory:
+            with gil:
+                raise MemoryError(f"no memory for the outcome of {needed} rows")
+        return 0
+
+    cdef bint _move(self, int64_t capacity) noexcept nogil:
+        """Under the lock; False without memory."""
+        if not self._resize(PARTITIONS, <void **>&self.partitions, capacity * sizeof(int32_t)):
+            return False
+        if self._has_codes and not self._resize(TOPICS, <void **>&self.codes_of_topics,
+                                                capacity * sizeof(int32_t)):
+            return False
+        if self._codes != NULL and not self._move_details(capacity):
+            return False
+        self._capacity = capacity
+        return True
+
+    cdef bint _move_details(self, int64_t capacity) noexcept nogil:
+        return (self._resize(OFFSETS, <void **>&self._offsets, capacity * sizeof(int64_t))
+                and self._resize(CODES, <void **>&self._codes, capacity * sizeof(int16_t)))
+
+    cdef bint _resize(self, int which, void **data, size_t size) noexcept nogil:
+        return kb_pages_resize(data, &self._sizes[which], size)
+
+    cdef int _give_details(self) except -1 nogil:
+        """Every row has an offset and a code of its own from now on."""
+        cdef bint had_memory
+        kb_lock_acquire(&self._lock)
+        had_memory = self._codes != NULL or self._make_details()
+        kb_lock_release(&self._lock)
+        if not had_memory:
+            with gil:
+                raise MemoryError(f"no memory for the offsets and errors of {self._row_count} rows")
+        return 0
+
+    cdef bint _make_details(self) noexcept nogil:
+        """Under the lock, of rows that have none; False without memory."""
+        if not (self._move_details(max(self._capacity, <int64_t>1))
+                and kb_put_run_offsets(self._runs, self._run_count, self.codes_of_topics, self.partitions,
+                                       self._row_count, self._offsets)):
+            self._forget_details()
+            return False
+        memset(self._codes, 0, self._row_count * sizeof(int16_t))
+        kb_pages_free(self._runs, self._sizes[RUNS])
+        self._runs = NULL
+        self._sizes[RUNS] = self._run_count = 0
+        return True
+
+    cdef void _forget_details(self) noexcept nogil:
+        kb_pages_free(self._offsets, self._sizes[OFFSETS])
+        kb_pages_free(self._codes, self._sizes[CODES])
+        self._offsets = NULL
+        self._codes = NULL
+        self._sizes[OFFSETS] = self._sizes[CODES] = 0
+
+    cdef int refuse(self, int64_t row, int64_t size, bint by_memory) except -1 nogil:
+        """The row, which takes `size` bytes, is too large; others go on."""
+        self._give_details()
+        kb_lock_acquire(&self._lock)
+        self._reject(row, TOO_LARGE_CODE)
+        self._offsets[row] = UNSENT - 1 - (2 * size + by_memory)
+        kb_lock_release(&self._lock)
+        return 0
+
+    cdef void _reject(self, int64_t row, int16_t code) noexcept nogil:
+        """Under the lock."""
+        self._codes[row] = code
+        self._offsets[row] = UNSENT
+        self._done_count += 1
+        self._failed_count += 1
+        self.unsent_count += 1
+
+    cdef int refuse_topic(self, int32_t topic, object error) except -1:
+        """Its rows are rejected from now on; others go on."""
+        self._refused_topics[topic] = error
+        return 0
+
+    cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1:
+        """Rows origin + rows[0], ... are not accepted: their topic is refused, or `end` follows."""
+        cdef int16_t code = _code_of(error)
+        cdef int64_t i
+        if count:
+            self._give_details()
+        kb_lock_acquire(&self._lock)
+        for i in range(count):
+            self._reject(origin + rows[i], code)
+        kb_lock_release(&self._lock)
+        return 0
+
+    cdef int reject_from(self, int64_t first, object error) except -1:
+        """`reject`, of all rows that there are from `first` on."""
+        cdef int16_t code = _code_of(error)
+        cdef int64_t row
+        if first < self._row_count:
+            self._give_details()
+        kb_lock_acquire(&self._lock)
+        for row in range(first, self._row_count):
+            self._reject(row, code)
+        kb_lock_release(&self._lock)
+        return 0
+
+    cdef list end(self, object error):
+        """No more rows are accepted; those that were rejected have failed with `error`. Returns whom to tell
+        that all is done, as (argument, function)."""
+        cdef bint is_done
+        self._end_error = error
+        kb_lock_acquire(&self._lock)
+        self._ended = True
+        is_done = self._is_done()
+        if self._capacity > self._row_count:
+            self._move(max(self._row_count, <int64_t>1))
+        kb_lock_release(&self._lock)
+        return self._take_listeners() if is_done else []
+
+    # For the Completions of batches.
+
+    cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
+                      object record_errors):
+        """The rows of a batch are answered. Returns whom to tell of it, or None."""
+        cdef list told = None if self._progress is None else [self._progress]
+        cdef bint is_done
+        if rows.count == 0:  # the batch was full before one got in
+            return None
+        if not succeeded:
+            self._put_failed(rows, error, record_errors)
+        elif base_offset >= 0:
+            self._put_offsets(rows, base_offset)
+        kb_lock_acquire(&self._lock)
+        if not succeeded:
+            self._failed_count += rows.count
+        self._done_count += rows.count
+        is_done = self._is_done()
+        kb_lock_release(&self._lock)
+        if is_done:
+            told = (told or []) + self._take_listeners()
+        return told
+
+    cdef int _put_offsets(self, BatchRows rows, int64_t base_offset) except -1:
+        cdef bint is_put
+        kb_lock_acquire(&self._lock)
+        is_put = self._codes == NULL and self._keep_runs(rows, base_offset)
+        kb_lock_release(&self._lock)
+        if not is_put:
+            self._give_details()
+            kb_lock_acquire(&self._lock)
+            rows.put_offsets(base_offset, self._offsets)
+            kb_lock_release(&self._lock)
+        return 0
+
+    cdef bint _keep_runs(self, BatchRows rows, int64_t base_offset) noexcept nogil:
+        """Under the lock; False where the offsets themselves take less."""
+        cdef size_t needed = (self._run_count + rows.run_count) * sizeof(kb_row_run)
+        if needed > self._capacity * sizeof(int64_t):
+            return False
+        if needed > self._sizes[RUNS] and not self._resize(RUNS, <void **>&self._runs, needed + needed // 2):
+            return False
+        self._run_count += rows.put_runs(base_offset, &self._runs[self._run_count])
+        return True
+
+    cdef int _put_failed(self, BatchRows rows, object error, object record_errors) except -1:
+        cdef int16_t code = _code_of(error)
+        cdef int64_t row
+        entry = (rows.first_row(), rows, error, record_errors)
+        insort(self._failed_batches.setdefault(rows.place, []), entry, key=_first_row)
+        self._give_details()
+        kb_lock_acquire(&self._lock)
+        rows.put_code(code, self._codes)
+        kb_lock_release(&self._lock)
+        for index, each in (record_errors or {}).items():
+            code = _code_of(each)
+            row = rows.row_of(<int32_t>index)
+            if row >= 0:
+                self._put_code(row, code)
+        return 0
+
+    cdef void _put_code(self, int64_t row, int16_t code) noexcept nogil:
+        kb_lock_acquire(&self._lock)
+        self._codes[row] = code
+        kb_lock_release(&self._lock)
+
+    cdef bint _is_done(self) noexcept nogil:
+        return self._ended and self._done_count == self._row_count
+
+    cdef list _take_listeners(self):
+        """It is done: whoever waits is woken, and those are returned that are to be called; once."""
+        cdef list listeners
+        cdef list none = []
+        self._event.set()
+        kb_lock_acquire(&self._lock)
+        listeners, self._listeners = self._listeners, None
+        kb_lock_release(&self._lock)
+        return none if listeners is None else listeners
+
+    # For whoever wants to know.
+
+    def listen(self, argument, function):
+        """Has `function(argument)` called when it is done, with the callbacks of the batch that is answered
+        last; False where it is done already."""
+        listener = (argument, function)
+        kb_lock_acquire(&self._lock)
+        if self._listeners is not None:
+            self._listeners.append(listener)
+        is_late = self._listeners is None
+        kb_lock_release(&self._lock)
+        return not is_late
+
+    def watch(self, argument, function):
+        """Has `function(argument)` called for every batch that is answered, with its callbacks."""
+        self._progress = (argument, function)
+
+    def wait(self, timeout=None):
+        """Whether it is done, after up to `timeout` seconds (None: as long as it takes)."""
+        return self._event.wait(timeout)
+
+    @property
+    def is_done(self):
+        """Whether the outcome of every row is known."""
+        return self._event.is_set()
+
+    @property
+    def row_count(self):
+        return self._row_count
+
+    @property
+    def done_count(self):
+        """Rows that were delivered or failed."""
+        return self._done_count
+
+    @property
+    def failed_count(self):
+        return self._failed_count
+
+    @property
+    def topic_names(self):
+        """In order of first appearance."""
+        return tuple(self.topics)
+
+    @property
+    def topic_error(self):
+        """Why the first topic that was refused was; None where none was."""
+        return next(iter(self._refused_topics.values()), None)
+
+    @property
+    def end_error(self):
+        """Why no more rows were accepted; None where all were."""
+        return self._end_error
+
+    @property
+    def topic_codes(self):
+        """int32, a row each, among `topic_names`; -1 where its topic was not looked at. None where all rows
+        have the same."""
+        return self._column(TOPICS) if self._has_codes else None
+
+    @property
+    def partitions(self):
+        """int32, a row each; -1 where none was chosen. As the others it is that of the moment, and a copy,
+        until the outcome is known."""
+        return self._column(PARTITIONS)
+
+    @property
+    def offsets(self):
+        """int64, a row each; -1 where it failed, is on its way, or the broker did not say."""
+        return self._column(OFFSETS)
+
+    @property
+    def error_codes(self):
+        """int16, a row each; 0 where it was delivered, or is on its way."""
+        return self._column(CODES)
+
+    def _column(self, int which):
+        cdef OwnedMemory copy
+        cdef OutcomeColumn column
+        cdef int64_t count, i
+        cdef size_t width = sizeof(int32_t)
+        width = sizeof(int64_t) if which == OFFSETS else sizeof(int16_t) if which == CODES else width
+        if which == OFFSETS or which == CODES:
+            with nogil:
+                self._give_details()
+        if self._event.is_set() and not (which == OFFSETS and self.unsent_count):
+            column = OutcomeColumn.__new__(OutcomeColumn)
+            column.table = self
+            column.data = self._values(which)
+            column.size = self._row_count * width
+            return column
+        count = self._row_count
+        copy = OwnedMemory.new(count, width)
+        kb_lock_acquire(&self._lock)
+        if count:
+            memcpy(copy.data, self._values(which), count * width)
+        kb_lock_release(&self._lock)
+        if which == OFFSETS:
+            for i in range(count):
+                (<int64_t *>copy.data)[i] = max((<int64_t *>copy.data)[i], <int64_t>-1)
+        return copy
+
+    cdef void *_values(self, int which) noexcept nogil:
+        if which == OFFSETS:
+            return <void *>self._offsets
+        if which == CODES:
+            return <void *>self._codes
+        return <void *>(self.codes_of_topics if which == TOPICS else self.partitions)
+
+    def next_unsent(self, int64_t row, int64_t end):
+        """The first of the rows row .. end - 1 that no batch had; -1 where there is none. Behind the end of
+        accepting."""
+        if self.unsent_count:
+            for row in range(row, min(end, self._row_count)):
+                if self._offsets[row] <= UNSENT:
+                    return row
+        return -1
+
+    def topic_and_partition(self, int64_t row):
+        """Topic and partition of a row, as far as they are known: or else "" and -1."""
+        cdef int32_t topic = self.codes_of_topics[row] if self._has_codes else 0
+        return self.topics[topic] if topic >= 0 else "", self.partitions[row]
+
+    def error_of(self, int64_t row):
+        """Why a row failed; None where it did not, as far as is known."""
+        cdef BatchRows rows
+        cdef int16_t code = 0
+        cdef int32_t partition = -1, topic = 0, index
+        cdef int64_t offset = -1
+        kb_lock_acquire(&self._lock)
+        if 0 <= row < self._row_count and self._codes != NULL:
+            code = self._codes[row]
+            offset = self._offsets[row]
+            partition = self.partitions[row]
+            topic = self.codes_of_topics[row] if self._has_codes else 0
+        kb_lock_release(&self._lock)
+        if code == 0:
+            return None
+        if offset < UNSENT:
+            return self._error_of_size(row, UNSENT - 1 - offset)
+        if offset == UNSENT:
+            return self._refused_topics.get(topic, self._end_error)
+        failed = self._failed_batches.get(place_of(topic, partition), ())
+        at = bisect_right(failed, row, key=_first_row)
+        if at > 0:
+            _, rows, error, record_errors = failed[at - 1]
+            index = rows.index_of(row)
+            if index >= 0:
+                return error if record_errors is None else record_errors.get(index, error)
+        return None
+
+    cdef object _error_of_size(self, int64_t row, int64_t size):
+        error = self._made.get(row)
+        if error is None:
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            error = self._made.setdefault(row, self._too_large(size // 2, bool(size % 2)))
+        return error
+
+
+@cython.final
+cdef class OutcomeColumn:
+    """A column of an outcome that does not change any more, as a buffer."""
+
+    cdef TableOutcome table
+    cdef void *data
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("the outcome of rows is read-only")
+        fill_view(view, self, self.data, &self.size, True)
+
+
+# Of a batch, which may have rows of several tables.
+
+cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error,
+                      object record_errors):
+    """Tells the tables; returns whom to call with the batch's callbacks, as (argument, function)."""
+    cdef list told = []
+    while rows is not None:
+        told += (<TableOutcome>rows.table).settled(rows, succeeded, base_offset, error, record_errors) or ()
+        rows = rows.next
+    return told
+
+
+cdef int32_t observed_rows(BatchRows rows) noexcept:
+    """Rows of tables whose failures somebody looked at."""
+    cdef int32_t count = 0
+    while rows is not None:
+        if (<TableOutcome>rows.table).is_observed:
+            count += rows.count
+        rows = rows.next
+    return count

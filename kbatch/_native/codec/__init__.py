@@ -1,0 +1,1 @@
+"""Record batches as bytes: memory, checksums, compression, reading and writing."""

@@ -1,0 +1,1 @@
+"""Descriptors, signals, sensors and messages: what needs no records."""

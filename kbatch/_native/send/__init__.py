@@ -1,0 +1,1 @@
+"""What `send()` and the sender's thread share: queues of batches, in-flight requests, tables."""

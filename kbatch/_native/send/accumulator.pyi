@@ -1,0 +1,86 @@
+from collections.abc import Callable, Iterable
+from typing import SupportsIndex, final
+
+from typing_extensions import Buffer
+
+from kbatch._native.batch.batch_delivery import BatchDelivery
+from kbatch._native.batch.delivery import DeliveryCallback
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.record_appender import RecordAppender, Refusal
+
+@final
+class RecordAccumulator(RecordAppender):
+    completing: bool
+    busy_nodes: frozenset[int]
+    wakes_always: bool
+    @property
+    def visited_count(self) -> int: ...
+    def __init__(
+        self,
+        *,
+        batch_size: int = 16384,
+        buffer_memory: int = 33554432,
+        compression: str = "none",
+        compression_level: int | None = None,
+        linger_ns: int = 5_000_000,
+        retry_backoff_ns: int = 100_000_000,
+        retry_backoff_max_ns: int = 1_000_000_000,
+        delivery_timeout_ns: int = 120_000_000_000,
+        transactional: bool = False,
+        adaptive_partitioning: bool = True,
+        partition_availability_timeout_ns: int = 0,
+        seal_on_append: bool = True,
+        seed: int = 0,
+        poison: bool | None = None,
+        wake: Callable[[], object] | None = None,
+        memory_freed: Callable[[], object] | None = None,
+    ) -> None: ...
+    def publish(self, view: ClusterView) -> None: ...
+    def append_batch(
+        self,
+        topic: str,
+        partition: SupportsIndex,
+        data: Buffer,
+        now_ns: int,
+        on_delivery: DeliveryCallback | None = None,
+        *,
+        first_in_line: bool = False,
+        in_callback: bool = False,
+    ) -> BatchDelivery | Refusal: ...
+    def ready(self, now_ns: int) -> tuple[set[int], int, set[str]]: ...
+    def update_node_latency(self, node: int, now_ns: int, can_drain: bool) -> None: ...
+    def drain(
+        self, nodes: Iterable[int], max_size_bytes: int, now_ns: int, *, sealed_bytes: int = 0
+    ) -> dict[int, list[ProducerBatch]]: ...
+    def take_unsealed(self) -> list[ProducerBatch]: ...
+    def reenqueue(
+        self, batch: ProducerBatch, now_ns: int, *, attempted: bool = True, longest_ns: int = ...
+    ) -> bool: ...
+    def split(self, batch: ProducerBatch) -> list[ProducerBatch]: ...
+    @property
+    def next_expiry_ns(self) -> int: ...
+    def expire(self, now_ns: int) -> list[ProducerBatch]: ...
+    def abort_undrained(self, error: BaseException) -> list[ProducerBatch]: ...
+    def abort_all(self, error: BaseException) -> list[ProducerBatch]: ...
+    def set_gate(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        muted: bool | None = None,
+        fresh_blocked: bool | None = None,
+        retry_number: int | None = None,
+    ) -> None: ...
+    def batches(self, topic: str, partition: int) -> list[ProducerBatch]: ...
+    def incomplete_batches(self) -> list[ProducerBatch]: ...
+    @property
+    def has_undrained(self) -> bool: ...
+    def has_undrained_for(self, node: int, /) -> bool: ...
+    def counters(self, topic: str | None = None) -> dict[str, int]: ...
+    @property
+    def split_count(self) -> int: ...
+    @property
+    def reenqueued_count(self) -> int: ...
+    @property
+    def incomplete_count(self) -> int: ...

@@ -1,0 +1,90 @@
+from typing import Any, Final, NamedTuple, final
+
+from kbatch._native.batch.delivery import Completion
+from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch.errors import KafkaError
+
+Gate = tuple[bool, bool, int]
+
+NOTHING: Final[int]
+UNKNOWN_NS: Final[int]
+
+class Identity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+NOBODY: Final[Identity]
+OPEN: Final[Gate]
+
+@final
+class InFlight:
+    state: PartitionState
+    batch: ProducerBatch
+    number: int
+    record_count: int
+    sent_ns: int
+    counter: int
+    node_id: int
+    is_out: bool
+    is_unsure: bool
+    is_held: bool
+    is_proved: bool
+    last_error: KafkaError | None
+    attempt: Any
+    def __init__(
+        self, state: PartitionState, batch: ProducerBatch, sent_ns: int, counter: int = -1
+    ) -> None: ...
+    @property
+    def end(self) -> int: ...
+
+@final
+class PartitionState:
+    topic: str
+    partition: int
+    key: tuple[str, int]
+    topic_id: bytes
+    leader: int
+    leader_epoch: int
+    in_flight: list[InFlight]
+    identity: Identity
+    next_counter: int
+    acked_counter: int
+    hole_end: int
+    known_ns: int
+    is_doubtful: bool
+    is_stopped: bool
+    waits_for_identity: bool
+    gate: Gate
+    def __init__(self, topic: str, partition: int) -> None: ...
+    @property
+    def has_hole(self) -> bool: ...
+    @property
+    def is_broken(self) -> bool: ...
+    def restart(self, identity: Identity, counter: int) -> None: ...
+    def begin_topic(self, topic_id: bytes) -> None: ...
+    def begin_leader(self, leader: int, leader_epoch: int) -> None: ...
+    def doubt_leader(self) -> None: ...
+    def is_known_since(self, oldest_ns: int) -> bool: ...
+    def find(self, batch: ProducerBatch) -> InFlight | None: ...
+    def add(self, batch: ProducerBatch, now_ns: int) -> InFlight: ...
+    def forget(self, entry: InFlight) -> bool: ...
+    def acknowledge(self, entry: InFlight, oldest_ns: int) -> None: ...
+    def gate_under(self, identity: Identity, max_in_flight: int, oldest_ns: int) -> Gate: ...
+
+def number_new(
+    batches: list[ProducerBatch],
+    states: dict[tuple[str, int], PartitionState],
+    identity: Identity,
+    max_in_flight: int,
+    attempt: Any,
+    oldest_ns: int,
+) -> dict[tuple[str, int], InFlight] | None: ...
+def acknowledge_all(
+    entries: dict[tuple[str, int], InFlight],
+    topics: list[Any],
+    names: dict[bytes, str],
+    identity: Identity,
+    max_in_flight: int,
+    completed: list[Completion],
+    oldest_ns: int,
+) -> bool: ...

@@ -1,0 +1,497 @@
+"""RecordSender: what `send` does with every record; the producer is a subclass of it.
+
+Theory of operation. Key, value and headers become bytes, once; their size is checked; a partition is chosen;
+the accumulator takes the record. Nothing of that waits, or runs Python code other than the caller's own
+serializers and partitioner. What cannot go that way is a PendingRecord, which the subclass's `_send_slowly`
+gets: it waits for metadata or memory and calls `_append`, which goes on where the record was refused. How
+long anybody waits, and whether a thread does or a coroutine, is the subclass's business alone.
+
+A batch that was encoded elsewhere goes the same way (PendingBatch), without being looked into.
+
+The partition is chosen with the metadata of that moment and kept, but for the sticky one, which is chosen
+when the record gets in; a record whose topic has gone meanwhile waits for it. The time of a record that has
+none is that of the attempt which gets it in.
+
+After org.apache.kafka.clients.producer.KafkaProducer.doSend.
+"""
+
+cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.time cimport PyTime_MonotonicRaw, PyTime_TimeRaw
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+
+from kbatch._native.batch.batch_delivery cimport BatchDelivery
+from kbatch._native.batch.buffer_pool cimport FIRST_IN_LINE, NOT_IN_LINE, Turn, kb_record_bound, turn_of
+from kbatch._native.batch.delivery cimport Delivery
+from kbatch._native.codec.c cimport (
+    KB_BATCH_HEADER_SIZE,
+    KB_MAX_RECORD_BODY,
+    kb_partition_for_key,
+    kb_record,
+    kb_record_body_size,
+)
+from kbatch._native.codec.record cimport Record
+from kbatch._native.codec.record_fields cimport as_bytes, as_integer, fill_record
+from kbatch._native.send.cluster_view cimport TopicView
+from kbatch._native.send.encoded_batch cimport PendingBatch
+from kbatch._native.send.record_appender cimport UNKNOWN_NS, RecordAppender, TopicInfo
+
+from kbatch._native.send.record_appender import Refusal
+from kbatch.errors import PartialSendError, RecordTooLargeError
+
+cdef object NO_METADATA = Refusal.METADATA
+
+cdef enum:
+    STICKY = -1
+    NOT_CHOSEN = -2
+    # A record's attributes and deltas at their longest, where kb_record_body_size counts one byte for each,
+    # and the size in front (DefaultRecord.MAX_RECORD_OVERHEAD).
+    OVERHEAD_BEYOND_BODY = 21 - 3
+
+
+cdef int64_t most_bytes(const kb_record *record) noexcept nogil:
+    """What a record by itself may take in a request."""
+    return KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
+
+
+cdef object beyond_request(int64_t size, int64_t max_request_bytes):
+    """The error of a record of `most_bytes` beyond max.request.size."""
+    return RecordTooLargeError(
+        f"the record takes up to {size} bytes, more than max.request.size, which is {max_request_bytes}: "
+        f"raise that, and the topic's max.message.bytes with it")
+
+
+@cython.final
+@cython.freelist(16)
+cdef class PendingRecord:
+    """A record that `send` was given and the accumulator does not have yet.
+
+    Attributes
+    ----------
+    topic, value, key, headers, partition, timestamp_ms, on_delivery
+        As given. What an interceptor changes counts until `is_serialized`.
+    transaction : int
+        The accumulator's `transaction_count` at which it was given to the producer: there it belongs, however
+        long serializers, interceptors and waits take.
+    is_serialized : bool
+        Key, value and headers are bytes by now, and everything was checked.
+    """
+
+    def __init__(self):
+        raise TypeError("a PendingRecord comes from a send")
+
+    def __repr__(self):
+        return f"<PendingRecord to {self.topic!r}>"
+
+    cdef void keep(self, const Ready *ready, bytes key, bytes value, HeaderSpans spans) noexcept:
+        """It is serialized: `ready`, which points into the others."""
+        self._ready = ready[0]
+        self._key = key
+        self._value = value
+        self._spans = spans
+        self.is_serialized = True
+
+
+cdef str _name_of(object topic):
+    """The topic as a plain str: it may be a member of an enum."""
+    if type(topic) is str:
+        return <str>topic
+    if isinstance(topic, str):
+        return str.__str__(topic)
+    raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+
+
+cdef PendingRecord _pending(str topic, object value, object key, object headers, object partition,
+                            object timestamp_ms, object on_delivery, int64_t transaction):
+    cdef PendingRecord record = PendingRecord.__new__(PendingRecord)
+    record.topic = topic
+    record.value = value
+    record.key = key
+    record.headers = headers
+    record.partition = partition
+    record.timestamp_ms = timestamp_ms
+    record.on_delivery = on_delivery
+    record.transaction = transaction
+    return record
+
+
+cdef inline bytes _serialized(object serializer, str topic, object headers, object data, str field):
+    if serializer is not None and data is not None:
+        data = serializer(topic, headers, data)
+    return <bytes>data if type(data) is bytes else as_bytes(data, field)
+
+
+cdef class RecordSender:
+    """Sends records into an accumulator.
+
+    Parameters
+    ----------
+    accumulator : RecordAccumulator
+        Its view of the cluster says which topics have which partitions.
+    max_request_size : int
+        max.request.size, in bytes: no record may take more, by Kafka's upper bound.
+    key_serializer, value_serializer : callable or None
+        `serializer(topic, headers, value)` gives something bytes-like; None takes what is bytes-like.
+    partitioner : kbatch.partitioner.Partitioner or None
+        None is Java's: murmur2 of the key over all partitions, the sticky partition without a key.
+    ignore_keys : bool
+        partitioner.ignore.keys: no partitioner, and always the sticky partition.
+
+    Attributes
+    ----------
+    sends_directly : bool
+        False, as in the beginning: everything goes to `_send_slowly` first, because the producer is closed or
+        failed, or has interceptors.
+    gives_way : bool
+        Whether a record that may wait goes to `_send_slowly` first when the sender has something to do
+        (`must_give_way`), because that needs the same thread.
+    is_giving_way : bool
+        Somebody does so: whoever comes later gives way too, for records to stay in order.
+    turn_left : int
+        How many records may go before the next that gave way gets its turn; -1: nobody else wants one.
+    callback_thread_ident : int
+        `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
+    loop_is_running : callable or None
+        is_running of the event loop to which it belongs, whose thread `BufferPool` knows.
+    slow_count, refused_count : int
+        Records that went to `_send_slowly`; for which `send` raised.
+    """
+
+    def __init__(self, RecordAppender accumulator not None, *, int64_t max_request_size=1048576,
+                 key_serializer=None, value_serializer=None, partitioner=None, bint ignore_keys=False):
+        self.accumulator = accumulator
+        self._max_request_bytes = min(max_request_size, <int64_t>KB_MAX_RECORD_BODY)
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner
+        self._hashes_keys = not ignore_keys
+        self.turn_left = -1
+
+    def send(self, topic, value=None, key=None, *, headers=None, partition=None,
+             timestamp_ms=None, on_delivery=None):
+        """Takes a record to be sent, and waits up to max.block.ms for metadata or memory if there is none.
+
+        Parameters
+        ----------
+        topic : str
+        value, key : bytes-like or None; with a serializer, what that takes
+        headers : sequence of (str, bytes-like or None), or None
+        partition : int or None
+            None leaves it to the partitioner.
+        timestamp_ms : int or None
+            Milliseconds since the Unix epoch; None is the time of the call, -1 none at all.
+        on_delivery : callable or None
+            Called as `on_delivery(metadata, error)` when the record was delivered, or failed.
+
+        Returns
+        -------
+        Delivery
+
+        Raises
+        ------
+        TypeError, ValueError
+            What is wrong with which argument; whatever the serializers and the partitioner raise.
+        KafkaError
+            RecordTooLargeError; KafkaTimeoutError, BufferExhaustedError after max.block.ms; the topic's own
+            error; ProducerClosedError, or why the producer sends no more.
+        """
+        return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
+
+    def try_send(self, topic, value=None, key=None, *, headers=None, partition=None,
+                 timestamp_ms=None, on_delivery=None):
+        """`send` that never waits: None where that would have to."""
+        return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, False)
+
+    def send_many(self, topic, records):
+        """Sends each record as `send` does.
+
+        Parameters
+        ----------
+        topic : str
+        records : iterable of kbatch.Record, or of tuples (key, value[, headers[, timestamp_ms]])
+
+        Returns
+        -------
+        list of Delivery
+
+        Raises
+        ------
+        PartialSendError
+            A record was refused, or `records` raised: with the deliveries of those before it.
+        """
+        cdef list deliveries = []
+        cdef str name = _name_of(topic)
+        iterator = iter(records)
+        try:
+            self._send_on(name, iterator, deliveries)
+        except Exception as error:
+            raise PartialSendError(deliveries, len(deliveries), error) from error
+        return deliveries
+
+    def send_batch(self, topic, partition, batch_bytes, *, on_delivery=None):
+        """Takes a record batch that was encoded elsewhere, by `kbatch.encode` or `encode_arrow`, on a Spark
+        executor for example: it is sent as it is, behind all records that the partition was sent before.
+
+        CRC, header and size are checked, and where the batch is not compressed that it has as many records as
+        it says. Its records are not decoded, nor decompressed. Of its header the producer writes base offset,
+        producer id, epoch and sequence, and in a transaction that it is part of one. It waits up to
+        max.block.ms for metadata or memory, as `send` does.
+
+        Parameters
+        ----------
+        topic : str
+        partition : int
+            0 or more: the batch has no key to choose it by.
+        batch_bytes : bytes-like
+            One whole batch with magic 2, without producer id, not transactional unless the producer is. A
+            bytes object is kept as long as the batch is on its way, and charged to buffer.memory; anything
+            else is copied.
+        on_delivery : callable or None
+            Called once, as `on_delivery(metadata, error)`: with the place of the first record, behind which
+            the others stand, when the whole batch was delivered; or when it failed, or a part of it did.
+
+        Returns
+        -------
+        BatchDelivery
+            A Delivery with `record_count`, and with `offset_runs()`, which says where all records stand also
+            where the batch was too large for the topic and was sent in parts.
+
+        Raises
+        ------
+        TypeError, ValueError, CorruptRecordError
+            What is wrong with which argument, or with which field of the batch's header.
+        IllegalStateError
+            An interceptor with on_send would not see the records.
+        KafkaError
+            As `send`; RecordTooLargeError where the batch is larger than max.request.size or buffer.memory.
+        """
+        return self._send_encoded(PendingBatch.new(_name_of(topic), partition, batch_bytes, on_delivery))
+
+    # For the subclass: what it calls, and what it defines.
+
+    def _offer(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, /):
+        """`send` for the tasks of an event loop, with arguments that cost the least."""
+        if not self._is_on_loop():
+            self._check_here()
+        return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
+
+    @property
+    def must_give_way(self):
+        """Whether it is the sender's turn, or that of another task."""
+        return self._must_give_way()
+
+    @cython.final
+    cdef bint _is_on_loop(self) except -1:
+        """Whether its loop is what runs here: on this thread there is no other beside it. asyncio's own
+        get_running_loop is a system call up to Python 3.11 (getpid), a tenth of what `send` costs.
+        """
+        return (self.loop_is_running is not None
+                and PyThread_get_thread_ident() == self.accumulator.memory.loop_thread_ident
+                and self.loop_is_running())
+
+    @cython.final
+    cdef bint _must_give_way(self) noexcept:
+        if not self.gives_way:
+            return False
+        if self.turn_left > 0:
+            self.turn_left -= 1
+        return self.is_giving_way or self.turn_left == 0 or self.accumulator.is_due()
+
+    def _send_on(self, topic, iterator, list deliveries not None):
+        """Sends what `send_many` takes, up to the end, or up to a record for which `_send_slowly` gave
+        something else than a Delivery, which is returned."""
+        cdef str name = _name_of(topic)
+        for item in iterator:
+            sent = self._send_item(name, item)
+            if type(sent) is not Delivery:
+                return sent
+            deliveries.append(sent)
+        return None
+
+    def _append(self, object record not None, *, bint first_in_line=False):
+        """Goes on with a PendingRecord or PendingBatch that was refused, or was not tried yet. Returns a
+        Delivery, or the Refusal that is to be waited for; `first_in_line` as for `RecordAccumulator.append`.
+        """
+        cdef Turn turn = FIRST_IN_LINE if first_in_line else NOT_IN_LINE
+        if type(record) is PendingBatch:
+            return self._attempt_batch(<PendingBatch>record, turn)
+        return self._attempt_pending(<PendingRecord?>record, turn)
+
+    def _send_slowly(self, record, refusal, may_wait):
+        """Sends a record, or batch, that could not go at once: because of `refusal`, or, where that is None,
+        because `sends_directly` is False. Returns a Delivery, or None where `may_wait` is False."""
+        raise NotImplementedError
+
+    def _check_here(self):
+        """Raises, unless it may be used where the call comes from, by a task of the loop: which may be its
+        first use, from which on it belongs to that loop."""
+
+    def _handle_refused(self, record, error):
+        """`send` is about to raise `error`, a BaseException, for a PendingRecord or PendingBatch."""
+
+    cdef object _send(self, str topic, object value, object key, object headers, object partition,
+                      object timestamp_ms, object on_delivery, bint may_wait):
+        cdef Ready ready
+        cdef bytes key_bytes, value_bytes
+        cdef HeaderSpans spans
+        cdef PendingRecord pending = None
+        cdef int64_t transaction = self.accumulator.transaction_count
+        try:
+            if self._goes_at_once(may_wait):
+                ready.transaction = transaction
+                self._check(&ready, partition, timestamp_ms, on_delivery)
+                key_bytes = _serialized(self._key_serializer, topic, headers, key, "key")
+                value_bytes = _serialized(self._value_serializer, topic, headers, value, "value")
+                spans = fill_record(&ready.record, key_bytes, value_bytes, headers)
+                self._check_size(&ready.record)
+                outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, NOT_IN_LINE)
+                if type(outcome) is Delivery:
+                    return outcome
+                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
+                                   transaction)
+                pending.keep(&ready, key_bytes, value_bytes, spans)
+                return self._send_refused(pending, outcome, may_wait)
+            pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery, transaction)
+            return self._send_refused(pending, None, may_wait)
+        except BaseException as error:
+            if pending is None:
+                pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
+                                   transaction)
+            self._refuse(pending, error)
+            raise
+
+    cdef object _send_item(self, str topic, object item):
+        """A record as `kbatch.encode` takes it: a Record, or a tuple of 2 to 4."""
+        cdef Record record
+        cdef Py_ssize_t size
+        cdef tuple fields
+        if isinstance(item, Record):
+            record = <Record>item
+            return self._send(topic, record.value, record.key, record.headers, None, record.timestamp_ms,
+                              None, True)
+        if not isinstance(item, tuple):
+            raise TypeError(f"it must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), not "
+                            f"{type(item).__name__}")
+        fields = item if type(item) is tuple else tuple(item)
+        size = len(fields)
+        if size < 2 or size > 4:
+            raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} "
+                            f"items")
+        return self._send(topic, fields[1], fields[0], fields[2] if size > 2 else None, None,
+                          fields[3] if size > 3 else None, None, True)
+
+    cdef object _send_encoded(self, PendingBatch batch):
+        outcome = None
+        batch.transaction = self.accumulator.transaction_count
+        try:
+            if self._goes_at_once(True):
+                outcome = self._attempt_batch(batch, NOT_IN_LINE)
+                if type(outcome) is BatchDelivery:
+                    return outcome
+            return self._send_refused(batch, outcome, True)
+        except BaseException as error:
+            self._refuse(batch, error)
+            raise
+
+    @cython.final
+    cdef bint _goes_at_once(self, bint may_wait) noexcept:
+        return self.sends_directly and not (may_wait and self._must_give_way())
+
+    cdef object _send_refused(self, object pending, object refusal, bint may_wait):
+        self.slow_count += 1
+        return self._send_slowly(pending, refusal, may_wait)
+
+    cdef int _refuse(self, object pending, object error) except -1:
+        self.refused_count += 1
+        self._handle_refused(pending, error)
+        return 0
+
+    @cython.final
+    cdef Turn _turn(self, Turn turn) noexcept:
+        return turn_of(turn == FIRST_IN_LINE, PyThread_get_thread_ident() == self.callback_thread_ident)
+
+    cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
+        cdef TopicInfo info
+        if not batch.is_checked:
+            batch.check(self.accumulator.attributes, self._max_request_bytes)
+        info = self.accumulator.info_if_known(batch.topic)
+        if info is None or info.view.partition_count <= batch._partition:
+            return NO_METADATA
+        return batch.accept(self.accumulator, info, PyTime_MonotonicRaw(), self._turn(turn))
+
+    cdef object _attempt_pending(self, PendingRecord record, Turn turn):
+        cdef Ready ready
+        cdef bytes key, value
+        cdef HeaderSpans spans
+        if not record.is_serialized:
+            self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
+            key = _serialized(self._key_serializer, record.topic, record.headers, record.key, "key")
+            value = _serialized(self._value_serializer, record.topic, record.headers, record.value, "value")
+            spans = fill_record(&ready.record, key, value, record.headers)
+            self._check_size(&ready.record)
+            ready.transaction = record.transaction
+            record.keep(&ready, key, value, spans)
+        return self._attempt(record.topic, &record._ready, record._key, record._value, record.on_delivery,
+                             turn)
+
+    @cython.final
+    cdef object _attempt(self, str topic, Ready *ready, bytes key, bytes value, object on_delivery,
+                         Turn turn):
+        cdef TopicInfo info = self.accumulator.info_if_known(topic)
+        if info is None:
+            return NO_METADATA
+        if ready.partition == NOT_CHOSEN and not self._choose_partition(info, ready, key, value):
+            return NO_METADATA
+        if not ready.has_time:
+            ready.record.timestamp_ms = PyTime_TimeRaw() // 1_000_000
+        turn = self._turn(turn)
+        outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, turn,
+                                          ready.transaction)
+        if outcome is None:  # a batch begins: only then the time is asked for
+            outcome = self.accumulator.accept(info, ready.partition, &ready.record, PyTime_MonotonicRaw(),
+                                              on_delivery, turn, ready.transaction)
+        return outcome
+
+    @cython.final
+    cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1:
+        """All that can be wrong before anything is serialized is found here."""
+        ready.partition = NOT_CHOSEN
+        ready.asked_partition = STICKY
+        if partition is not None:
+            ready.asked_partition = <int32_t>as_integer(partition, "partition", 0, INT32_MAX)
+        ready.has_time = timestamp_ms is not None
+        if ready.has_time:  # no two may be further apart than 64 bits can say
+            ready.record.timestamp_ms = as_integer(timestamp_ms, "timestamp_ms", -1, INT64_MAX - 1)
+        if on_delivery is not None and not callable(on_delivery):
+            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
+                            f"{type(on_delivery).__name__}")
+        return 0
+
+    @cython.final
+    cdef int _check_size(self, const kb_record *record) except -1:
+        """AbstractRecords.estimateSizeInBytesUpperBound against max.request.size."""
+        cdef int64_t size
+        if KB_BATCH_HEADER_SIZE + kb_record_bound(record) <= self._max_request_bytes:
+            return 0
+        size = most_bytes(record)
+        if size > self._max_request_bytes:
+            raise beyond_request(size, self._max_request_bytes)
+        return 0
+
+    @cython.final
+    cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1:
+        """False where the partition that was asked for, or any at all, is not known."""
+        cdef TopicView view = info.view
+        if view.partition_count <= max(ready.asked_partition, 0):
+            return False
+        if ready.asked_partition >= 0:
+            ready.partition = ready.asked_partition
+        elif self._partitioner is not None:
+            ready.partition = self._partitioner.partition(info.name, key, value, view.partition_count,
+                                                          view.available_partitions)
+        elif key is None or not self._hashes_keys:
+            ready.partition = STICKY
+        else:
+            ready.partition = kb_partition_for_key(ready.record.key.data, ready.record.key.size,
+                                                   view.partition_count)
+        return True

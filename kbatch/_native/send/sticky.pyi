@@ -1,0 +1,16 @@
+from collections.abc import Sequence
+from typing import final
+
+from kbatch._native.send.cluster_view import TopicView
+
+@final
+class StickyPartitioner:
+    def __init__(self, batch_size: int, seed: int = 0) -> None: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def produced_bytes(self) -> int: ...
+    def choose(self, view: TopicView, random: int) -> int: ...
+    def update_load(
+        self, partitions: Sequence[int], queue_lengths: Sequence[int], partition_count: int
+    ) -> None: ...

@@ -1,0 +1,172 @@
+"""StickyPartitioner: where records of a topic go that have no partition and no key (KIP-480, KIP-794).
+
+Theory of operation. They stick to one partition until it got batch.size bytes, as they will be when
+compressed, and go on to a random one then. A switch waits for the batch to be full, or sent, so that it
+leaves no fraction of one behind, but for no more than twice as many bytes.
+
+By default all partitions that have a leader are alike. With load statistics one with a queue of q batches has
+the weight max(q) + 1 - q, and those whose leader does not keep up have none.
+
+An appender peeks, takes the lock of that partition, and looks again: the partition is left under that lock
+only, so it stays while the record is appended and counted. After
+org.apache.kafka.clients.producer.internals.BuiltInPartitioner.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.send.cluster_view cimport TopicView
+
+
+@cython.final
+cdef class StickyPartitioner:
+    """The sticky state of one topic; `seed` is all that its choices depend on, but for what it is told."""
+
+    def __cinit__(self):
+        kb_lock_init(&self._lock)
+
+    def __init__(self, int64_t batch_size, uint64_t seed=0):
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be 1 byte or more; it is {batch_size}")
+        self._batch_size = batch_size
+        self._random = seed
+        self._partition = -1
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self._lock)
+        free(self._partitions)
+        free(self._frequencies)
+
+    @property
+    def partition(self):
+        """The present one; -1 before the first was chosen."""
+        return self._partition
+
+    @property
+    def produced_bytes(self):
+        """What went to the present one, compressed as earlier batches were."""
+        return self._produced_bytes
+
+    def choose(self, TopicView view not None, uint64_t random):
+        """The partition that `random`, from 0 to 2^64 - 1, stands for."""
+        kb_lock_acquire(&self._lock)
+        try:
+            return self._chosen(view, random)
+        finally:
+            kb_lock_release(&self._lock)
+
+    def update_load(self, partitions, queue_lengths, int32_t partition_count):
+        """The queues of the partitions that may be chosen, out of `partition_count`."""
+        cdef int32_t count = len(partitions)
+        cdef int32_t i
+        cdef int32_t *numbers = <int32_t *>realloc(NULL, 2 * max(count, 1) * sizeof(int32_t))
+        if numbers == NULL:
+            raise MemoryError(f"no memory for the load of {count} partitions")
+        try:
+            for i in range(count):
+                numbers[i], numbers[count + i] = partitions[i], queue_lengths[i]
+            self.set_load(numbers, numbers + count, count, partition_count)
+        finally:
+            free(numbers)
+
+    cdef int32_t peek(self, TopicView view) noexcept nogil:
+        """The present partition, chosen now if there is none, or the topic no longer has it."""
+        cdef int32_t partition = self._partition
+        if 0 <= partition < view.partition_count:
+            return partition
+        kb_lock_acquire(&self._lock)
+        try:
+            if not 0 <= self._partition < view.partition_count:
+                self._partition = self._chosen(view, kb_random_next(&self._random))
+                self._produced_bytes = 0
+            return self._partition
+        finally:
+            kb_lock_release(&self._lock)
+
+    cdef bint has_left(self, int32_t partition) noexcept nogil:
+        """Whether another partition is the present one by now."""
+        return self._partition != partition
+
+    cdef int64_t room_bytes(self) noexcept nogil:
+        """How much the present partition gets at most before another is chosen."""
+        kb_lock_acquire(&self._lock)
+        try:
+            return 2 * self._batch_size - self._produced_bytes
+        finally:
+            kb_lock_release(&self._lock)
+
+    cdef void count(self, TopicView view, int64_t appended_bytes, bint may_switch) noexcept nogil:
+        """So much went to the present partition, whose lock is held; `may_switch`: its last batch is full, or
+        it has none."""
+        kb_lock_acquire(&self._lock)
+        try:
+            self._produced_bytes += appended_bytes
+            if self._produced_bytes >= (self._batch_size if may_switch else 2 * self._batch_size):
+                self._partition = self._chosen(view, kb_random_next(&self._random))
+                self._produced_bytes = 0
+        finally:
+            kb_lock_release(&self._lock)
+
+    cdef void set_load(self, const int32_t *partitions, const int32_t *queue_lengths, int32_t count,
+                       int32_t partition_count) noexcept:
+        """Sets the load table, or none where it would make no difference."""
+        cdef int32_t i, longest = 0
+        cdef bint equal = True
+        for i in range(count):
+            longest = max(longest, queue_lengths[i])
+            equal = equal and queue_lengths[i] == queue_lengths[0]
+        if partition_count < 2 or (equal and count == partition_count):
+            count = 0
+        if count == 0 and self._load_count == 0:
+            return
+        kb_lock_acquire(&self._lock)
+        try:
+            self._load_count = 0
+            if count > self._load_capacity and not self._reserve_load(count):
+                return
+            for i in range(count):
+                self._partitions[i] = partitions[i]
+                self._frequencies[i] = longest + 1 - queue_lengths[i]
+                if i > 0:
+                    self._frequencies[i] += self._frequencies[i - 1]
+            self._load_count = count
+        finally:
+            kb_lock_release(&self._lock)
+
+    # With _lock held.
+
+    cdef bint _reserve_load(self, int32_t count) noexcept:
+        """False without memory; all partitions are alike then."""
+        cdef void *partitions = realloc(self._partitions, count * sizeof(int32_t))
+        cdef void *frequencies
+        if partitions == NULL:
+            return False
+        self._partitions = <int32_t *>partitions
+        frequencies = realloc(self._frequencies, count * sizeof(int64_t))
+        if frequencies == NULL:
+            return False
+        self._frequencies = <int64_t *>frequencies
+        self._load_capacity = count
+        return True
+
+    cdef int32_t _chosen(self, TopicView view, uint64_t random) noexcept nogil:
+        """Always one that the view has: the load may be of other metadata, with more partitions."""
+        cdef int32_t low = 0
+        cdef int32_t high = self._load_count
+        cdef int32_t middle
+        cdef int64_t picked
+        if self._load_count > 0:
+            picked = <int64_t>(random % <uint64_t>self._frequencies[self._load_count - 1])
+            while low < high:  # the first partition whose frequency is above what was picked
+                middle = (low + high) // 2
+                if self._frequencies[middle] > picked:
+                    high = middle
+                else:
+                    low = middle + 1
+            if self._partitions[low] < view.partition_count:
+                return self._partitions[low]
+        if view.available_count == 0:
+            return <int32_t>(random % <uint64_t>view.partition_count)
+        return view.available[random % <uint64_t>view.available_count]

@@ -1,0 +1,619 @@
+"""TableSender: the rows of a table into the accumulator's batches, without a Python object a row.
+
+Theory of operation. Rows come in blocks. For a block, without the GIL: columns become spans (TableColumns),
+each row gets its topic and partition, a counting sort lists the rows of each. Then, partition by partition,
+its lock is taken and rows are written to its open batch, the one that `send` uses as well, until that is full
+or memory is short. The GIL is needed once a batch: to open it, or to join one that others opened, and to seal
+it. What the batch has of the table is noted in its BatchRows.
+
+Rows without a key go where the topic's sticky state says, and that changes while they are written. They come
+before the topic's others: to the present sticky partition, and before each of them what the block has for
+that partition from rows before it. So each partition gets its rows in their order, wherever the others went.
+
+Nothing here waits. Where memory is short, or a topic is not known yet, `accept` says so, and is called again,
+to go on where it was.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.time cimport PyTime_MonotonicRaw
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from kbatch._native.arrow.arrow cimport ArrowBatch, ArrowStream
+from kbatch._native.arrow.table_columns cimport TableColumns
+from kbatch._native.batch.buffer_pool cimport FIRST_IN_LINE, kb_chain, kb_chain_room, turn_of
+from kbatch._native.batch.delivery cimport CALLBACK_BYTES
+from kbatch._native.batch.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
+from kbatch._native.batch.table_outcome cimport TableOutcome
+from kbatch._native.codec.c cimport (
+    KB_BATCH_HEADER_SIZE,
+    kb_first_not_before,
+    kb_group_rows,
+    kb_open_batch,
+    kb_partition_for_key,
+    kb_record,
+    kb_row_record,
+    kb_rows,
+)
+from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
+from kbatch._native.codec.memory cimport grown
+from kbatch._native.send.record_appender cimport UNKNOWN_NS, beyond_memory, record_bytes
+from kbatch._native.send.send cimport RecordSender, beyond_request, most_bytes
+from kbatch._native.send.table_topics cimport Lane, TableTopic, TableTopics
+
+from functools import partial
+
+from kbatch._native.arrow.arrow import rows_at_hand
+from kbatch._native.send.record_appender import Refusal
+from kbatch.errors import RecordTooLargeError
+
+cdef extern from "row_chain.h" nogil:
+    ctypedef struct kb_row_rule:
+        int64_t write_limit
+        int64_t record_limit
+        int64_t enough_bytes
+        double factor
+
+    ctypedef enum kb_rows_status:
+        KB_ROWS_FULL
+        KB_ROWS_ENOUGH
+        KB_ROWS_MEMORY
+        KB_ROWS_TOO_LARGE
+
+    int64_t kb_record_most(const kb_record *record) noexcept
+    kb_rows_status kb_chain_append_rows(kb_chain *chain, kb_open_batch *batch, const kb_rows *rows,
+                                        const int32_t *order, int64_t *next, int64_t end,
+                                        const kb_row_rule *rule, int64_t *largest, int64_t *needed) noexcept
+
+# The spans of a block stay in the second-level cache, unless so many partitions share it that each would get
+# hardly any rows.
+cdef int64_t BLOCK_ROWS = 2048
+cdef int64_t LARGEST_BLOCK_ROWS = 16384
+cdef int64_t ROWS_A_PARTITION = 32
+# Where rows name their topics nobody knows beforehand how many partitions these have.
+cdef int64_t NAMED_BLOCK_ROWS = 8192
+# What a batch that was just opened has paid for.
+cdef int32_t FEWEST_ROWS = 32
+
+cdef object NO_METADATA = Refusal.METADATA
+NO_TOPIC = "is null, and the call gives no topic for such rows: name one (topic=...), or fill the column"
+
+
+def _too_large(int64_t max_request_bytes, int codec, int64_t total_bytes, int64_t size, bint by_memory):
+    """The error of a row that was refused, of so many bytes."""
+    return beyond_memory(size, codec, total_bytes) if by_memory else beyond_request(size, max_request_bytes)
+
+
+@cython.final
+cdef class TableSender:
+    """Sends one table.
+
+    Parameters
+    ----------
+    sender : RecordSender
+        Whose accumulator and whose settings.
+    topic : str or None
+        Of all rows, or, where a column names topics, of those where it is null.
+    data : anything with __arrow_c_stream__ or __arrow_c_array__
+    names : dict
+        Column by role (key, value, headers, timestamp, partition; topic where a column names it), each (name,
+        required).
+    transaction : int
+        The accumulator's `transaction_count` at which the table was given to the producer.
+    seal : callable or None
+        What to do with a batch that is full; None is to seal it at once.
+    on_acknowledgement : callable or None
+        Called as `on_acknowledgement(metadata, error)` for every row that a batch had.
+
+    Attributes
+    ----------
+    unknown_places : list of (str, int or None)
+        What was to be waited for when `accept` last gave METADATA.
+    """
+
+    def __init__(self, RecordSender sender not None, str topic, data, dict names, *,
+                 int64_t transaction=0, seal=None, on_acknowledgement=None):
+        cdef int64_t block_rows
+        cdef bint names_topics = "topic" in names
+        self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
+            _too_large, sender._max_request_bytes, sender.accumulator.codec,
+            sender.accumulator.memory.total_memory), on_acknowledgement=on_acknowledgement)
+        self.unknown_places = []
+        self._sender = sender
+        self._transaction = transaction
+        self._accumulator = sender.accumulator
+        self._topics = TableTopics(self._accumulator, self.outcome, topic)
+        self._data = data
+        self._seal = seal
+        self._likely_rows = FEWEST_ROWS
+        if names_topics:
+            block_rows = NAMED_BLOCK_ROWS
+        else:
+            self._topics.add(topic)
+            block_rows = ROWS_A_PARTITION * self._accumulator._view.partition_count(topic)
+            block_rows = min(max(block_rows, BLOCK_ROWS), LARGEST_BLOCK_ROWS)
+        self._columns = TableColumns(names, block_rows)
+        self._topic_numbers = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
+        memset(self._topic_numbers, 0, block_rows * sizeof(int32_t))
+        self._destinations = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
+        self._order = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
+        self._stream = ArrowStream(data)
+        self._columns.find(self._stream)
+        if sender._partitioner is not None and self._columns.partition_at < 0:
+            raise ValueError(f"partitioner.class places no rows of tables: there has to be a column "
+                             f"{self._columns.partition.name!r} (int32) with the partition of every row")
+
+    def __dealloc__(self):
+        free(self._topic_numbers)
+        free(self._destinations)
+        free(self._order)
+        free(self._starts)
+
+    def accept(self, *, bint first_in_line=False, int64_t blocks=INT64_MAX, now_ns=None):
+        """Goes on accepting rows, of so many blocks at most.
+
+        Parameters
+        ----------
+        first_in_line : bool
+            The caller waited for memory, and it is his turn: one row is accepted.
+        now_ns : int or None
+            The time, by the accumulator's clock; None asks the system's, once a batch.
+
+        Returns
+        -------
+        bool or Refusal
+            True: all of them were. A Refusal: what has to be waited for, for the next one. False: that many
+            blocks were, or a row of somebody who was `first_in_line`, and is not any more.
+
+        Raises
+        ------
+        ValueError
+            What is wrong with which row; it and those behind it are not accepted.
+        ProducerClosedError, IllegalStateError
+            The accumulator was closed, or the transaction has ended.
+        """
+        cdef Step step
+        self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
+        self._turn = turn_of(first_in_line,
+                             PyThread_get_thread_ident() == self._sender.callback_thread_ident)
+        while True:
+            if not self._has_block:
+                if not self._is_read and not self._read_block():
+                    return True
+                self.unknown_places = self._topics.unknown(self._accumulator._view)
+                if self.unknown_places:
+                    return NO_METADATA
+                with nogil:
+                    self._place_block()
+                if not self._has_block:
+                    self.unknown_places = self._topics.lacking()
+                    return NO_METADATA
+                if self.outcome._refused_topics:
+                    self._reject_refused()
+            with nogil:
+                step = self._append_block()
+            if step == ROWS_TOO_LATE:
+                raise self._accumulator.too_late()
+            if step == ROWS_UNPAID:
+                return self._accumulator.refuse(self._turn)
+            if step == ROW_FIRST:
+                return False
+            self._has_block = False
+            blocks -= 1
+            if blocks <= 0:
+                return False
+
+    def end(self, error=None):
+        """No more rows are accepted. Returns whom to tell that all is done by now, as (argument, function);
+        who does so calls `told` then."""
+        cdef list listeners = self.outcome.end(error)
+        if listeners:
+            self.tells()
+        return listeners
+
+    def tells(self):
+        """Somebody is about to be told: charged as other callbacks are, so that a flush waits for it."""
+        self._accumulator.memory.exchange(NULL, -CALLBACK_BYTES)
+        self._accumulator.memory.await_callbacks(CALLBACK_BYTES)
+
+    def told(self):
+        """They were."""
+        self._accumulator.memory.callbacks_ran(CALLBACK_BYTES)
+
+    def refuse_topic(self, str topic not None, error not None):
+        """The rows of a topic fail with `error`, from this block on; others go on."""
+        self._topics.refuse(topic, error)
+
+    def refuse_beyond(self):
+        """The cluster was asked, and has no more partitions: a row that names one is refused from now on."""
+        self._refuses_beyond = True
+
+    def count_rest(self, int64_t until_ns):
+        """Reads on where data do not say how many rows they have, for all of these to be known: to the end,
+        or, as there is no end to some streams, up to a time."""
+        cdef ArrowBatch batch
+        count_rest = getattr(self._data, "count_rest", None)
+        if count_rest is not None:
+            return count_rest(until_ns)
+        while not rows_at_hand(self._data) and PyTime_MonotonicRaw() < until_ns:
+            batch = self._stream.next_batch()
+            if batch is None:
+                return
+            self._rest_rows += batch.array.length
+
+    def give_up(self, error not None):
+        """The rows that are not accepted fail with `error`: those that were read or counted, and those of
+        data that say how many they have."""
+        cdef Lane lane
+        cdef int64_t first
+        self.outcome._end_error = error
+        if self._has_block:
+            for lane in self._topics.kept_lanes:
+                self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row, error)
+        self._has_block = self._is_read = False
+        first = self.outcome._row_count
+        if self._batch is not None:
+            self.outcome.reserve_rows(self._batch.array.length - self._next_row)
+            self._batch = None
+        self.outcome.reserve_rows(self._rest_rows)
+        self.outcome.reserve_rows(max(rows_at_hand(self._data) - self.outcome._row_count, <int64_t>0))
+        self.outcome.reject_from(first, error)
+
+    # A block of rows.
+
+    cdef bint _read_block(self) except -1:
+        """False at the end of the data."""
+        while self._batch is None or self._next_row == self._batch.array.length:
+            if self._batch is not None:
+                self._columns.rows_before += self._batch.array.length
+            self._batch = None
+            batch = self._stream.next_batch()
+            if batch is None:
+                return False
+            self._columns.bind(self._stream, batch)
+            self._batch = batch
+            self._next_row = 0
+        with nogil:
+            self._fill_block()
+        self._is_read = True
+        return True
+
+    cdef int _fill_block(self) except -1 nogil:
+        """Its rows become spans, and get their topics."""
+        cdef int64_t first = self._next_row
+        cdef int64_t count = self._columns.block_length(first, self._batch.array.length - first)
+        cdef int64_t good
+        self._columns.fill(first, count)
+        if self._columns.topics == NULL:
+            return 0
+        good = self._topics.number_rows(self._columns.topics, count, self._topic_numbers)
+        if good < count:
+            with gil:
+                self._columns.refuse(self._columns.topic.name, first + good, NO_TOPIC
+                                     if self._columns.topics[good].size < 0 else "is not UTF-8")
+        return 0
+
+    cdef bint _place_block(self) except -1 nogil:
+        """Gives each row its partition, and groups them; False where partitions are not known."""
+        cdef int64_t count = self._columns.rows.count
+        cdef int64_t first = 0, end, i
+        cdef bint has_all = True
+        cdef int32_t *partitions
+        cdef void *lane
+        while first < count:
+            end = first + 1
+            while end < count and self._topic_numbers[end] == self._topic_numbers[first]:
+                end += 1
+            if not self._choose_partitions(
+                    <TableTopic>self._topics.topics[self._topic_numbers[first]], first, end):
+                has_all = False
+            first = end
+        if not has_all:
+            return False
+        self._group_rows()
+        self._first_row = self.outcome._row_count
+        self.outcome.reserve_rows(count)  # last of what may fail: rows that are reserved are in a lane
+        partitions = self.outcome.partitions + self._first_row
+        for i in range(count):
+            lane = self._topics.lanes[self._destinations[i]]
+            partitions[i] = <int32_t>(<Lane>lane).place
+        if self._columns.topics != NULL:
+            memcpy(self.outcome.codes_of_topics + self._first_row, self._topic_numbers,
+                   count * sizeof(int32_t))
+        self._next_row += count
+        self._is_read = False
+        self._has_block = True
+        return True
+
+    cdef bint _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil:
+        """Of rows first .. end - 1, which go to the topic: lanes; the sticky one's where it is refused.
+        False where rows name partitions that it has not, as far as is known."""
+        cdef kb_rows *rows = &self._columns.rows
+        cdef bint may_be_named = self._columns.partition_at >= 0
+        cdef int32_t partition_count = topic.view.partition_count if topic.error is None else 0
+        cdef int32_t *beyond = NULL if self._refuses_beyond else &topic.beyond
+        cdef int32_t partition
+        cdef int64_t i
+        for i in range(first, end):
+            partition = -1
+            if may_be_named and partition_count:
+                partition = self._columns.named_partition(
+                    self._next_row + i, partition_count, topic.name, beyond
+                )
+                if topic.beyond >= 0:
+                    continue
+                if partition < 0 and self._sender._partitioner is not None:
+                    self._columns.refuse(self._columns.partition.name, self._next_row + i,
+                                         "is null, which partitioner.class does not allow")
+            if partition < 0 and partition_count == 1:
+                partition = 0
+            elif partition < 0 and partition_count and rows.keys[i].size >= 0 and self._sender._hashes_keys:
+                partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, partition_count)
+            self._destinations[i] = (topic.sticky_lane if partition < 0
+                                     else self._topics.lane_to(topic, partition))
+        return topic.beyond < 0
+
+    cdef int _group_rows(self) except -1 nogil:
+        cdef int32_t i, count = self._topics.lane_count
+        cdef void *lane
+        if self._starts_capacity < count + 1:
+            self._starts_capacity = 2 * count + 1
+            self._starts = <int32_t *>grown(self._starts, self._starts_capacity * sizeof(int32_t))
+        kb_group_rows(self._destinations, self._columns.rows.count, count, self._starts, self._order)
+        self._lane_at = 0
+        for i in range(count):
+            lane = self._topics.lanes[i]
+            (<Lane>lane).next = self._starts[i]
+            (<Lane>lane).end = self._starts[i + 1]
+        return 0
+
+    cdef int _reject_refused(self) except -1:
+        """Rows of topics that are refused, which stand in the lanes of those without a partition, fail."""
+        cdef Lane lane
+        for lane in self._topics.kept_lanes:
+            if lane.topic.error is not None and lane.next < lane.end:
+                self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row,
+                                    lane.topic.error)
+                lane.next = lane.end
+        return 0
+
+    # Its rows into batches. Lanes are borrowed from TableTopics where there is no GIL.
+
+    cdef Step _append_block(self) except? ROWS_TOO_LATE nogil:
+        """All rows of the block; or why the next one has to wait."""
+        cdef Step step = ROWS_IN
+        cdef void *lane
+        while step == ROWS_IN and self._lane_at < self._topics.lane_count:
+            lane = self._topics.lanes[self._lane_at]
+            if (<Lane>lane).queue is None:
+                step = self._append_sticky(<Lane>lane)
+            else:
+                step = self._append_rows(<Lane>lane, &(<Lane>lane).next, (<Lane>lane).end, False)
+            if step == ROWS_IN:
+                self._lane_at += 1
+        return step
+
+    cdef Step _append_sticky(self, Lane sticky) except? ROWS_TOO_LATE nogil:
+        """The rows that go to a topic's sticky partition, and those of that partition that come before them.
+        """
+        cdef Step step
+        cdef void *lane
+        cdef int64_t before, end
+        while sticky.next < sticky.end:
+            lane = self._topics.lanes[self._topics.lane_to(
+                sticky.topic, sticky.topic.info.sticky.peek(sticky.topic.view))]
+            before = kb_first_not_before(self._order, (<Lane>lane).next, (<Lane>lane).end,
+                                         self._order[sticky.next])
+            if before > (<Lane>lane).next:
+                step = self._append_rows(<Lane>lane, &(<Lane>lane).next, before, False)
+            else:
+                end = sticky.end
+                if before < (<Lane>lane).end:
+                    end = kb_first_not_before(self._order, sticky.next, end, self._order[before])
+                step = self._append_rows(<Lane>lane, &sticky.next, end, True)
+            if step != ROWS_IN and step != ROWS_MOVED:
+                return step
+        return ROWS_IN
+
+    cdef Step _append_rows(self, Lane lane, int64_t *next, int64_t end,
+                           bint sticky) except? ROWS_TOO_LATE nogil:
+        """Rows order[next[0]] .. order[end - 1], in as many batches as it takes; `sticky`: as long as the
+        lane's partition is the sticky one."""
+        cdef Step step
+        cdef int64_t first
+        cdef bint closed
+        while next[0] < end:
+            first = next[0]
+            closed = False
+            step = self._append_open(lane, next, first + 1 if self._turn == FIRST_IN_LINE else end, sticky,
+                                     &closed)
+            if step == ROWS_UNOPENED:
+                with gil:
+                    step = self._open(lane, next, sticky, &closed)
+            if closed:
+                with gil:
+                    self._hand_over(lane)
+            if step == ROW_TOO_LARGE:
+                self._refuse_row(next, False)
+            elif step != ROWS_IN:
+                return step
+            if self._turn == FIRST_IN_LINE and next[0] > first:
+                return ROW_FIRST
+        return ROWS_IN
+
+    cdef Step _append_open(self, Lane lane, int64_t *next, int64_t end, bint sticky,
+                           bint *closed) noexcept nogil:
+        """What goes into the batch that is open; `closed` where it takes no more."""
+        cdef Step step
+        cdef int64_t first = next[0]
+        cdef int64_t bytes_before
+        kb_lock_acquire(&lane.queue.lock)
+        if self._accumulator.is_too_late(self._transaction):
+            step = ROWS_TOO_LATE
+        elif sticky and lane.topic.info.sticky.has_left(lane.queue.partition):
+            step = ROWS_MOVED
+        elif (lane.batch is None or lane.queue.last is not lane.batch or lane.batch._state != OPEN
+              or not lane.rows.can_hold(self._first_row + self._columns.rows.count)):
+            step = ROWS_UNOPENED
+        else:
+            bytes_before = lane.batch._open.records_bytes
+            step = self._write(lane, next, end, sticky, closed)
+            lane.queue.next_number += next[0] - first
+            lane.queue.appended_bytes += lane.batch._open.records_bytes - bytes_before
+        kb_lock_release(&lane.queue.lock)
+        return step
+
+    # With the lock of the partition held.
+
+    cdef Step _write(self, Lane lane, int64_t *next, int64_t end, bint sticky, bint *closed) noexcept nogil:
+        """Writes rows to the lane's batch."""
+        cdef kb_row_rule rule
+        cdef kb_rows_status status
+        cdef int64_t needed = 0, estimated_before, first, i
+        rule.write_limit = self._accumulator.batch_size
+        rule.record_limit = self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE
+        rule.factor = lane.batch._factor
+        rule.enough_bytes = INT64_MAX
+        while next[0] < end:
+            if not self._has_room_for_row(lane):
+                return ROWS_UNPAID
+            first = next[0]
+            estimated_before = lane.batch.estimated_bytes() if lane.batch._open.count else 0
+            if sticky:
+                rule.enough_bytes = estimated_before + lane.topic.info.sticky.room_bytes()
+            status = kb_chain_append_rows(
+                &lane.batch._chain, &lane.batch._open, &self._columns.rows, self._order, next,
+                min(end, first + lane.rows.capacity - lane.rows.count), &rule,
+                &lane.batch._largest_record_bytes, &needed)
+            closed[0] = status == KB_ROWS_FULL
+            if next[0] > first:
+                lane.rows.add(self._order + first, next[0] - first, self._first_row, &self._columns.rows)
+                lane.batch.completion.record_count = lane.batch._open.count
+                self.has_begun = True
+                if sticky:
+                    for i in range(first, next[0]):
+                        self.outcome.partitions[self._first_row + self._order[i]] = lane.queue.partition
+                    lane.topic.info.sticky.count(
+                        lane.topic.view, lane.batch.estimated_bytes() - estimated_before, closed[0])
+            if closed[0]:
+                lane.batch.close()
+                return ROWS_IN
+            if status == KB_ROWS_TOO_LARGE:
+                return ROW_TOO_LARGE
+            if status == KB_ROWS_ENOUGH:
+                return ROWS_MOVED
+            if status == KB_ROWS_MEMORY and not lane.batch.grow(needed - kb_chain_room(&lane.batch._chain),
+                                                                self._turn):
+                return ROWS_UNPAID
+        return ROWS_IN
+
+    cdef bint _has_room_for_row(self, Lane lane) noexcept nogil:
+        """For the next row's number among the lane's."""
+        cdef int64_t more_bytes = lane.rows.capacity * self.outcome.row_bytes
+        if lane.rows.count == lane.rows.capacity:
+            if not lane.batch.charge_state(more_bytes, self._turn) or not lane.rows.grow():
+                return False
+            lane.batch._state_left_bytes -= more_bytes
+        return lane.rows.begin_run(lane.batch._open.count)
+
+    # Once a batch, with the GIL.
+
+    cdef Step _open(self, Lane lane, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE:
+        """Makes the partition's open batch the lane's. Where there is none it opens one, with a row in it."""
+        cdef int64_t now_ns = PyTime_MonotonicRaw() if self._now_ns == UNKNOWN_NS else self._now_ns
+        cdef int64_t row = self._first_row + self._order[next[0]]
+        cdef int32_t capacity = FEWEST_ROWS
+        cdef ProducerBatch fresh = None
+        cdef BatchRows rows
+        cdef kb_record record
+        cdef Step step
+        PyErr_CheckSignals()
+        lane.batch = None  # here, since it may be the last that refers to it
+        lane.rows = None
+        kb_row_record(&self._columns.rows, self._order[next[0]], &record)
+        if kb_record_most(&record) > self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE:
+            return ROW_TOO_LARGE
+        while True:
+            rows = BatchRows.new(self.outcome, self.outcome.on_acknowledgement, lane.place, row, capacity)
+            kb_lock_acquire(&lane.queue.lock)
+            try:
+                step = self._join(lane, fresh, rows, next, sticky, closed)
+            finally:
+                kb_lock_release(&lane.queue.lock)
+            if step == ROWS_IN and lane.batch is fresh:
+                self._accumulator.alarm_for(lane.queue.leader, fresh, self._accumulator.linger_ns)
+            elif fresh is not None:
+                fresh.discard()
+            if step != ROWS_UNOPENED:
+                return step
+            try:
+                fresh = self._accumulator._new_batch(lane.queue, &record, now_ns, self._turn)
+            except RecordTooLargeError:
+                self._refuse_row(next, True)
+                return ROWS_IN
+            if fresh is None:
+                return ROWS_UNPAID
+            if fresh.charge_state(self._likely_rows * self.outcome.row_bytes, self._turn):
+                capacity = self._likely_rows
+
+    cdef Step _join(self, Lane lane, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
+                    bint *closed) noexcept:
+        """What `_open` does with the lock held; `fresh` becomes the open batch where there is none."""
+        cdef PartitionQueue queue = lane.queue
+        cdef ProducerBatch batch = queue.last
+        cdef Step step
+        if self._accumulator.is_too_late(self._transaction):
+            return ROWS_TOO_LATE
+        if batch is not None and batch._state != OPEN:
+            batch = None
+        if sticky:
+            if batch is None:  # a switch may have waited for that
+                lane.topic.info.sticky.count(lane.topic.view, 0, True)
+            if lane.topic.info.sticky.has_left(queue.partition):
+                return ROWS_MOVED
+        if batch is None and fresh is None:
+            return ROWS_UNOPENED
+        if batch is None:
+            batch = fresh
+        if not batch.charge_state(rows.capacity * self.outcome.row_bytes, self._turn):
+            return ROWS_UNPAID
+        batch._state_left_bytes -= rows.capacity * self.outcome.row_bytes
+        rows.next = batch.completion.rows
+        batch.completion.rows = rows
+        lane.batch = batch
+        lane.rows = rows
+        if batch is not fresh:
+            return ROWS_IN
+        step = self._write(lane, next, next[0] + 1, sticky, closed)
+        if batch._open.count == 0:
+            lane.batch = None
+            return step
+        self._accumulator._enqueue(queue, fresh)
+        queue.next_number += 1
+        queue.appended_bytes += batch._open.records_bytes
+        return ROWS_IN
+
+    cdef int _refuse_row(self, int64_t *next, bint by_memory) except -1 nogil:
+        """The next row fails by itself, for being too large."""
+        cdef int32_t row = self._order[next[0]]
+        cdef kb_record record
+        kb_row_record(&self._columns.rows, row, &record)
+        self.outcome.refuse(self._first_row + row,
+                            record_bytes(&record) if by_memory else most_bytes(&record), by_memory)
+        self.has_begun = True
+        next[0] += 1
+        return 0
+
+    cdef int _hand_over(self, Lane lane) except -1:
+        """A batch that is full, to whoever seals it."""
+        cdef ProducerBatch batch = lane.batch
+        self._likely_rows = max(FEWEST_ROWS, lane.rows.count + lane.rows.count // 8)
+        lane.batch = None
+        if self._seal is None:
+            self._accumulator._hand_to_sealer(batch)
+        else:
+            self._seal(batch)
+        return 0

@@ -1,0 +1,204 @@
+"""TableTopics: the topics that a table's rows go to, and the lanes to their partitions.
+
+Theory of operation. A table has one topic, or a column that names them. The names of a block's rows become
+numbers, in order of first appearance: a row most often has the name of the row before it, and else a hash
+table knows the name; the GIL is needed for a name that is new. Then, once a block, each topic that has rows
+in it is looked up in the cluster as it is known then: those that it lacks have to be waited for, or are
+refused, and get no rows from then on.
+
+A topic has a lane for its rows that no partition was chosen for, the sticky one, and one for every partition
+that rows went to. Lanes of all topics are numbered together, a topic's sticky one before its others.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memset
+
+from kbatch._native.batch.table_outcome cimport TableOutcome, place_of
+from kbatch._native.codec.c cimport kb_is_utf8, kb_murmur2, kb_span
+from kbatch._native.codec.memory cimport grown
+from kbatch._native.send.cluster_view cimport ClusterView
+from kbatch._native.send.record_appender cimport RecordAppender
+
+cdef enum:
+    FEWEST_SLOTS = 16
+
+
+@cython.final
+cdef class TableTopic:
+    """A topic that rows go to."""
+
+    def __dealloc__(self):
+        free(self.lane_of)
+
+    cdef int look_up(self, ClusterView view, RecordAppender accumulator) except -1:
+        """What there is to be known of it now; `view` stays None where that is nothing."""
+        cdef int32_t count
+        self.beyond = -1
+        self.view = view.topic(self.name)
+        if self.view is None or self.view.partition_count == 0:
+            self.view = None
+            return 0
+        if self.info is None:  # of names that no topic has the accumulator never hears
+            self.info = accumulator.info_of(self.name)
+        count = self.view.partition_count
+        if self._lane_of_size < count:
+            self.lane_of = <int32_t *>grown(self.lane_of, count * sizeof(int32_t))
+            memset(self.lane_of + self._lane_of_size, 0xFF, (count - self._lane_of_size) * sizeof(int32_t))
+            self._lane_of_size = count
+        return 0
+
+
+@cython.final
+cdef class Lane:
+    """The way to a partition."""
+
+
+@cython.final
+cdef class TableTopics:
+    """The topics of one table. `fallback` has the rows that name none; None: there may be no such rows."""
+
+    def __init__(self, RecordAppender accumulator not None, TableOutcome outcome not None, str fallback):
+        self._accumulator = accumulator
+        self._outcome = outcome
+        self._kept_topics = []
+        self.kept_lanes = []
+        self._fallback_span.size = -1
+        if fallback is not None:
+            self._fallback = fallback.encode()
+            self._fallback_span = span_of(self._fallback)
+        self._grow_slots()
+
+    def __dealloc__(self):
+        free(self.topics)
+        free(self._slots)
+        free(self.lanes)
+
+    cdef TableTopic add(self, str name):
+        """The table has a topic more."""
+        cdef TableTopic topic = TableTopic.__new__(TableTopic)
+        topic.name = name
+        topic._utf8 = name.encode()
+        topic.span = span_of(topic._utf8)
+        topic.number = self.topic_count
+        topic.beyond = -1
+        if self.topic_count == self._topic_capacity:
+            self._topic_capacity = 2 * self.topic_count + 1
+            self.topics = <void **>grown(self.topics, self._topic_capacity * sizeof(void *))
+        if 2 * (self.topic_count + 1) > self._slot_count:
+            self._grow_slots()
+        topic.sticky_lane = self._add_lane(topic, -1)
+        self._kept_topics.append(topic)
+        self._outcome.topics.append(name)
+        self.topics[topic.number] = <void *>topic
+        self._slots[self._free_slot(&topic.span)] = topic.number
+        self.topic_count += 1
+        return topic
+
+    # Which row has which.
+
+    cdef int64_t number_rows(self, const kb_span *names, int64_t count, int32_t *numbers) except -1 nogil:
+        """The topic of each row of the next block. Returns `count`, or the first row that can have none."""
+        cdef int32_t number = -1
+        cdef const kb_span *name
+        cdef int64_t i
+        self._block += 1
+        for i in range(count):
+            name = &names[i] if names[i].size >= 0 else &self._fallback_span
+            if number < 0 or not self._is(number, name):
+                number = -1 if name.size < 0 else self._number_of(name)
+                if number < 0:
+                    return i
+                (<TableTopic>self.topics[number]).block = self._block
+            numbers[i] = number
+        return count
+
+    cdef bint _is(self, int32_t number, const kb_span *name) noexcept nogil:
+        cdef const kb_span *known = &(<TableTopic>self.topics[number]).span
+        return known.size == name.size and (name.size == 0 or memcmp(known.data, name.data, name.size) == 0)
+
+    cdef int32_t _number_of(self, const kb_span *name) except -2 nogil:
+        """-1 where it is no name, for not being UTF-8."""
+        cdef int32_t number = self._slots[self._free_slot(name)]
+        if number >= 0 or not kb_is_utf8(name.data, name.size):
+            return number
+        with gil:
+            return self.add(name.data[:name.size].decode()).number
+
+    cdef int32_t _free_slot(self, const kb_span *name) noexcept nogil:
+        """The slot of a name: one that is free, where the name is new."""
+        cdef uint32_t slot = kb_murmur2(name.data, name.size) & <uint32_t>(self._slot_count - 1)
+        while self._slots[slot] >= 0 and not self._is(self._slots[slot], name):
+            slot = (slot + 1) & <uint32_t>(self._slot_count - 1)
+        return <int32_t>slot
+
+    cdef int _grow_slots(self) except -1:
+        cdef TableTopic topic
+        cdef int32_t count = max(FEWEST_SLOTS, 2 * self._slot_count)
+        self._slots = <int32_t *>grown(self._slots, count * sizeof(int32_t))
+        self._slot_count = count
+        memset(self._slots, 0xFF, count * sizeof(int32_t))
+        for topic in self._kept_topics:
+            self._slots[self._free_slot(&topic.span)] = topic.number
+        return 0
+
+    # Where they are.
+
+    cdef list unknown(self, ClusterView view):
+        """Those that rows of the block go to and the cluster, as it is known, has not: (topic, None)."""
+        cdef TableTopic topic
+        cdef list names = []
+        for topic in self._kept_topics:
+            if topic.block == self._block and topic.error is None:
+                topic.look_up(view, self._accumulator)
+                if topic.view is None:
+                    names.append((topic.name, None))
+        return names
+
+    cdef list lacking(self):
+        """Those with partitions that rows of the block name and the cluster, as it is known, has not:
+        (topic, the highest such partition)."""
+        cdef TableTopic topic
+        return [(topic.name, topic.beyond) for topic in self._kept_topics
+                if topic.block == self._block and topic.error is None and topic.beyond >= 0]
+
+    cdef int refuse(self, str name, object error) except -1:
+        """The topic gets no rows any more."""
+        cdef bytes utf8 = name.encode()
+        cdef kb_span span = span_of(utf8)
+        cdef int32_t number = self._slots[self._free_slot(&span)]
+        if number >= 0:
+            (<TableTopic>self.topics[number]).error = error
+            (<TableTopic>self.topics[number]).beyond = -1
+            self._outcome.refuse_topic(number, error)
+        return 0
+
+    cdef int32_t lane_to(self, TableTopic topic, int32_t partition) except -1 nogil:
+        if topic.lane_of[partition] < 0:
+            with gil:
+                topic.lane_of[partition] = self._add_lane(topic, partition)
+        return topic.lane_of[partition]
+
+    cdef int32_t _add_lane(self, TableTopic topic, int32_t partition) except -1:
+        """`partition` -1: the sticky one."""
+        cdef Lane lane = Lane.__new__(Lane)
+        lane.topic = topic
+        lane.place = place_of(topic.number, partition)
+        if partition >= 0:
+            lane.queue = self._accumulator.queue_of(topic.info, partition)
+        if self.lane_count == self._lane_capacity:
+            self._lane_capacity = 2 * self.lane_count + 8
+            self.lanes = <void **>grown(self.lanes, self._lane_capacity * sizeof(void *))
+        self.kept_lanes.append(lane)
+        self.lanes[self.lane_count] = <void *>lane
+        self.lane_count += 1
+        return self.lane_count - 1
+
+
+cdef kb_span span_of(bytes name) noexcept:
+    cdef kb_span span
+    span.data = <const uint8_t *>PyBytes_AS_STRING(name)
+    span.size = PyBytes_GET_SIZE(name)
+    return span

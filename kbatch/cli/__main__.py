@@ -1,0 +1,5 @@
+"""`python -m kbatch.cli` is `kbatch`."""
+
+from kbatch.cli import main
+
+main()

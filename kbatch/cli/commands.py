@@ -1,0 +1,40 @@
+"""The commands of `kbatch`: a module each, with a click command named `command`, and a line in COMMANDS."""
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from kbatch.errors import KafkaError
+
+COMMANDS = {
+    "bench": "kbatch.cli.bench",
+    "broker": "kbatch.cli.broker",
+    "dump": "kbatch.cli.dump",
+    "produce": "kbatch.cli.produce",
+}
+
+
+class _Commands(click.Group):
+    """Loads a command when it is called; errors of the data or the machine become one line and status 1."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        return import_module(module).command if module else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader of the pipe has gone: click ends without a word
+        except (KafkaError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kbatch")
+def kbatch() -> None:
+    """Send to Kafka, look into its log segments, and run a broker to test against."""

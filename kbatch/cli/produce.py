@@ -1,0 +1,410 @@
+"""`kbatch produce`: the rows of a file, or of standard input, to a topic.
+
+Rows go out piece by piece while the file is read, within buffer.memory. What becomes of them is counted as it
+is told (`_Tally`). The first row that cannot be read, or an error that more rows would only meet again, ends
+it; a row that is refused by itself does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from kbatch.cli.records import MAX_PARTITION, Parts, records_of
+from kbatch.column_serializers.base import RowError
+from kbatch.errors import (
+    ConfigError,
+    DeliveryError,
+    InvalidRecordError,
+    KafkaError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+)
+from kbatch.producer.tables import TableReport
+from kbatch.producer.threads import Producer
+
+# Errors of single rows, beside which others may well go.
+OF_A_ROW = (RecordTooLargeError, InvalidRecordError)
+SHOWN_ERRORS = 5
+SHOWN_RECORDS = 3
+# How long the brokers have for their first answer, in the place of max.block.ms.
+FIRST_ANSWER_MS = 10_000
+# What Ctrl-C leaves for what was accepted.
+LAST_SECONDS = 5.0
+INTERRUPTED = "interrupted"
+
+
+def _pairs(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    for each in given:
+        if not each.partition("=")[0].strip() or "=" not in each:
+            raise click.BadParameter(f"{each!r} is not NAME=VALUE", context, option)
+    return tuple((name.strip(), value) for name, _, value in (each.partition("=") for each in given))
+
+
+def _names(context: click.Context, option: click.Parameter, given: str | None) -> tuple[str, ...] | None:
+    return None if given is None else tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+@click.command()
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("-t", "--topic", required=True, help="Where to.")
+@click.option(
+    "-b",
+    "--bootstrap-server",
+    "--bootstrap-servers",
+    "bootstrap_servers",
+    metavar="HOST:PORT,...",
+    help="Brokers to begin with (or --config bootstrap.servers=..).",
+)
+@click.option(
+    "-f", "--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), help="Else by FILE's suffix."
+)
+@click.option("-k", "--key", metavar="COLUMN", help="Its text is the key; empty or null is no key.")
+@click.option(
+    "--value", metavar="COLUMN", help="Its text is the value, null a tombstone; else a JSON object is."
+)
+@click.option(
+    "--columns",
+    metavar="COLUMN,...",
+    callback=_names,
+    help="What the JSON object has; else all columns without another part.",
+)
+@click.option(
+    "--timestamp", metavar="COLUMN", help="Milliseconds since 1970, or times as 2026-01-31T12:00:00Z."
+)
+@click.option("-p", "--partition", metavar="NUMBER|COLUMN", help="Else by the key, as Java does.")
+@click.option("--headers", metavar="COLUMN,...", callback=_names, help="Each becomes a header of its name.")
+@click.option(
+    "-H", "--header", "fixed", metavar="NAME=VALUE", multiple=True, callback=_pairs, help="For every record."
+)
+@click.option("--delimiter", metavar="CHARACTER", help="Between CSV's cells; a comma, or a tab in .tsv.")
+@click.option("--strings", is_flag=True, help="CSV: numbers, true and false are strings in JSON too.")
+@click.option(
+    "-X",
+    "--config",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_pairs,
+    help="Of the producer, as compression.type=zstd; may be repeated.",
+)
+@click.option(
+    "--config-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A properties file of such, as Kafka's tools have.",
+)
+@click.option("--dry-run", is_flag=True, help="Read it all, show the first records, send nothing.")
+@click.option(
+    "--progress/--no-progress", default=None, help="A bar on standard error; else on a terminal only."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Tell of connections that come and go, and of retries.")
+def command(
+    file: str,
+    topic: str,
+    bootstrap_servers: str | None,
+    form: str | None,
+    partition: str | None,
+    headers: tuple[str, ...] | None,
+    fixed: tuple[tuple[str, str], ...],
+    delimiter: str | None,
+    strings: bool,
+    config: tuple[tuple[str, str], ...],
+    config_file: Path | None,
+    dry_run: bool,
+    progress: bool | None,
+    verbose: bool,
+    **columns: Any,
+) -> None:
+    """Send the rows of FILE to a topic: CSV with a line of names, JSON lines, or Parquet.
+
+    FILE may be - for standard input, and CSV and JSON lines may be packed with gzip or zstd. A row becomes a
+    JSON object of the columns that have no other part; a line of JSON is sent as it is. Rows are sent in
+    their order, and reading stops at the first that is broken.
+
+    \b
+    Exit status: 0 all rows are acknowledged; 1 some are not, which and why is told; 2 the call is wrong.
+
+    \b
+      kbatch produce orders.csv -b localhost:9092 --topic orders --key id
+      zcat log.json.gz | kbatch produce - -f jsonl -b localhost:9092 --topic log -X compression.type=zstd
+    """
+    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
+    parts = Parts(
+        **columns,
+        partition=_partition(partition),
+        header_columns=headers or (),
+        headers=tuple((name, value.encode()) for name, value in fixed),
+    )
+    if parts.value is not None and parts.columns is not None:
+        raise click.UsageError("--value and --columns exclude each other: a column's text, or a JSON object")
+    settings = _settings(config_file, config, bootstrap_servers)
+    if not dry_run and "bootstrap.servers" not in settings:
+        raise click.UsageError("say which Kafka: --bootstrap-server HOST:PORT")
+    source = _open(file, form, delimiter, not strings, parts)
+    if dry_run:
+        _show(source, parts, file)
+        return
+    is_shown = sys.stderr.isatty() if progress is None else progress
+    start = time.monotonic()
+    with _Bar(is_shown, source.size) as show:
+        tally = _Tally(source.unit, show)
+        fault = _send(file, topic, source, parts, settings, tally)
+    if not _told(topic, tally, fault, time.monotonic() - start):
+        raise click.exceptions.Exit(1)
+
+
+# What was asked for
+
+
+def _partition(given: str | None) -> int | str | None:
+    if given is None or not given.isdecimal():
+        return given
+    if int(given) > MAX_PARTITION:
+        raise click.BadParameter(f"{given} is no partition", param_hint="--partition")
+    return int(given)
+
+
+def _settings(
+    path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
+) -> dict[str, str]:
+    """The last word is that of the option for servers, the first that of the file."""
+    settings = {} if path is None else dict(_properties(path))
+    settings.update(given)
+    if bootstrap_servers is not None:
+        settings["bootstrap.servers"] = bootstrap_servers
+    return settings
+
+
+def _properties(path: Path) -> Iterable[tuple[str, str]]:
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text[0] in "#!":
+            continue
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise click.UsageError(f"{path}, line {number}: {text!r} is not KEY=VALUE")
+        yield name.strip(), value.strip()
+
+
+def _open(file: str, form: str | None, delimiter: str | None, infers: bool, parts: Parts) -> Any:
+    try:
+        from kbatch.cli import sources
+    except ImportError as error:
+        raise click.UsageError(f"no module {error.name!r}: pip install 'kbatch[arrow]'") from error
+    path = None if file == "-" else Path(file)
+    form = form or (None if path is None else sources.format_of(path))
+    if form is None:
+        raise click.UsageError(
+            f"{file} does not say what it is, as {', '.join(sources.FORMATS)} do: add --format"
+        )
+    if form == "parquet" and path is None:
+        raise click.UsageError("Parquet cannot be read from standard input: its schema is at its end")
+    if delimiter is not None and len(delimiter) != 1:
+        raise click.BadParameter("it must be one character", param_hint="--delimiter")
+    try:
+        source = sources.open_source(path, form, delimiter, infers)
+    except sources.UnreadableError as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    if source.names is not None and (missing := parts.missing(source.names)):
+        raise click.UsageError(
+            f"{file} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(source.names)}"
+        )
+    return source
+
+
+# Sending
+
+
+class _Tally:
+    """What became of rows. The delivery thread counts, the main one reads."""
+
+    def __init__(self, unit: str, show: Callable[[int, int], object]) -> None:
+        self.acknowledged = 0
+        self.failed = 0
+        self.maybe_persisted = 0
+        self.partitions: set[int] = set()
+        self.first_errors: list[tuple[int, KafkaError]] = []
+        self.ends = False
+        self.unit = unit
+        self._position = 0
+        self._show = show
+        self._lock = threading.Lock()
+
+    def told(self, piece: Any, report: TableReport) -> None:
+        """The outcome of a piece is known."""
+        with self._lock:
+            self.acknowledged += report.row_count - report.failed_rows
+            self.failed += report.failed_rows
+            self.partitions.update(set(report.partitions[report.error_codes == 0].tolist()))
+            for row, error in report.errors.items():
+                self.maybe_persisted += error.possibly_persisted is True
+                self.ends |= not isinstance(error, OF_A_ROW)
+                self.first_errors.append((piece.number(row), error))
+            self.first_errors.sort(key=itemgetter(0))  # a later piece may be done before
+            del self.first_errors[SHOWN_ERRORS:]
+            self._position = max(self._position, piece.position)
+            self._show(self.acknowledged, self._position)
+
+
+def _send(
+    file: str, topic: str, source: Any, parts: Parts, settings: Mapping[str, str], tally: _Tally
+) -> str | None:
+    """Why not all of the file was sent; None where it was."""
+    try:
+        producer = Producer(dict(settings))
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    fault = None
+    try:
+        _await_topic(topic, settings)
+        _send_pieces(file, topic, source, parts, producer, tally)
+        producer.flush()
+    except (KafkaError, _StopError) as error:
+        fault = str(error)
+    except KeyboardInterrupt:
+        fault = INTERRUPTED
+    finally:
+        _close(producer, LAST_SECONDS if fault == INTERRUPTED else None)
+    return fault
+
+
+def _close(producer: Producer, timeout: float | None) -> None:
+    """What failed is counted already. Another Ctrl-C ends the waiting."""
+    try:
+        with suppress(DeliveryError):
+            producer.close(timeout)
+    except KeyboardInterrupt:
+        with suppress(DeliveryError):
+            producer.close(timeout=0)
+
+
+class _StopError(Exception):
+    """Nothing more is read, for this reason."""
+
+
+def _await_topic(topic: str, settings: Mapping[str, str]) -> None:
+    """The topic is there, and a broker that says so; unlike later, that is known soon or never."""
+    if "max.block.ms" in settings:
+        return
+    with Producer({**settings, "max.block.ms": FIRST_ANSWER_MS}) as asking:
+        try:
+            asking.partitions_for(topic)
+        except KafkaTimeoutError as error:
+            raise _StopError(str(error).replace(f" after max.block.ms={FIRST_ANSWER_MS}", "")) from error
+
+
+def _send_pieces(file: str, topic: str, source: Any, parts: Parts, producer: Producer, tally: _Tally) -> None:
+    from kbatch.cli.sources import BrokenRowError
+
+    try:
+        for piece in source.pieces(parts):
+            records, fault = _records_of(piece, parts, source.unit)
+            if records.num_rows:
+                producer.send_table(topic, records, on_delivery=partial(tally.told, piece))
+            if fault is not None:
+                raise BrokenRowError(fault)
+            if tally.ends:
+                raise _StopError("no more is read after such an error")
+    except (BrokenRowError, TypeError) as error:
+        raise _StopError(f"{file}: {error}; that {source.unit} and those behind it were not sent") from error
+
+
+def _records_of(piece: Any, parts: Parts, unit: str) -> tuple[Any, str | None]:
+    """What can be sent of a piece, and what is wrong with the row behind that."""
+    try:
+        return records_of(piece.fields, piece.values, parts), None
+    except RowError as error:
+        fault = f"{unit} {piece.number(error.row)}: {error.column}: {error.reason}"
+        sound = piece.fields.slice(0, error.row), piece.values.slice(0, error.row)
+        return records_of(*sound, parts), fault
+
+
+def _told(topic: str, tally: _Tally, fault: str | None, seconds: float) -> bool:
+    """Says what became of all rows, and returns whether that is good."""
+    say = partial(click.echo, err=True)
+    for number, error in tally.first_errors:
+        say(f"{tally.unit} {number}: {type(error).__name__}: {error}")
+    if tally.failed > len(tally.first_errors):
+        say(f"... and {tally.failed - len(tally.first_errors)} more")
+    if fault is not None:
+        say(f"Error: {fault}")
+    partitions = f"{len(tally.partitions)} partition{'s' if len(tally.partitions) != 1 else ''}"
+    say(f"{tally.acknowledged:,} rows acknowledged by {topic} ({partitions}) in {seconds:.1f} s")
+    if tally.failed:
+        doubt = f", of which {tally.maybe_persisted:,} may be in the topic all the same"
+        say(f"{tally.failed:,} rows failed{doubt if tally.maybe_persisted else ''}")
+    return fault is None and not tally.failed
+
+
+# Showing
+
+
+class _Bar:
+    """The progress bar: a callable of (rows acknowledged, position)."""
+
+    def __init__(self, is_shown: bool, size: int | None) -> None:
+        self._bar = Progress(
+            BarColumn(),
+            TaskProgressColumn(show_speed=False),
+            TextColumn("{task.fields[rows]:,} rows"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not is_shown,
+        )
+        self._task = self._bar.add_task("", total=size, rows=0)
+
+    def __enter__(self) -> Callable[[int, int], object]:
+        self._bar.start()
+        return self._update
+
+    def __exit__(self, *raised: object) -> None:
+        self._bar.stop()
+
+    def _update(self, rows: int, position: int) -> None:
+        self._bar.update(self._task, completed=position, rows=rows)
+
+
+def _show(source: Any, parts: Parts, file: str) -> None:
+    """What would be sent."""
+    from kbatch.cli.sources import BrokenRowError
+
+    count = 0
+    try:
+        for piece in source.pieces(parts):
+            records, fault = _records_of(piece, parts, source.unit)
+            for row in (
+                islice(records.to_pylist(), max(0, SHOWN_RECORDS - count)) if count < SHOWN_RECORDS else ()
+            ):
+                click.echo("\t".join(f"{part}={_visible(content)}" for part, content in row.items()))
+            count += records.num_rows
+            if fault is not None:
+                raise BrokenRowError(fault)
+    except (BrokenRowError, TypeError) as error:
+        raise click.ClickException(f"{file}: {error}; {count:,} rows before it are sound") from error
+    click.echo(f"{count:,} rows would be sent", err=True)
+
+
+def _visible(content: object) -> str:
+    return content.decode("utf-8", "backslashreplace") if isinstance(content, bytes) else str(content)

@@ -1,0 +1,489 @@
+"""The files that `kbatch produce` reads, CSV, JSON lines and Parquet, piece by piece.
+
+A source gives pieces of rows: the columns that were asked for, and the values of the records. What cannot be
+read is a BrokenRowError, and comes behind all rows before it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import select
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from kbatch.cli.records import Parts
+from kbatch.column_serializers import JsonLines, RowError
+from kbatch.column_serializers.json_text import objects, or_null, quoted, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "jsonl",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+PACKED = (".gz", ".zst")
+PIECE_ROWS = 16384
+BLOCK_BYTES = 1 << 20
+LOOK_SECONDS = 0.2
+# The texts that are numbers, or true or false, in JSON too.
+_JSON_LITERAL = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false)$"
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class BrokenRowError(Exception):
+    """A row cannot be read; all before it were given."""
+
+
+class UnreadableError(Exception):
+    """The file is not what it was taken for."""
+
+
+class Piece(NamedTuple):
+    """Rows one behind another.
+
+    Attributes
+    ----------
+    first_row : int
+        The number of the first, as `Source.unit` counts, from 1.
+    fields : pyarrow.RecordBatch
+        The columns that are asked for, at least.
+    values : pyarrow.Array
+        Binary, a value a row.
+    position : int
+        How much of `Source.size` was read by now.
+    numbers : sequence of int or None
+        The number of each row, where they do not follow one another.
+    """
+
+    first_row: int
+    fields: pa.RecordBatch
+    values: pa.Array
+    position: int
+    numbers: Sequence[int] | None = None
+
+    def number(self, row: int) -> int:
+        """The number of a row of the piece."""
+        return self.first_row + row if self.numbers is None else self.numbers[row]
+
+
+class Source(Protocol):
+    """A file that is being read.
+
+    Attributes
+    ----------
+    unit : str
+        "row" or "line": what numbers count.
+    names : list of str or None
+        The columns; None where each row may have others.
+    size : int or None
+        Bytes or rows in all, as positions count them; None where nobody knows.
+    """
+
+    unit: str
+
+    @property
+    def names(self) -> list[str] | None: ...
+
+    @property
+    def size(self) -> int | None: ...
+
+    def pieces(self, parts: Parts) -> Iterator[Piece]: ...
+
+
+def format_of(path: Path) -> str | None:
+    """By the suffix, behind that of a compression; None for others."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in PACKED]
+    return FORMATS.get(suffixes[-1]) if suffixes else None
+
+
+def open_source(path: Path | None, form: str, delimiter: str | None, infers: bool) -> Source:
+    """A file, or standard input for None.
+
+    Raises
+    ------
+    OSError, UnreadableError
+    """
+    if form == "parquet":
+        assert path is not None
+        return ParquetSource(path)
+    raw = _Raw(path)
+    if form == "jsonl":
+        return JsonSource(raw)
+    is_tabbed = path is not None and ".tsv" in [suffix.lower() for suffix in path.suffixes]
+    return CsvSource(raw, delimiter or ("\t" if is_tabbed else ","), infers)
+
+
+class _Raw:
+    """A file's bytes, unpacked where they are gzip or zstd, as they come: a pipe need not fill a block."""
+
+    def __init__(self, path: Path | None) -> None:
+        file: Any = _standard_input() if path is None else path.open("rb", BLOCK_BYTES)
+        self._file: io.BufferedReader = file
+        self.size = path.stat().st_size if path is not None and path.is_file() else None
+        self.stream = _unpacked(self._file)
+        self.closed = False
+
+    @property
+    def position(self) -> int:
+        return int(self._file.tell()) if self.size is not None else 0
+
+    def read(self, size: int = BLOCK_BYTES) -> bytes:
+        return self.stream.read1(size)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class _PatientInput(io.RawIOBase):
+    """Standard input. A signal that comes between Python's last look and a read that waits would be seen
+    when that has something to read: so it waits in steps.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not select.select([self._descriptor], [], [], LOOK_SECONDS)[0]:
+            pass
+        data = os.read(self._descriptor, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _standard_input() -> io.BufferedReader:
+    stream: Any = sys.stdin.buffer
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # it has been replaced
+        return io.BufferedReader(stream)
+    if os.name == "nt":  # where select knows sockets only
+        return cast(io.BufferedReader, stream)
+    return io.BufferedReader(_PatientInput(descriptor), BLOCK_BYTES)
+
+
+def _gzip() -> ModuleType:
+    """The faster of the two modules that are installed."""
+    try:
+        from isal import igzip
+    except ModuleNotFoundError:
+        import gzip
+
+        return gzip
+    return igzip
+
+
+def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
+    start = file.peek(4)[:4]
+    if start[:2] == b"\x1f\x8b":
+        unpack: Any = _gzip().open
+        return io.BufferedReader(unpack(file, "rb"), BLOCK_BYTES)
+    if start == b"\x28\xb5\x2f\xfd":
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor().stream_reader(cast(BinaryIO, file), read_across_frames=True)
+        return io.BufferedReader(cast(Any, reader), BLOCK_BYTES)
+    return file
+
+
+class CsvSource:
+    """CSV with a line of names. Cells are text; an empty one without quotes is null.
+
+    In the JSON of a row, a cell whose text is a number, true or false in JSON too is that, to the digit,
+    and any other a string: `00123` stays what it is.
+    """
+
+    unit = "row"
+
+    def __init__(self, raw: _Raw, delimiter: str, infers: bool) -> None:
+        self._raw = raw
+        self._delimiter = delimiter
+        self._infers = infers
+        self.size = raw.size
+        self._behind_header = b""
+        self.names = self._read_names()
+        self._broken: tuple[int, str] | None = None
+
+    def _read_names(self) -> list[str]:
+        """Of the first record, whose names may hold line ends."""
+
+        def lines() -> Iterator[str]:
+            while True:
+                line, at_end = self._line()
+                yield line.decode("utf-8-sig")
+                if at_end:
+                    return
+
+        try:
+            names = next(csv.reader(lines(), delimiter=self._delimiter, strict=True), [])
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UnreadableError(
+                f"its first line, the names of the columns, cannot be read: {error}"
+            ) from error
+        if not names:
+            raise UnreadableError("it is empty: CSV starts with a line of column names")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UnreadableError(f"column {twice!r} is there twice: rename one of them")
+        return names
+
+    def _line(self) -> tuple[bytes, bool]:
+        while b"\n" not in self._behind_header:
+            block = self._raw.read()
+            if not block:
+                line, self._behind_header = self._behind_header, b""
+                return line, True
+            self._behind_header += block
+        line, _, self._behind_header = self._behind_header.partition(b"\n")
+        return line + b"\n", False
+
+    def pieces(self, parts: Parts) -> Iterator[Piece]:
+        row = 1
+        for batch in self._batches():
+            sound = batch
+            if self._broken is not None and self._broken[0] < row + batch.num_rows:
+                sound = batch.slice(0, self._broken[0] - row)
+            for first in range(0, sound.num_rows, PIECE_ROWS):
+                fields = sound.slice(first, PIECE_ROWS)
+                yield Piece(row + first, fields, self._values(fields, parts), self._raw.position)
+            row += sound.num_rows
+            if sound is not batch:
+                break
+        if self._broken is not None:
+            raise BrokenRowError("row {}: {}".format(*self._broken))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        rest = _Rest(self._behind_header, self._raw)
+        if rest.is_empty:
+            return
+        try:
+            yield from pa_csv.open_csv(
+                pa.PythonFile(rest, "r"),
+                read_options=pa_csv.ReadOptions(column_names=self.names, use_threads=False),
+                parse_options=pa_csv.ParseOptions(
+                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._refuse
+                ),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(self.names, pa.large_string()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except (pa.ArrowInvalid, EOFError) as error:
+            raise BrokenRowError(str(error)) from error
+
+    def _refuse(self, row: Any) -> str:
+        if self._broken is None:
+            self._broken = (
+                row.number,
+                f"it has {row.actual_columns} cells, not {row.expected_columns}: {row.text[:200]!r}",
+            )
+        return "skip"
+
+    def _values(self, fields: pa.RecordBatch, parts: Parts) -> pa.Array:
+        if parts.value is not None:
+            return texts(fields[parts.value], parts.value)
+        members = [(name, or_null(self._member(fields[name]))) for name in parts.in_value(self.names)]
+        return objects(members, fields.num_rows).cast(pa.large_binary())
+
+    def _member(self, cells: pa.Array) -> pa.Array:
+        if not self._infers:
+            return quoted(cells)
+        return pc.if_else(pc.match_substring_regex(cells, _JSON_LITERAL), cells, quoted(cells))
+
+
+class _Rest:
+    """What is left of a file behind what was read of it already; a file for pyarrow."""
+
+    closed = False
+
+    def __init__(self, head: bytes, raw: _Raw) -> None:
+        self._head = head or raw.read()
+        self._raw = raw
+        self.is_empty = not self._head
+
+    def read(self, size: int = BLOCK_BYTES) -> bytes:
+        if self._head:
+            head, self._head = self._head[:size], self._head[size:]
+            return head
+        return self._raw.read(size)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class JsonSource:
+    """JSON lines: a value of JSON in every line that is not blank. The line itself is the record's value,
+    unless columns are named for it.
+    """
+
+    unit = "line"
+    names = None
+
+    def __init__(self, raw: _Raw) -> None:
+        self._raw = raw
+        self.size = raw.size
+
+    def pieces(self, parts: Parts) -> Iterator[Piece]:
+        wanted = list(dict.fromkeys(parts.beside_value))
+        needed = [*wanted, *filter(None, [parts.value])]
+        numbers: list[int] = []
+        rows: list[list[str | None]] = []
+        values: list[bytes | None] = []
+
+        def piece() -> Piece:
+            columns = list(zip(*rows, strict=True)) or [()] * len(wanted)
+            fields = pa.RecordBatch.from_arrays(
+                [pa.array(column, pa.large_string()) for column in columns[: len(wanted)]], wanted
+            )
+            made = Piece(
+                numbers[0], fields, pa.array(values, pa.large_binary()), self._raw.position, list(numbers)
+            )
+            for each in (numbers, rows, values):
+                each.clear()
+            return made
+
+        for line, number, is_last_for_now in self._lines():
+            try:
+                found = _parsed(line, needed) if needed or parts.columns is not None else _checked(line)
+            except ValueError as error:
+                if numbers:
+                    yield piece()
+                raise BrokenRowError(f"line {number}: {error}") from error
+            if found is not _BLANK:
+                numbers.append(number)
+                rows.append([_text(found[name]) for name in wanted] if wanted else [])
+                values.append(_value(line, found, parts))
+            if numbers and (is_last_for_now or len(numbers) == PIECE_ROWS):
+                yield piece()
+
+    def _lines(self) -> Iterator[tuple[bytes, int, bool]]:
+        """Each line, its number, and whether the next has still to come."""
+        number, begun = 0, [b""]
+        while True:
+            try:
+                block = self._raw.read()
+            except (EOFError, OSError) as error:
+                raise BrokenRowError(f"behind line {number}: the file cannot be read on: {error}") from error
+            *whole, rest = block.split(b"\n")
+            if whole:
+                whole[0] = b"".join(begun) + whole[0]
+                begun = []
+            for at, line in enumerate(whole, 1):
+                number += 1
+                yield line, number, at == len(whole)
+            begun.append(rest)
+            if not block:
+                last = b"".join(begun)
+                if last:
+                    yield last, number + 1, True
+                return
+
+
+_BLANK: dict[str, Any] = {}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+
+
+def _checked(line: bytes) -> Any:
+    """The JSON of a line; _BLANK for an empty one. ValueError says where it is wrong."""
+    try:
+        text = line.decode("utf-8-sig")
+        if not text.strip():
+            return _BLANK
+        return _decode(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is not UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at character {error.colno}: {text.strip()[:100]!r}") from error
+
+
+def _parsed(line: bytes, needed: Sequence[str]) -> Any:
+    found = _checked(line)
+    if found is _BLANK:
+        return found
+    if not isinstance(found, dict):
+        raise ValueError(f"it is no object, so that it has no {', '.join(needed) or 'columns'}")
+    for name in needed:
+        if name not in found:
+            raise ValueError(f"there is no {name!r}; there is {', '.join(found) or 'nothing'}")
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else _json(value)
+
+
+def _value(line: bytes, found: Any, parts: Parts) -> bytes | None:
+    if parts.value is not None:
+        text = _text(found[parts.value])
+        return None if text is None else text.encode()
+    if parts.columns is not None:
+        return _json({name: found[name] for name in parts.columns if name in found}).encode()
+    return line.strip().removeprefix(b"\xef\xbb\xbf")
+
+
+class ParquetSource:
+    """Parquet, by its own types."""
+
+    unit = "row"
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = pq.ParquetFile(path)
+        except pa.ArrowInvalid as error:
+            raise UnreadableError(f"it is no Parquet file: {error}") from error
+        self.names = list(self._file.schema_arrow.names)
+        self.size = self._file.metadata.num_rows
+
+    def pieces(self, parts: Parts) -> Iterator[Piece]:
+        value: Any = JsonLines() if parts.value is None else None
+        used = list(dict.fromkeys([*parts.beside_value, *parts.in_value(self.names)]))
+        schema = self._file.schema_arrow
+        if value is not None:
+            value.choose(schema, parts.in_value(self.names))  # TypeError for what has no JSON
+        row = 1
+
+        def piece(fields: pa.RecordBatch) -> Piece:
+            chosen = fields.select(parts.in_value(self.names))
+            values = value(chosen) if value is not None else texts(chosen.column(0), parts.value or "")
+            return Piece(row, fields, values, row - 1 + fields.num_rows)
+
+        for fields in self._file.iter_batches(PIECE_ROWS, columns=used):
+            try:
+                yield piece(fields)
+            except RowError as fault:
+                yield piece(fields.slice(0, fault.row))
+                raise BrokenRowError(fault.text(row)) from fault
+            row += fields.num_rows

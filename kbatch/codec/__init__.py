@@ -1,0 +1,1 @@
+"""Record batches from columns and into them, and Kafka's log segments."""

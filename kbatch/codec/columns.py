@@ -1,0 +1,495 @@
+"""encode_arrow, ArrowEncoder and decode_arrow: whole columns into record batches and back.
+
+This page turns arguments into what the native TableEncoder and TableDecoder take, and their memory into
+pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported when a function is called.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, final
+
+from kbatch._native.arrow.table_decoder import TableDecoder
+from kbatch._native.arrow.table_encoder import TableEncoder
+from kbatch._native.codec.compression import codec_names
+from kbatch.column_serializers.roles import Part, reading, record_columns
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from kbatch._native.arrow.table_encoder import Encoded
+
+# Rows that numpy columns are handed over in at a time: 'S' arrays have to be copied to lose their padding.
+_NUMPY_ROWS = 65536
+
+
+def encode_arrow(
+    data: Any,
+    *,
+    key: Part = "key",
+    value: Part = "value",
+    headers: str | None = "headers",
+    timestamp: str | None = "timestamp",
+    partition: str | None = "partition",
+    partitions: int | None = None,
+    compression: str = "none",
+    compression_level: int | None = None,
+    batch_size: int = 16384,
+    threads: int = 1,
+) -> pa.Table:
+    """A table's rows as record batches v2, as a producer would send them, without a Python object a row.
+
+    Parameters
+    ----------
+    data : table
+        Anything with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, duckdb; a
+        RecordBatchReader may be larger than memory), or a dict of column name to numpy array: 1-D 'S'
+        (trailing NULs are not part of the value) or 'V', 2-D uint8 (a row a value), a pair (data, offsets) of
+        uint8 and int32 or int64, and for the other columns numbers, bool or datetime64.
+    key, value : str or column serializer
+        Columns of binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a
+        dictionary of those, or null. A null key is no key, a null value a tombstone. Or what makes such a
+        column of others, see `kbatch.column_serializers`. A key of None is no key.
+    headers : str or None
+        Column of list<struct<key: string, value: binary>> or map<string, binary>, also large ones.
+    timestamp : str or None
+        Column of timestamps of any unit (rounded down to milliseconds), or of int64 milliseconds; null is the
+        time of the call.
+    partition : str or None
+        Column of int32; where it is null or missing, Java's murmur2 of the key over `partitions` decides.
+        Rows without a key go to one partition until `batch_size` bytes of records went there, then to the
+        next, from 0 in each call.
+    partitions : int or None
+        The topic's number of partitions, at most 1,000,000; None needs a partition column without nulls.
+    compression : "none", "gzip", "snappy", "lz4" or "zstd"
+    compression_level : int or None
+        In Java's ranges: gzip 1..9, lz4 1..17, zstd -131072..22 (KIP-390).
+    batch_size : int
+        Bytes that a batch aims at, by Kafka's rule: it closes when its estimated size (uncompressed bytes x
+        ratio x 1.05) and the next record would pass it. The ratio is learnt from the batches of all
+        partitions, from 1.0 in each call; ArrowEncoder keeps it over calls. A larger record gets a batch of
+        its own.
+    threads : int
+        Partitions are written and compressed side by side by so many threads; 0 is one a CPU. The result is
+        the same, but for gzip without a level: its encoder, isal, gives streams that can differ by a few
+        bytes from thread to thread, so a batch there may close a record sooner or later. The records, their
+        order and their partitions are the same always.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row a record batch, by partition and, within one, in order: partition int32, record_count int32,
+        max_timestamp_ms int64, uncompressed_bytes int64 (of the whole batch, were it not compressed), batch
+        large_binary. Base offsets are 0; `kbatch.rebase` changes them.
+
+    Raises
+    ------
+    ValueError
+        A column that is missing, a value out of range (the message names column and row), a record beyond 2
+        GiB.
+    TypeError
+        A column of a type that is not listed here, or `data` is no table.
+    SerializationError
+        A row that a column serializer refused.
+    """
+    encoder = ArrowEncoder(
+        key=key,
+        value=value,
+        headers=headers,
+        timestamp=timestamp,
+        partition=partition,
+        partitions=partitions,
+        compression=compression,
+        compression_level=compression_level,
+        batch_size=batch_size,
+        threads=threads,
+    )
+    return encoder._encode(data, closes=True)
+
+
+@final
+class ArrowEncoder:
+    """Encodes the rows of one topic that come as several tables.
+
+    The batches are those that `encode_arrow` makes of all the tables in one call: an encoder keeps the
+    topic's compression ratio, and the batches that are not full yet, from call to call. `encode_arrow` once
+    for each table makes smaller ones: it begins with a ratio of 1.0 and ends all batches with the table.
+
+        encoder = kbatch.ArrowEncoder(partitions=12, compression="zstd")
+        for table in tables:
+            write(encoder.encode(table))
+        write(encoder.flush())
+
+    An encoder refuses further calls after one that failed, and calls from a second thread during one.
+
+    Parameters
+    ----------
+    key, value, headers, timestamp, partition, partitions, compression, compression_level, batch_size, threads
+        See `encode_arrow`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument that `encode_arrow` refuses.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Part = "key",
+        value: Part = "value",
+        headers: str | None = "headers",
+        timestamp: str | None = "timestamp",
+        partition: str | None = "partition",
+        partitions: int | None = None,
+        compression: str = "none",
+        compression_level: int | None = None,
+        batch_size: int = 16384,
+        threads: int = 1,
+    ) -> None:
+        self._parts: dict[str, Any] = {
+            "key": key,
+            "value": value,
+            "headers": headers,
+            "timestamp": timestamp,
+            "partition": partition,
+        }
+        self._encoder = TableEncoder(
+            partitions=None if partitions is None else _as_int("partitions", partitions),
+            compression=compression,
+            compression_level=compression_level,
+            batch_size=_as_int("batch_size", batch_size),
+            threads=_thread_count(threads),
+        )
+
+    def encode(self, data: Any) -> pa.Table:
+        """Encode all rows of a table, and return the batches that are full, as `encode_arrow` does.
+
+        Raises
+        ------
+        ValueError, TypeError, SerializationError
+            Data that `encode_arrow` refuses.
+        IllegalStateError
+            An earlier call failed, or another thread's is still running.
+        """
+        return self._encode(data, closes=False)
+
+    def flush(self) -> pa.Table:
+        """Return the batches that are not full, too. The encoder can go on, with the ratio it has learnt."""
+        return _encoded_table(self._encoder.encode(None, {}, True))
+
+    def _encode(self, data: Any, *, closes: bool) -> pa.Table:
+        source, names = record_columns(NumpyTable(data) if isinstance(data, Mapping) else data, **self._parts)
+        with reading(source):
+            return _encoded_table(self._encoder.encode(source, names, closes))
+
+
+def _encoded_table(encoded: Encoded) -> pa.Table:
+    import pyarrow as pa
+
+    total, *columns, chunks = encoded
+    schema = _encoded_schema()
+    batches = [
+        pa.Array.from_buffers(
+            pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(memory)], 0
+        )
+        for count, offsets, memory in chunks
+    ]
+    arrays = [
+        pa.Array.from_buffers(field.type, total, [None, pa.py_buffer(memory)], 0)
+        for field, memory in zip(schema, columns, strict=False)
+    ]
+    return pa.Table.from_arrays([*arrays, pa.chunked_array(batches, pa.large_binary())], schema=schema)
+
+
+@cache
+def _encoded_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("partition", pa.int32()),
+            ("record_count", pa.int32()),
+            ("max_timestamp_ms", pa.int64()),
+            ("uncompressed_bytes", pa.int64()),
+            ("batch", pa.large_binary()),
+        ]
+    )
+
+
+def _as_int(name: str, value: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    return operator.index(value)
+
+
+def _thread_count(threads: int) -> int:
+    if _as_int("threads", threads) < 0:
+        raise ValueError(f"threads must be 0 (one a CPU) or more; it is {threads}")
+    if threads:
+        return threads
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@final
+class NumpyTable:
+    """A dict of numpy columns as a stream of record batches; nothing but 'S' columns is copied.
+
+    Attributes
+    ----------
+    num_rows : int
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._slicers = {name: _slicer(name, column) for name, column in columns.items()}
+        lengths = {name: length for name, (length, _) in self._slicers.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns must have the same number of rows; they have {lengths}")
+        self.num_rows = max(lengths.values(), default=0)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        import pyarrow as pa
+
+        stream = self._batches()
+        head = next(stream)
+        reader = pa.RecordBatchReader.from_batches(head.schema, itertools.chain([head], stream))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for first in range(0, max(self.num_rows, 1), _NUMPY_ROWS):
+            last = min(first + _NUMPY_ROWS, self.num_rows)
+            columns = {name: cut(first, last) for name, (_, cut) in self._slicers.items()}
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+def _slicer(name: str, column: Any) -> tuple[int, Any]:
+    """The number of rows of a column, and what gives rows first..last of it as an Arrow array."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(column, tuple) and len(column) == 2:
+        array = _array_of_offsets(name, *column)
+        return len(array), lambda first, last: array.slice(first, last - first)
+    if hasattr(column, "__arrow_c_array__"):
+        array = pa.array(column)
+        return len(array), lambda first, last: array.slice(first, last - first)
+    if not isinstance(column, np.ndarray):
+        raise TypeError(
+            f"column {name!r} must be a numpy array, a pair (data, offsets) or an Arrow array, "
+            f"not {type(column).__name__}"
+        )
+    if column.ndim == 1 and column.dtype.kind == "S":
+        return len(column), lambda first, last: pa.array(column[first:last], pa.large_binary())
+    if (column.ndim == 2 and column.dtype == np.uint8) or (column.ndim == 1 and column.dtype.kind == "V"):
+        return len(column), _fixed_slicer(np.ascontiguousarray(column))
+    if column.ndim == 1 and column.dtype.kind in "biufM":
+        return len(column), lambda first, last: pa.array(column[first:last])
+    raise TypeError(
+        f"column {name!r} must be a 1-D array of 'S', 'V', numbers, bool or datetime64, or 2-D of uint8; "
+        f"it is {column.ndim}-D of {column.dtype}"
+    )
+
+
+def _fixed_slicer(column: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    width = column.itemsize if column.ndim == 1 else column.shape[1]
+    return lambda first, last: pa.Array.from_buffers(
+        pa.binary(width), last - first, [None, pa.py_buffer(column[first:last])]
+    )
+
+
+def _array_of_offsets(name: str, data: Any, offsets: Any) -> pa.Array:
+    """A pair (data, offsets) as an Arrow array, its offsets checked: they come from the caller."""
+    import numpy as np
+    import pyarrow as pa
+
+    offsets = np.ascontiguousarray(offsets)
+    buffer = pa.py_buffer(data)
+    if offsets.ndim != 1 or offsets.dtype not in (np.int32, np.int64) or len(offsets) == 0:
+        raise TypeError(
+            f"column {name!r}: offsets must be a 1-D array of int32 or int64, one more than rows; "
+            f"they are {offsets.ndim}-D of {offsets.dtype}, {len(offsets)} long"
+        )
+    if offsets[0] < 0 or offsets[-1] > buffer.size or np.any(offsets[1:] < offsets[:-1]):
+        raise ValueError(f"column {name!r}: offsets must not fall, nor leave the {buffer.size} bytes of data")
+    kind = pa.binary() if offsets.dtype == np.int32 else pa.large_binary()
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), buffer])
+
+
+def decode_arrow(
+    data: Any,
+    *,
+    check_crc: bool = True,
+    batch_columns: bool = False,
+    max_decompressed_bytes: int = 268435456,
+    partial: str = "stop",
+) -> pa.Table:
+    """The records of record batches v2 as columns, without a Python object a record.
+
+    Parameters
+    ----------
+    data : bytes-like, binary Arrow array, or iterable of bytes-like
+        Concatenated batches, in one piece or in many. Null elements of an array have no batches.
+    check_crc : bool
+        Whether each batch's CRC-32C is checked.
+    batch_columns : bool
+        Whether columns with the fields of each record's batch are added. Records of control batches
+        (transaction markers) are rows too: `is_control` tells them apart.
+    max_decompressed_bytes : int
+        The most that one batch may decompress to; 2 GiB at most.
+    partial : "stop" or "raise"
+        What a batch that is cut off at the end of a piece does.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row a record: offset int64, timestamp timestamp[ms, UTC], key binary, value binary, headers
+        list<struct<key: string, value: binary>>; with `batch_columns` also base_offset int64, compression
+        string, timestamp_type string, producer_id int64, producer_epoch int16, sequence int32 (the record's
+        own, -1 for none), is_transactional bool, is_control bool. It comes in chunks of about 16 MiB, so that
+        no column needs more than 32-bit offsets.
+
+    Raises
+    ------
+    CorruptRecordError
+        Anything wrong with any batch; see `kbatch.decode`.
+    TypeError
+        `data` is none of the above.
+    """
+    return _decode(data, check_crc, batch_columns, max_decompressed_bytes, partial)[0]
+
+
+def decode_items(
+    batches: Any,
+    *,
+    check_crc: bool = True,
+    batch_columns: bool = False,
+    max_decompressed_bytes: int = 268435456,
+    partial: str = "raise",
+) -> tuple[pa.Table, np.ndarray]:
+    """`decode_arrow` of a binary array, and how many records each of its elements gave (int64, one an
+    element).
+    """
+    return _decode(batches, check_crc, batch_columns, max_decompressed_bytes, partial)
+
+
+def _decode(
+    data: Any, check_crc: bool, batch_columns: bool, max_decompressed_bytes: int, partial: str
+) -> tuple[pa.Table, np.ndarray]:
+    import numpy as np
+    import pyarrow as pa
+
+    decoder = TableDecoder(
+        check_crc=check_crc, partial=partial, max_decompressed_bytes=max_decompressed_bytes
+    )
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        decoder.decode_array(data)
+    elif isinstance(data, Iterable) and not _is_bytes_like(data):
+        for item in data:
+            decoder.decode_bytes(item)
+    else:
+        decoder.decode_bytes(data)
+    chunks, batches, item_rows = decoder.finish()
+    schema = _record_schema()
+    table = pa.Table.from_batches([_record_batch_of(chunk, schema) for chunk in chunks], schema)
+    if batch_columns:
+        table = _with_batch_columns(table, np.frombuffer(batches, _BATCH_FIELDS))
+    return table, np.frombuffer(item_rows, np.int64)
+
+
+def _is_bytes_like(data: Any) -> bool:
+    try:
+        memoryview(data)
+    except TypeError:
+        return False
+    return True
+
+
+@cache
+def _record_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+    return pa.schema(
+        [
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("ms", "UTC")),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", pa.list_(header)),
+        ]
+    )
+
+
+def _record_batch_of(chunk: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
+    """A pyarrow RecordBatch on the buffers of one chunk, as TableDecoder.finish describes it."""
+    import pyarrow as pa
+
+    rows, header_rows, offsets, timestamps, lists, key, value, header_key, header_value = chunk
+
+    def binary(kind: pa.DataType, length: int, column: tuple[Any, ...]) -> pa.Array:
+        null_count, validity, offsets, data = column
+        bits = None if validity is None else pa.py_buffer(validity)
+        return pa.Array.from_buffers(
+            kind, length, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count
+        )
+
+    offset_type, timestamp_type, key_type, value_type, headers_type = schema.types
+    fields = [binary(pa.string(), header_rows, header_key), binary(pa.binary(), header_rows, header_value)]
+    headers = pa.Array.from_buffers(headers_type.value_type, header_rows, [None], 0, children=fields)
+    columns = [
+        pa.Array.from_buffers(offset_type, rows, [None, pa.py_buffer(offsets)], 0),
+        pa.Array.from_buffers(timestamp_type, rows, [None, pa.py_buffer(timestamps)], 0),
+        binary(key_type, rows, key),
+        binary(value_type, rows, value),
+        pa.Array.from_buffers(headers_type, rows, [None, pa.py_buffer(lists)], 0, children=[headers]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# BatchFields of table_decoder.pyx.
+_BATCH_FIELDS = [
+    ("base_offset", "i8"),
+    ("producer_id", "i8"),
+    ("base_sequence", "i4"),
+    ("record_count", "i4"),
+    ("producer_epoch", "i2"),
+    ("attributes", "i2"),
+    ("unused", "i4"),
+]
+
+
+def _with_batch_columns(table: pa.Table, batches: np.ndarray) -> pa.Table:
+    """Adds the fields of each record's batch, repeated for its records."""
+    import numpy as np
+    import pyarrow as pa
+
+    of_record = np.repeat(np.arange(len(batches)), batches["record_count"])
+    attributes = batches["attributes"]
+    deltas = table["offset"].to_numpy() - batches["base_offset"][of_record]
+    base_sequence = batches["base_sequence"].astype(np.int64)[of_record]
+    sequence = np.where(base_sequence < 0, -1, (base_sequence + deltas) & 0x7FFFFFFF).astype(np.int32)
+    codecs = pa.array(codec_names).take(pa.array(attributes & 7))
+    kinds = pa.array(["create_time", "log_append_time"]).take(pa.array(attributes >> 3 & 1))
+    rows = pa.array(of_record)
+    columns = {
+        "base_offset": pa.array(batches["base_offset"][of_record]),
+        "compression": codecs.take(rows),
+        "timestamp_type": kinds.take(rows),
+        "producer_id": pa.array(batches["producer_id"][of_record]),
+        "producer_epoch": pa.array(batches["producer_epoch"][of_record]),
+        "sequence": pa.array(sequence),
+        "is_transactional": pa.array((attributes & 0x10 != 0)[of_record]),
+        "is_control": pa.array((attributes & 0x20 != 0)[of_record]),
+    }
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    return table

@@ -1,0 +1,491 @@
+"""Cluster: what is known of brokers, topics and leaders, and when to ask for more.
+
+Theory of operation. A topic is *wanted* from its first use until it was not used for metadata.max.idle.ms.
+One of which something is still open, because it is new or its last answer was an error, is asked for in
+*partial* updates, the others only in *full* ones, which come at metadata.max.age.ms and on request. One
+request is out at a time. Every update is followed by a pause, which doubles while requests fail or answers
+tell nothing new; a new topic does not wait for it.
+
+Brokers learn of changes at different times, so an answer may be older than what is known. A partition's
+leader is therefore taken over only with an epoch that is not below the known one, unless the topic has
+another id: then it was deleted and made again, and epochs start over. A topic that brokers say they do not
+know keeps its partitions, without leaders, for max.block.ms, since one that was just made is not known
+everywhere; only then is it an error, which is remembered, and asked about again now and then.
+
+User threads read `snapshot`, which never changes: the next update publishes another.
+
+After org.apache.kafka.clients.Metadata, MetadataSnapshot and ProducerMetadata; KIP-526 (partial updates),
+KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 (starting over).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from kbatch._native.send.cluster_view import ClusterView
+from kbatch.config import ProducerConfig
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
+from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
+from kbatch.protocol import messages
+
+# A topic that cannot be had is asked for again after so long, while it is wanted.
+REMEMBERED_NS = 5_000 * NS_PER_MS
+# More than any cluster has: an answer is not believed that speaks of more.
+MAX_PARTITIONS = 1_000_000
+# Of a topic that has none, or none that brokers told.
+NO_TOPIC_ID = bytes(16)
+
+
+class Node(NamedTuple):
+    """A broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionMetadata(NamedTuple):
+    """A partition; -1 for a leader or an epoch that is not known."""
+
+    leader: int
+    leader_epoch: int
+    error: ErrorCode
+
+
+class TopicMetadata(NamedTuple):
+    """A topic, its partitions in the order of their numbers.
+
+    `topic_id` is 16 zero bytes where brokers have no ids; `error` is of the last answer, NONE in general.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionMetadata, ...]
+    error: ErrorCode
+
+
+class ClusterSnapshot:
+    """What was known at one moment. It never changes, and any thread may read it.
+
+    Attributes
+    ----------
+    nodes : Mapping[int, Node]
+        Empty while only bootstrap.servers are known.
+    topics : Mapping[str, TopicMetadata]
+        Those with known partitions.
+    errors : Mapping[str, ErrorCode]
+        Why others cannot be had.
+    cluster_id : str | None
+    controller_id : int
+    updated_ns : int
+        When a broker last answered.
+    """
+
+    __slots__ = ("_view", "cluster_id", "controller_id", "errors", "nodes", "topics", "updated_ns")
+
+    def __init__(
+        self,
+        *,
+        nodes: Mapping[int, Node],
+        topics: Mapping[str, TopicMetadata],
+        errors: Mapping[str, ErrorCode],
+        cluster_id: str | None,
+        controller_id: int,
+        updated_ns: int,
+        view: ClusterView | None = None,
+    ) -> None:
+        self.nodes = nodes
+        self.topics = topics
+        self.errors = errors
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.updated_ns = updated_ns
+        self._view = view
+
+    @property
+    def view(self) -> ClusterView:
+        """The leaders, for the accumulator; -1 also where it is a node that is there no more. Made when first
+        asked for; threads that race make equals."""
+        view = self._view
+        if view is None:
+            view = self._view = ClusterView(
+                {
+                    name: [
+                        (partition.leader if partition.leader in self.nodes else -1, partition.leader_epoch)
+                        for partition in topic.partitions
+                    ]
+                    for name, topic in self.topics.items()
+                }
+            )
+        return view
+
+
+class _Topic:
+    """A wanted topic.
+
+    `known` is the last good answer, with the highest epochs seen; `ask_ns` when to ask for it out of turn, or
+    NEVER_NS; `unknown_since_ns` when brokers began to say that there is no such topic.
+    """
+
+    __slots__ = ("ask_ns", "error", "expires_ns", "known", "unknown_since_ns", "was_asked")
+
+    def __init__(self, now_ns: int, expires_ns: int) -> None:
+        self.known: TopicMetadata | None = None
+        self.error = ErrorCode.NONE
+        self.expires_ns = expires_ns
+        self.ask_ns = now_ns
+        self.was_asked = False
+        self.unknown_since_ns: int | None = None
+
+
+# Of a topic's name, in errors.
+_SHOWN_CHARACTERS = 260
+_REMEDIES = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "; names are 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', but not '.' "
+    "or '..'",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; it takes the right to DESCRIBE and WRITE it",
+}
+
+
+class Cluster:
+    """The cluster's metadata, for one producer.
+
+    Parameters
+    ----------
+    config : ProducerConfig
+    random : random.Random
+        For the jitter of pauses.
+    now_ns : int
+        Of any monotonic clock.
+
+    Attributes
+    ----------
+    version : int
+        Grows with every snapshot.
+    last_error : KafkaError | None
+        Why the last attempt to get metadata failed; None if it did not.
+    """
+
+    def __init__(self, config: ProducerConfig, random: Random, now_ns: int) -> None:
+        self._max_age_ns = config.metadata_max_age_ms * NS_PER_MS
+        self._max_idle_ns = config.metadata_max_idle_ms * NS_PER_MS
+        self._patience_ns = config.max_block_ms * NS_PER_MS
+        self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
+        self._trigger_ns = config.metadata_recovery_rebootstrap_trigger_ms * NS_PER_MS
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._topics: dict[str, _Topic] = {}
+        # when updates are wanted: by request, by age, for single topics; and what bounds them
+        self._requested_ns = now_ns
+        self._expires_ns = now_ns + self._max_age_ns
+        self._ask_ns = NEVER_NS
+        self._not_before_ns = now_ns
+        self._progress_ns = now_ns
+        self._failures = 0
+        self._equivalent_answers = 0
+        # of the request that is out
+        self._is_asking = False
+        self._is_full = False
+        self._asked_since_ns = NEVER_NS
+        self._is_outdated = False
+        self.last_error: KafkaError | None = None
+        self.version = 0
+        self._snapshot = ClusterSnapshot(
+            nodes={}, topics={}, errors={}, cluster_id=None, controller_id=-1, updated_ns=now_ns
+        )
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """What is known now. Any thread may ask."""
+        return self._snapshot
+
+    def topic_error(self, topic: str) -> KafkaError | None:
+        """Why the topic cannot be had; None while it can, or may still turn up. Any thread may ask."""
+        code = self._snapshot.errors.get(topic)
+        if code is None:
+            return None
+        name = repr(topic) if len(topic) <= _SHOWN_CHARACTERS else f"{topic[:_SHOWN_CHARACTERS]!r}..."
+        return error_of(code, f"there is no metadata of topic {name}: {code}{_REMEDIES.get(code, '')}")
+
+    # What is wanted, and when
+
+    def want(self, topic: str, now_ns: int) -> None:
+        """The topic is used now. One that is new is asked for at once, others are kept."""
+        entry = self._topics.get(topic)
+        if entry is not None:
+            entry.expires_ns = now_ns + self._max_idle_ns
+            return
+        self._topics[topic] = _Topic(now_ns, now_ns + self._max_idle_ns)
+        self._ask_ns = min(self._ask_ns, now_ns)
+        self._not_before_ns = now_ns
+        self._equivalent_answers = 0
+
+    def use(self, topic: str, now_ns: int) -> bytes:
+        """`want`, for a topic that is sent to; its id, NO_TOPIC_ID if that is not known."""
+        self.want(topic, now_ns)
+        known = self._snapshot.topics.get(topic)
+        return NO_TOPIC_ID if known is None else known.topic_id
+
+    def request_update(self, now_ns: int) -> None:
+        """Something hints at a change: all is asked for as soon as the pause is over."""
+        self._requested_ns = min(self._requested_ns, now_ns)
+
+    def update_delay_ns(self, now_ns: int) -> int:
+        """How long until `make_request` is due: 0 for now, NEVER_NS while a request is out."""
+        if self._is_asking:
+            return NEVER_NS
+        return max(self._due_ns(), self._not_before_ns, now_ns) - now_ns
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether `make_request` is due now."""
+        return not self._is_asking and now_ns >= self._not_before_ns and now_ns >= self._due_ns()
+
+    def is_calm(self, now_ns: int) -> bool:
+        """Whether nothing can be due now, nor the cluster given up: the quick answer, for who asks often."""
+        return not (
+            now_ns >= self._requested_ns
+            or now_ns >= self._expires_ns
+            or now_ns >= self._ask_ns
+            or self._is_outdated
+            or now_ns - self._progress_ns > self._trigger_ns
+        )
+
+    def _due_ns(self) -> int:
+        return min(self._requested_ns, self._expires_ns, self._ask_ns)
+
+    def must_rebootstrap(self, now_ns: int, *, is_hopeful: Callable[[], bool]) -> bool:
+        """Whether what is known of the cluster is of no use: a broker said so (REBOOTSTRAP_REQUIRED), or none
+        has answered for metadata.recovery.rebootstrap.trigger.ms although it was tried, and there is nobody
+        left to ask: `is_hopeful()` is not.
+        """
+        if not self._rebootstraps:
+            return False
+        if self._is_outdated:
+            return True
+        if now_ns - self._progress_ns <= self._trigger_ns:  # which it has not been tried longer than
+            return False
+        if now_ns - self._trying_since_ns() <= self._trigger_ns or is_hopeful():
+            return False
+        # the bootstrap servers find their way back by themselves, since their names are resolved again
+        return bool(self._snapshot.nodes)
+
+    def _trying_since_ns(self) -> int:
+        return max(min(self._due_ns(), self._asked_since_ns), self._progress_ns)
+
+    def rebootstrap(self, now_ns: int) -> None:
+        """Forgets nodes and leaders; partitions and epochs stay known. A request that is out has failed."""
+        self._is_outdated = False
+        self._is_asking = False
+        self._asked_since_ns = NEVER_NS
+        self._requested_ns = self._not_before_ns = now_ns
+        for entry in self._topics.values():
+            if entry.known is not None:
+                entry.known = _without_leaders(entry.known, entry.known.error)
+        old = self._snapshot
+        self._publish({}, old.cluster_id, -1, old.updated_ns)
+
+    # The request and its answer
+
+    def make_request(self) -> Any:
+        """The MetadataRequest that is due, to be answered by `handle_response` or `handle_failure`."""
+        self._is_full = self._requested_ns < NEVER_NS or self._ask_ns == NEVER_NS
+        self._is_asking = True
+        self._asked_since_ns = self._due_ns()
+        names = []
+        for name, entry in self._topics.items():
+            if self._is_full or entry.ask_ns < NEVER_NS:
+                entry.was_asked = True
+                names.append(name)
+        if self._is_full:
+            self._requested_ns = NEVER_NS
+        topic = messages.MetadataRequest.MetadataRequestTopic
+        return messages.MetadataRequest(
+            topics=[topic(name=name) for name in names], allow_auto_topic_creation=True
+        )
+
+    def handle_failure(self, error: KafkaError, now_ns: int) -> None:
+        """The request was not answered, or not with metadata."""
+        if self._is_asking and self._is_full:
+            self._requested_ns = min(self._requested_ns, self._asked_since_ns)
+        self._is_asking = False
+        self._asked_since_ns = NEVER_NS
+        self.last_error = error
+        self._equivalent_answers = 0
+        self._not_before_ns = now_ns + self._backoff.delay_ns(self._failures)
+        self._failures += 1
+
+    def handle_response(self, response: Any, now_ns: int) -> None:
+        """The answer to `make_request`."""
+        fault = _fault_of(response)
+        if fault is not None:
+            if fault.code == ErrorCode.REBOOTSTRAP_REQUIRED:
+                self._is_outdated = True
+            self.handle_failure(fault, now_ns)
+            return
+        nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        old = self._snapshot
+        for topic in response.topics:
+            entry = self._topics.get(topic.name)
+            if entry is not None:
+                self._take(entry, topic, nodes, now_ns)
+        self._forget_idle(now_ns)
+        self._publish(
+            old.nodes if nodes == old.nodes else nodes, response.cluster_id, response.controller_id, now_ns
+        )
+        self._pause(_is_equivalent(self._snapshot, old), now_ns)
+
+    def _take(self, entry: _Topic, answer: Any, nodes: Mapping[int, Node], now_ns: int) -> None:
+        """One topic's part of an answer."""
+        code = ErrorCode(answer.error_code)
+        if code == ErrorCode.NONE:
+            entry.known = known = _newest(entry.known, answer, nodes)
+            entry.error = code
+            entry.unknown_since_ns = None
+            is_open = any(partition.error and _refreshes(partition.error) for partition in known.partitions)
+            entry.ask_ns = now_ns if is_open else NEVER_NS
+            return
+        if entry.known is not None:
+            entry.known = _without_leaders(entry.known, code)
+        if entry.unknown_since_ns is None:
+            entry.unknown_since_ns = now_ns
+        if row_of(code).retriable and now_ns - entry.unknown_since_ns < self._patience_ns:
+            entry.error = ErrorCode.NONE
+            entry.ask_ns = now_ns
+        else:
+            entry.error = code
+            entry.ask_ns = now_ns + REMEMBERED_NS
+
+    def _forget_idle(self, now_ns: int) -> None:
+        """Drops topics that nobody uses any more."""
+        for name in [name for name, entry in self._topics.items() if entry.expires_ns <= now_ns]:
+            del self._topics[name]
+
+    def _pause(self, is_equivalent: bool, now_ns: int) -> None:
+        """Sets when the next update may be, and which are still wanted."""
+        if self._is_full or not self._is_asking:
+            if now_ns >= self._expires_ns:
+                self._equivalent_answers = 0  # it was just its time
+            self._expires_ns = now_ns + self._max_age_ns
+        self._is_asking = False
+        self._asked_since_ns = NEVER_NS
+        self._progress_ns = now_ns
+        self._failures = 0
+        self.last_error = None
+        self._is_outdated = False
+        self._equivalent_answers = self._equivalent_answers + 1 if is_equivalent else 0
+        self._ask_ns = min((entry.ask_ns for entry in self._topics.values()), default=NEVER_NS)
+        self._not_before_ns = now_ns
+        if all(entry.was_asked for entry in self._topics.values()):
+            self._not_before_ns += self._backoff.delay_ns(max(self._equivalent_answers - 1, 0))
+
+    # Leaders that other answers tell of
+
+    def update_leader(
+        self, topic: str, partition: int, leader_id: int, leader_epoch: int, nodes: Iterable[Node]
+    ) -> bool:
+        """A broker's word on who leads a partition now (KIP-951), with the nodes it told of.
+
+        False, and nothing changes, if that is not newer than what is known, or the leader is no known node.
+        """
+        entry = self._topics.get(topic)
+        if entry is None or entry.known is None or entry.error:
+            return False
+        if not 0 <= partition < len(entry.known.partitions):
+            return False
+        if leader_epoch <= entry.known.partitions[partition].leader_epoch:
+            return False
+        old = self._snapshot
+        told = {node.node_id: node for node in nodes}
+        if leader_id not in told and leader_id not in old.nodes:
+            return False
+        partitions = list(entry.known.partitions)
+        partitions[partition] = PartitionMetadata(leader_id, leader_epoch, ErrorCode.NONE)
+        entry.known = entry.known._replace(partitions=tuple(partitions))
+        is_news = any(old.nodes.get(node_id) != node for node_id, node in told.items())
+        self._publish(
+            {**old.nodes, **told} if is_news else old.nodes, old.cluster_id, old.controller_id, old.updated_ns
+        )
+        return True
+
+    def _publish(
+        self, nodes: Mapping[int, Node], cluster_id: str | None, controller_id: int, updated_ns: int
+    ) -> None:
+        old = self._snapshot
+        topics, errors = {}, {}
+        for name, entry in self._topics.items():
+            if entry.error:
+                errors[name] = entry.error
+            elif entry.known is not None:
+                topics[name] = entry.known
+        is_same = topics == old.topics
+        self._snapshot = ClusterSnapshot(
+            nodes=nodes if nodes is old.nodes else MappingProxyType(dict(nodes)),
+            topics=old.topics if is_same else MappingProxyType(topics),
+            errors=errors,
+            cluster_id=cluster_id,
+            controller_id=controller_id,
+            updated_ns=updated_ns,
+            view=old._view if is_same and nodes is old.nodes else None,
+        )
+        self.version += 1
+
+
+def _fault_of(response: Any) -> KafkaError | None:
+    """Why an answer is none."""
+    if response.error_code:
+        return error_of(response.error_code)
+    if not response.brokers:
+        # a broker that is starting up, says Kafka
+        return error_of(ErrorCode.BROKER_NOT_AVAILABLE, "a metadata answer without brokers")
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if not 0 <= partition.partition_index < MAX_PARTITIONS:
+                return ProtocolError(
+                    f"MetadataResponse: topic {topic.name!r} with a partition {partition.partition_index}"
+                )
+    return None
+
+
+def _is_equivalent(new: ClusterSnapshot, old: ClusterSnapshot) -> bool:
+    return new.topics is old.topics and new.nodes is old.nodes and new.errors == old.errors
+
+
+def _refreshes(code: ErrorCode) -> bool:
+    return row_of(code).refresh_metadata
+
+
+def _without_leaders(topic: TopicMetadata, error: ErrorCode) -> TopicMetadata:
+    partitions = tuple(partition._replace(leader=-1) for partition in topic.partitions)
+    return topic._replace(partitions=partitions, error=error)
+
+
+def _newest(known: TopicMetadata | None, answer: Any, nodes: Mapping[int, Node]) -> TopicMetadata:
+    """The topic as an answer has it, but for partitions of which a newer leader epoch is known."""
+    old: tuple[PartitionMetadata, ...] = ()
+    has_id = any(answer.topic_id)
+    if known is not None and (not has_id or answer.topic_id == known.topic_id):
+        old = known.partitions
+    new = {partition.partition_index: partition for partition in answer.partitions}
+    # a topic does not lose partitions, so an answer with fewer is an old one
+    count = max(max(new, default=-1) + 1, len(old) if has_id else 0)
+    missing = PartitionMetadata(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
+    partitions = []
+    for index in range(count):
+        before = old[index] if index < len(old) else missing
+        found = new.get(index)
+        if found is None or 0 <= found.leader_epoch < before.leader_epoch:
+            partition = before
+        else:
+            partition = PartitionMetadata(found.leader_id, found.leader_epoch, ErrorCode(found.error_code))
+        if partition.leader not in nodes:
+            partition = partition._replace(leader=-1)
+        partitions.append(partition)
+    # while a cluster is upgraded some brokers tell no ids
+    topic_id = answer.topic_id if has_id or known is None else known.topic_id
+    return TopicMetadata(answer.name, topic_id, tuple(partitions), ErrorCode.NONE)

@@ -1,0 +1,613 @@
+"""Connections: every node's connection, without a socket.
+
+Theory of operation. A connection is made when somebody wants to send (`connect`), and begins with an
+ApiVersions request, for which the node's versions are not known yet; it is ready when that was answered. Then
+requests go out, at most max.in.flight.requests.per.connection unanswered and none before the one before it
+was written, so that of a slow node's requests all but one can still be given to another. Answers are handed
+to `Request.handle` in the order of the requests.
+
+Everything that can go wrong ends the connection: the node closes it, an answer is late, cannot be read or is
+not the one expected. All its requests then fail, in the order in which they were sent, and the node is left
+alone for a while that doubles up to reconnect.backoff.max.ms. What was given out for writing and not fetched
+by `poll_actions` yet is withdrawn, so that `Request.was_written` is the truth when they are told.
+
+Until the first metadata the nodes are bootstrap.servers, with the ids -1, -2 and so on.
+
+After org.apache.kafka.clients.NetworkClient; KIP-219 (throttling), KIP-511 (versions), KIP-899.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from random import Random
+
+from kbatch.config import ProducerConfig
+from kbatch.core.client.actions import Action, Address, Close, Connect, Resolve, Write
+from kbatch.core.client.api_versions import (
+    NO_FEATURES,
+    ApiVersions,
+    FinalizedFeatures,
+    read_response,
+    throttle_ns,
+    version_to_ask,
+    versions_request,
+)
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
+from kbatch.core.client.cluster import Node
+from kbatch.core.client.connection import Connection, Request, Response
+from kbatch.core.client.connection_measures import ConnectionMeasures
+from kbatch.core.client.node_state import Event, NodeState, State, least_loaded
+from kbatch.errors import (
+    AuthenticationError,
+    ErrorCode,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    ProtocolError,
+    UnsupportedVersionError,
+    error_of,
+)
+from kbatch.metrics import MetricsRegistry
+from kbatch.protocol import codec, messages
+from kbatch.protocol.structs import Message
+
+__all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
+
+logger = logging.getLogger(__name__)
+
+
+class Connections:
+    """The connections of one producer.
+
+    Parameters
+    ----------
+    config : ProducerConfig
+    random : random.Random
+        For jitter, and for where the search for a node begins.
+    registry : MetricsRegistry | None
+    now_ns : int
+        Of any monotonic clock.
+
+    Attributes
+    ----------
+    deadline_ns : int
+        When `handle_timeout` may have something to do: it may be too early, never too late.
+    """
+
+    def __init__(
+        self, config: ProducerConfig, random: Random, registry: MetricsRegistry | None, now_ns: int
+    ) -> None:
+        self._config = config
+        self._random = random
+        self._measures = None if registry is None else ConnectionMeasures(registry, config.security_protocol)
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._request_timeout_ns = config.request_timeout_ms * NS_PER_MS
+        max_idle_ms = config.connections_max_idle_ms
+        self._max_idle_ns = NEVER_NS if max_idle_ms < 0 else max_idle_ms * NS_PER_MS
+        self._reconnect_backoff = ExponentialBackoff(
+            config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random
+        )
+        self._setup_timeout = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, random
+        )
+        self._actions: list[Action] = []
+        self._disconnected: set[int] = set()
+        self._nodes: dict[int, NodeState] = {}
+        self._candidates: list[NodeState] = []
+        self._by_connection: dict[int, NodeState] = {}
+        self._resolving: set[tuple[str, int]] = set()
+        self._next_connection_id = 1
+        # why a connection failed last, unless one got ready since
+        self.last_failure: str | None = None
+        # a node that did not accept us, in the same way
+        self.authentication_error: AuthenticationError | None = None
+        self.deadline_ns = NEVER_NS
+        self._bootstrap()
+
+    def _bootstrap(self) -> None:
+        self._is_bootstrapping = True
+        for number, (host, port) in enumerate(self._config.bootstrap_addresses, 1):
+            self._nodes.setdefault(-number, NodeState(Node(-number, host, port, None)))
+        self._candidates = list(self._nodes.values())
+
+    # Which nodes there are
+
+    def set_nodes(self, nodes: Mapping[int, Node]) -> None:
+        """The nodes of the cluster, by the latest metadata. Connections to others, or to where a node was
+        before, take no more requests, and are closed when none is out on them.
+        """
+        if not nodes:
+            return
+        self._is_bootstrapping = False
+        for node_id, node in nodes.items():
+            state = self._nodes.get(node_id)
+            if state is None:
+                self._nodes[node_id] = NodeState(node)
+            elif state.is_at(node):
+                state.node = node
+            else:
+                state.move_to(node)
+        self._candidates = [self._nodes[node_id] for node_id in nodes]
+        for node_id, state in self._nodes.items():
+            state.is_leaving = node_id not in nodes or state.is_elsewhere
+            if state.is_leaving:
+                self.deadline_ns = 0  # the next handle_timeout looks
+
+    def rebootstrap(self, now_ns: int) -> None:
+        """Starts over from bootstrap.servers (KIP-899): all connections are closed, their requests fail as
+        with any other end of a connection, and names are resolved again.
+        """
+        error = NetworkError("the client starts over from bootstrap.servers, and has closed the connection")
+        failed: list[Request] = []
+        for node_id, state in list(self._nodes.items()):
+            is_open = state.state is not State.DISCONNECTED
+            failed += self._end(state, now_ns)
+            state.untried.clear()
+            if not self._is_bootstrapping:
+                del self._nodes[node_id]
+            elif is_open:
+                self._leave_alone(state, now_ns)
+        self._bootstrap()
+        _fail(failed, error, now_ns)
+
+    def is_cut_off(self, now_ns: int) -> bool:
+        """Whether no node of the cluster is or can be reached now, so that only bootstrap.servers may help:
+        all are being left alone for a while (KIP-899).
+        """
+        return not self._is_bootstrapping and all(
+            state.state is State.DISCONNECTED and now_ns < state.not_before_ns for state in self._candidates
+        )
+
+    def is_hopeful(self) -> bool:
+        """Whether there is a connection to any node, or one is being made, which may help, and has a time-out
+        of its own.
+        """
+        return any(state.is_connected or state.is_preparing for state in self._nodes.values())
+
+    # What a node can do
+
+    def is_ready(self, node_id: int, now_ns: int) -> bool:
+        """Whether a request may be sent to the node now."""
+        state = self._nodes.get(node_id)
+        return state is not None and state.can_send(self._max_in_flight, now_ns)
+
+    def is_connected(self, node_id: int) -> bool:
+        """Whether there is a connection to the node, ready or not yet."""
+        state = self._nodes.get(node_id)
+        return state is not None and state.is_connected
+
+    def delay_ns(self, node_id: int, now_ns: int) -> int:
+        """How long nothing can come of looking at the node again; NEVER_NS if something has to happen first,
+        which is heard of otherwise.
+        """
+        state = self._nodes.get(node_id)
+        if state is None or state.is_leaving:
+            return NEVER_NS
+        if state.state is State.DISCONNECTED:
+            return max(state.not_before_ns - now_ns, 0)
+        if state.state is State.READY and now_ns < state.throttled_until_ns:
+            return state.throttled_until_ns - now_ns
+        return 0 if state.can_send(self._max_in_flight, now_ns) else NEVER_NS
+
+    def least_loaded(self, now_ns: int) -> int | None:
+        """The node to ask what any node knows: one that can take a request, with the fewest out; else one
+        that is getting ready; else the one that may be connected to and was left alone for longest. None:
+        wait."""
+        found = least_loaded(self._candidates, self._max_in_flight, self._random, now_ns)
+        return None if found is None else found.node.node_id
+
+    def version_of(self, node_id: int, kind: type[Message]) -> int:
+        """The highest version of a request that both sides have; UnsupportedVersionError if there is none."""
+        state = self._nodes.get(node_id)
+        if state is None or state.versions is None:
+            raise IllegalStateError(f"the versions of node {node_id} are not known: it was never ready")
+        return state.versions.version_of(kind, state)
+
+    def finalized_features(self, node_id: int) -> FinalizedFeatures:
+        """The features of the cluster, as the node told when it was last connected."""
+        state = self._nodes.get(node_id)
+        return NO_FEATURES if state is None or state.versions is None else state.versions.features
+
+    def in_flight_count(self, node_id: int | None = None) -> int:
+        """Requests that have no answer yet, of one node or of all."""
+        if node_id is None:
+            return sum(state.in_flight_count for state in self._nodes.values())
+        state = self._nodes.get(node_id)
+        return 0 if state is None else state.in_flight_count
+
+    # Requests
+
+    def send(
+        self,
+        node_id: int,
+        message: Message,
+        handle: Callable[[Response], None],
+        now_ns: int,
+        *,
+        expects_response: bool = True,
+        timeout_ns: int | None = None,
+        version: int | None = None,
+    ) -> Request:
+        """Sends a request; `handle` is called once, with what came of it.
+
+        Parameters
+        ----------
+        expects_response : bool
+            False for Produce with acks=0, which is done when it is written.
+        timeout_ns : int | None
+            request.timeout.ms by default.
+        version : int | None
+            The highest that both sides have by default.
+
+        Raises
+        ------
+        IllegalStateError
+            If the node is not ready.
+        UnsupportedVersionError, ProtocolError
+            If the message cannot be written. Nothing was sent then.
+        """
+        state = self._nodes.get(node_id)
+        if state is None or not state.can_send(self._max_in_flight, now_ns):
+            raise IllegalStateError(f"node {node_id} cannot take a request now")
+        if version is None:
+            version = self.version_of(node_id, type(message))
+        return self._send(state, message, version, handle, now_ns, expects_response, timeout_ns)
+
+    def _send(
+        self,
+        state: NodeState,
+        message: Message,
+        version: int,
+        handle: Callable[[Response], None],
+        now_ns: int,
+        expects_response: bool = True,
+        timeout_ns: int | None = None,
+    ) -> Request:
+        connection = state.connection
+        assert connection is not None
+        buffers = codec.encode_request(
+            message, version, connection.next_correlation_id, self._config.client_id
+        )
+        size_bytes = sum(map(len, buffers))
+        deadline_ns = now_ns + (self._request_timeout_ns if timeout_ns is None else timeout_ns)
+        request = Request(
+            connection,
+            type(message),
+            version,
+            handle,
+            expects_response=expects_response,
+            now_ns=now_ns,
+            deadline_ns=deadline_ns,
+            size_bytes=size_bytes,
+        )
+        connection.add(request)
+        connection.active_ns = now_ns
+        if deadline_ns < self.deadline_ns:
+            self.deadline_ns = deadline_ns
+        self._actions.append(Write(connection.connection_id, buffers, size_bytes))
+        if self._measures is not None:
+            self._measures.sent(connection.node.node_id, size_bytes, now_ns)
+        return request
+
+    # To connect
+
+    def connect(self, node_id: int, now_ns: int) -> None:
+        """Begins a connection, if there is none and the node need not be left alone for longer."""
+        state = self._nodes.get(node_id)
+        if state is None or state.is_leaving or not state.can_connect(now_ns):
+            return
+        if state.untried:
+            self._try_address(state, now_ns)
+            return
+        state.transition(Event.RESOLVE)
+        self._set_setup_deadline(state, now_ns)
+        name = state.node.host, state.node.port
+        if name not in self._resolving:
+            self._resolving.add(name)
+            self._actions.append(Resolve(*name))
+
+    def _try_address(self, state: NodeState, now_ns: int) -> None:
+        state.transition(Event.CONNECT)
+        family, sockaddr = state.next_address()
+        node = state.node
+        connection = Connection(self._next_connection_id, node, now_ns)
+        self._next_connection_id += 1
+        state.connection = connection
+        state.attempted_ns = now_ns
+        self._by_connection[connection.connection_id] = state
+        self._set_setup_deadline(state, now_ns)
+        self._actions.append(
+            Connect(connection.connection_id, node.node_id, node.host, node.port, family, sockaddr)
+        )
+
+    def _set_setup_deadline(self, state: NodeState, now_ns: int) -> None:
+        state.setup_deadline_ns = now_ns + self._setup_timeout.delay_ns(state.setup_failures)
+        self.deadline_ns = min(self.deadline_ns, state.setup_deadline_ns)
+
+    def handle_resolved(
+        self, host: str, port: int, addresses: Sequence[Address] | OSError, now_ns: int
+    ) -> None:
+        """What `Resolve` found."""
+        self._resolving.discard((host, port))
+        for state in list(self._nodes.values()):
+            is_asking = state.state is State.RESOLVING and not state.is_leaving
+            if not is_asking or (state.node.host, state.node.port) != (host, port):
+                continue
+            if isinstance(addresses, OSError) or not addresses:
+                cause = addresses if isinstance(addresses, OSError) else None
+                self._fail_setup(state, f"the name was not resolved: {cause}", now_ns)
+            else:
+                state.set_addresses(addresses)
+                self._try_address(state, now_ns)
+
+    def handle_connected(self, connection_id: int, now_ns: int) -> None:
+        """A connection was made."""
+        state = self._by_connection.get(connection_id)
+        if state is None:
+            return
+        state.transition(Event.CONNECTED)
+        assert state.connection is not None
+        state.connection.active_ns = now_ns
+        state.setup_failures = 0
+        state.setup_deadline_ns = NEVER_NS
+        if self._measures is not None:
+            self._measures.opened(state.node.node_id, now_ns)
+        self._ask_for_versions(state, messages.ApiVersionsRequest.versions.stop - 1, now_ns)
+
+    def _ask_for_versions(self, state: NodeState, version: int, now_ns: int) -> None:
+        self._send(state, versions_request(), version, partial(self._handle_versions, state), now_ns)
+
+    def _handle_versions(self, state: NodeState, response: Response) -> None:
+        message, now_ns = response.message, response.now_ns
+        if message is None:
+            return  # the connection has ended, which is dealt with there
+        if message.error_code == ErrorCode.UNSUPPORTED_VERSION and response.request.api_version > 0:
+            self._ask_for_versions(state, version_to_ask(message, response.request.api_version), now_ns)
+            return
+        if message.error_code:
+            error = error_of(message.error_code)
+            self._break(
+                state, f"its answer to ApiVersions was {ErrorCode(message.error_code)}", error, now_ns
+            )
+            return
+        state.versions = ApiVersions(message)
+        if not self._serves_clients(state, now_ns):
+            return
+        state.transition(Event.READY)
+        state.failures = state.not_before_ns = 0
+        state.failure = self.last_failure = self.authentication_error = None
+        logger.debug("%s is ready", state)
+
+    def _serves_clients(self, state: NodeState, now_ns: int) -> bool:
+        """True if the node has metadata to tell. One that has none, such as a KRaft controller, is backed off
+        from, and another is asked."""
+        try:
+            self.version_of(state.node.node_id, messages.MetadataRequest)
+        except UnsupportedVersionError as error:
+            reason = f"it does not serve clients ({error}): name brokers in bootstrap.servers, no controllers"
+            logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
+            self._break(state, reason, error, now_ns)
+            return False
+        return True
+
+    # What comes in and what has gone out
+
+    def handle_bytes(self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int) -> None:
+        """Bytes came in. `data` is not kept: its owner may use its memory again."""
+        state = self._by_connection.get(connection_id)
+        if state is None or not state.is_connected:
+            return
+        connection = state.connection
+        assert connection is not None
+        connection.active_ns = now_ns
+        if self._measures is not None:
+            self._measures.received(connection.node.node_id, len(data), now_ns)
+        for frame in connection.frames(data):
+            self._handle_frame(state, connection, frame, now_ns)
+            if state.connection is not connection:
+                return
+        if connection.fault is not None:
+            self._break(state, str(connection.fault), connection.fault, now_ns)
+
+    def _handle_frame(self, state: NodeState, connection: Connection, frame: bytes, now_ns: int) -> None:
+        request = connection.match(frame)
+        if request is None:
+            self._break(state, str(connection.fault), connection.fault, now_ns)
+            return
+        if self._measures is not None:
+            self._measures.answered(connection.node.node_id, 4 + len(frame), now_ns)
+        try:
+            message = read_response(request, frame)
+        except ProtocolError as error:
+            failed = self._lose(state, f"its answer cannot be read: {error}", now_ns)
+            request.handle(Response(request, None, error, now_ns))
+            _fail(failed, _ended(state, f"an answer could not be read: {error}", error), now_ns)
+            return
+        throttled_ns = throttle_ns(request, message)
+        if throttled_ns:
+            state.throttled_until_ns = max(state.throttled_until_ns, now_ns + throttled_ns)
+            for waiting in connection.in_flight:
+                waiting.deadline_ns += throttled_ns
+        request.handle(Response(request, message, None, now_ns))
+        self._rest(state, connection, now_ns)
+
+    def _rest(self, state: NodeState, connection: Connection, now_ns: int) -> None:
+        """A request is done: with none left the connection is idle, or no more needed."""
+        if connection.in_flight or state.connection is not connection:
+            return
+        if state.is_leaving:
+            self._leave(state, now_ns)
+        else:
+            self.deadline_ns = min(self.deadline_ns, now_ns + self._max_idle_ns)
+
+    def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
+        """So many more bytes of what was given out for writing have gone out."""
+        state = self._by_connection.get(connection_id)
+        if state is None:
+            return
+        connection = state.connection
+        assert connection is not None
+        done = connection.handle_written(written_bytes, now_ns)
+        if self._measures is not None:
+            self._measures.written(connection.node.node_id, written_bytes, now_ns)
+        if done is None:
+            return
+        if self._measures is not None:
+            self._measures.done()
+        done.handle(Response(done, None, None, now_ns))
+        self._rest(state, connection, now_ns)
+
+    # The end of a connection
+
+    def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
+        """A connection could not be made, or has ended."""
+        state = self._by_connection.pop(connection_id, None)
+        if state is None:
+            return
+        if isinstance(error, AuthenticationError):
+            state.failure = self.authentication_error = error
+            state.untried.clear()
+            if self._measures is not None:
+                self._measures.refused(now_ns)
+        if state.state is State.CONNECTING:
+            self._fail_setup(state, f"no connection: {error}", now_ns)
+        else:
+            self._break(state, "closed by the node" if error is None else str(error), error, now_ns)
+
+    def _fail_setup(self, state: NodeState, reason: str, now_ns: int) -> None:
+        """A name was not resolved or an address not connected to: to the next address, if there is one."""
+        self._end(state, now_ns)
+        state.setup_failures += 1
+        if state.untried and not state.is_leaving:
+            logger.debug("%s: %s; its next address is tried", state, reason)
+            self._try_address(state, now_ns)
+            return
+        logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
+        self.last_failure = f"{state}: {reason}"
+        self._leave_alone(state, now_ns)
+
+    def _break(self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int) -> None:
+        """Ends a connection that cannot go on; its requests fail."""
+        failed = self._lose(state, reason, now_ns)
+        _fail(failed, _ended(state, reason, cause), now_ns)
+
+    def _lose(self, state: NodeState, reason: str, now_ns: int) -> list[Request]:
+        """Ends a connection that was made. The requests on it, which are now to be failed."""
+        logger.info("%s: the connection has ended: %s", state, reason)
+        self.last_failure = f"{state}: {reason}"
+        failed = self._end(state, now_ns)
+        state.untried.clear()
+        self._leave_alone(state, now_ns)
+        return failed
+
+    def _leave_alone(self, state: NodeState, now_ns: int) -> None:
+        state.attempted_ns = now_ns
+        state.not_before_ns = now_ns + self._reconnect_backoff.delay_ns(state.failures)
+        state.failures += 1
+        self._disconnected.add(state.node.node_id)
+        if state.is_leaving:
+            self.deadline_ns = 0
+
+    def _leave(self, state: NodeState, now_ns: int) -> None:
+        """Closes the connection of a node that is gone or has moved, if no request is out on it."""
+        if state.state is State.READY and state.in_flight_count:
+            return
+        self._end(state, now_ns)
+        state.is_leaving = False
+        if state not in self._candidates:
+            self._nodes.pop(state.node.node_id, None)
+
+    def _end(self, state: NodeState, now_ns: int) -> list[Request]:
+        """The connection is no more. The requests that were on it."""
+        was_connected = state.is_connected
+        if state.state is not State.DISCONNECTED:
+            state.transition(Event.CLOSE)
+        state.setup_deadline_ns = NEVER_NS
+        connection, state.connection = state.connection, None
+        if connection is None:
+            return []
+        connection_id = connection.connection_id
+        is_known = not self._withdraw(connection_id)
+        if self._by_connection.pop(connection_id, None) is not None and is_known:
+            self._actions.append(Close(connection_id))
+        failed = list(connection.in_flight)
+        connection.in_flight.clear()
+        if was_connected and self._measures is not None:
+            self._measures.closed(len(failed), now_ns)
+        return failed
+
+    def _withdraw(self, connection_id: int) -> bool:
+        """Takes back what nobody was told to do for a connection yet; whether making it is part of that."""
+        kept: list[Action] = []
+        withdrawn: list[Action] = []
+        for action in self._actions:
+            is_its = isinstance(action, Connect | Write) and action.connection_id == connection_id
+            (withdrawn if is_its else kept).append(action)
+        self._actions = kept
+        return any(isinstance(action, Connect) for action in withdrawn)
+
+    # Time, and what comes out
+
+    def handle_timeout(self, now_ns: int) -> None:
+        """Ends what has taken too long, and connections that are not used."""
+        if now_ns < self.deadline_ns:
+            return
+        for state in list(self._nodes.values()):
+            self._check(state, now_ns)
+        self.deadline_ns = min(state.deadline_ns(self._max_idle_ns) for state in self._nodes.values())
+
+    def _check(self, state: NodeState, now_ns: int) -> None:
+        connection = state.connection
+        if now_ns >= state.setup_deadline_ns:
+            verb = "resolved" if state.state is State.RESOLVING else "connected"
+            self._fail_setup(state, f"not {verb} in time", now_ns)
+        elif state.is_leaving and (connection is None or not connection.in_flight):
+            self._leave(state, now_ns)
+        elif connection is not None and now_ns >= state.deadline_ns(self._max_idle_ns):
+            if connection.in_flight:
+                self._time_out(state, now_ns)
+            else:
+                logger.debug("%s: closed, since it was not used for connections.max.idle.ms", state)
+                self._end(state, now_ns)
+
+    def _time_out(self, state: NodeState, now_ns: int) -> None:
+        """A request was not answered in time: nothing more is to be expected on the connection."""
+        failed = self._lose(state, "a request was not answered in time", now_ns)
+        ended = _ended(state, "another request was not answered in time", None)
+        for request in failed:
+            error: KafkaError = ended
+            if now_ns >= request.deadline_ns:
+                waited_ms = (now_ns - request.created_ns) // NS_PER_MS
+                error = KafkaTimeoutError(f"{state}: no answer to {request} within {waited_ms} ms")
+            request.handle(Response(request, None, error, now_ns))
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """Whether there is nothing to do or to tell."""
+        return not (self._actions or self._disconnected or now_ns >= self.deadline_ns)
+
+    def poll_actions(self) -> list[Action]:
+        """What is to be done, in this order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def poll_disconnected(self) -> list[int]:
+        """Nodes to which connections could not be made or have broken since the last call. Metadata may be
+        out of date then."""
+        disconnected, self._disconnected = self._disconnected, set()
+        return sorted(disconnected)
+
+
+def _fail(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:
+    for request in requests:
+        request.handle(Response(request, None, error, now_ns))
+
+
+def _ended(state: NodeState, reason: str, cause: BaseException | None) -> KafkaError:
+    if isinstance(cause, AuthenticationError):
+        return cause
+    error = NetworkError(f"{state}: the connection has ended: {reason}")
+    error.__cause__ = cause
+    return error

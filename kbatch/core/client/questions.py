@@ -1,0 +1,267 @@
+"""Questions to the cluster that have nothing to do with records: committed offsets, names of groups.
+
+Theory of operation. A Question is a Call with an answer. It is put to the node it names, or to the
+coordinator of its group, which is looked for first and again where it has moved. A retriable error is tried
+again, with backoff, until there is an answer or nobody waits for one. Questions do not wait for each other.
+
+After org.apache.kafka.clients.admin.internals.AdminApiDriver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kbatch.core.client.asking import Asking
+from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.producer.transaction_requests import GROUP, Call, CoordinatorKey, FindCoordinator
+from kbatch.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_of, row_of
+from kbatch.protocol import messages
+from kbatch.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.client.connections import Connections, Response
+    from kbatch.protocol.structs import Message
+
+FETCHES_BY_GROUP = 8
+# Later versions name topics by their ids.
+LAST_VERSION_WITH_NAMES = 9
+# Before it nobody tells of transactions that are not over (KIP-447).
+REQUIRES_STABLE = 7
+_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+
+
+class Question(Call):
+    """What is asked.
+
+    Attributes
+    ----------
+    answer
+        What the cluster said, when it is done without an error.
+    group_id : str
+        Whose coordinator is asked; empty where it is `node_id`.
+    node_id : int
+    asking : Asking
+    """
+
+    __slots__ = ("answer", "asking", "group_id", "node_id")
+    request: ClassVar[type[Message]]
+    highest_version: ClassVar[int] = 2**15 - 1
+
+    def __init__(self, name: str, *, group_id: str = "", node_id: int = -1) -> None:
+        super().__init__(name)
+        self.answer: Any = None
+        self.asking = Asking()
+        self.group_id = group_id
+        self.node_id = node_id
+
+    def message(self, version: int) -> Message:
+        """The request; UnsupportedVersionError where the version cannot say it."""
+        raise NotImplementedError
+
+    def read(self, answer: Any) -> int:
+        """Keeps the answer, or returns the code that it has instead."""
+        raise NotImplementedError
+
+
+class CommittedOffsets(Question):
+    """The offsets that a group has committed, when no transaction may still change them."""
+
+    __slots__ = ("places",)
+    request = messages.OffsetFetchRequest
+    highest_version = LAST_VERSION_WITH_NAMES
+
+    def __init__(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
+        super().__init__("committed_offsets", group_id=group_id)
+        self.places: dict[str, list[int]] = {}
+        for topic, partition in places:
+            self.places.setdefault(topic, []).append(partition)
+
+    def message(self, version: int) -> Message:
+        kind = messages.OffsetFetchRequest
+        if version < REQUIRES_STABLE:
+            raise UnsupportedVersionError(
+                f"the broker is too old to say which offsets are stable (OffsetFetch version {version}, "
+                "KIP-447): it has to be of Kafka 2.5 or newer"
+            )
+        if version < FETCHES_BY_GROUP:
+            single = [
+                kind.OffsetFetchRequestTopic(name=name, partition_indexes=each)
+                for name, each in self.places.items()
+            ]
+            return kind(group_id=self.group_id, topics=single, require_stable=True)
+        topics = [
+            kind.OffsetFetchRequestTopics(name=name, partition_indexes=each)
+            for name, each in self.places.items()
+        ]
+        return kind(
+            groups=[kind.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)], require_stable=True
+        )
+
+    def read(self, answer: Any) -> int:
+        (group,) = answer.groups or [answer]
+        partitions = [(topic.name, each) for topic in group.topics for each in topic.partitions]
+        code: int = group.error_code or next(
+            (each.error_code for _, each in partitions if each.error_code), 0
+        )
+        self.answer = {
+            TopicPartition(topic, each.partition_index): OffsetAndMetadata(
+                each.committed_offset, each.metadata or "", each.committed_leader_epoch
+            )
+            for topic, each in partitions
+            if each.committed_offset >= 0
+        }
+        return code
+
+
+class GroupIds(Question):
+    """The groups that a node coordinates, as far as we may know of them."""
+
+    __slots__ = ()
+    request = messages.ListGroupsRequest
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__("group_ids", node_id=node_id)
+
+    def message(self, version: int) -> Message:
+        return messages.ListGroupsRequest()
+
+    def read(self, answer: Any) -> int:
+        self.answer = [each.group_id for each in answer.groups]
+        return int(answer.error_code)
+
+
+class Questions:
+    """The questions that were not answered yet."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        cluster: Cluster,
+        backoff: ExponentialBackoff,
+        on_change: Callable[[], object],
+    ) -> None:
+        self._connections = connections
+        self._cluster = cluster
+        self._backoff = backoff
+        self._on_change = on_change
+        self.open: list[Question] = []
+        self._coordinators: dict[str, int] = {}
+
+    def ask(self, question: Question, now_ns: int) -> None:
+        self.open.append(question)
+
+    def run(self, now_ns: int) -> None:
+        """Whatever can be asked now. Who waits no longer has finished the question."""
+        self.open = [each for each in self.open if not each.is_done]
+        for question in self.open:
+            if not question.asking.is_asked and now_ns >= question.asking.not_before_ns:
+                self._try(question, now_ns)
+
+    def deadline_ns(self) -> int:
+        """When `run` has something to do even if nothing else happens."""
+        waiting = [each.asking for each in self.open if not (each.is_done or each.asking.is_asked)]
+        return min((max(each.not_before_ns, each.retry_ns) for each in waiting), default=NEVER_NS)
+
+    def fail(self, error: KafkaError) -> None:
+        for question in self.open:
+            question.finish(error)
+        self.open.clear()
+
+    def _try(self, question: Question, now_ns: int) -> None:
+        asking, connections = question.asking, self._connections
+        group_id = question.group_id
+        if group_id and group_id not in self._coordinators:
+            search = FindCoordinator(CoordinatorKey(GROUP, group_id))
+            node_id = asking.find_node(connections, self._backoff, now_ns)
+            if node_id is not None:
+                version = connections.version_of(node_id, search.request)
+                message = search.message("", None, version)  # type: ignore[arg-type]  # it has no use for one
+                self._send(
+                    question, node_id, message, version, partial(self._found, question, search), now_ns
+                )
+            return
+        node_id = self._coordinators[group_id] if group_id else question.node_id
+        if asking.can_ask(node_id, connections, now_ns):
+            try:
+                version = min(connections.version_of(node_id, question.request), question.highest_version)
+                message = question.message(version)
+            except UnsupportedVersionError as error:
+                self._finish(question, error)
+                return
+            self._send(question, node_id, message, version, partial(self._answered, question), now_ns)
+        elif not self._may_come(node_id, asking, now_ns):
+            self._cluster.request_update(now_ns)
+            self._again(question, now_ns)
+
+    def _may_come(self, node_id: int, asking: Asking, now_ns: int) -> bool:
+        """Whether the node is known, and connected to or about to be; else somebody else may be it now."""
+        if node_id not in self._cluster.snapshot.nodes:
+            return False
+        is_left_alone = asking.retry_ns != NEVER_NS and self._connections.delay_ns(node_id, now_ns) > 0
+        return not is_left_alone or self._connections.is_connected(node_id)
+
+    def _send(
+        self,
+        question: Question,
+        node_id: int,
+        message: Message,
+        version: int,
+        handle: Callable[[Response], None],
+        now_ns: int,
+    ) -> None:
+        try:
+            self._connections.send(node_id, message, handle, now_ns, version=version)
+        except (UnsupportedVersionError, ProtocolError) as error:
+            self._finish(question, error)
+        else:
+            question.asking.is_asked = True
+
+    def _found(self, question: Question, search: FindCoordinator, response: Response) -> None:
+        if self._is_sound(question, response):
+            code = max((code for _, code in search.codes(response.message)), key=bool, default=0)
+            if code:
+                self._refused(question, code, response.now_ns)
+            else:
+                self._coordinators[question.group_id] = search.node_id(response.message)
+
+    def _answered(self, question: Question, response: Response) -> None:
+        if self._is_sound(question, response):
+            code = question.read(response.message)
+            if code:
+                self._refused(question, code, response.now_ns)
+            else:
+                self._finish(question)
+
+    def _is_sound(self, question: Question, response: Response) -> bool:
+        """Whether there is an answer at all."""
+        question.asking.is_asked = False
+        if response.message is not None:
+            return True
+        assert response.error is not None
+        if response.error.retriable:
+            self._again(question, response.now_ns)
+        else:
+            self._finish(question, response.error)
+        return False
+
+    def _refused(self, question: Question, code: int, now_ns: int) -> None:
+        row = row_of(code)
+        if row.retriable or code in _MOVED:
+            self._again(question, now_ns)
+            return
+        what = f"{question.name} of group {question.group_id}" if question.group_id else question.name
+        self._finish(question, error_of(code, f"{what}: {row.doc}"))
+
+    def _again(self, question: Question, now_ns: int) -> None:
+        self._coordinators.pop(question.group_id, None)
+        asking = question.asking
+        asking.not_before_ns = now_ns + self._backoff.delay_ns(asking.attempts)
+        asking.retry_ns = 0
+        asking.attempts += 1
+
+    def _finish(self, question: Question, error: KafkaError | None = None) -> None:
+        question.finish(error)
+        self._on_change()

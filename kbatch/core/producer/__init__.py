@@ -1,0 +1,1 @@
+"""The producer's engine: batches to brokers, outcomes, sequences, transactions."""

@@ -1,0 +1,104 @@
+"""What the sender tells the metrics, a call a batch or a request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from kbatch._native.io.sensor import record_each
+
+if TYPE_CHECKING:
+    from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.io.sensor import Sensor
+    from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch._native.send.in_flight import InFlight
+    from kbatch.metrics import MetricsRegistry
+
+_HEADER_BYTES = 61  # of a batch, never compressed: as in Java it does not count where compression does
+# What is told of each batch that is sent: sensors of all topics, and then those of the topic.
+_OF_ALL = ("batch-size", "compression-rate", "record-queue-time", "record-size")
+_OF_TOPIC = ("record-send", "byte", "compression-rate")
+_OF_TOPIC_AT_TIMES = ("record-retry", "record-error")
+
+
+class SenderMeasures:
+    """The sensors of batches and Produce requests; of topics from their first batch on."""
+
+    def __init__(self, registry: MetricsRegistry, accumulator: RecordAccumulator) -> None:
+        self._registry = registry
+        self._of_all = tuple(map(registry.sensor, _OF_ALL))
+        self._per_request = registry.sensor("records-per-request")
+        self._retry = registry.sensor("record-retry")
+        self._error = registry.sensor("record-error")
+        self._latency = registry.sensor("request-latency")
+        self._throttle = registry.sensor("produce-throttle-time")
+        self._sent: list[tuple[Collection[InFlight], int]] = []
+        self._topics: dict[str, tuple[Sensor, ...]] = {}
+        self._latencies: dict[int, Sensor] = {}  # by node
+        memory = accumulator.memory
+        registry.counter("batch-split", lambda: accumulator.split_count)
+        registry.gauge("buffer-total-bytes", lambda now_ms: memory.total_memory)
+        registry.gauge("buffer-available-bytes", lambda now_ms: memory.available)
+        registry.gauge("waiting-threads", lambda now_ms: memory.queued)
+
+    def sent(self, entries: Collection[InFlight], now_ns: int) -> None:
+        """A request with these batches goes out; `record_sent` records it, when it has been written."""
+        self._sent.append((entries, now_ns))
+
+    def record_sent(self) -> None:
+        """Records what was sent; when there is time, or before an answer empties the request."""
+        if not self._sent:
+            return
+        for entries, now_ns in self._sent:
+            self._record_sent(entries, now_ns)
+        self._sent.clear()
+
+    def _record_sent(self, entries: Collection[InFlight], now_ns: int) -> None:
+        now_ms = now_ns // 1_000_000
+        records = 0
+        for entry in entries:
+            batch = entry.batch
+            size_bytes, count = batch.size_bytes, entry.record_count
+            ratio = (size_bytes - _HEADER_BYTES) / batch.records_bytes
+            queue_ms = (batch.drained_ns - batch.created_ns) / 1e6
+            values = size_bytes, ratio, queue_ms, batch.largest_record_bytes, count, size_bytes, ratio
+            record_each(self._of_topic(batch.topic), values, now_ms)
+            records += count
+        self._per_request.record(records, now_ms)
+
+    def answered(self, node_id: int, latency_ns: int, message: Any, now_ns: int) -> None:
+        """A request was answered. Where there is no answer `message` is None, and the time does not count, as
+        in Java's Sender.handleProduceResponse. What was sent is recorded at the latest now.
+        """
+        self.record_sent()
+        if message is None:
+            return
+        now_ms = now_ns // 1_000_000
+        record_each((self._latency, self._latency_of(node_id)), (latency_ns / 1e6,) * 2, now_ms)
+        self._throttle.record(message.throttle_time_ms, now_ms)
+
+    def retried(self, batch: ProducerBatch, now_ns: int) -> None:
+        """A batch goes back, to be sent again."""
+        now_ms = now_ns // 1_000_000
+        self._retry.record(batch.record_count, now_ms)
+        self._registry.record("record-retry", batch.record_count, now_ms, topic=batch.topic)
+
+    def failed(self, batch: ProducerBatch, now_ns: int) -> None:
+        """A batch failed."""
+        now_ms = now_ns // 1_000_000
+        self._error.record(batch.record_count, now_ms)
+        self._registry.record("record-error", batch.record_count, now_ms, topic=batch.topic)
+
+    def _latency_of(self, node_id: int) -> Sensor:
+        sensor = self._latencies.get(node_id)
+        if sensor is None:
+            sensor = self._latencies[node_id] = self._registry.sensor("request-latency", node=node_id)
+        return sensor
+
+    def _of_topic(self, topic: str) -> tuple[Sensor, ...]:
+        """What a batch of the topic is told to; all of the topic's metrics are there from then on."""
+        sensors = self._topics.get(topic)
+        if sensors is None:
+            made = [self._registry.sensor(name, topic=topic) for name in (*_OF_TOPIC, *_OF_TOPIC_AT_TIMES)]
+            self._topics[topic] = sensors = (*self._of_all, *made[: len(_OF_TOPIC)])
+        return sensors

@@ -1,0 +1,606 @@
+"""Sender: takes batches from the accumulator to the brokers, and what brokers say back to the batches.
+
+Theory of operation. `run` is called whenever something may have changed. It gives up what is too old, asks
+the accumulator which nodes have something to get, drains those that can take a request, and sends each a
+Produce request with one batch a partition. An answer goes batch by batch through the table of `outcome`; what
+comes of it for the other batches of the partition is the business of `Idempotence`. Nothing that was accepted
+is let go of without an answer: each batch is completed or failed, once.
+
+A batch that is given up while a request with it is out, because it is too old or was aborted, keeps its
+place in the partition until that request is answered: the answer still says whether its number was used.
+
+What may be in the log although nobody said so is `possibly_persisted`: a request that was written, at least
+in part, and not answered, or answered by an error that says as much. Once true it stays true.
+
+After org.apache.kafka.clients.producer.internals.Sender.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from kbatch._native.send.in_flight import InFlight, PartitionState
+from kbatch.core.client.actions import Seal
+from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.client.cluster import Node
+from kbatch.core.producer.failures import Failures, errors_of, expiry_error, leaves_open
+from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
+from kbatch.core.producer.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of
+from kbatch.core.producer.produce_attempt import ProduceAttempt
+from kbatch.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    KafkaError,
+    OutOfOrderSequenceError,
+    PrecedingRecordFailedError,
+    UnsupportedVersionError,
+    error_of,
+    row_of,
+)
+from kbatch.protocol import codec, messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from kbatch._native.batch.delivery import Completion
+    from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch.config import ProducerConfig
+    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.producer.measures import SenderMeasures
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_BY_TOPIC_ID = 13
+# A batch whose bytes a closing connection still holds is looked at again so soon.
+HELD_BYTES_DELAY_NS = 1_000_000
+# Batches this small are compressed on the sender's thread, larger ones where the shell has threads for it.
+SEALED_INLINE_BYTES = 16_384
+# The same on an event loop, which has other things to do; as long as it takes to hand one to a thread.
+SEALED_ON_LOOP_BYTES = 2_048
+
+_first_number = attrgetter("first_number")
+_PartitionProduceData = messages.ProduceRequest.PartitionProduceData
+_PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
+
+
+class Sender:
+    """Sends what is in the accumulator.
+
+    Parameters
+    ----------
+    config, accumulator, cluster, connections, random
+        What it works with.
+    order : Idempotence or WithoutIdempotence
+    measures : SenderMeasures
+    completed : list of Completion
+        Where batches are put that are done, for their callbacks to be run (`report`).
+    failures : Failures
+        Where those that fail are noted.
+
+    Attributes
+    ----------
+    deadline_ns : int
+        When `run` has something to do even if nothing else happens.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        cluster: Cluster,
+        connections: Connections,
+        order: Idempotence | WithoutIdempotence,
+        measures: SenderMeasures,
+        completed: list[Completion],
+        failures: Failures,
+        *,
+        seals_itself: bool = True,
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._cluster = cluster
+        self._connections = connections
+        self._order = order
+        self._measures = measures
+        self._completed = completed
+        self._failures = failures
+        self._sealed_inline_bytes = SEALED_INLINE_BYTES if seals_itself else SEALED_ON_LOOP_BYTES
+        self._states: dict[tuple[str, int], PartitionState] = {}
+        self._unsealed: list[Seal] = []
+        self._retries = config.retries
+        self._now_ns = 0  # of the last call
+        self.deadline_ns = NEVER_NS
+        self._is_settled = False  # nothing could be done but what time or others have to do first
+        self._is_stopped = False
+        self._settled: list[ProducerBatch] = []  # and not reported yet
+        self.unanswered_count = 0  # Produce requests
+        self.first_failure: KafkaError | None = None
+        self.fatal_error: KafkaError | None = None
+
+    # What there is to do
+
+    def run(self, now_ns: int) -> None:
+        """Whatever can be done now."""
+        self._now_ns = now_ns
+        if now_ns >= self._accumulator.next_expiry_ns:
+            self._expire(now_ns)
+        if self._is_stopped or self.first_failure is not None:
+            self._enforce_stop()
+        self._drain(now_ns)
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """Whether `run` would find nothing to do: no batch waits, or the last look left nothing that could be
+        done, nothing was heard since, and the nodes that took nothing still do not. What the accumulator has
+        woken somebody for is not looked at."""
+        busy_nodes = self._accumulator.busy_nodes
+        return (
+            (self._is_settled or not self._accumulator.has_undrained)
+            and self.first_failure is None
+            and self.fatal_error is None
+            and now_ns < self.deadline_ns
+            and (not busy_nodes or all(self._is_busy(node_id, now_ns) for node_id in busy_nodes))
+        )
+
+    def poll_unsealed(self) -> list[Seal]:
+        """Batches that are to be compressed somewhere else."""
+        unsealed, self._unsealed = self._unsealed, []
+        return unsealed
+
+    def _drain(self, now_ns: int) -> None:
+        accumulator = self._accumulator
+        if unsealed := accumulator.take_unsealed():
+            self._seal_small(unsealed)
+        if accumulator.busy_nodes:
+            self._note_busy(accumulator.busy_nodes, now_ns)
+        nodes, delay_ns, leaderless = accumulator.ready(now_ns)
+        self.deadline_ns = min(now_ns + delay_ns, accumulator.next_expiry_ns)
+        for topic in leaderless:
+            self._cluster.want(topic, now_ns)
+            self._cluster.request_update(now_ns)
+        sendable = [node_id for node_id in nodes if self._can_send(node_id, now_ns)]
+        if sendable:
+            drained = accumulator.drain(
+                sendable, self._config.max_request_size, now_ns, sealed_bytes=self._sealed_inline_bytes
+            )
+            for node_id, batches in drained.items():
+                if batches:
+                    self._send(node_id, batches, now_ns)
+        if left := accumulator.busy_nodes.union(filter(accumulator.has_undrained_for, nodes)):
+            self._note_busy(left, now_ns)
+        if unsealed := accumulator.take_unsealed():
+            self._seal_small(unsealed)
+        self._is_settled = not self._unsealed
+
+    def _can_send(self, node_id: int, now_ns: int) -> bool:
+        connections = self._connections
+        is_ready = connections.is_ready(node_id, now_ns)
+        self._accumulator.update_node_latency(node_id, now_ns, is_ready)
+        if not is_ready:
+            connections.connect(node_id, now_ns)
+            self._look_again(now_ns, max(1, connections.delay_ns(node_id, now_ns)))
+        return is_ready
+
+    def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
+        """Nobody need wake the sender for those that take nothing before something happens that wakes it;
+        unless there is a failure, which others are to follow at once."""
+        self._accumulator.busy_nodes = frozenset(
+            node_id for node_id in nodes if self.first_failure is None and self._is_busy(node_id, now_ns)
+        )
+
+    def _is_busy(self, node_id: int, now_ns: int) -> bool:
+        return self._connections.delay_ns(node_id, now_ns) == NEVER_NS
+
+    def _look_again(self, now_ns: int, delay_ns: int) -> None:
+        self.deadline_ns = min(self.deadline_ns, now_ns + delay_ns)
+
+    def _seal_small(self, unsealed: list[ProducerBatch]) -> None:
+        """Compresses what is not worth a thread's attention, and leaves the rest for `poll_unsealed`."""
+        for batch in unsealed:
+            if batch.records_bytes > self._sealed_inline_bytes:
+                self._unsealed.append(Seal(batch))
+            elif batch.seal(wake=False):
+                self._look_again(self._now_ns, 0)
+
+    # Sending
+
+    def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> None:
+        """In one request; until that is written, the node takes no other."""
+        try:
+            highest = self._connections.version_of(node_id, messages.ProduceRequest)
+            version = min(highest, self._order.highest_produce_version)
+        except UnsupportedVersionError as error:
+            self.fail_for_good(error)
+            return
+        attempt = ProduceAttempt(node_id, now_ns)
+        entries = self._order.admit_new(batches, self._states, attempt)
+        attempt.entries = self._admit_each(batches, attempt, now_ns) if entries is None else entries
+        topics: dict[str, list[Any]] = {}
+        for entry in attempt.entries.values():
+            batch = entry.batch
+            topics.setdefault(batch.topic, []).append(
+                _PartitionProduceData(index=batch.partition, records=batch.buffers(codec.JOINED_BYTES))
+            )
+        if not topics:
+            return
+        topic_data = attempt.topic_data(topics, self._cluster)
+        if len(attempt.names) < len(topics):
+            version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
+        self.unanswered_count += 1
+        attempt.request = self._connections.send(
+            node_id,
+            messages.ProduceRequest(
+                transactional_id=self._config.transactional_id,
+                acks=self._config.acks,
+                timeout_ms=self._config.request_timeout_ms,
+                topic_data=topic_data,
+            ),
+            partial(self.handle_response, attempt),
+            now_ns,
+            expects_response=self._config.acks != 0,
+            version=version,
+        )
+        self._measures.sent(attempt.entries.values(), now_ns)
+
+    def _admit_each(
+        self, batches: list[ProducerBatch], attempt: ProduceAttempt, now_ns: int
+    ) -> dict[tuple[str, int], InFlight]:
+        """Those that can be sent now, with their sequences."""
+        entries = {}
+        for batch in batches:
+            entry = self._admit(batch, now_ns)
+            if entry is not None:
+                entry.is_out = True
+                entry.attempt = attempt
+                entry.node_id = attempt.node_id
+                entries[entry.state.key] = entry
+                batch.was_sent = True
+                self._update_gate(entry.state)
+        return entries
+
+    def _admit(self, batch: ProducerBatch, now_ns: int) -> InFlight | None:
+        """The batch with its sequence; None where it cannot be sent now, and has gone back."""
+        state = self._state_of(batch.topic, batch.partition)
+        is_new = batch.attempts == 0 and not batch.has_sequence
+        if (is_new and self._order.holds_back(state, now_ns)) or batch.user_count > 1:
+            self._accumulator.reenqueue(batch, now_ns, attempted=False)
+            self._update_gate(state)
+            self._look_again(now_ns, HELD_BYTES_DELAY_NS)
+            return None
+        return self._order.admit(state, batch, now_ns)
+
+    def _state_of(self, topic: str, partition: int) -> PartitionState:
+        state = self._states.get((topic, partition))
+        if state is None:
+            state = PartitionState(topic, partition)
+            self._states[state.key] = state
+            self._look_up(state)
+        return state
+
+    def _look_up(self, state: PartitionState) -> None:
+        """What the cluster says of the partition now."""
+        snapshot = self._cluster.snapshot
+        place = state.topic, state.partition
+        state.begin_leader(snapshot.view.leader(*place), snapshot.view.leader_epoch(*place))
+        metadata = snapshot.topics.get(state.topic)
+        if metadata is not None:
+            state.begin_topic(metadata.topic_id)
+
+    def _update_gate(self, state: PartitionState) -> None:
+        gate = self._order.gate(state, self._now_ns)
+        if gate != state.gate:
+            state.gate = gate
+            muted, fresh_blocked, retry_number = gate
+            self._accumulator.set_gate(
+                state.topic,
+                state.partition,
+                muted=muted,
+                fresh_blocked=fresh_blocked,
+                retry_number=retry_number,
+            )
+
+    # Answers
+
+    def handle_response(self, attempt: ProduceAttempt, response: Response) -> None:
+        """The answer to a Produce request, or that there will be none."""
+        now_ns = self._now_ns = response.now_ns
+        self._is_settled = False
+        self.unanswered_count -= 1
+        self.report()  # before what may be completed as a whole
+        message = response.message
+        self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
+        states: list[PartitionState] = []
+        if message is None or not self._order.acknowledge_all(
+            attempt, message.responses, self._completed, now_ns
+        ):
+            states = [entry.state for entry in attempt.entries.values()]
+            self._handle_each(attempt, response)
+        attempt.entries.clear()
+        attempt.request = None
+        for state in states:
+            self._settle(state, now_ns)
+
+    def _handle_each(self, attempt: ProduceAttempt, response: Response) -> None:
+        if response.error is not None:
+            self._handle_no_answer(attempt, response.error, response.now_ns)
+        elif response.message is None:  # acks=0: it has been written
+            for entry in attempt.entries.values():
+                self._succeed(entry, -1, -1)
+        else:
+            self._handle_answers(attempt, response.message, response.now_ns)
+
+    def _handle_no_answer(self, attempt: ProduceAttempt, error: KafkaError, now_ns: int) -> None:
+        self._cluster.request_update(now_ns)
+        code = error.code if error.code is not None else ErrorCode.NETWORK_EXCEPTION
+        for entry in attempt.entries.values():
+            if attempt.was_written:
+                self._note_unsure(entry)
+            self._handle_error(entry, code, error, None, now_ns)
+
+    def _handle_answers(self, attempt: ProduceAttempt, message: Any, now_ns: int) -> None:
+        nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in message.node_endpoints]
+        for topic in message.responses:
+            name = topic.name or attempt.names.get(topic.topic_id, "")
+            for answer in topic.partition_responses:
+                entry = attempt.entries.pop((name, answer.index), None)
+                if entry is not None:
+                    self._handle_answer(entry, answer, nodes, now_ns)
+        for entry in attempt.entries.values():
+            self._note_unsure(entry)
+            error = error_of(ErrorCode.NETWORK_EXCEPTION, "the broker's answer leaves the partition out")
+            self._handle_error(entry, ErrorCode.NETWORK_EXCEPTION, error, None, now_ns)
+
+    def _handle_answer(
+        self, entry: InFlight, answer: _PartitionAnswer, nodes: list[Node], now_ns: int
+    ) -> None:
+        code = answer.error_code
+        if code == 0:
+            self._succeed(entry, answer.base_offset, answer.log_append_time_ms)
+            return
+        leader = answer.current_leader
+        if leader.leader_id >= 0:
+            self._cluster.update_leader(
+                entry.state.topic, entry.state.partition, leader.leader_id, leader.leader_epoch, nodes
+            )
+        row = row_of(code)
+        if row.refresh_metadata:
+            self._cluster.request_update(now_ns)
+        if row.refresh_metadata or code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            entry.state.doubt_leader()
+        if code in GONE_WITH_THE_TOPIC:
+            entry.batch.possibly_persisted = True
+        elif row.possibly_persisted:
+            self._note_unsure(entry)
+        self._handle_error(entry, code, error_of(code, answer.error_message), answer, now_ns)
+
+    def _handle_error(
+        self, entry: InFlight, code: int, error: KafkaError, answer: _PartitionAnswer | None, now_ns: int
+    ) -> None:
+        """An attempt that did not succeed."""
+        batch = entry.batch
+        entry.is_out = False
+        entry.attempt = None
+        entry.last_error = error
+        outcome = outcome_of(code, is_idempotent=self._order.is_idempotent)
+        if outcome is Outcome.COMPLETE:
+            self._succeed(entry, -1, -1)
+        elif batch.is_done:
+            self._order.fail(entry)
+        elif outcome is Outcome.FATAL:
+            self.fail_for_good(error)
+        elif outcome is Outcome.RETRY or (outcome is Outcome.GAP and leaves_open(code, answer)):
+            self._retry(entry, error, now_ns)
+        elif self._order.is_proved(entry):
+            self._complete_proved(entry)
+        elif outcome is Outcome.GAP and not self._order.is_lost(entry):
+            if not self._order.hold(entry):
+                self._retry(entry, error, now_ns)
+        elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._keeps_its_number(entry):
+            self._split(entry)
+        else:
+            self._give_up(entry.batch, entry, *errors_of(error, answer, batch.record_count))
+
+    def _note_unsure(self, entry: InFlight) -> None:
+        """The attempt may have got the batch into the log."""
+        entry.is_unsure = entry.batch.possibly_persisted = True
+
+    def _keeps_its_number(self, entry: InFlight) -> bool:
+        """Brokers look at sizes before duplicates: what may be in the log must not come in other pieces, nor
+        what a later batch has passed."""
+        return self._order.is_idempotent and (entry.is_unsure or self._order.is_passed(entry))
+
+    def _succeed(self, entry: InFlight, base_offset: int, log_append_time_ms: int) -> None:
+        entry.is_out = False
+        entry.attempt = None
+        lost = self._order.acknowledge(entry, self._now_ns)
+        if entry.batch.complete(base_offset, log_append_time_ms):
+            self._done(entry.batch)
+        for each in lost:
+            self._give_up(each.batch, each, each.last_error or OutOfOrderSequenceError())
+
+    def _complete_proved(self, entry: InFlight) -> None:
+        """The batch is in the log, and which later one proves it is all that is known of it."""
+        entry.state.forget(entry)
+        if entry.batch.complete(-1):
+            self._done(entry.batch)
+
+    def _retry(self, entry: InFlight, error: KafkaError, now_ns: int) -> None:
+        batch = entry.batch
+        if batch.attempts >= self._retries:
+            self._give_up(entry.batch, entry, error)
+            return
+        self._order.come_back(entry)
+        self._accumulator.reenqueue(batch, now_ns, longest_ns=self._order.longest_backoff_ns(error))
+        self._measures.retried(batch, now_ns)
+
+    def _split(self, entry: InFlight) -> None:
+        batch = entry.batch
+        try:
+            parts = self._accumulator.split(batch)
+        except CorruptRecordError as error:  # it came encoded, and nobody has looked into it before
+            self._give_up(entry.batch, entry, error)
+            return
+        self._order.split(entry, parts)
+        logger.warning(
+            "%s-%d: a batch of %d records in %d bytes is larger than the broker's max.message.bytes, and is "
+            "sent in parts; a smaller batch.size avoids this",
+            batch.topic,
+            batch.partition,
+            batch.record_count,
+            batch.size_bytes,
+        )
+
+    def _settle(self, state: PartitionState, now_ns: int) -> None:
+        """What is to be done for a partition when something of it has changed."""
+        settled = self._order.settle(state)
+        if settled is not None:
+            for entry in settled.lost:
+                self._give_up(entry.batch, entry, entry.last_error or OutOfOrderSequenceError())
+            for entry in settled.renumbered:
+                self._accumulator.reenqueue(entry.batch, now_ns)
+        self._update_gate(state)
+
+    def identity_changed(self, now_ns: int) -> None:
+        """There is a producer id: what waited for it goes on."""
+        self._is_settled = False
+        for state in self._states.values():
+            if state.waits_for_identity and isinstance(self._order, Idempotence):
+                for entry in self._order.renumber(state):
+                    self._accumulator.reenqueue(entry.batch, now_ns)
+            self._update_gate(state)
+
+    def leaders_changed(self) -> None:
+        """The cluster is another than before; also which node a batch goes to, that nobody was woken for."""
+        self._is_settled = False
+        self._accumulator.busy_nodes = frozenset()
+        for state in self._states.values():
+            self._look_up(state)
+            if state.in_flight:
+                self._update_gate(state)
+
+    # Giving up
+
+    def _expire(self, now_ns: int) -> None:
+        states: dict[PartitionState, None] = {}  # in order; each is settled once
+        for batch in self._accumulator.expire(now_ns):
+            state = self._state_of(batch.topic, batch.partition)
+            states[state] = None
+            entry = state.find(batch)
+            if entry is not None and not entry.is_out and self._order.is_proved(entry):
+                self._complete_proved(entry)
+            else:
+                self._give_up(batch, entry, expiry_error(batch, entry, self._config, now_ns))
+        for state in states:
+            self._settle(state, now_ns)
+
+    def _give_up(
+        self,
+        batch: ProducerBatch,
+        entry: InFlight | None,
+        error: KafkaError,
+        record_errors: dict[int, KafkaError] | None = None,
+    ) -> None:
+        """Fails the batch; while a request with it is out it keeps its place."""
+        if entry is not None and not entry.is_out:
+            self._order.fail(entry)
+        if entry is not None and entry.is_out and entry.attempt is not None and entry.attempt.was_written:
+            batch.possibly_persisted = True
+        is_unsure = batch.possibly_persisted or self._config.acks == 0
+        error = error.marked(possibly_persisted=is_unsure)
+        if record_errors:
+            record_errors = {
+                index: each.marked(possibly_persisted=is_unsure) for index, each in record_errors.items()
+            }
+        self._failures.note(batch.completion)
+        if batch.fail(error, record_errors):
+            self._measures.failed(batch, self._now_ns)
+            self._done(batch)
+            self._stop_after(batch, error)
+            self._order.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)
+
+    def _done(self, batch: ProducerBatch) -> None:
+        self._settled.append(batch)
+
+    def report(self) -> None:
+        """Hands over what was settled since the last time: within a partition in the order of the records,
+        whatever became of them, so that callbacks come in that order."""
+        if self._settled:
+            self._settled.sort(key=_first_number)
+            self._completed += [batch.completion for batch in self._settled]
+            self._settled.clear()
+
+    def fail_for_good(self, error: KafkaError) -> None:
+        """Nothing can be sent any more, now or later."""
+        if self.fatal_error is None:
+            if error.fatal:
+                error.add_note("the producer can only be closed: recreate() makes a new one in its place")
+            self.fatal_error = error
+            self.abort(error, queued=True, in_flight=True)
+
+    def abort(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
+        """Gives up, with `error`, what was never drained, what was, or both."""
+        self._give_up_where(
+            lambda batch, state, entry: in_flight if batch.drained_ns >= 0 else queued, lambda batch: error
+        )
+
+    def abort_unsent(self, error: KafkaError) -> None:
+        """Gives up, with `error`, what has no sequence yet, and so was never sent."""
+        self._give_up_where(lambda batch, state, entry: not batch.has_sequence, lambda batch: error)
+
+    def _give_up_where(
+        self,
+        is_meant: Callable[[ProducerBatch, PartitionState, InFlight | None], bool],
+        error_of_batch: Callable[[ProducerBatch], KafkaError],
+    ) -> None:
+        """Gives up what is meant of all that is not done; each partition is settled once."""
+        states: dict[PartitionState, None] = {}  # in order
+        for batch in self._accumulator.incomplete_batches():
+            state = self._state_of(batch.topic, batch.partition)
+            entry = state.find(batch)
+            if is_meant(batch, state, entry):
+                states[state] = None
+                self._give_up(batch, entry, error_of_batch(batch))
+        for state in states:
+            self._settle(state, self._now_ns)
+
+    def update_gates(self, states: Iterable[PartitionState]) -> None:
+        """Something has changed that is not the partitions' own."""
+        for state in states:
+            self._update_gate(state)
+
+    # kbatch.on.delivery.failure
+
+    def _stop_after(self, batch: ProducerBatch, error: KafkaError) -> None:
+        policy = self._config.kbatch_on_delivery_failure
+        if policy == "continue" or isinstance(error, PrecedingRecordFailedError):
+            return
+        self.first_failure = self.first_failure or error
+        if policy == "stop":
+            self._is_stopped = True
+        else:
+            self._state_of(batch.topic, batch.partition).is_stopped = True
+
+    def _enforce_stop(self) -> None:
+        """Fails what would pass a failed record: all that is queued, sent before or not."""
+        policy = self._config.kbatch_on_delivery_failure
+        self._give_up_where(
+            lambda batch, state, entry: (
+                (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_out)
+            ),
+            lambda batch: PrecedingRecordFailedError(
+                f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}), and "
+                f"kbatch.on.delivery.failure={policy} lets nothing pass it before resume()"
+            ),
+        )
+
+    def resume(self) -> None:
+        """Records are sent again after a failed one stopped them; those accepted before still fail."""
+        self._enforce_stop()
+        self._is_stopped = False
+        self.first_failure = None
+        for state in self._states.values():
+            state.is_stopped = False

@@ -1,0 +1,413 @@
+"""The requests of a transaction: what each says, and a table of what every answer to it means.
+
+After the handlers in org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360 (epoch
+bumps), KIP-447 (offsets), KIP-890 (transaction version 2), KIP-1050 (which error allows what).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from kbatch.core.producer.idempotence import ANY_VERSION
+from kbatch.errors import ROWS, ErrorCode, UnsupportedVersionError
+from kbatch.protocol import messages
+
+if TYPE_CHECKING:
+    from kbatch._native.send.in_flight import Identity
+    from kbatch.protocol.structs import Message
+    from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
+
+Place = tuple[str, int]
+GROUP, TRANSACTION = 0, 1
+# The last versions for a client of transaction version 1, and the first ones with what their names say.
+V1_ADD_PARTITIONS, V1_COMMIT_OFFSETS, V1_END_TXN = 3, 4, 4
+FINDS_BY_LIST = 4
+COMMITS_FOR_MEMBER = 3
+
+
+class Action(Enum):
+    """What comes of an answer; where it has several codes, the first of these that one of them means."""
+
+    FENCED = "fatal: another producer has taken over"
+    FATAL = "fatal: the producer can only be closed"
+    INIT_AGAIN = "the call fails, and may be made again"
+    BUMP_OR_FATAL = "the transaction can only be aborted, with a new epoch; fatal where there is none"
+    GONE = "the coordinator knows of no transaction: a new epoch, and all is well; fatal where there is none"
+    COMMIT_FAILED = "the transaction can only be aborted, and the consumer has to join its group again"
+    ABORT = "the transaction can only be aborted"
+    FIND = "the coordinator is looked for, and the request sent again"
+    RETRY = "the request is sent again"
+    DONE = "it is done"
+
+
+class Kind(Enum):
+    """A request, as far as its answers mean something else than those to others."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    COMMIT = "EndTxn (commit)"
+    ABORT = "EndTxn (abort)"
+
+
+_BY_COORDINATOR = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Action.FIND,
+    ErrorCode.NOT_COORDINATOR: Action.FIND,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Action.FENCED,
+    ErrorCode.PRODUCER_FENCED: Action.FENCED,
+    ErrorCode.TRANSACTION_ABORTABLE: Action.ABORT,
+}
+_IN_TRANSACTION = _BY_COORDINATOR | {ErrorCode.UNKNOWN_PRODUCER_ID: Action.BUMP_OR_FATAL}
+# What is not the same for all requests; the rest is in _otherwise.
+_SPECIAL: Mapping[Kind, Mapping[ErrorCode, Action]] = {
+    Kind.FIND_COORDINATOR: {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORT,
+        ErrorCode.TRANSACTION_ABORTABLE: Action.ABORT,
+    },
+    Kind.INIT_PRODUCER_ID: _BY_COORDINATOR
+    | {
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.INIT_AGAIN,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Action.INIT_AGAIN,
+    },
+    Kind.ADD_PARTITIONS: _IN_TRANSACTION
+    | {
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,
+        ErrorCode.INVALID_TXN_STATE: Action.FATAL,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: Action.FATAL,
+    },
+    Kind.ADD_OFFSETS: _IN_TRANSACTION | {ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORT},
+    Kind.COMMIT_OFFSETS: _BY_COORDINATOR
+    | {
+        ErrorCode.REQUEST_TIMED_OUT: Action.FIND,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORT,
+        ErrorCode.FENCED_INSTANCE_ID: Action.ABORT,
+        ErrorCode.UNKNOWN_MEMBER_ID: Action.COMMIT_FAILED,
+        ErrorCode.ILLEGAL_GENERATION: Action.COMMIT_FAILED,
+    },
+    Kind.COMMIT: _IN_TRANSACTION,
+    Kind.ABORT: _BY_COORDINATOR
+    | {ErrorCode.UNKNOWN_PRODUCER_ID: Action.GONE, ErrorCode.TRANSACTION_ABORTABLE: Action.FATAL},
+}
+
+
+def _otherwise(kind: Kind, code: ErrorCode) -> Action:
+    if ROWS[code].retriable:
+        return Action.RETRY
+    # what is wrong with a partition can be right in the next transaction
+    return Action.ABORT if kind is Kind.ADD_PARTITIONS else Action.FATAL
+
+
+# The whole of it: a row a request, a column a code.
+ACTIONS: Mapping[Kind, Mapping[ErrorCode, Action]] = {
+    kind: {code: special.get(code) or _otherwise(kind, code) for code in ROWS} | {ErrorCode.NONE: Action.DONE}
+    for kind, special in _SPECIAL.items()
+}
+_PRECEDENCE = {action: number for number, action in enumerate(Action)}
+
+
+def action_of(kind: Kind, code: int) -> Action:
+    """What is to be done about a code; one that Kafka does not have yet is as UNKNOWN_SERVER_ERROR."""
+    actions = ACTIONS[kind]
+    return actions.get(ErrorCode(code)) or actions[ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+class Verdict(NamedTuple):
+    """What an answer means, and what of it: the decisive code, and what that was said of."""
+
+    action: Action
+    code: int
+    subjects: list[str]
+
+
+def verdict_of(kind: Kind, codes: Iterable[tuple[str, int]]) -> Verdict:
+    """The action that goes before the others; OPERATION_NOT_ATTEMPTED says only that there is another."""
+    failed = {subject: code for subject, code in codes if code}
+    if not failed:
+        return Verdict(Action.DONE, ErrorCode.NONE, [])
+    causes = {s: code for s, code in failed.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED} or failed
+    code = min(causes.values(), key=lambda code: _PRECEDENCE[action_of(kind, code)])
+    return Verdict(action_of(kind, code), code, [s for s, each in causes.items() if each == code])
+
+
+class CoordinatorKey(NamedTuple):
+    """Whose coordinator: of a GROUP or a TRANSACTION, by its id."""
+
+    kind: int
+    key: str
+
+
+class Call:
+    """What a user asked for. Other threads may look, and see `is_done` last.
+
+    Attributes
+    ----------
+    name : str
+        Of the user's method.
+    is_made : bool
+        It was begun.
+    is_done : bool
+    error : KafkaError | None
+        Why it failed.
+    """
+
+    __slots__ = ("error", "is_done", "is_made", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_made = False
+        self.is_done = False
+        self.error: Exception | None = None
+
+    def make(self, command: Callable[[Call, int], None], now_ns: int) -> None:
+        """The first time counts."""
+        if not self.is_made:
+            self.is_made = True
+            command(self, now_ns)
+
+    def finish(self, error: Exception | None = None) -> None:
+        """The first time counts."""
+        if not self.is_done:
+            self.error = error
+            self.is_done = True
+
+
+class Operation:
+    """A request, from its cause to its last answer.
+
+    Attributes
+    ----------
+    call : Call | None
+        Who waits for it.
+    attempts : int
+        How often it was answered, or not, so that it has to be sent again.
+    not_before_ns : int
+        When it may be sent again.
+    is_unsure : bool
+        An attempt was not answered: it may have been done.
+    """
+
+    kind: ClassVar[Kind]
+    # FindCoordinator < InitProducerId < what is done in a transaction < EndTxn
+    priority: ClassVar[int] = 2
+    request: ClassVar[type[Message]]
+
+    def __init__(self, call: Call | None = None) -> None:
+        self.call = call
+        self.attempts = 0
+        self.not_before_ns = 0
+        self.is_unsure = False
+
+    def coordinator(self, transactional_id: str) -> CoordinatorKey | None:
+        """Who is to be asked; None: any node."""
+        return CoordinatorKey(TRANSACTION, transactional_id)
+
+    def highest_version(self, transaction_version: int) -> int:
+        """Of the request, in a transaction of that version."""
+        return ANY_VERSION
+
+    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
+        """The request; UnsupportedVersionError where the version cannot say it."""
+        raise NotImplementedError
+
+    def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
+        """What the answer says, and of what."""
+        return [("", answer.error_code)]
+
+
+class FindCoordinator(Operation):
+    kind = Kind.FIND_COORDINATOR
+    priority = 0
+    request = messages.FindCoordinatorRequest
+
+    def __init__(self, sought: CoordinatorKey) -> None:
+        super().__init__()
+        self.sought = sought
+
+    def coordinator(self, transactional_id: str) -> CoordinatorKey | None:
+        return None
+
+    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
+        kind, key = self.sought
+        if version >= FINDS_BY_LIST:
+            return messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        return messages.FindCoordinatorRequest(key_type=kind, key=key)
+
+    def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
+        of = "group" if self.sought.kind == GROUP else "transactional.id"
+        return [(f"{of} {self.sought.key}", each.error_code) for each in answer.coordinators or [answer]]
+
+    def node_id(self, answer: Any) -> int:
+        return (answer.coordinators or [answer])[0].node_id  # type: ignore[no-any-return]
+
+
+class InitProducerId(Operation):
+    """A producer id and epoch; `bumps`: from the identity that there is to its next epoch (KIP-360).
+
+    `ended` is the operation that has ended a transaction, whose call waits for the epoch of the next; without
+    it, that of init_transactions(), or of a begin_transaction() that found a higher version.
+    """
+
+    kind = Kind.INIT_PRODUCER_ID
+    priority = 1
+    request = messages.InitProducerIdRequest
+
+    def __init__(
+        self, call: Call | None, timeout_ms: int, *, bumps: bool, ended: Operation | None = None
+    ) -> None:
+        super().__init__(call)
+        self.ended = ended
+        self.timeout_ms = timeout_ms
+        self.bumps = bumps
+
+    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
+        request = messages.InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=self.timeout_ms
+        )
+        if self.bumps:
+            request.producer_id, request.producer_epoch = identity
+        return request
+
+
+class AddPartitions(Operation):
+    kind = Kind.ADD_PARTITIONS
+    request = messages.AddPartitionsToTxnRequest
+
+    def __init__(self, places: list[Place]) -> None:
+        super().__init__()
+        self.places = places
+
+    def highest_version(self, transaction_version: int) -> int:
+        return V1_ADD_PARTITIONS  # later ones are for brokers
+
+    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
+        partitions: dict[str, list[int]] = {}
+        for topic, partition in self.places:
+            partitions.setdefault(topic, []).append(partition)
+        topic_of = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        return messages.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.epoch,
+            v3_and_below_topics=[topic_of(name=name, partitions=each) for name, each in partitions.items()],
+        )
+
+    def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
+        return [
+            (f"{topic.name}-{each.partition_index}", each.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        ]
+
+
+class CommitOffsets(Operation):
+    """The offsets of a consumer, as part of the transaction."""
+
+    kind = Kind.COMMIT_OFFSETS
+    request = messages.TxnOffsetCommitRequest
+
+    def __init__(
+        self, call: Call | None, offsets: Mapping[Place, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        super().__init__(call)
+        self.offsets = dict(offsets)
+        self.group = group
+
+    def coordinator(self, transactional_id: str) -> CoordinatorKey | None:
+        return CoordinatorKey(GROUP, self.group.group_id)
+
+    def highest_version(self, transaction_version: int) -> int:
+        return ANY_VERSION if transaction_version >= 2 else V1_COMMIT_OFFSETS
+
+    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
+        group = self.group
+        is_member = group.generation_id >= 0 or group.member_id or group.group_instance_id is not None
+        if is_member and version < COMMITS_FOR_MEMBER:
+            raise UnsupportedVersionError(
+                f"the broker is too old to commit offsets for a member of a group (TxnOffsetCommit version "
+                f"{version}, KIP-447): give the group's id alone, or upgrade the broker"
+            )
+        kind = messages.TxnOffsetCommitRequest
+        topics: dict[str, list[Any]] = {}
+        for (topic, partition), each in self.offsets.items():
+            topics.setdefault(topic, []).append(
+                kind.TxnOffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=each.offset,
+                    committed_leader_epoch=each.leader_epoch,
+                    committed_metadata=each.metadata,
+                )
+            )
+        return kind(
+            transactional_id=transactional_id,
+            group_id=group.group_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[
+                kind.TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()
+            ],
+        )
+
+    def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
+        found = [
+            (t.name, each.partition_index, each.error_code) for t in answer.topics for each in t.partitions
+        ]
+        for topic, partition, code in found:
+            if not code:
+                self.offsets.pop((topic, partition), None)
+        return [(f"{topic}-{partition}", code) for topic, partition, code in found]
+
+
+class AddOffsets(Operation):
+    """The group's offsets become part of the transaction, and then `commits` is sent (TV1)."""
+
+    kind = Kind.ADD_OFFSETS
+    request = messages.AddOffsetsToTxnRequest
+
+    def __init__(self, commits: CommitOffsets) -> None:
+        super().__init__(commits.call)
+        self.commits = commits
+
+    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
+        return messages.AddOffsetsToTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            group_id=self.commits.group.group_id,
+        )
+
+    def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
+        return [(f"group {self.commits.group.group_id}", answer.error_code)]
+
+
+class EndTransaction(Operation):
+    priority = 3
+    request = messages.EndTxnRequest
+    commits: ClassVar[bool]
+
+    def highest_version(self, transaction_version: int) -> int:
+        return ANY_VERSION if transaction_version >= 2 else V1_END_TXN
+
+    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
+        return messages.EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=self.commits,
+        )
+
+
+class Commit(EndTransaction):
+    kind = Kind.COMMIT
+    commits = True
+
+
+class Abort(EndTransaction):
+    kind = Kind.ABORT
+    commits = False

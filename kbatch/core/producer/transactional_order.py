@@ -1,0 +1,181 @@
+"""TransactionalOrder: the sequences of a transactional producer, and what may be drained in its transaction.
+
+Theory of operation. It is Idempotence, but for three things. Batches without a sequence are drained only in a
+transaction that is `is_open`, and from partitions that are part of it: under transaction version 1 those that
+the coordinator was told of (`poll_wanted`), under version 2 those that are drained from, since brokers
+tell the coordinator themselves. A new epoch comes from the coordinator only, never from a gap. And a gap ends
+otherwise: where all that failed is known not to be in the log, the batches behind it move up and are sent
+again under its numbers; where it is not known, or the broker says that something is missing which was
+acknowledged, they fail, and the partition waits for the next epoch. That serves transactions that will be
+aborted, as every failure sees to (`handle_failure`): their records end, and the next begins with numbers that
+the broker expects.
+
+After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kbatch._native.send.in_flight import InFlight, PartitionState
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.producer.idempotence import ANY_VERSION, Gate, Idempotence, Settled
+from kbatch.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch.core.producer.transaction_requests import Place
+
+LAST_PRODUCE_VERSION_OF_V1 = 11
+# The transaction before is still being completed, which takes no longer (KAFKA-5477, KAFKA-18654).
+CONCURRENT_BACKOFF_NS = 20 * NS_PER_MS
+
+
+class TransactionalOrder(Idempotence):
+    """The sequences of a transactional producer.
+
+    Attributes
+    ----------
+    transaction_version : int
+        1, or 2 where partitions need not be added before (KIP-890).
+    is_open : bool
+        New batches may be drained.
+    has_begun : bool
+        Brokers have taken a batch of the transaction, so that the one before it is completed.
+    partitions : set of (topic, partition)
+        Those that are part of the transaction.
+    handle_failure : callable
+        `handle_failure(error, had_sequence)`: a batch failed.
+    """
+
+    def __init__(self, *, max_in_flight: int, idle_ns: int, first_counter: int = 0) -> None:
+        super().__init__(max_in_flight=max_in_flight, idle_ns=idle_ns, first_counter=first_counter)
+        self.transaction_version = 1
+        self.is_open = False
+        self.has_begun = False
+        self.partitions: set[Place] = set()
+        self.handle_failure: Callable[[KafkaError, bool], None] = lambda error, had_sequence: None
+        self._wanted: list[Place] = []
+        self._asked: set[Place] = set()
+        self._blocked: dict[Place, PartitionState] = {}
+
+    @property
+    def highest_produce_version(self) -> int:
+        return LAST_PRODUCE_VERSION_OF_V1 if self.transaction_version < 2 else ANY_VERSION
+
+    # Which partitions are part of the transaction
+
+    @property
+    def has_wanted(self) -> bool:
+        return bool(self._wanted)
+
+    def poll_wanted(self) -> list[Place]:
+        """Those that have batches, and are to be added first."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self.is_open = True
+        self.has_begun = False
+
+    def stop(self) -> None:
+        """Nothing new is drained, or added; batches that come back are."""
+        self.is_open = False
+        self._wanted.clear()
+        self._asked.clear()
+
+    def end(self) -> None:
+        """The transaction is over."""
+        self.stop()
+        self.partitions.clear()
+
+    def poll_blocked(self) -> list[PartitionState]:
+        """Those whose gates have to be looked at when something has changed."""
+        blocked, self._blocked = list(self._blocked.values()), {}
+        return blocked
+
+    # Draining
+
+    def gate(self, state: PartitionState, now_ns: int) -> Gate:
+        """Open for a partition that is not added yet: that it is to be is found when it is drained."""
+        muted, is_blocked, retry_number = super().gate(state, now_ns)
+        place = state.key
+        is_blocked = is_blocked or not self.is_open or (place in self._asked and not self._is_added(place))
+        if is_blocked:
+            self._blocked[place] = state
+        return muted, is_blocked, retry_number
+
+    def holds_back(self, state: PartitionState, now_ns: int) -> bool:
+        place = state.key
+        if not self.is_open or super().holds_back(state, now_ns):
+            return True
+        if self._is_added(place):
+            return False
+        if place not in self._asked:
+            self._asked.add(place)
+            self._wanted.append(place)
+        return True
+
+    def _is_added(self, place: Place) -> bool:
+        return self.transaction_version >= 2 or place in self.partitions
+
+    def admit_new(self, *_: object) -> None:
+        """Each may be of a partition that has to be added first."""
+
+    def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
+        self.partitions.add(state.key)
+        return super().admit(state, batch, now_ns)
+
+    def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
+        self.has_begun = True
+        return super().acknowledge(entry, now_ns)
+
+    def acknowledge_all(self, *_: object) -> bool:
+        """What may be drained depends on more than the partition."""
+        return False
+
+    # Failures and gaps
+
+    def longest_backoff_ns(self, error: KafkaError) -> int:
+        is_concurrent = error.code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.has_begun
+        return CONCURRENT_BACKOFF_NS if is_concurrent else NEVER_NS
+
+    def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
+        self.handle_failure(error, had_sequence)
+
+    def fail(self, entry: InFlight) -> None:
+        if entry.is_unsure and entry in entry.state.in_flight:
+            entry.state.is_doubtful = True
+        super().fail(entry)
+
+    def settle(self, state: PartitionState) -> Settled | None:
+        if not self._can_settle(state):
+            return None
+        lost = [each for each in state.in_flight if each.is_unsure]
+        head = state.in_flight[0] if state.in_flight else None
+        if head is not None and not lost and head.is_held and head.counter == state.acked_counter + 1:
+            lost = [head]  # it was the next: what was acknowledged is missing
+        for each in lost:
+            self.fail(each)
+            if each.last_error is not None and each.last_error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                state.doubt_leader()
+                state.restart(state.identity, 0)
+        if not state.is_doubtful:
+            return Settled(lost, self._move_up(state))
+        lost += state.in_flight
+        for each in state.in_flight[:]:
+            self.fail(each)
+        return Settled(lost, [])
+
+    def _move_up(self, state: PartitionState) -> list[InFlight]:
+        """Numbers that failed are given to what is in flight behind them; those that were held go on."""
+        held = [each for each in state.in_flight if each.is_held]
+        state.next_counter = state.acked_counter + 1
+        state.hole_end = 0
+        for each in state.in_flight:
+            each.counter = state.next_counter
+            each.is_held = False
+            state.next_counter = each.end
+        return held

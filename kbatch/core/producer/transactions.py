@@ -1,0 +1,625 @@
+"""Transactions: the client's side of them, from init_transactions() to the last EndTxn.
+
+Theory of operation. What a user asks for is a Call, which changes the state (`transaction_states`) and puts
+operations into a queue: the requests of `transaction_requests`, of which one is out at a time, in the order
+FindCoordinator, InitProducerId, what adds to the transaction, EndTxn. An answer is looked up in the table
+there, and one function does what it says. A call is done when its last operation is.
+
+Records go on meanwhile: TransactionalOrder says which may be drained. EndTxn waits until every batch is done
+and every Produce request answered, so that the next transaction meets nothing of this one. A batch that fails
+makes the transaction abortable: what was not sent fails, what was is waited for, and only an abort leads on.
+After it the sequences are in doubt, so that a new epoch is asked for (InitProducerId, KIP-360) where EndTxn
+does not bring one (transaction version 2, KIP-890). A transaction keeps the version that it begins with: what
+the cluster has is looked at when one begins and when it has ended, and with a higher one a new epoch is asked
+for first.
+
+An operation that was not answered may have been done. So it is asked again even when the transaction has
+become abortable, for the coordinator to have no transaction of which the client does not know. Where it is
+refused then, an abort is sent in any case, and may find nothing.
+
+After org.apache.kafka.clients.producer.internals.TransactionManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbatch._native.send.in_flight import Identity
+from kbatch.core.client.asking import Asking
+from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.producer.transaction_requests import (
+    GROUP,
+    Abort,
+    Action,
+    AddOffsets,
+    AddPartitions,
+    Call,
+    Commit,
+    CommitOffsets,
+    CoordinatorKey,
+    EndTransaction,
+    FindCoordinator,
+    InitProducerId,
+    Operation,
+    Place,
+    verdict_of,
+)
+from kbatch.core.producer.transaction_states import CALLS, ONGOING, TRANSITIONS, State
+from kbatch.core.producer.transaction_version import TransactionVersion
+from kbatch.core.producer.transactional_order import CONCURRENT_BACKOFF_NS
+from kbatch.errors import (
+    CommitFailedError,
+    ErrorCode,
+    IllegalStateError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    ProtocolError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnsupportedVersionError,
+    error_of,
+    row_of,
+)
+from kbatch.protocol import messages
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch.config import ProducerConfig
+    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.producer.sender import Sender
+    from kbatch.core.producer.transactional_order import TransactionalOrder
+    from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
+
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_THAT_BUMPS = 3
+# What keeps a call from being made in a state.
+_WHY_NOT = {
+    State.UNINITIALIZED: "call init_transactions() first, once and successfully",
+    State.INITIALIZING: "init_transactions() is under way",
+    State.READY: "there is no open transaction: init_transactions() was called, begin_transaction() is next",
+    State.IN_TRANSACTION: "a transaction is open: commit_transaction() or abort_transaction() comes first",
+    State.COMMITTING: "commit_transaction() is under way",
+    State.ABORTING: "abort_transaction() is under way",
+}
+
+
+class Transactions:
+    """The transactions of a producer.
+
+    Parameters
+    ----------
+    config, accumulator, cluster, connections, order, sender, random
+        What it works with.
+    on_change : callable
+        Called when a call is done, or the transaction cannot be committed any more.
+
+    Attributes
+    ----------
+    state : State
+        Of which other threads may read.
+    error : KafkaError | None
+        Why the transaction can only be aborted, or the producer closed.
+    version : TransactionVersion
+        Of the cluster.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        cluster: Cluster,
+        connections: Connections,
+        order: TransactionalOrder,
+        sender: Sender,
+        *,
+        random: Random,
+        on_change: Callable[[], object],
+    ) -> None:
+        assert config.transactional_id is not None
+        self.state = State.UNINITIALIZED
+        self.error: KafkaError | None = None
+        self.version = TransactionVersion(cluster, connections)
+        self._config = config
+        self._id = config.transactional_id
+        self._accumulator = accumulator
+        self._cluster = cluster
+        self._connections = connections
+        self._order = order
+        self._sender = sender
+        self._on_change = on_change
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._coordinators: dict[CoordinatorKey, int] = {}
+        self._queue: list[Operation] = []
+        self._out: Operation | None = None
+        self._asking = Asking()
+        self._has_offsets = False
+        self._may_be_begun = False  # by a request that was not answered, and refused when it was sent again
+        self._bumps = False  # at the end of the transaction
+        self._can_bump = False
+        order.handle_failure = self._handle_failure
+
+    # What users ask for
+
+    @property
+    def has_ongoing(self) -> bool:
+        """There is a transaction that was not ended."""
+        return self.state in ONGOING
+
+    def initialize(self, call: Call, now_ns: int) -> None:
+        """A producer id, by which older producers of the same transactional.id are fenced."""
+        if self._may(call):
+            self._enter(State.INITIALIZING)
+            self._ask_for_identity(call, bumps=False)
+
+    def begin(self, call: Call, now_ns: int) -> None:
+        if self._may(call):
+            self._enter(State.IN_TRANSACTION)
+            self._adopt_version()
+            if self._bumps:
+                self._ask_for_identity(call, bumps=True)
+            else:
+                self._open()
+                self._finish(call)
+
+    def _open(self) -> None:
+        """Records may go."""
+        self._order.begin()
+        self._sender.update_gates(self._order.poll_blocked())
+
+    def send_offsets(
+        self,
+        offsets: Mapping[Place, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        call: Call,
+        now_ns: int,
+    ) -> None:
+        """The offsets of a consumer become part of the transaction."""
+        if not self._may(call):
+            return
+        if not offsets:
+            self._finish(call)
+            return
+        commit = CommitOffsets(call, offsets, group)
+        self._queue.append(commit if self._order.transaction_version >= 2 else AddOffsets(commit))
+
+    def commit(self, call: Call, now_ns: int) -> None:
+        if self._may(call):
+            self._enter(State.COMMITTING)
+            self._accumulator.completing = True
+            self._queue.append(Commit(call))
+
+    def abort(self, call: Call, now_ns: int) -> None:
+        if self._may(call):
+            self._enter(State.ABORTING)
+            self._order.stop()
+            self._drop(TransactionAbortedError(), lambda each: True)
+            self._queue.append(Abort(call))
+
+    def refuse(self, error: KafkaError, now_ns: int) -> None:
+        """send() raised in the transaction: what was to be part of it is not."""
+        if self.state is State.IN_TRANSACTION:
+            self._make_abortable(error)
+
+    def _may(self, call: Call) -> bool:
+        """Whether the call can be made; else it is done."""
+        if self.state in CALLS[call.name]:
+            return True
+        if self.state is State.FATAL_ERROR:
+            assert self.error is not None
+            self._finish(call, self.error.marked())
+        elif self.state is State.ABORTABLE_ERROR:
+            self._finish(call, self.why_abortable())
+        else:
+            why = f"{call.name}(): {_WHY_NOT[self.state]}"
+            if call.name == "init_transactions":
+                why = "init_transactions() is called once, and was"
+            self._finish(call, IllegalStateError(why))
+        return False
+
+    def why_abortable(self) -> KafkaError:
+        """A copy of `error`, with what to do."""
+        assert self.error is not None
+        error = self.error.marked()
+        error.add_note("the transaction cannot be committed: call abort_transaction(), then begin the next")
+        return error
+
+    # What there is to do
+
+    def run(self, now_ns: int) -> None:
+        """Whatever can be done now."""
+        if self.state in (State.ABORTABLE_ERROR, State.ABORTING):
+            self._sender.abort_unsent(self._why_unsent())
+        wanted = self._order.poll_wanted()
+        if wanted:
+            self._queue.append(AddPartitions(wanted))
+        while self._out is None:
+            operation = self._next(now_ns)
+            if operation is None or not self._try_send(operation, now_ns):
+                break
+
+    def deadline_ns(self, now_ns: int) -> int:
+        """When `run` has something to do even if nothing else happens."""
+        operation = self._first()
+        if self._order.has_wanted:
+            return now_ns
+        if operation is None or self._out is not None or self._has_to_wait(operation):
+            return NEVER_NS
+        return max(operation.not_before_ns, self._asking.retry_ns)
+
+    def fail(self, error: KafkaError) -> None:
+        """The producer is of no use any more."""
+        if self.state is State.FATAL_ERROR:
+            return
+        self.state, self.error = State.FATAL_ERROR, error
+        self._order.stop()
+        if self._out is not None:
+            self._queue.append(self._out)
+        for operation in self._queue:
+            self._give_up(operation, error)
+        self._queue.clear()
+
+    def _why_unsent(self) -> KafkaError:
+        if self.error is None:
+            return TransactionAbortedError()
+        error = TransactionAbortedError(
+            f"the transaction can only be aborted, for an earlier error: {self.error}"
+        )
+        error.__cause__ = self.error
+        return error
+
+    def _first(self) -> Operation | None:
+        return min(self._queue, key=lambda each: each.priority, default=None)
+
+    def _next(self, now_ns: int) -> Operation | None:
+        """The operation to be sent now, if there is one."""
+        operation = self._first()
+        if operation is None or now_ns < operation.not_before_ns or self._has_to_wait(operation):
+            return None
+        is_end = isinstance(operation, EndTransaction)
+        if is_end and not (self._is_begun or self._may_be_begun):
+            self._queue.remove(operation)
+            self._complete(operation)  # there is nothing to be ended
+            return self._next(now_ns)
+        return operation
+
+    @property
+    def _is_begun(self) -> bool:
+        """The coordinator has the transaction, or will have when it gets what is under way."""
+        return bool(self._order.partitions) or self._has_offsets
+
+    def _has_to_wait(self, operation: Operation) -> bool:
+        """EndTxn comes behind all records, sent or not."""
+        if not isinstance(operation, EndTransaction):
+            return False
+        return self._accumulator.incomplete_count > 0 or self._sender.unanswered_count > 0
+
+    # Requests
+
+    def _try_send(self, operation: Operation, now_ns: int) -> bool:
+        """Whether it went out, or something else is to be sent first."""
+        key = operation.coordinator(self._id)
+        if key is None:
+            node_id = self._asking.find_node(self._connections, self._backoff, now_ns)
+        elif key not in self._coordinators:
+            self._queue.append(FindCoordinator(key))
+            return True
+        else:
+            node_id = self._ready_coordinator(key, operation, now_ns)
+        if node_id is None:
+            return False
+        self._asking.retry_ns = 0
+        try:
+            version = self._connections.version_of(node_id, operation.request)
+            version = min(version, operation.highest_version(self._order.transaction_version))
+            message = operation.message(self._id, self._order.identity, version)
+            handle = partial(self._handle_response, operation)
+            self._connections.send(node_id, message, handle, now_ns, version=version)
+        except (UnsupportedVersionError, ProtocolError) as error:
+            self._fail_for_good(error)
+            return False
+        self._queue.remove(operation)
+        self._out = operation
+        self._has_offsets = self._has_offsets or isinstance(operation, CommitOffsets)
+        return True
+
+    def _ready_coordinator(self, key: CoordinatorKey, operation: Operation, now_ns: int) -> int | None:
+        """The node, if it can be asked now. One that is out of reach may not be the coordinator any more."""
+        node_id, connections = self._coordinators[key], self._connections
+        if self._asking.can_ask(node_id, connections, now_ns):
+            return node_id
+        is_known = node_id in self._cluster.snapshot.nodes
+        is_left_alone = self._asking.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns) > 0
+        if not is_known or (is_left_alone and not connections.is_connected(node_id)):
+            self._cluster.request_update(now_ns)
+            del self._coordinators[key]
+            self._asking.retry_ns = 0
+            self._again(operation, now_ns)
+        return None
+
+    def _handle_response(self, operation: Operation, response: Response) -> None:
+        self._out = None
+        now_ns, answer = response.now_ns, response.message
+        if self.state is State.FATAL_ERROR:
+            return
+        if answer is None:
+            error = response.error
+            assert error is not None
+            operation.is_unsure = operation.is_unsure or response.request.was_written
+            if error.retriable:
+                self._find_again(operation)
+                self._again(operation, now_ns)
+            else:
+                self._fail_for_good(error, operation)
+            return
+        verdict = verdict_of(operation.kind, operation.codes(answer))
+        if verdict.action is Action.DONE:
+            _DONE[type(operation)](self, operation, answer, response)
+        else:
+            subjects = ", ".join(filter(None, verdict.subjects))
+            about = f"{operation.kind.value}{' for ' * bool(subjects)}{subjects}"
+            self._handle_refusal(operation, verdict.action, verdict.code, about, now_ns)
+
+    def _handle_refusal(
+        self, operation: Operation, action: Action, code: int, about: str, now_ns: int
+    ) -> None:
+        """Does what the table says."""
+        error = error_of(code, f"{about}: {row_of(code).doc}")
+        if action in (Action.BUMP_OR_FATAL, Action.GONE):
+            self._bumps = self._can_bump and (self._order.transaction_version < 2 or action is Action.GONE)
+        if action is Action.ABORT and self._may_be_committed:
+            action = Action.RETRY  # only the coordinator that is looked for can tell
+        if action in (Action.RETRY, Action.FIND) and self.state is State.ABORTING and _adds(operation):
+            action = Action.ABORT  # which has no use for it
+        ended = operation.ended if isinstance(operation, InitProducerId) else None
+        match action:
+            case _ if code == ErrorCode.INVALID_TXN_STATE and self._finds_nothing(operation):
+                self._complete(operation)
+            case Action.RETRY | Action.FIND:
+                if action is Action.FIND:
+                    self._find_again(operation)
+                is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
+                self._again(operation, now_ns, is_concurrent=is_concurrent)
+            case Action.INIT_AGAIN if ended is not None or self.state is not State.INITIALIZING:
+                self._make_abortable(error, operation)
+            case Action.INIT_AGAIN:
+                self._enter(State.ABORTABLE_ERROR)
+                self._enter(State.UNINITIALIZED)
+                self._finish(operation.call, error.marked(fatal=False))
+            case Action.GONE if self._can_bump:
+                self._complete(operation)
+            case Action.ABORT | Action.BUMP_OR_FATAL if action is Action.ABORT or self._can_bump:
+                self._make_abortable(error, operation)
+            case Action.COMMIT_FAILED:
+                self._make_abortable(CommitFailedError(f"{about}: {CommitFailedError.doc}"), operation)
+            case Action.FENCED:
+                self._fail_for_good(_fenced(self._id, about), operation)
+            case _:
+                self._fail_for_good(error, operation)
+
+    def _finds_nothing(self, operation: Operation) -> bool:
+        """An abort that was sent for a transaction that may not have been begun."""
+        return isinstance(operation, Abort) and self._may_be_begun and not self._is_begun
+
+    @property
+    def _may_be_committed(self) -> bool:
+        """EndTxn was sent, and is to be sent again."""
+        return any(isinstance(each, Commit) and each.is_unsure for each in self._queue)
+
+    def _find_again(self, operation: Operation) -> None:
+        key = operation.coordinator(self._id)
+        if key is not None:
+            self._coordinators.pop(key, None)
+
+    def _again(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
+        """The operation is to be sent again, unless the transaction is to be aborted without it."""
+        backoff_ns = self._backoff.delay_ns(operation.attempts)
+        if is_concurrent and not self._is_begun:
+            backoff_ns = min(backoff_ns, CONCURRENT_BACKOFF_NS)
+        operation.attempts += 1
+        operation.not_before_ns = now_ns + backoff_ns
+        key = operation.sought if isinstance(operation, FindCoordinator) else operation.coordinator(self._id)
+        if self.state is State.ABORTABLE_ERROR and _can_drop(operation):
+            self._give_up(operation, self.why_abortable())
+        elif self.state is State.ABORTING and key is not None and key.kind == GROUP:
+            self._give_up_group(key, operation)
+        elif isinstance(operation, FindCoordinator) and not self._is_sought(operation):
+            logger.debug("%s: nothing needs the coordinator of %s any more", self._id, operation.sought.key)
+        elif operation not in self._queue:
+            self._queue.insert(0, operation)  # ahead of its like: offsets of a later call replace its own
+
+    def _is_sought(self, operation: FindCoordinator) -> bool:
+        """True if another operation still needs the coordinator."""
+        return any(each.coordinator(self._id) == operation.sought for each in self._queue)
+
+    def _give_up_group(self, key: CoordinatorKey, operation: Operation) -> None:
+        """The group's coordinator cannot be found or does not answer, and an abort need not wait for it."""
+        needing = [each for each in self._queue if each.coordinator(self._id) == key]
+        for each in dict.fromkeys([operation, *needing]):
+            if each in self._queue:
+                self._queue.remove(each)
+            self._give_up(each, TransactionAbortedError())
+
+    # What is done when a request was
+
+    def _found(self, operation: FindCoordinator, answer: Any, response: Response) -> None:
+        self._coordinators[operation.sought] = operation.node_id(answer)
+
+    def _initialized(self, operation: InitProducerId, answer: Any, response: Response) -> None:
+        node_id = response.request.node_id
+        self._can_bump = (
+            self._connections.version_of(node_id, messages.InitProducerIdRequest) >= FIRST_VERSION_THAT_BUMPS
+        )
+        self._order.adopt(Identity(answer.producer_id, answer.producer_epoch))
+        self._adopt_version()
+        self._bumps = False
+        if self.state is State.IN_TRANSACTION:  # whose beginning it is
+            self._open()
+        elif self.state not in (State.COMMITTING, State.ABORTING):  # which wait for it too
+            self._enter(State.READY)
+        self._finish(operation.call)
+
+    def _added(self, operation: AddPartitions, answer: Any, response: Response) -> None:
+        self._order.partitions.update(operation.places)
+        self._sender.update_gates(self._order.poll_blocked())
+
+    def _offsets_added(self, operation: AddOffsets, answer: Any, response: Response) -> None:
+        self._has_offsets = True
+        if self.state is State.ABORTABLE_ERROR:
+            self._finish(operation.call, self.why_abortable())
+        else:
+            self._queue.append(operation.commits)
+
+    def _offsets_committed(self, operation: CommitOffsets, answer: Any, response: Response) -> None:
+        self._finish(operation.call)
+
+    def _ended(self, operation: EndTransaction, answer: Any, response: Response) -> None:
+        if answer.producer_id >= 0:  # as from version 5 on
+            self._order.adopt(Identity(answer.producer_id, answer.producer_epoch))
+        self._complete(operation)
+
+    def _complete(self, operation: Operation) -> None:
+        """The transaction is over."""
+        self._order.end()
+        self._has_offsets = self._may_be_begun = False
+        self._accumulator.completing = False
+        self.error = None
+        if self._sender.first_failure is not None:
+            self._sender.resume()
+        self._adopt_version()
+        if self._bumps or self._order.needs_identity:
+            self._enter(State.INITIALIZING)
+            self._ask_for_identity(operation.call, bumps=not self._order.needs_identity, ended=operation)
+        else:
+            self._enter(State.READY)
+            self._finish(operation.call)
+
+    def _adopt_version(self) -> None:
+        """For the next transaction."""
+        version = self.version.latest()
+        self._bumps = self._bumps or (self._can_bump and version > self._order.transaction_version)
+        self._order.transaction_version = version
+
+    def _ask_for_identity(
+        self, call: Call | None, *, bumps: bool, ended: Operation | None = None
+    ) -> None:
+        timeout_ms = self._config.transaction_timeout_ms
+        self._queue.append(InitProducerId(call, timeout_ms, bumps=bumps, ended=ended))
+
+    # Failures
+
+    def _handle_failure(self, error: KafkaError, had_sequence: bool) -> None:
+        """A batch has failed."""
+        if self._sender.fatal_error is not None or not self.has_ongoing:
+            return
+        if had_sequence and self._order.transaction_version < 2:
+            self._bumps = self._can_bump
+        is_lost = had_sequence and error.possibly_persisted and not self._bumps
+        if error.fatal or (is_lost and self._order.transaction_version < 2):
+            self._fail_for_good(error)
+        elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
+            self._make_abortable(error)
+
+    def _make_abortable(self, error: KafkaError, operation: Operation | None = None) -> None:
+        """The transaction can only be aborted, because of `error` or one before it."""
+        if operation is not None:  # it was refused, and goes as the others do
+            begins = _adds(operation) and not isinstance(operation, CommitOffsets)
+            self._may_be_begun = self._may_be_begun or (begins and operation.is_unsure)
+            operation.is_unsure = False
+            self._queue.append(operation)
+        if self.state is State.ABORTING:
+            logger.debug("%s: an error while the transaction is being aborted: %s", self._id, error)
+            self._drop(error, lambda each: each is operation)
+            return
+        if self.state is not State.ABORTABLE_ERROR:
+            self.error = _abortable(error)
+        self._enter(State.ABORTABLE_ERROR)
+        self._order.stop()
+        self._accumulator.completing = False
+        self._drop(self.why_abortable(), lambda each: True)
+        self._on_change()
+
+    def _drop(self, error: KafkaError, is_meant: Callable[[Operation], bool]) -> None:
+        """Operations that nothing depends on any more fail; those that may have been done go on."""
+        for operation in [each for each in self._queue if _can_drop(each) and is_meant(each)]:
+            self._queue.remove(operation)
+            self._give_up(operation, error)
+        self._queue = [
+            each for each in self._queue if not isinstance(each, FindCoordinator) or self._is_sought(each)
+        ]
+
+    def _give_up(self, operation: Operation, error: KafkaError) -> None:
+        """Who waits is told why; a commit is done, and of what came of the epoch behind it the next call is
+        told.
+        """
+        is_behind_commit = isinstance(operation, InitProducerId) and isinstance(operation.ended, Commit)
+        self._finish(operation.call, None if is_behind_commit else error)
+
+    def _fail_for_good(self, error: KafkaError, operation: Operation | None = None) -> None:
+        if operation is not None:
+            self._queue.append(operation)
+        error = error if error.fatal else error.marked(fatal=True)
+        self._sender.fail_for_good(error)
+        self.fail(error)
+
+    def _enter(self, state: State) -> None:
+        """What the table does not allow is a defect, after which nothing may be committed."""
+        if state in TRANSITIONS[self.state]:
+            logger.debug("%s: %s, after %s", self._id, state.value, self.state.value)
+            self.state = state
+        else:
+            self._fail_for_good(IllegalStateError(f"{state.value} cannot follow {self.state.value}"))
+
+    def _finish(self, call: Call | None, error: KafkaError | None = None) -> None:
+        if call is not None:
+            call.finish(error)
+            self._on_change()
+
+
+def _adds(operation: Operation) -> bool:
+    """True if the operation adds to the transaction."""
+    return isinstance(operation, AddPartitions | AddOffsets | CommitOffsets)
+
+
+def _can_drop(operation: Operation) -> bool:
+    """Whether the coordinator does not know of it, and will not; a new epoch can be asked for once more."""
+    if isinstance(operation, InitProducerId):
+        return True
+    return not isinstance(operation, FindCoordinator) and not operation.is_unsure
+
+
+def _abortable(error: KafkaError) -> KafkaError:
+    """What has to do with the transaction, or was tried until its time was over, is a reason of its own."""
+    if error.retriable or isinstance(error, InvalidTxnStateError):
+        reason = TransactionAbortableError(
+            f"the transaction can only be aborted, since a part of it failed: {error}"
+        )
+        reason.__cause__ = error
+        return reason
+    return error.marked(abortable=True, fatal=False)
+
+
+def _fenced(transactional_id: str, about: str) -> KafkaError:
+    return ProducerFencedError(
+        f"{about}: a newer producer has transactional.id={transactional_id}, which another one made by this "
+        f"program would fence in turn, or the coordinator has ended a transaction that took longer than "
+        f"transaction.timeout.ms"
+    )
+
+
+_DONE: Mapping[type[Operation], Callable[..., None]] = {
+    FindCoordinator: Transactions._found,
+    InitProducerId: Transactions._initialized,
+    AddPartitions: Transactions._added,
+    AddOffsets: Transactions._offsets_added,
+    CommitOffsets: Transactions._offsets_committed,
+    Commit: Transactions._ended,
+    Abort: Transactions._ended,
+}

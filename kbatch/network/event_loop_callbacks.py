@@ -1,0 +1,89 @@
+"""LoopDelivery: where on_delivery is called for a producer on an event loop.
+
+Theory of operation. Completions wait in a queue, whose callbacks run in turns of the loop: a turn ends with
+the first batch at which it has taken TURN_SECONDS, and another is asked for, so that others have the loop in
+between. Callbacks that come when there is no loop any more run at once.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+from kbatch._native.batch.delivery import Completion
+from kbatch.config import ProducerConfig
+from kbatch.metrics import MetricsRegistry
+from kbatch.network.callbacks import CallbackRunner
+
+TURN_SECONDS = 0.001
+
+
+@final
+class LoopDelivery(CallbackRunner):
+    """Runs the callbacks of completions, in the order in which those were delivered; of one thread.
+
+    Parameters
+    ----------
+    config, metrics
+        As CallbackRunner.
+    entering : callable
+        Called with the thread's ident before callbacks, and with 0 behind them.
+    """
+
+    ends_program = (KeyboardInterrupt, SystemExit)
+
+    def __init__(
+        self, config: ProducerConfig, metrics: MetricsRegistry | None, entering: Callable[[int], object]
+    ) -> None:
+        super().__init__(config, metrics)
+        self._entering = entering
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._batches: deque[Completion] = deque()
+        self._is_asked = False
+        self._is_running = False
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Callbacks run there."""
+        self._loop = loop
+
+    def deliver(self, completions: Iterable[Any]) -> None:
+        """Has the callbacks of settled batches called."""
+        self._batches += self._add(completions)
+        self._ask()
+
+    def in_callback(self) -> bool:
+        """Whether a callback is what asks."""
+        return self._is_running
+
+    def report(self) -> None:
+        """What callbacks raised and is not in the log yet."""
+        self._failures.report()
+
+    def _ask(self) -> None:
+        if not self._batches or self._is_asked or self._is_running:
+            return
+        if self._loop is None or self._loop.is_closed():
+            self._run_turn(None)
+        else:
+            self._is_asked = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_asked = False
+        self._run_turn(time.monotonic() + TURN_SECONDS)
+
+    def _run_turn(self, end: float | None) -> None:
+        self._is_running = True
+        self._entering(threading.get_ident())
+        try:
+            while self._batches:
+                self._run_callbacks((self._batches[0],))
+                self._batches.popleft()
+                if end is not None and time.monotonic() >= end:
+                    break
+        finally:
+            self._entering(0)
+            self._is_running = False
+            self._ask()

@@ -1,0 +1,235 @@
+"""Network: the sender's thread, which has the engine's sockets, its clock and its names resolved.
+
+Theory of operation. A round of the loop waits for sockets, tells the engine what happened, and lets it run
+(EngineDriver). Nothing else in it waits: names are resolved and large batches compressed on threads of their
+own, whose results come back through an inbox. An exception that comes out of the engine ends the thread.
+
+Wherever the engine is woken, `wake` is called behind the change; the loop clears the waker before it lets the
+engine look, so no change is missed, and one that is seen early costs one round in vain.
+"""
+
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, final
+
+from kbatch.config import ProducerConfig
+from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
+from kbatch.errors import IllegalStateError, NetworkError
+from kbatch.network.channels import Channel, PlainChannel, release
+from kbatch.network.driver import (
+    RECEIVE_BYTES,
+    Engine,
+    EngineDriver,
+    distinct,
+    peer_of,
+    without_address,
+)
+from kbatch.network.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+_RESOLVERS = 4
+
+
+@final
+class Network(EngineDriver):
+    """Drives an engine on a thread of its own, from `start` to `stop`. Parameters: as EngineDriver."""
+
+    def __init__(self, engine: Engine, *, config: ProducerConfig, name: str, **rest: Any) -> None:
+        super().__init__(engine, config=config, name=name, **rest)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._channels: dict[int, Channel] = {}
+        self._space = memoryview(bytearray(RECEIVE_BYTES))
+        self._inbox: deque[Callable[[], object]] = deque()  # of the threads that work for this one
+        self._resolvers = Workers(f"{name}-resolver", _RESOLVERS)
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # For any thread
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Once; IllegalStateError if it was stopped before."""
+        if self._is_stopping:
+            raise IllegalStateError("a network that was stopped is not started again: make another")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread behind its round, closes all connections, and waits for that, unless the thread
+        itself asks. What the engine has not completed by then stays so. A second call does nothing more."""
+        was_stopping, self._is_stopping = self._is_stopping, True
+        self.wake()
+        if self._thread.ident is None:
+            if not was_stopping:
+                self._release()
+        elif self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            wait_ns = 0
+            while not self._is_stopping:
+                wait_ns = self._round(wait_ns)
+        except BaseException as error:
+            logger.critical("a defect ends %s", self._thread.name, exc_info=True)
+            self._fail(error)
+        finally:
+            self._release()
+
+    def _round(self, wait_ns: int) -> int:
+        """Waits for up to `wait_ns`, and returns how long the next round may wait."""
+        start_ns = time.monotonic_ns()
+        events = self._selector.select(wait_ns / 1e9)
+        woken_ns = time.monotonic_ns()
+        was_called = False
+        for key, mask in events:
+            channel = key.fileobj
+            if channel is self._waker:
+                self._waker.clear()
+                was_called = True
+            else:
+                self._handle_event(channel, mask)  # type: ignore[arg-type]
+        while self._inbox:
+            self._inbox.popleft()()
+        return self._run_engine_on(woken_ns - start_ns, woken_ns, was_called=was_called)
+
+    def _release(self) -> None:
+        """Everything but the waker, whose descriptor others may still write to."""
+        self._give_up_actions()
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        self._selector.close()
+        self._resolvers.stop()
+        self._sealers.stop()
+
+    def _post(self, function: Callable[[], object]) -> None:
+        """Has it called on the sender's thread."""
+        self._inbox.append(function)
+        self.wake()
+
+    # What happens
+
+    def _handle_event(self, channel: Channel, mask: int) -> None:
+        if not channel.is_ready:
+            self._proceed(channel, channel.proceed)
+        if mask & selectors.EVENT_WRITE and channel.is_ready and channel.has_unsent:
+            self._written(channel, channel.flush())
+        if mask & selectors.EVENT_READ and channel.is_ready and channel.ended is None:
+            self._read(channel)
+
+    def _proceed(self, channel: Channel, step: Callable[[], object]) -> None:
+        """Takes a step from nothing to ready."""
+        step()
+        if channel.ended is not None:
+            self._drop(channel)
+            return
+        self._watch(channel)
+        if channel.is_ready:
+            self._engine.handle_connected(channel.connection_id, time.monotonic_ns())
+
+    def _read(self, channel: Channel) -> None:
+        data = channel.receive(self._space)
+        if data:
+            self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+        if channel.ended is not None:
+            self._drop(channel)
+        else:
+            self._watch(channel)
+
+    def _written(self, channel: Channel, written_bytes: int) -> None:
+        if written_bytes:
+            self._engine.handle_written(channel.connection_id, written_bytes, time.monotonic_ns())
+        if channel.ended is None:
+            self._watch(channel)
+            return
+        # the broker has gone, and what it answered before it went is still there
+        while data := channel.receive(self._space):
+            self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+        self._drop(channel)
+
+    def _drop(self, channel: Channel) -> None:
+        """It has ended, and the engine has to know."""
+        assert channel.ended is not None
+        self._forget(channel)
+        self._engine.handle_closed(channel.connection_id, channel.ended, time.monotonic_ns())
+
+    def _forget(self, channel: Channel) -> None:
+        del self._channels[channel.connection_id]
+        if channel.events:
+            self._selector.unregister(channel)
+        channel.close()
+
+    def _watch(self, channel: Channel) -> None:
+        events = channel.wanted_events
+        if events == channel.events:
+            return
+        if channel.events:
+            self._selector.modify(channel, events)
+        else:
+            self._selector.register(channel, events)
+        channel.events = events
+
+    # What the engine asks for
+
+    def _resolve(self, action: Resolve) -> None:
+        def look_up() -> None:
+            addresses = addresses_of(action.host, action.port)
+            self._post(partial(self._resolved, action, addresses))
+
+        self._resolvers.submit(look_up)
+
+    def _connect(self, action: Connect) -> None:
+        try:
+            channel = self._channel(action)
+        except (OSError, ValueError) as error:  # no descriptor, no such family, no name that TLS could check
+            refused = NetworkError(f"no connection to {peer_of(action)}: {error}")
+            self._engine.handle_closed(action.connection_id, refused, time.monotonic_ns())
+            return
+        self._channels[action.connection_id] = channel
+        self._proceed(channel, partial(channel.connect, action.sockaddr))
+
+    def _channel(self, action: Connect) -> Channel:
+        connecting = self._new_socket(action.family)
+        try:
+            if self._tls is None:
+                return PlainChannel(action.connection_id, peer_of(action), connecting)
+            from kbatch.network.tls_channel import TlsChannel  # which takes Python's ssl
+
+            return TlsChannel(action.connection_id, peer_of(action), connecting, self._tls, action.host)
+        except BaseException:
+            connecting.close()
+            raise
+
+    def _write(self, action: Write) -> None:
+        channel = self._channels.get(action.connection_id)
+        if channel is None:  # it has ended, of which the engine did not know when it asked
+            release(action.buffers)
+        else:
+            self._written(channel, channel.write(action.buffers))
+
+    def _close(self, action: Close) -> None:
+        channel = self._channels.get(action.connection_id)
+        if channel is not None:
+            self._forget(channel)
+
+
+def addresses_of(host: str, port: int) -> list[Address] | OSError:
+    """All of them, in the order of preference (RFC 6724), or why there are none."""
+    try:
+        return distinct(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP))
+    except (OSError, UnicodeError) as error:
+        return without_address(host, error)

@@ -1,0 +1,1 @@
+"""Producer (`threads`) and AsyncProducer (`event_loop`), and what both do (`base`)."""

@@ -1,0 +1,58 @@
+"""From a configuration to what a producer is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch.config import ProducerConfig
+from kbatch.errors import ConfigError
+
+# Native code counts time in 64 bits.
+LONGEST_NS = 2**63 - 1
+
+
+def accumulator_of(
+    config: ProducerConfig,
+    random: Random,
+    wake: Callable[[], object],
+    memory_freed: Callable[[], object] | None,
+    *,
+    seal_on_append: bool = True,
+) -> RecordAccumulator:
+    """The accumulator of a producer; what follows `random` is as RecordAccumulator has it."""
+    codec = config.compression_type
+    levels = {
+        "gzip": config.compression_gzip_level if config.compression_gzip_level != -1 else None,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    level = levels.get(codec) if config.compression_level is None else config.compression_level
+    return RecordAccumulator(
+        batch_size=config.batch_size,
+        buffer_memory=config.buffer_memory,
+        compression=codec,
+        compression_level=level,
+        linger_ns=_nanoseconds(config.linger_ms),
+        retry_backoff_ns=_nanoseconds(config.retry_backoff_ms),
+        retry_backoff_max_ns=_nanoseconds(config.retry_backoff_max_ms),
+        delivery_timeout_ns=config.delivery_timeout_ms * 1_000_000,
+        transactional=config.transactional_id is not None,
+        adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
+        partition_availability_timeout_ns=_nanoseconds(config.partitioner_availability_timeout_ms),
+        seal_on_append=seal_on_append,
+        seed=random.getrandbits(64),
+        wake=wake,
+        memory_freed=memory_freed,
+    )
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return min(milliseconds * 1_000_000, LONGEST_NS)
+
+
+def refuse_what_is_not_there(config: ProducerConfig) -> None:
+    """ConfigError for what the configuration knows and the producer cannot do yet."""
+    if config.security_protocol.startswith("SASL"):
+        raise ConfigError(f"security.protocol={config.security_protocol}: SASL is not there yet; use SSL")

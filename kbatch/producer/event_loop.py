@@ -1,0 +1,365 @@
+"""AsyncProducer: the producer for programs on an asyncio event loop.
+
+Theory of operation. Everything happens on the thread of one loop, the one on which the producer is first
+used: `send` puts a record into the accumulator, LoopNetwork drives the engine between the turns of the
+program's own tasks, and LoopDelivery runs callbacks there. Only batches are compressed elsewhere, on a few
+threads.
+
+A `send` that has to wait for nothing does not suspend. But where batches are ready it gives way to the
+network first, or a task that sends without end would send nothing. Whatever `send` awaits, it awaits before
+the record is accepted, and accepting is one step. So a cancelled `send` has accepted nothing, and what was
+accepted is delivered whoever is cancelled.
+
+When the loop shuts down its asynchronous generators, as asyncio.run does in the end, a producer that nobody
+has closed says so by a ResourceWarning, and flushes, which takes EXIT_SECONDS at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+
+from kbatch._native.batch.batch_delivery import BatchDelivery
+from kbatch._native.batch.delivery import Delivery
+from kbatch._native.io.interrupts import at_once
+from kbatch._native.io.waker import Waker
+from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.send import RecordSender
+from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
+from kbatch.network.event_loop import LoopNetwork
+from kbatch.network.event_loop_callbacks import LoopDelivery
+from kbatch.producer.base import EXIT_SECONDS, ProducerBase, note_callback_thread
+from kbatch.producer.groups import GroupMethods
+from kbatch.producer.transactions import TransactionMethods
+from kbatch.waiting.deadline import Deadline
+from kbatch.waiting.event_loop import LoopChange, LoopEvent, LoopLine
+from kbatch.waiting.threads import Marker
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kbatch._native.batch.delivery import DeliveryCallback
+    from kbatch._native.codec.record import Header, Record
+    from kbatch._native.send.encoded_batch import PendingBatch
+    from kbatch._native.send.send import PendingRecord
+
+logger = logging.getLogger(__name__)
+
+# Records that a task sends in its turn, while others wait for theirs.
+TURN_RECORDS = 500
+
+_send_batch = RecordSender.send_batch
+
+
+class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
+    """Sends records to Kafka from an asyncio event loop: Producer's methods, awaited. `try_send`, `metrics`
+    and `recreate` wait for nothing, and are not awaited.
+
+    It may be made anywhere, and belongs to the loop on which it is first used. Callbacks run on that loop.
+    One that is still open when its loop shuts down, or the interpreter exits, flushes, as a Producer does.
+
+    Parameters
+    ----------
+    settings : Mapping[str, object], optional
+        Configuration keys with dots, as docs/configuration.md lists them.
+    **keywords
+        The same keys with underscores.
+
+    Attributes
+    ----------
+    config : ProducerConfig
+
+    Raises
+    ------
+    ConfigError
+        For keys or values that cannot be.
+    """
+
+    _delivery: LoopDelivery
+    _network: LoopNetwork
+    _blocks_a_turn = 1
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+        waker = Waker()
+        line = LoopLine(waker.wake)
+        super().__init__(
+            settings, keywords, changed=LoopChange(), wake=waker.wake, line=line, seals_itself=False
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._farewell: AsyncGenerator[None, None] | None = None
+        self._is_farewell = False  # it is what closes
+        entering = partial(note_callback_thread, weakref.ref(self))
+        self._delivery = LoopDelivery(self.config, self._registry, entering)
+        self._network = LoopNetwork(
+            self._engine,
+            config=self.config,
+            deliver=self._delivery.deliver,
+            name=f"kbatch-{self.config.client_id}",
+            metrics=self._registry,
+            waker=waker,
+            after_round=line.look,
+        )
+        self.gives_way = self._accumulator.wakes_always = True
+        self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
+        self._called_count = 1
+        self._opened()
+
+    # Sending
+
+    async def send(  # type: ignore[override]
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Sequence[Header] | None = None,
+        partition: SupportsIndex | None = None,
+        timestamp_ms: SupportsIndex | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Delivery:
+        """Takes a record to be sent, and awaits up to max.block.ms metadata or memory if there is none.
+
+        Parameters, and what it raises: as Producer.send. What it returns is to be awaited for the
+        RecordMetadata. If it is cancelled the record was not accepted.
+        """
+        sent = self._offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return sent if type(sent) is Delivery else await sent
+
+    async def send_many(  # type: ignore[override]
+        self, topic: str, records: Iterable[Record | tuple[Any, ...]]
+    ) -> list[Delivery]:
+        """Sends each record as `send` does; as Producer.send_many. If it is cancelled, the records that it
+        was through with were accepted, and are delivered.
+        """
+        self._check_here()
+        deliveries: list[Delivery] = []
+        left = iter(records)
+        try:
+            while (sent := self._send_on(topic, left, deliveries)) is not None:
+                deliveries.append(await sent)
+        except Exception as error:
+            raise PartialSendError(deliveries, len(deliveries), error) from error
+        return deliveries
+
+    async def send_batch(  # type: ignore[override]
+        self,
+        topic: str,
+        partition: SupportsIndex,
+        batch_bytes: Buffer,
+        *,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> BatchDelivery:
+        """Takes a record batch that was encoded elsewhere; as Producer.send_batch."""
+        self._check_here()
+        sent: Any = _send_batch(self, topic, partition, batch_bytes, on_delivery=on_delivery)
+        return sent if type(sent) is BatchDelivery else await sent
+
+    def try_send(self, *arguments: Any, **keywords: Any) -> Delivery | None:
+        """`send` that never waits, and is not awaited: None where it would have to wait."""
+        self._check_here()
+        return super().try_send(*arguments, **keywords)
+
+    send_table = ProducerBase._send_table
+
+    def _send_slowly(
+        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
+    ) -> Any:
+        if may_wait:
+            return self._send_later(record, refusal)
+        return at_once(self._send_waiting, record, refusal, may_wait)
+
+    async def _send_later(
+        self, record: PendingRecord | PendingBatch, refusal: Refusal | None
+    ) -> Delivery | None:
+        try:
+            if refusal is None and self.must_give_way:
+                if self._accumulator.memory.queued and not self.turn_left:
+                    refusal = Refusal.MEMORY  # a turn is over: others stand in line for memory
+                else:
+                    await self._give_way()
+            return await self._send_waiting(record, refusal, True)
+        except BaseException as error:
+            self._handle_refused(record, error)
+            raise
+
+    # What is asked of it
+
+    partitions_for = ProducerBase._partitions_for
+    flush = ProducerBase._flush
+    purge = ProducerBase._purge
+    resume = ProducerBase._resume
+    committed_offsets = GroupMethods._committed_offsets
+    group_ids = GroupMethods._group_ids
+    init_transactions = TransactionMethods._init_transactions
+    begin_transaction = TransactionMethods._begin_transaction
+    commit_transaction = TransactionMethods._commit_transaction
+    abort_transaction = TransactionMethods._abort_transaction
+    send_offsets_to_transaction = TransactionMethods._send_offsets_to_transaction
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A transaction for an async with block; as Producer.transaction."""
+        await self._begin_transaction()
+        try:
+            yield
+            await self._commit_transaction()
+        except BaseException as error:
+            await self._abort_for(error)
+            raise
+
+    # Its loop
+
+    def _check_here(self) -> None:
+        super()._check_here()
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            raise IllegalStateError(
+                "an AsyncProducer is used on a running event loop, by tasks and callbacks; for threads there "
+                "is Producer"
+            ) from None
+        if self._loop is None and not self._is_closed:
+            self._bind(running)
+        elif self._loop is not None and self._loop is not running:
+            how = "which is closed" if self._loop.is_closed() else "which runs elsewhere"
+            raise IllegalStateError(
+                f"the producer belongs to another event loop, {how}: use it there, or make one on this loop"
+            )
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._accumulator.memory.loop_thread_ident = threading.get_ident()
+        self.loop_is_running = loop.is_running
+        self._delivery.bind(loop)
+        self._network.start(loop)
+        self.sends_directly = self._may_send_directly
+        self._farewell = _until_shutdown(weakref.ref(self))
+        with suppress(StopIteration):  # it is at its yield now, and the loop knows of it
+            self._farewell.__anext__().__await__().send(None)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Sends what is left, and ends; as Producer.close. Where its loop is closed already nothing can be
+        sent any more. If it is cancelled the producer goes on sending what it has, and can be closed again.
+        """
+        if self._loop is not None and self._loop.is_closed():
+            timeout = 0
+        elif not self._is_released and self._loop is not None:
+            self._check_here()
+        await self._close(timeout)
+
+    async def __aenter__(self) -> Self:
+        self._check_here()
+        return self
+
+    __aexit__ = ProducerBase._leave
+
+    def recreate(self) -> Self:
+        """A new producer of the same configuration; as Producer.recreate. While the loop runs, on it only."""
+        if self._loop is not None and self._loop.is_running():
+            self._check_here()
+        return super().recreate()
+
+    # How it waits
+
+    _new_event = staticmethod(LoopEvent)
+
+    async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
+        """A turn that memory cuts short goes on when there is more, before all others."""
+        left, self.turn_left = self.turn_left, -1
+        self._line.wake_first(self._accumulator)
+        try:
+            return await self._await_memory(append, deadline, is_in_turn=left > 0)
+        finally:
+            self.turn_left = left if left > 0 else self._new_turn(False)
+
+    def _new_turn(self, others_wait: bool) -> int:
+        return TURN_RECORDS if others_wait or self._accumulator.memory.queued else -1
+
+    async def _give_way(self) -> None:
+        left = 0 if self.is_giving_way else self.turn_left
+        if not self.is_giving_way:
+            self._called_count = 1
+        if left:
+            # A task that sends without end lets go of the GIL nowhere else for other threads. It takes the
+            # better part of a tenth of a millisecond, which is why rounds do without.
+            time.sleep(0)
+            self._network.run_now()
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        if not self._turns:
+            loop.call_soon(self._call_next, loop)
+        (self._turns.appendleft if left > 0 else self._turns.append)(turn)
+        self.is_giving_way = True
+        await turn
+        # until it suspends: then `_call_next` runs, before any other task does
+        self.is_giving_way = False
+        self.turn_left = left if left > 0 else self._new_turn(len(self._turns) > 1)
+
+    def _call_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Calls one of the tasks that gave way, in order, in a round of the loop: it goes on until it has to
+        give way again. More are called while that does not happen: they send little, and nobody need wait."""
+        while self._turns and self._turns[0].done():
+            self._turns.popleft()
+        self.is_giving_way = bool(self._turns)
+        if not self._turns:
+            self.turn_left = -1
+            return
+        for turn in islice(self._turns, self._called_count):
+            if not turn.done():
+                turn.set_result(None)
+        self._called_count = min(2 * self._called_count, len(self._turns))
+        loop.call_soon(self._call_next, loop)
+
+    async def _await_last_callbacks(self, deadline: Deadline) -> None:
+        farewell, self._farewell = self._farewell, None
+        if farewell is not None and not self._is_farewell:
+            at_once(farewell.aclose)
+        if self._loop is not None and not self._loop.is_closed() and not deadline.is_over:
+            await self._network.ended(deadline)
+            last = LoopEvent()
+            self._delivery.deliver([Marker(last.set)])
+            await last.wait(deadline)
+        self._delivery.report()
+
+    def _close_at_exit(self) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            self._close_now()
+        elif loop.is_running():  # on a thread that is a daemon
+            closing = asyncio.run_coroutine_threadsafe(self._close(EXIT_SECONDS), loop)
+            with suppress(TimeoutError):
+                closing.result(EXIT_SECONDS + 1)
+        else:
+            loop.run_until_complete(self._close(EXIT_SECONDS))
+
+    def _close_elsewhere(self) -> None:
+        if self._loop is None or self._loop.is_closed():
+            self._close_now()
+        else:
+            self._loop.call_soon_threadsafe(self._close_now)
+
+
+async def _until_shutdown(producer: weakref.ref[AsyncProducer]) -> AsyncGenerator[None, None]:
+    """What the loop ends when it shuts down."""
+    try:
+        yield
+    finally:
+        found = producer()
+        if found is not None and not found._is_released and not found._is_forked:
+            message = f"{found!r} is still open at the end of its loop; it gets {EXIT_SECONDS} s to send"
+            warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
+            found._is_farewell = True
+            try:
+                await found._close(EXIT_SECONDS)
+            except DeliveryError as error:
+                logger.error("at the end of the loop: %s", error)

@@ -1,0 +1,613 @@
+"""send_table: a table's rows as records, from Arrow memory to offsets, without a Python object a row.
+
+This page turns arguments into what the native TableSender takes, waits where that is refused, and shows what
+it notes as a TableReport. numpy, and pyarrow for numpy columns, (the extra `kbatch[arrow]`) are imported when
+they are needed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast, final
+
+from kbatch._native.arrow.arrow import rows_at_hand
+from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.batch.table_outcome import TableOutcome
+from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.send import RecordSender
+from kbatch._native.send.table_sender import TableSender
+from kbatch.errors import (
+    DeliveryError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    SerializationError,
+)
+from kbatch.records import is_sendable
+from kbatch.waiting.deadline import Deadline
+from kbatch.waiting.deliveries import future_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kbatch._native.batch.buffer_pool import BufferPool
+    from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch.column_serializers.roles import Part
+    from kbatch.config import ProducerConfig
+    from kbatch.interceptors import InterceptorChain
+
+Listener = tuple[Any, Callable[[Any], object]]
+# How long a stream that nothing more is taken from is read on for its rows to be counted.
+_COUNTING_NS = 200_000_000
+# How many of a table's topics a text names.
+SHOWN_TOPICS = 3
+# Rows whose interceptors are called in one turn of the event loop.
+TOLD_ROWS = 1000
+OnAcknowledgement = Callable[[RecordMetadata, BaseException | None], object]
+Reading = Callable[[], AbstractContextManager[None]]
+
+
+class TableProducer(RecordSender):
+    """`send_table`, for the producer, which waits and tells as it does for records."""
+
+    config: ProducerConfig
+    _interceptors: InterceptorChain
+    _deliver: Callable[[Iterable[Any]], object]
+    _await_sender: Callable[[], Awaitable[None]]
+    gives_way: bool
+    # Of thousands of rows each, until others have the thread.
+    _blocks_a_turn = sys.maxsize
+
+    async def _send_table(
+        self,
+        topic: str | None,
+        data: Any,
+        *,
+        key: Part = "key",
+        value: Part = "value",
+        headers: str | None = "headers",
+        timestamp: str | None = "timestamp",
+        partition: str | None = "partition",
+        topic_column: str | None = None,
+        on_delivery: Callable[[TableReport], object] | None = None,
+        on_progress: Callable[[TableReport], object] | None = None,
+    ) -> TableDelivery:
+        """Takes a table's rows to be sent, in batches that `send` fills as well.
+
+        It returns when the last row is accepted, and waits up to max.block.ms each time that there is no
+        memory. key.serializer, value.serializer and partitioner.class have no part in it.
+
+        Parameters
+        ----------
+        topic : str or None
+            Of all rows; with `topic_column`, of those where that is null. None: there are no such rows.
+        data : table
+            As for `kbatch.encode_arrow`. A stream may be larger than memory: it is read batch by batch.
+        key, value : str or column serializer
+            As for `kbatch.encode_arrow`; `kbatch.column_serializers` has those for JSON, Avro and Protobuf.
+        headers, timestamp, partition : str or None
+            Columns, as for `kbatch.encode_arrow`. Where a row names no partition, Java's murmur2 of the key
+            decides; without a key it goes where `send` would send it.
+        topic_column : str or None
+            Column of string, large_string, string_view or a dictionary of those: the topic that each row goes
+            to. If a topic cannot be had (there is none of this name, it is not allowed), its rows fail, also
+            those that come later, and the others are sent.
+        on_delivery : callable or None
+            Called as `on_delivery(report)`, once, when the outcome of every row is known.
+        on_progress : callable or None
+            Called as `on_progress(report)` for every batch that was delivered, or failed.
+
+        Returns
+        -------
+        TableDelivery
+            Its result is a TableReport. If accepting had to stop when some rows were accepted already, the
+            others are in the report, as failed, and `report.stopped` says why; like all failures that nobody
+            looks at, they make the next flush raise. A stream, which may have no end, is read on for a fifth
+            of a second then, for its rows to be counted; what it has not given by then is in no report.
+
+        Raises
+        ------
+        TypeError, ValueError, KafkaError
+            Nothing was accepted, for this reason.
+        """
+        from kbatch.column_serializers.roles import reading, record_columns  # memory for who sends tables
+
+        table = None
+        only_topic = topic if topic_column is None else None
+        try:
+            self._check_sendable()
+            transaction = self.accumulator.transaction_count
+            _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
+            if self._interceptors:
+                data = self._interceptors.on_send_table(only_topic, data)
+            if isinstance(data, Mapping):
+                from kbatch.codec.columns import NumpyTable
+
+                data = NumpyTable(data)
+            if only_topic is not None:
+                await self._await_partition(only_topic, None, self._block_deadline())
+            source, names = record_columns(
+                data,
+                key=key,
+                value=value,
+                headers=headers,
+                timestamp=timestamp,
+                partition=partition,
+                topic=topic_column,
+            )
+            table = TableSender(
+                self,
+                topic,
+                source,
+                names,
+                transaction=transaction,
+                seal=self._sealer(),
+                on_acknowledgement=self._on_acknowledgement,
+            )
+            report = _told_report(table.outcome, on_delivery, on_progress)
+            await self._accept_rows(table, partial(reading, source), transaction)
+        except BaseException as error:
+            if not self._is_forked:
+                self._handle_raised(only_topic, data, table, error)
+            raise
+        return TableDelivery(only_topic, report, self.accumulator.memory)
+
+    async def _accept_rows(self, table: TableSender, reading: Reading, transaction: int) -> None:
+        """All rows of the table; or those that can be, the others fail."""
+        accept = partial(self._accept, table, transaction)
+        try:
+            with reading():
+                outcome = accept()
+                while outcome is not True:
+                    if outcome is Refusal.METADATA:
+                        await self._await_topics(table, self._block_deadline())
+                        outcome = accept()
+                    elif outcome is Refusal.MEMORY:
+                        first = partial(accept, first_in_line=True)
+                        outcome = await self._await_memory(first, self._block_deadline())
+                    else:
+                        await self._give_way()
+                        outcome = accept()
+            self._check_topics_of(table)
+        except BaseException as stopped:
+            self._stop_table(table, stopped)
+            if not isinstance(stopped, Exception):
+                raise
+        else:
+            await self._end_whole_table(table)
+        if table.outcome.unsent_count:
+            self._note_failed(UnsentRows(table.outcome))
+
+    def _accept(
+        self, table: TableSender, transaction: int, *, first_in_line: bool = False
+    ) -> bool | Refusal:
+        self._check_still_sendable(transaction)  # as it may not be any more behind a wait
+        return table.accept(first_in_line=first_in_line, blocks=self._blocks_a_turn)
+
+    async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
+        """Waits for the topics and partitions that rows come for next; those that cannot be had are refused.
+        """
+        for may_wait in (False, True):  # all are asked for before one is waited for
+            for topic, partition in table.unknown_places:
+                try:
+                    await self._await_partition(topic, partition, deadline, may_wait)
+                except KafkaError as error:
+                    self._check_sendable()  # or else it is the topic's
+                    if partition is not None and isinstance(error, KafkaTimeoutError):
+                        table.refuse_beyond()
+                    else:
+                        table.refuse_topic(topic, error)
+
+    def _check_topics_of(self, table: TableSender) -> None:
+        """All rows have been read: what it means that topics were refused."""
+        error = cast("KafkaError | None", table.outcome.topic_error)
+        if error is None:
+            return
+        if not table.has_begun:
+            raise error
+        self._refuse(error)
+
+    def _stop_table(self, table: TableSender, stopped: BaseException) -> None:
+        """Rows that are not accepted yet fail, because of `stopped`; it is raised where none is."""
+        if not table.has_begun:
+            raise stopped
+        error = _as_kafka_error(stopped)
+        if isinstance(stopped, Exception):  # or else somebody waits for the end of this
+            with suppress(Exception):  # what cannot be read has no rows
+                table.count_rest(time.monotonic_ns() + _COUNTING_NS)
+        table.give_up(error)
+        self._refuse(error)
+        self._end_table(table, error)
+
+    @property
+    def _on_acknowledgement(self) -> OnAcknowledgement | None:
+        """What is called for every row; None where no interceptor wants that, since it is not for nothing."""
+        return self._interceptors.on_acknowledgement if self._interceptors.acknowledges else None
+
+    def _handle_raised(
+        self, topic: object, data: Any, table: TableSender | None, error: BaseException
+    ) -> None:
+        """The call is about to raise `error`. Where no row was accepted those that are known of count as
+        records that `send` refuses.
+        """
+        self._note_refused(error)
+        if table is not None and table.has_begun:
+            return
+        row_count = rows_at_hand(data)
+        if table is not None:
+            table.give_up(_as_kafka_error(error))
+            row_count = table.outcome.row_count
+        if row_count:
+            self._record("record-error", row_count)
+        if self._on_acknowledgement is not None:
+            metadata = RecordMetadata(topic if isinstance(topic, str) else "", -1)
+            for _ in range(row_count):
+                self._on_acknowledgement(metadata, error)
+
+    async def _end_whole_table(self, table: TableSender) -> None:
+        told = self._ended(table, None)
+        try:
+            if told and table.outcome.on_acknowledgement is not None and not self.gives_way:
+                await self._await_sender()  # to hand over the batch that was answered last
+        finally:
+            self._deliver(told)
+
+    def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
+        self._deliver(self._ended(table, error))
+
+    def _ended(self, table: TableSender, error: KafkaError | None) -> list[_Told]:
+        if table.outcome.unsent_count:
+            self._record("record-error", table.outcome.unsent_count)
+        if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
+            for first in range(0, table.outcome.row_count, TOLD_ROWS):
+                table.tells()
+                self._deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
+        listeners = table.end(error)
+        return [_Told(table, listeners)] if listeners else []
+
+    def _block_deadline(self) -> Deadline:
+        return Deadline(self.config.max_block_ms / 1000)
+
+    # What it needs of the producer
+
+    def _sealer(self) -> Callable[[ProducerBatch], object] | None:
+        """What takes a batch that is full; None leaves that to the accumulator."""
+        return None
+
+    async def _give_way(self) -> None:
+        """Others may have the thread for a while."""
+
+    _is_forked = False
+
+    def _record(self, sensor: str, value: float) -> None:
+        raise NotImplementedError
+
+    def _check_sendable(self) -> None:
+        raise NotImplementedError
+
+    def _check_still_sendable(self, transaction: int) -> None:
+        raise NotImplementedError
+
+    def _note_refused(self, error: BaseException) -> None:
+        """The call raises `error`, and no row was accepted."""
+        raise NotImplementedError
+
+    def _refuse(self, error: KafkaError) -> None:
+        """Rows were not accepted, though others were."""
+        raise NotImplementedError
+
+    def _note_failed(self, rows: UnsentRows) -> None:
+        """If nobody looks at the report the next flush raises."""
+        raise NotImplementedError
+
+    async def _await_partition(
+        self, topic: str, partition: Any, deadline: Deadline, may_wait: bool = True
+    ) -> bool:
+        raise NotImplementedError
+
+    async def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
+        raise NotImplementedError
+
+
+def _check_call(topic: object, topic_column: object, **functions: object) -> None:
+    if topic is None and topic_column is None:
+        raise TypeError("topic is None: give the topic, or topic_column=... with one for every row")
+    if topic is not None:
+        check_topic(topic)
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
+
+
+def check_topic(topic: object) -> None:
+    """Before it is asked for: a name that no request can have would end the sender."""
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+    if not is_sendable(topic):
+        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
+
+
+def _told_report(
+    outcome: TableOutcome,
+    on_delivery: Callable[[TableReport], object] | None,
+    on_progress: Callable[[TableReport], object] | None,
+) -> TableReport:
+    """The report, with those who are to be told of it."""
+    report = TableReport(outcome)
+    if on_progress is not None:
+        outcome.watch(report, on_progress)
+    if on_delivery is not None:
+        outcome.is_observed = True
+        outcome.listen(report, on_delivery)
+    return report
+
+
+def _named(topics: tuple[str, ...]) -> str:
+    more = len(topics) - SHOWN_TOPICS
+    shown = ", ".join(topics[:SHOWN_TOPICS]) or "no topic"
+    return shown + (f" and {more} more topics" if more > 0 else "")
+
+
+def _as_kafka_error(error: BaseException) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    made: KafkaError
+    if isinstance(error, Exception):
+        made = SerializationError(f"the table could not be read on, so that this row was not sent: {error}")
+    else:
+        how = "interrupted" if isinstance(error, KeyboardInterrupt) else "cancelled"
+        made = KafkaError(f"sending the table was {how}, so that this row was not sent")
+    made.__cause__ = error
+    return made
+
+
+class UnsentRows:
+    """Rows of a table that failed, and that no batch had; among failures."""
+
+    outcome = "failed"
+
+    def __init__(self, outcome: TableOutcome) -> None:
+        self._outcome = outcome
+
+    @property
+    def topic(self) -> str:
+        return _named(self._outcome.topic_names)
+
+    @property
+    def error(self) -> KafkaError:
+        return next(iter(TableReport(self._outcome).errors.values()))
+
+    @property
+    def unobserved_count(self) -> int:
+        return 0 if self._outcome.is_observed else self._outcome.unsent_count
+
+
+class _Told:
+    """Those to be told of a table that was done before all of its rows were accepted; among completions."""
+
+    has_callbacks = True
+    record_count = 0
+
+    def __init__(self, table: TableSender, listeners: list[Listener]) -> None:
+        self._table = table
+        self._listeners = listeners
+
+    def run_callbacks(self, threw: Callable[[Callable[..., object], Exception], object]) -> int:
+        count = 0
+        while self._listeners:
+            argument, function = self._listeners.pop(0)
+            count += 1
+            try:
+                function(argument)
+            except Exception as error:
+                threw(function, error)
+        self._table.told()
+        return count
+
+
+class _UnsentTold:
+    """Interceptors, to be told of those of rows first .. end - 1 that no batch had; among completions."""
+
+    has_callbacks = True
+    record_count = 0
+
+    def __init__(self, table: TableSender, first: int, end: int) -> None:
+        self._table = table
+        self._outcome = table.outcome
+        self._row = first
+        self._end = end
+
+    def run_callbacks(self, threw: Callable[[Callable[..., object], Exception], object]) -> int:
+        count = 0
+        on_acknowledgement = self._outcome.on_acknowledgement
+        assert on_acknowledgement is not None
+        while (row := self._outcome.next_unsent(self._row, self._end)) >= 0:
+            self._row = row + 1
+            metadata = RecordMetadata(*self._outcome.topic_and_partition(row))
+            on_acknowledgement(metadata, self._outcome.error_of(row))
+            count += 1
+        self._table.told()
+        return count
+
+
+@final
+class TableDelivery:
+    """What `send_table` gives: the promise of a TableReport. It reads like a Delivery, but that `result` does
+    not raise because of rows that failed.
+
+    Attributes
+    ----------
+    topic : str or None
+        Of all rows; None where a column names topics: `report.topics` has those.
+    """
+
+    def __init__(self, topic: str | None, report: TableReport, memory: BufferPool) -> None:
+        self.topic = topic
+        self._memory = memory
+        self._report = report
+        self._outcome = report._outcome
+
+    @property
+    def report(self) -> TableReport:
+        """What is known by now."""
+        return self._report
+
+    def done(self) -> bool:
+        """Whether every row was delivered or failed."""
+        return self._outcome.is_done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether every row was delivered or failed, after up to `timeout` seconds (None: as long as it
+        takes). It does not count as asking why rows failed.
+        """
+        if not self._outcome.is_done and timeout != 0:
+            self._memory.check_may_wait()
+        return self._outcome.wait(Deadline(timeout).left)
+
+    def result(self, timeout: float | None = None) -> TableReport:
+        """The outcome of every row, after up to `timeout` seconds (None: as long as it takes).
+
+        Raises
+        ------
+        KafkaTimeoutError
+            It is not known yet; the delivery goes on.
+        """
+        if not self.wait(timeout):
+            left = self._outcome.row_count - self._outcome.done_count
+            raise KafkaTimeoutError(
+                f"it is not known after {timeout} s what became of {left} of {self._outcome.row_count} rows "
+                f"to {self._where} (delivery.timeout.ms bounds it)"
+            )
+        self._outcome.is_observed = True
+        return self._report
+
+    def exception(self, timeout: float | None = None) -> DeliveryError | None:
+        """How many rows failed, and why the first of them did; None where all were delivered. Waits, and
+        raises, as `result` does.
+        """
+        errors = self.result(timeout).errors
+        return DeliveryError(len(errors), next(iter(errors.values()))) if errors else None
+
+    def add_done_callback(self, function: Callable[[TableDelivery], object]) -> None:
+        """Calls `function(delivery)` when every row was delivered or failed, behind on_delivery; now, where
+        that is known already.
+        """
+        if not self._outcome.listen(self, function):
+            function(self)
+
+    def __await__(self) -> Generator[Any, None, TableReport]:
+        if not self.done():
+            yield from future_of(self).__await__()
+        return self.result(0)
+
+    def __repr__(self) -> str:
+        done, rows = self._outcome.done_count, self._outcome.row_count
+        return f"<TableDelivery {self._where}, {done} of {rows} rows done>"
+
+    @property
+    def _where(self) -> str:
+        return _named(self._report.topics)
+
+
+@final
+class TableReport:
+    """What became of the rows of a table, a value a row.
+
+    While rows are on their way it changes, and the arrays are copies of what is known at the moment.
+    """
+
+    def __init__(self, outcome: TableOutcome) -> None:
+        self._outcome = outcome
+
+    @property
+    def row_count(self) -> int:
+        """Rows; as long as they are being accepted, and of a stream where that stopped, those that were read.
+        """
+        return self._outcome.row_count
+
+    @property
+    def stopped(self) -> KafkaError | None:
+        """Why not all rows were accepted; None where they were, or still are being accepted."""
+        return cast("KafkaError | None", self._outcome.end_error)
+
+    @property
+    def done_rows(self) -> int:
+        """Rows that were delivered or failed."""
+        return self._outcome.done_count
+
+    @property
+    def failed_rows(self) -> int:
+        return self._outcome.failed_count
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that rows name, in order of first appearance; or the one of all rows."""
+        return self._outcome.topic_names
+
+    @property
+    def topic_codes(self) -> np.ndarray:
+        """int32: each row's place in `topics`; -1 where accepting had stopped before its topic was read."""
+        codes = self._outcome.topic_codes
+        if codes is not None:
+            return self._array(codes, "int32")
+        import numpy as np
+
+        return np.broadcast_to(np.int32(0), self.row_count)
+
+    @property
+    def partitions(self) -> np.ndarray:
+        """int32: where each row went; -1 where it was not accepted before one was chosen."""
+        return self._array(self._outcome.partitions, "int32")
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """int64; -1 where the row failed, is on its way, or the broker did not say."""
+        return self._array(self._outcome.offsets, "int64")
+
+    @property
+    def error_codes(self) -> np.ndarray:
+        """int16: Kafka's code where the row failed (-1 for an error that has none), else 0."""
+        return self._array(self._outcome.error_codes, "int16")
+
+    @property
+    def errors(self) -> Mapping[int, KafkaError]:
+        """Why rows failed, by row."""
+        return _Errors(self)
+
+    def _array(self, memory: Any, kind: str) -> np.ndarray:
+        import numpy as np
+
+        return np.frombuffer(memory, kind)
+
+    def __repr__(self) -> str:
+        stopped = "" if self.stopped is None else f", and then stopped by {type(self.stopped).__name__}"
+        done = f"{self.done_rows} of {self.row_count} rows done, {self.failed_rows} failed"
+        return f"<TableReport {done}{stopped}>"
+
+
+@final
+class _Errors(Mapping[int, KafkaError]):
+    """The errors of a report; found when they are asked for."""
+
+    def __init__(self, report: TableReport) -> None:
+        self._report = report
+
+    def __getitem__(self, row: int) -> KafkaError:
+        error = self._report._outcome.error_of(row)
+        if error is None:
+            raise KeyError(row)
+        return cast(KafkaError, error)
+
+    def __iter__(self) -> Iterator[int]:
+        for row in self._report.error_codes.nonzero()[0]:
+            yield int(row)
+
+    def __len__(self) -> int:
+        return self._report.failed_rows
+
+    def __repr__(self) -> str:
+        return f"<errors of {len(self)} rows>"

@@ -1,0 +1,1 @@
+"""The embedded broker: a core that answers requests, a server, and `Broker`, which owns both."""

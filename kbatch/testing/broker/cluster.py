@@ -1,0 +1,390 @@
+"""The nodes of the embedded cluster, its topics, and which node leads which partition.
+
+Theory of operation. All nodes live in one process and share one copy of each partition: replication is not
+played, only who leads. A partition's replicas are the nodes it was placed on; those that run are its in-sync
+replicas, and the first of them leads. Every change of leader raises the leader epoch. With a directory the
+topics are kept in cluster.json, written anew at each change (temporary file, rename).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kbatch.codec.segments import check_topic, sync_directory
+from kbatch.errors import ErrorCode
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.partition import Partition
+from kbatch.testing.broker.topic_config import TopicConfig
+
+NO_LEADER = -1
+MAX_PARTITIONS = 10_000  # that one request may make (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
+STATE_FILE = "cluster.json"
+
+
+class Node:
+    """A broker of the cluster: where it listens, and whether it runs."""
+
+    __slots__ = ("host", "is_running", "node_id", "port")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.host = ""
+        self.port = 0
+        self.is_running = True
+
+
+class ClusterPartition:
+    """A partition's log, and where it is led."""
+
+    __slots__ = ("index", "leader", "leader_epoch", "log", "replicas", "topic")
+
+    def __init__(self, topic: Topic, index: int, log: Partition, replicas: list[int]) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.replicas = replicas
+        self.leader = NO_LEADER
+        self.leader_epoch = -1
+
+    def lead_by(self, node_id: int) -> None:
+        self.leader = node_id
+        self.leader_epoch += 1
+        self.log.start_leader_epoch(self.leader_epoch)
+
+
+class Topic:
+    __slots__ = ("config", "is_internal", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, config: TopicConfig, is_internal: bool) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.config = config
+        self.is_internal = is_internal
+        self.partitions: list[ClusterPartition] = []
+
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class Cluster:
+    """Nodes 0 to `node_count` - 1, and topics in the order of their making.
+
+    Parameters
+    ----------
+    directory : Path or None
+        Where topics and logs are kept; what is found there is taken up. None keeps all in memory.
+    open_partition : callable
+        (topic, index, config, directory or None) -> Partition
+    random_uuid : callable
+        Gives 16 bytes, for topic ids and the cluster id.
+
+    Raises
+    ------
+    ValueError
+        The directory has a cluster.json that no broker wrote.
+    """
+
+    def __init__(
+        self,
+        node_count: int,
+        directory: Path | None,
+        open_partition: Callable[[str, int, TopicConfig, Path | None], Partition],
+        random_uuid: Callable[[], bytes],
+    ) -> None:
+        self.nodes = [Node(node_id) for node_id in range(node_count)]
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self._directory = directory
+        self._open_partition = open_partition
+        self._random_uuid = random_uuid
+        self.cluster_id = random_uuid().hex()[:22]
+        if directory is not None and (directory / STATE_FILE).exists():
+            self._load(_read_state(directory / STATE_FILE))
+
+    # Nodes
+
+    @property
+    def running_nodes(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_running]
+
+    @property
+    def controller_id(self) -> int:
+        return next((node.node_id for node in self.nodes if node.is_running), NO_LEADER)
+
+    def node(self, node_id: int) -> Node:
+        """ValueError where there is none."""
+        if not 0 <= node_id < len(self.nodes):
+            raise ValueError(f"there is no node {node_id}; the last is {len(self.nodes) - 1}")
+        return self.nodes[node_id]
+
+    def stop_node(self, node_id: int) -> None:
+        """Its partitions go to the next running replica; those without one have no leader."""
+        self.node(node_id).is_running = False
+        for partition in self.partitions():
+            if partition.leader == node_id:
+                partition.lead_by(next(iter(self.in_sync_replicas(partition)), NO_LEADER))
+        self._save()
+
+    def start_node(self, node_id: int) -> None:
+        """It leads what has no leader; what moved away stays there."""
+        self.node(node_id).is_running = True
+        for partition in self.partitions():
+            if partition.leader == NO_LEADER and node_id in partition.replicas:
+                partition.lead_by(node_id)
+        self._save()
+
+    def move_leader(self, topic: str, index: int, node_id: int) -> None:
+        """ValueError where the node does not run; a node that was no replica becomes one."""
+        if not self.node(node_id).is_running:
+            running = ", ".join(str(node.node_id) for node in self.running_nodes)
+            raise ValueError(f"node {node_id} does not run; those that do: {running}")
+        partition = self.partition(topic, index)
+        if node_id not in partition.replicas:
+            partition.replicas.append(node_id)
+        if partition.leader != node_id:
+            partition.lead_by(node_id)
+            self._save()
+
+    def in_sync_replicas(self, partition: ClusterPartition) -> list[int]:
+        return [node_id for node_id in partition.replicas if self.nodes[node_id].is_running]
+
+    # Topics
+
+    def partitions(self) -> Iterable[ClusterPartition]:
+        """Those of all topics."""
+        return (partition for topic in self.topics.values() for partition in topic.partitions)
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        return topic in self.topics and 0 <= index < len(self.topics[topic].partitions)
+
+    def partition(self, topic: str, index: int) -> ClusterPartition:
+        """BrokerError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        if not self.has_partition(topic, index):
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.topics[topic].partitions[index]
+
+    def led_partition(self, topic: str, index: int, node_id: int) -> ClusterPartition:
+        """The same, if `node_id` leads it: else NOT_LEADER_OR_FOLLOWER."""
+        partition = self.partition(topic, index)
+        if partition.leader != node_id:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def topic_by_id(self, topic_id: bytes) -> Topic:
+        """BrokerError UNKNOWN_TOPIC_ID where there is none."""
+        if (topic := self.topics_by_id.get(topic_id)) is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        *,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str | None] | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
+    ) -> Topic:
+        """A new topic; BrokerError with Kafka's code and a text for what is wrong.
+
+        `replication_factor` None is as many as there are nodes, three at most; `assignments` names the
+        replicas of each partition instead.
+        """
+        config = self.check_new_topic(name, partition_count, replication_factor, assignments, configs)
+        topic = Topic(name, self.new_topic_id(), config, name in INTERNAL_TOPICS)
+        self._add_topic(topic)
+        for index in range(partition_count):
+            replicas = list(assignments[index]) if assignments else self.place(index, replication_factor)
+            self._add_partition(topic, replicas)
+        self._save()
+        return topic
+
+    def check_new_topic(
+        self,
+        name: str,
+        partition_count: int,
+        replication_factor: int | None = None,
+        assignments: Sequence[Sequence[int]] | None = None,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> TopicConfig:
+        """What `create_topic` would refuse; the config that the topic would have."""
+        check_topic_name(name)
+        if name in self.topics:
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        twin = next((other for other in self.topics if _metric_name(other) == _metric_name(name)), None)
+        if twin is not None:
+            raise BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}"
+            )
+        if partition_count < 1:
+            raise BrokerError(
+                ErrorCode.INVALID_PARTITIONS,
+                "Number of partitions was set to an invalid non-positive value.",
+            )
+        if replication_factor is not None and not 1 <= replication_factor <= len(self.running_nodes):
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Replication factor {replication_factor} needs as many running nodes; there are "
+                f"{len(self.running_nodes)}.",
+            )
+        self._check_assignments(assignments or ())
+        return _config_of(configs or {})
+
+    def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Adds partitions up to `count`; BrokerError for what Kafka refuses."""
+        topic = self.check_more_partitions(name, count, assignments)
+        replication_factor = len(topic.partitions[0].replicas)
+        for number, index in enumerate(range(len(topic.partitions), count)):
+            replicas = list(assignments[number]) if assignments else self.place(index, replication_factor)
+            self._add_partition(topic, replicas)
+        self._save()
+
+    def check_more_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None
+    ) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        present = len(topic.partitions)
+        if count <= present:
+            verb = "already has" if count == present else "would not be an increase: it has"
+            raise BrokerError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic {verb} {present} partition(s).",
+            )
+        if assignments is not None and len(assignments) != count - present:
+            raise BrokerError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{count - present} partition(s) to be added, and {len(assignments)} assignment(s) given.",
+            )
+        self._check_assignments(assignments or ())
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        del self.topics_by_id[topic.topic_id]
+        for partition in topic.partitions:
+            partition.log.close()
+            if self._directory is not None:
+                shutil.rmtree(self._directory / f"{name}-{partition.index}", ignore_errors=True)
+        self._save()
+
+    def close(self) -> None:
+        for partition in self.partitions():
+            partition.log.close()
+
+    def _check_assignments(self, assignments: Iterable[Sequence[int]]) -> None:
+        for replicas in assignments:
+            unknown = [node_id for node_id in replicas if not 0 <= node_id < len(self.nodes)]
+            if not replicas or unknown or len(set(replicas)) != len(replicas):
+                raise BrokerError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The replicas {list(replicas)} must be different nodes of 0 to {len(self.nodes) - 1}.",
+                )
+
+    def place(self, index: int, replication_factor: int | None) -> list[int]:
+        """Replicas of a new partition: leaders spread over the nodes by turns."""
+        count = replication_factor or min(3, len(self.nodes))
+        return [(index + number) % len(self.nodes) for number in range(count)]
+
+    def new_topic_id(self) -> bytes:
+        """After a restart the same seed gives the same ids again."""
+        while (topic_id := self._random_uuid()) in self.topics_by_id:
+            pass
+        return topic_id
+
+    def _add_topic(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
+
+    def _add_partition(self, topic: Topic, replicas: list[int]) -> ClusterPartition:
+        index = len(topic.partitions)
+        log = self._open_partition(topic.name, index, topic.config, self._directory)
+        partition = ClusterPartition(topic, index, log, replicas)
+        partition.lead_by(next(iter(self.in_sync_replicas(partition)), NO_LEADER))
+        topic.partitions.append(partition)
+        return partition
+
+    # What is kept on disk
+
+    def _save(self) -> None:
+        if self._directory is None:
+            return
+        described = {
+            "cluster_id": self.cluster_id,
+            "topics": [_describe(topic) for topic in self.topics.values()],
+        }
+        partial = self._directory / f"{STATE_FILE}.tmp"
+        with partial.open("w") as file:
+            json.dump(described, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._directory / STATE_FILE)
+        sync_directory(self._directory)
+
+    def _load(self, described: dict[str, Any]) -> None:
+        """After a restart every partition has a new leader epoch, as after an election."""
+        self.cluster_id = described["cluster_id"]
+        for saved in described["topics"]:
+            name = saved["name"]
+            topic = Topic(
+                name, bytes.fromhex(saved["topic_id"]), _config_of(saved["configs"]), name in INTERNAL_TOPICS
+            )
+            self._add_topic(topic)
+            for number, kept in enumerate(saved["partitions"]):
+                log = self._open_partition(name, number, topic.config, self._directory)
+                replicas = [node_id for node_id in kept["replicas"] if node_id < len(self.nodes)] or [0]
+                partition = ClusterPartition(topic, number, log, replicas)
+                partition.leader_epoch = kept["leader_epoch"]
+                partition.lead_by(replicas[0])
+                topic.partitions.append(partition)
+        self._save()
+
+
+def check_topic_name(name: str) -> None:
+    """BrokerError INVALID_TOPIC_EXCEPTION for one that cannot be."""
+    try:
+        check_topic(name)
+    except ValueError as error:
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
+
+
+def _metric_name(topic: str) -> str:
+    """Kafka's metrics do not tell dots from underscores, so that it refuses names that differ in these."""
+    return topic.replace(".", "_")
+
+
+def _config_of(configs: Mapping[str, str | None]) -> TopicConfig:
+    try:
+        return TopicConfig.of(configs)
+    except ValueError as error:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    try:
+        described = json.loads(path.read_text())
+        return {"cluster_id": described["cluster_id"], "topics": described["topics"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not what a broker wrote there ({error!r}): put that back") from error
+
+
+def _describe(topic: Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id.hex(),
+        "configs": topic.config.overrides,
+        "partitions": [
+            {"replicas": partition.replicas, "leader_epoch": partition.leader_epoch}
+            for partition in topic.partitions
+        ],
+    }

@@ -1,0 +1,259 @@
+"""The coordinators of groups and transactions, joined to the topics in which they keep what they know.
+
+Theory of operation. What a coordinator knows it first has appended to its internal topic, in the partition
+that the group or transactional id hashes to; the leader of that partition is the coordinator that clients
+must ask. All nodes share the coordinators' state, so a move of the leader changes only who may be asked. At
+the start the internal topics are read, and the state is what it was.
+
+Markers go straight to the partitions' logs. Those of __consumer_offsets also decide the offsets that were
+committed in the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kbatch._native.codec.record import Record as KafkaRecord
+from kbatch.errors import ErrorCode
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS, NO_LEADER, ClusterPartition, Topic
+from kbatch.testing.broker.coordinator_records import Record, coordinator_partition, key_partition
+from kbatch.testing.broker.group_state import GroupCoordinator
+from kbatch.testing.broker.offsets import OffsetStore
+from kbatch.testing.broker.producer_ids import ProducerIdBlocks
+from kbatch.testing.broker.producer_state import Marker
+from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC, TransactionCoordinator
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.state import BrokerState
+    from kbatch.testing.broker.transaction_metadata import TopicPartition
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+PRODUCER_IDS_FILE = "producer_ids.json"
+
+
+class Coordinators:
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        options, directory = state.options, state.directory
+        # topics that are there already count as they are
+        self._counts = {
+            name: len(state.cluster.topics[name].partitions)
+            if name in state.cluster.topics
+            else options.internal_topic_partitions
+            for name in INTERNAL_TOPICS
+        }
+        path = directory / PRODUCER_IDS_FILE if directory is not None else None
+        self.transactions = TransactionCoordinator(
+            ProducerIdBlocks(path).next,
+            lambda key, value: self._store(TRANSACTIONS_TOPIC, [(key, value)]),
+            self._write_markers,
+            transaction_version=options.transaction_version,
+            offsets_partition_count=self._counts[OFFSETS_TOPIC],
+        )
+        self.groups = GroupCoordinator(
+            self._store_offsets,
+            state.random_uuid,
+            initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
+        )
+        self.offsets = OffsetStore(
+            self.groups, self._store_offsets, state.now_ms, partition_count=self._counts[OFFSETS_TOPIC]
+        )
+        self._load()
+
+    # Who may be asked
+
+    def partition_of_group(self, group_id: str) -> ClusterPartition:
+        return self._partition(OFFSETS_TOPIC, group_id)
+
+    def partition_of_transaction(self, transactional_id: str) -> ClusterPartition:
+        return self._partition(TRANSACTIONS_TOPIC, transactional_id)
+
+    def check_group(self, group_id: str, node_id: int) -> None:
+        """BrokerError NOT_COORDINATOR where another node coordinates the group."""
+        _check_coordinator(self.partition_of_group(group_id), node_id)
+
+    def check_transaction(self, transactional_id: str, node_id: int) -> None:
+        _check_coordinator(self.partition_of_transaction(transactional_id), node_id)
+        self._renew_coordinator_epoch()
+
+    def internal_topic(self, name: str) -> Topic:
+        """It is made when it is first needed."""
+        cluster = self._state.cluster
+        if name not in cluster.topics:
+            return cluster.create_topic(name, self._counts[name], configs={"cleanup.policy": "compact"})
+        return cluster.topics[name]
+
+    def _partition(self, topic: str, group_or_transactional_id: str) -> ClusterPartition:
+        index = coordinator_partition(group_or_transactional_id, self._counts[topic])
+        self.internal_topic(topic)
+        return self._state.cluster.partition(topic, index)
+
+    # Transactions
+
+    def verify_partition(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        adds: bool,
+        names_abortable: bool,
+        now_ms: int,
+    ) -> None:
+        """Asks the coordinator about a partition that is produced to, on behalf of its leader (KIP-890):
+        whether it was added to the transaction or, with `adds`, to add it now. What it refuses is said in the
+        client's terms, as by AddPartitionsToTxnManager; `names_abortable`: TRANSACTION_ABORTABLE is one.
+        """
+        if transactional_id is None or self.partition_of_transaction(transactional_id).leader == NO_LEADER:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            codes = self.transactions.add_partitions(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                [partition],
+                now_ms,
+                client_tv2=True,
+                verify_only=not adds,
+            )
+            code = codes[partition]
+        except BrokerError as error:
+            code = error.code
+        if code == ErrorCode.PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        elif code == ErrorCode.TRANSACTION_ABORTABLE and not names_abortable:
+            code = ErrorCode.INVALID_TXN_STATE
+        if code != ErrorCode.NONE:
+            raise BrokerError(code)
+
+    def write_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        partition: TopicPartition,
+        transaction_version: int,
+    ) -> None:
+        topic, index = partition
+        led = self._state.cluster.partition(topic, index)
+        if led.leader == NO_LEADER:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE)
+        led.log.append_marker(
+            producer_id,
+            producer_epoch,
+            commit,
+            coordinator_epoch,
+            now_ms=self._state.now_ms,
+            leader_epoch=led.leader_epoch,
+            transaction_version=transaction_version,
+        )
+        self._state.partition_changed(topic, index)
+        if topic == OFFSETS_TOPIC:
+            self.offsets.complete_transaction(producer_id, commit, index)
+
+    def _renew_coordinator_epoch(self) -> None:
+        """A marker with a lower epoch than one before is refused. As all coordinators are this one, it has
+        the largest of their epochs.
+        """
+        topic = self._state.cluster.topics.get(TRANSACTIONS_TOPIC)
+        if topic is not None:
+            self.transactions.coordinator_epoch = max(each.leader_epoch for each in topic.partitions)
+
+    def _write_markers(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        partitions: list[TopicPartition],
+        transaction_version: int,
+    ) -> list[TopicPartition]:
+        """Those that are still to be done: of partitions without a leader. A marker that its partition
+        refuses is done, and so is that of a partition that is no more (as in Kafka's
+        TransactionMarkerRequestCompletionHandler).
+        """
+        remaining = []
+        for each in partitions:
+            try:
+                self.write_marker(
+                    producer_id, producer_epoch, commit, coordinator_epoch, each, transaction_version
+                )
+            except BrokerError as error:
+                if error.code == ErrorCode.LEADER_NOT_AVAILABLE:
+                    remaining.append(each)
+        return remaining
+
+    # Time
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = [part.next_deadline_ms() for part in (self.transactions, self.groups, self.offsets)]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def handle_timeout(self, now_ms: int) -> None:
+        for part in (self.transactions, self.groups, self.offsets):
+            part.handle_timeout(now_ms)
+
+    # What is kept
+
+    def _store(
+        self, topic: str, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
+        index = key_partition(records[0][0], self._counts[topic])
+        self.internal_topic(topic)
+        partition = self._state.cluster.partition(topic, index)
+        if partition.leader == NO_LEADER:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partition.log.append_records(
+            records,
+            now_ms=self._state.now_ms,
+            leader_epoch=partition.leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        self._state.partition_changed(topic, index)
+
+    def _store_offsets(
+        self, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
+        self._store(OFFSETS_TOPIC, records, producer_id, producer_epoch)
+
+    def _load(self) -> None:
+        """Offsets first: the markers that completing a transaction writes decide them."""
+        now_ms, topics = self._state.now_ms, self._state.cluster.topics
+        if OFFSETS_TOPIC in topics:
+            for partition in topics[OFFSETS_TOPIC].partitions:
+                self._load_offsets(partition, now_ms)
+        if TRANSACTIONS_TOPIC in topics:
+            kept = [
+                _stored(record)
+                for partition in topics[TRANSACTIONS_TOPIC].partitions
+                for batch in partition.log.batches()
+                for record in batch
+            ]
+            self._renew_coordinator_epoch()
+            self.transactions.load(kept, now_ms)
+
+    def _load_offsets(self, partition: ClusterPartition, now_ms: int) -> None:
+        partition.log.compact(now_ms)
+        for batch in partition.log.batches():
+            if batch.is_control:
+                for record in batch:
+                    commit = Marker.of(record).is_commit
+                    self.offsets.complete_transaction(batch.producer_id, commit, partition.index)
+                continue
+            records = [_stored(record) for record in batch]
+            self.groups.load(records, now_ms)
+            self.offsets.load(records, now_ms, batch.producer_id)
+
+
+def _stored(record: KafkaRecord) -> Record:
+    return bytes(record.key or b""), None if record.value is None else bytes(record.value)
+
+
+def _check_coordinator(partition: ClusterPartition, node_id: int) -> None:
+    if partition.leader != node_id:
+        raise BrokerError(ErrorCode.NOT_COORDINATOR)

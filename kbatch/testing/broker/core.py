@@ -1,0 +1,258 @@
+"""The embedded broker without sockets: a request's bytes in, an answer's buffers out, now or later.
+
+Theory of operation. `handle(connection, frame, now_ms)` decodes a request, lets faults have their way, and
+has its family's handler answer it. The answer is a `Reply`, filled at once or by a later call: another
+request may let a fetch or a group go on, or `handle_timeout(now_ms)` does when time is up.
+`next_deadline_ms()` says when to call that. As in Kafka, the caller gives a connection's next request only
+after the answer to the one before. Nothing here reads a clock, opens a socket or starts a thread, so the
+same code serves sockets and simulations.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kbatch.errors import ProtocolError, UnsupportedVersionError
+from kbatch.protocol import codec, messages
+from kbatch.protocol.structs import Message
+from kbatch.testing.broker import (
+    admin,
+    fetch,
+    group,
+    group_offsets,
+    metadata,
+    produce,
+    security,
+    telemetry,
+    transaction,
+)
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.faults import Faults
+from kbatch.testing.broker.state import BrokerState, Connection, Context, Delayed
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[BrokerState, Any, Context], Any]
+
+HANDLERS: dict[type, Handler] = {
+    kind: handler
+    for family in (
+        admin,
+        fetch,
+        group,
+        group_offsets,
+        metadata,
+        produce,
+        security,
+        telemetry,
+        transaction,
+    )
+    for kind, handler in family.HANDLERS.items()
+}
+REMEMBERED_REQUESTS = 10_000
+
+
+@dataclass(slots=True, frozen=True)
+class ReceivedRequest:
+    """A request as the broker saw it; record data is left out.
+
+    Attributes
+    ----------
+    node_id : int
+        The node that it was sent to.
+    api : str
+        "Produce", "Fetch", ...
+    version : int
+    client_id : str
+    message
+        The request of `kbatch.protocol.messages`.
+    """
+
+    node_id: int
+    api: str
+    version: int
+    client_id: str
+    message: Any
+
+
+class Reply:
+    """An answer, there or not yet.
+
+    Attributes
+    ----------
+    buffers : list of bytes-like or None
+        What to send, framed: nothing where the request wants no answer; None while it is not there.
+    closes_connection : bool
+    mute_ms : int
+        For how long the connection is not to be read afterwards (KIP-219).
+    """
+
+    __slots__ = ("_on_ready", "buffers", "closes_connection", "mute_ms")
+
+    def __init__(self) -> None:
+        self.buffers: list[bytes | memoryview] | None = None
+        self.closes_connection = False
+        self.mute_ms = 0
+        self._on_ready: Callable[[], None] | None = None
+
+    def then(self, on_ready: Callable[[], None]) -> None:
+        """Has `on_ready()` called, at once where the answer is there."""
+        if self.buffers is not None:
+            on_ready()
+        else:
+            self._on_ready = on_ready
+
+    def send(self, buffers: list[bytes | memoryview]) -> None:
+        self.buffers = buffers
+        if self._on_ready is not None:
+            self._on_ready()
+
+    def close(self) -> None:
+        self.closes_connection = True
+        self.send([])
+
+
+class BrokerCore:
+    """One cluster's requests, for all of its nodes."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self.state = state
+        state.answered_requests = sorted(HANDLERS, key=lambda kind: kind.api_key)
+        self.faults = Faults()
+        self.requests: deque[ReceivedRequest] = deque(maxlen=REMEMBERED_REQUESTS)
+
+    def handle(self, connection: Connection, frame: bytes | memoryview, now_ms: int) -> Reply:
+        """The answer to one request: `frame` is what follows the four bytes of size.
+
+        Raises nothing: what cannot be answered closes the connection.
+        """
+        self.state.now_ms = now_ms
+        reply = Reply()
+        try:
+            request = codec.decode_request(frame)
+        except UnsupportedVersionError as error:
+            self._answer_unsupported(reply, error)
+        except ProtocolError:
+            reply.close()
+        else:
+            self._remember(request, connection)
+            self._handle(request, connection, reply)
+        self.state.run_waiters(now_ms)
+        return reply
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = (self.state.timers.next_deadline_ms(), self.state.coordinators.next_deadline_ms())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def handle_timeout(self, now_ms: int) -> None:
+        self.state.now_ms = now_ms
+        self.state.timers.run(now_ms)
+        self.state.coordinators.handle_timeout(now_ms)
+        self.state.run_waiters(now_ms)
+
+    def _handle(self, request: codec.Request, connection: Connection, reply: Reply) -> None:
+        kind = type(request.message)
+        if self.faults.drops("before", kind) or security.must_log_in(self.state, connection, kind):
+            reply.close()
+            return
+        context = Context(connection, request.version, request.client_id or "", self.state.now_ms)
+        try:
+            response = self._response(request.message, context)
+        except Exception:
+            logger.exception("a request failed, and its connection is closed: %s", request)
+            reply.close()
+            return
+        if self.faults.drops("after", kind) or context.closes_connection:
+            reply.close()
+        elif response is None:  # acks=0
+            reply.send([])
+        else:
+            self._answer(reply, response, request)
+
+    def _response(self, message: Any, context: Context) -> Any:
+        kind = type(message)
+        context.forced_error = self.faults.next_error(kind)
+        answer = self.faults.intercepted(message)
+        if isinstance(answer, Message):
+            return answer
+        if answer is not None:
+            context.forced_error = answer
+        try:
+            return HANDLERS[kind](self.state, message, context)
+        except BrokerError as error:
+            return error_response(message, error)
+
+    def _answer(self, reply: Reply, response: Any, request: codec.Request) -> None:
+        """Sends `response` when it is there and its delay is over."""
+
+        def send(response: Any) -> None:
+            if self.faults.throttle_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = reply.mute_ms = self.faults.throttle_ms
+            try:
+                buffers = codec.encode_response(response, request.version, request.correlation_id)
+            except ProtocolError:
+                logger.exception("an answer cannot be written, and its connection is closed: %s", response)
+                reply.close()
+            else:
+                reply.send(buffers)
+
+        def ready(response: Any) -> None:
+            delay_ms = self.faults.delay_ms(type(request.message))
+            if delay_ms:
+                due_ms = self.state.now_ms + delay_ms
+                self.state.timers.call_at(due_ms, lambda _now_ms: send(response))
+            else:
+                send(response)
+
+        if isinstance(response, Delayed):
+            response.then(ready)
+        else:
+            ready(response)
+
+    def _answer_unsupported(self, reply: Reply, error: UnsupportedVersionError) -> None:
+        """Kafka answers ApiVersions alone, in the form that every client can read."""
+        if error.api_key != messages.ApiVersionsRequest.api_key:
+            reply.close()
+            return
+        response = metadata.unsupported_api_versions()
+        reply.send(codec.encode_response(response, 0, error.correlation_id))
+
+    def _remember(self, request: codec.Request, connection: Connection) -> None:
+        message = request.message
+        if isinstance(message, messages.ProduceRequest):
+            message = _without_records(message)
+        api = type(message).__name__.removesuffix("Request")
+        self.requests.append(
+            ReceivedRequest(connection.node_id, api, request.version, request.client_id or "", message)
+        )
+
+
+def _without_records(request: messages.ProduceRequest) -> messages.ProduceRequest:
+    """A copy: records would keep the whole frame."""
+    kind = messages.ProduceRequest
+    return kind(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=[
+            kind.TopicProduceData(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_data=[kind.PartitionProduceData(index=each.index) for each in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ],
+    )
+
+
+def error_response(message: Any, error: BrokerError) -> Any:
+    """The response that says only what went wrong."""
+    response = message.response()
+    response.error_code = error.code
+    if error.message is not None and hasattr(response, "error_message"):
+        response.error_message = error.message
+    return response

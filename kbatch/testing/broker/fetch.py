@@ -1,0 +1,309 @@
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: what consumers read.
+
+Fetch sessions (KIP-227) are refused in the way that the protocol has for it: every answer has session id 0,
+so that clients name all partitions each time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.partition import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from kbatch.testing.broker.state import Delayed
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.cluster import ClusterPartition
+    from kbatch.testing.broker.partition import Partition
+    from kbatch.testing.broker.state import BrokerState, Context
+
+READ_COMMITTED = 1
+NO_EPOCH = -1
+NO_TOPIC = ""
+OFFSETS_HAVE_LEADER_EPOCH = 4  # the version of ListOffsets
+# What ListOffsets has in place of a timestamp, and the version from which on.
+SPECIAL_TIMESTAMPS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+# Versions of Fetch from which on ...
+HAS_SESSIONS, HAS_TOPIC_IDS, HAS_HINTS = 7, 13, 16
+FULL_FETCH_EPOCHS = (0, -1)
+SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+PartitionData = messages.FetchResponse.PartitionData
+ListOffsetsPartition = messages.ListOffsetsRequest.ListOffsetsPartition
+
+
+def check_leader_epoch(partition: ClusterPartition, epoch: int) -> None:
+    """A client that names an epoch must name the present one (KIP-320)."""
+    if epoch != NO_EPOCH and epoch < partition.leader_epoch:
+        raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+    if epoch > partition.leader_epoch:
+        raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def fetch(
+    state: BrokerState, request: messages.FetchRequest, context: Context
+) -> messages.FetchResponse | Delayed:
+    if context.version >= HAS_SESSIONS and context.forced_error in SESSION_ERRORS:
+        context.check_forced_error()  # the errors that are not a partition's
+    if request.session_epoch not in FULL_FETCH_EPOCHS:
+        raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    return _Fetch(state, request, context).response
+
+
+class _Fetch:
+    """One request: tried when it comes, and again when one of its partitions changed."""
+
+    def __init__(self, state: BrokerState, request: messages.FetchRequest, context: Context) -> None:
+        self.response = Delayed()
+        self._state = state
+        self._request = request
+        self._context = context
+        if not self._attempt(context.now_ms):
+            partitions = frozenset(
+                (self._topic_name(topic), wanted.partition)
+                for topic in request.topics
+                for wanted in topic.partitions
+            )
+            deadline_ms = context.now_ms + request.max_wait_ms
+            state.wait_for(partitions, self._attempt, deadline_ms, self._complete)
+
+    def _attempt(self, now_ms: int) -> bool:
+        response, size, failed = self._read()
+        if size < self._request.min_bytes and not failed and self._request.max_wait_ms > 0:
+            return False
+        self.response.complete(response)
+        return True
+
+    def _complete(self, now_ms: int) -> None:
+        self.response.complete(self._read()[0])
+
+    def _topic_name(self, topic: messages.FetchRequest.FetchTopic) -> str:
+        if self._context.version < HAS_TOPIC_IDS:
+            return topic.topic
+        known = self._state.cluster.topics_by_id.get(bytes(topic.topic_id))
+        return known.name if known else NO_TOPIC
+
+    def _read(self) -> tuple[messages.FetchResponse, int, bool]:
+        """(response, bytes of records, whether a partition has something else to tell)"""
+        size, failed = 0, False
+        topics = []
+        hints: dict[int, messages.FetchResponse.NodeEndpoint] = {}
+        for topic in self._request.topics:
+            answers = []
+            for wanted in topic.partitions:
+                answer = PartitionData(partition_index=wanted.partition, high_watermark=-1, records=b"")
+                room = self._request.max_bytes - size
+                self._context.fill(answer, self._read_partition, topic, wanted, room, size == 0)
+                is_read = answer.error_code == ErrorCode.NONE and answer.diverging_epoch.epoch == NO_EPOCH
+                failed = failed or not is_read
+                if answer.error_code in LED_ELSEWHERE and self._context.version >= HAS_HINTS:
+                    self._hint_at_leader(self._topic_name(topic), answer, hints)
+                size += _size(answer)
+                answers.append(answer)
+            topics.append(
+                messages.FetchResponse.FetchableTopicResponse(
+                    topic=topic.topic, topic_id=topic.topic_id, partitions=answers
+                )
+            )
+        response = messages.FetchResponse(responses=topics, node_endpoints=list(hints.values()))
+        return response, size, failed
+
+    def _read_partition(
+        self,
+        topic: messages.FetchRequest.FetchTopic,
+        wanted: messages.FetchRequest.FetchPartition,
+        room: int,
+        is_first: bool,
+        answer: PartitionData,
+    ) -> None:
+        if self._context.version >= HAS_TOPIC_IDS:
+            self._state.cluster.topic_by_id(bytes(topic.topic_id))
+        name = self._topic_name(topic)
+        self._state.cluster.partition(name, wanted.partition)
+        answer.aborted_transactions = None  # empty where a partition is not there, null where it refuses
+        partition = self._state.cluster.led_partition(name, wanted.partition, self._context.node_id)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
+        diverging_epoch = _diverging_epoch(partition.log, wanted)
+        if diverging_epoch is not None:
+            answer.diverging_epoch = diverging_epoch
+            answer.high_watermark = partition.log.high_watermark
+            answer.last_stable_offset = partition.log.last_stable_offset
+            answer.log_start_offset = partition.log.log_start_offset
+            return
+        is_committed = self._request.isolation_level == READ_COMMITTED
+        read = partition.log.fetch(
+            wanted.fetch_offset,
+            max_bytes=min(wanted.partition_max_bytes, room),
+            at_least_one=is_first,
+            committed=is_committed,
+        )
+        answer.high_watermark = read.high_watermark
+        answer.last_stable_offset = read.last_stable_offset
+        answer.log_start_offset = read.log_start_offset
+        answer.records = read.batches
+        if is_committed:
+            answer.aborted_transactions = [
+                messages.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                for producer_id, first_offset in read.aborted_transactions
+            ]
+
+    def _hint_at_leader(
+        self, topic: str, answer: PartitionData, hints: dict[int, messages.FetchResponse.NodeEndpoint]
+    ) -> None:
+        """KIP-951; a forced error may be that of a partition that is not there."""
+        known = self._state.cluster.topics.get(topic)
+        if known is None or not 0 <= answer.partition_index < len(known.partitions):
+            return
+        partition = known.partitions[answer.partition_index]
+        if partition.leader < 0:
+            return
+        node = self._state.cluster.nodes[partition.leader]
+        answer.current_leader = messages.FetchResponse.LeaderIdAndEpoch(
+            leader_id=partition.leader, leader_epoch=partition.leader_epoch
+        )
+        hints[node.node_id] = messages.FetchResponse.NodeEndpoint(
+            node_id=node.node_id, host=node.host, port=node.port
+        )
+
+
+def _diverging_epoch(
+    log: Partition, wanted: messages.FetchRequest.FetchPartition
+) -> messages.FetchResponse.EpochEndOffset | None:
+    """Where what the client has read parts from the log (KIP-595), by the epoch of the last record it read;
+    OFFSET_OUT_OF_RANGE for an epoch that was not yet.
+    """
+    if wanted.last_fetched_epoch == NO_EPOCH:
+        return None
+    epoch, end_offset = log.end_of_leader_epoch(wanted.last_fetched_epoch)
+    if epoch == NO_EPOCH or wanted.fetch_offset < log.log_start_offset:
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
+        return None
+    return messages.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+
+
+def _size(answer: PartitionData) -> int:
+    assert isinstance(answer.records, bytes | list)
+    return len(answer.records) if isinstance(answer.records, bytes) else sum(map(len, answer.records))
+
+
+# Offsets
+
+
+def list_offsets(
+    state: BrokerState, request: messages.ListOffsetsRequest, context: Context
+) -> messages.ListOffsetsResponse:
+    answer = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
+    # a partition that is named twice has one answer, an error
+    wanted: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            wanted.setdefault(topic.name, {}).setdefault(each.partition_index, []).append(each)
+    return messages.ListOffsetsResponse(
+        topics=[
+            messages.ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=name,
+                partitions=[
+                    context.fill(
+                        answer(partition_index=index),
+                        _list_offset,
+                        state,
+                        name,
+                        timestamps,
+                        request.isolation_level == READ_COMMITTED,
+                        context,
+                    )
+                    for index, timestamps in partitions.items()
+                ],
+            )
+            for name, partitions in wanted.items()
+        ]
+    )
+
+
+def _list_offset(
+    state: BrokerState,
+    topic: str,
+    named: list[ListOffsetsPartition],
+    committed: bool,
+    context: Context,
+    answer: messages.ListOffsetsResponse.ListOffsetsPartitionResponse,
+) -> None:
+    wanted, *again = named
+    if again:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if wanted.timestamp < 0:
+        first_version = SPECIAL_TIMESTAMPS.get(wanted.timestamp)
+        if first_version is None or context.version < first_version:
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    partition = state.cluster.led_partition(topic, wanted.partition_index, context.node_id)
+    check_leader_epoch(partition, wanted.current_leader_epoch)
+    found = partition.log.list_offset(wanted.timestamp, committed=committed)
+    if found is not None:
+        answer.timestamp, answer.offset = found.timestamp_ms, found.offset
+        if context.version >= OFFSETS_HAVE_LEADER_EPOCH:
+            answer.leader_epoch = found.leader_epoch
+
+
+def offset_for_leader_epoch(
+    state: BrokerState, request: messages.OffsetForLeaderEpochRequest, context: Context
+) -> messages.OffsetForLeaderEpochResponse:
+    answer = messages.OffsetForLeaderEpochResponse.EpochEndOffset
+    return messages.OffsetForLeaderEpochResponse(
+        topics=[
+            messages.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    context.fill(
+                        answer(partition=wanted.partition),
+                        _end_of_epoch,
+                        state,
+                        topic.topic,
+                        wanted,
+                        context.node_id,
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_of_epoch(
+    state: BrokerState,
+    topic: str,
+    wanted: messages.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
+    node_id: int,
+    answer: messages.OffsetForLeaderEpochResponse.EpochEndOffset,
+) -> None:
+    partition = state.cluster.led_partition(topic, wanted.partition, node_id)
+    check_leader_epoch(partition, wanted.current_leader_epoch)
+    answer.leader_epoch, answer.end_offset = partition.log.end_of_leader_epoch(wanted.leader_epoch)
+
+
+HANDLERS = {
+    messages.FetchRequest: fetch,
+    messages.ListOffsetsRequest: list_offsets,
+    messages.OffsetForLeaderEpochRequest: offset_for_leader_epoch,
+}

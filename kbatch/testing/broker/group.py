@@ -1,0 +1,236 @@
+"""Consumer groups by request: who is in them (JoinGroup to DescribeGroups)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.group_messages import JoinGroup, JoinResult, SyncResult
+from kbatch.testing.broker.state import Delayed
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.group_messages import GroupDescription
+    from kbatch.testing.broker.state import BrokerState, Context
+
+# Versions from which on ...
+BATCHES_LEAVES = 3
+SYNC_NAMES_PROTOCOL = 5  # KIP-559
+NULLS_PROTOCOL_NAME = 7
+SAYS_NOT_FOUND = 6
+
+
+def join_group(state: BrokerState, request: messages.JoinGroupRequest, context: Context) -> Delayed:
+    delayed = Delayed()
+
+    def reply(result: JoinResult) -> None:
+        name = result.protocol_name
+        delayed.complete(
+            messages.JoinGroupResponse(
+                error_code=result.error_code,
+                generation_id=result.generation_id,
+                protocol_type=result.protocol_type,
+                protocol_name=name if context.version >= NULLS_PROTOCOL_NAME else name or "",
+                leader=result.leader,
+                skip_assignment=result.skip_assignment,
+                member_id=result.member_id,
+                members=[
+                    messages.JoinGroupResponse.JoinGroupResponseMember(
+                        member_id=member.member_id,
+                        group_instance_id=member.group_instance_id,
+                        metadata=member.metadata,
+                    )
+                    for member in result.members
+                ],
+            )
+        )
+
+    try:
+        _check_group(state, request.group_id, context)
+    except BrokerError as error:
+        reply(JoinResult(error.code, request.member_id))
+        return delayed
+    join = JoinGroup(
+        request.group_id,
+        request.member_id,
+        request.protocol_type,
+        tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms,
+        request.group_instance_id,
+        context.client_id,
+        f"/{context.connection.client_host}",
+        context.version,
+    )
+    state.coordinators.groups.join(join, reply, context.now_ms)
+    return delayed
+
+
+def sync_group(state: BrokerState, request: messages.SyncGroupRequest, context: Context) -> Delayed:
+    delayed = Delayed()
+
+    def reply(result: SyncResult) -> None:
+        delayed.complete(
+            messages.SyncGroupResponse(
+                error_code=result.error_code,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol_name,
+                assignment=result.assignment,
+            )
+        )
+
+    try:
+        _check_group(state, request.group_id, context)
+        if context.version >= SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    except BrokerError as error:
+        reply(SyncResult(error.code))
+        return delayed
+    state.coordinators.groups.sync(
+        request.group_id,
+        request.member_id,
+        request.generation_id,
+        {each.member_id: bytes(each.assignment) for each in request.assignments},
+        reply,
+        context.now_ms,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+    )
+    return delayed
+
+
+def heartbeat(
+    state: BrokerState, request: messages.HeartbeatRequest, context: Context
+) -> messages.HeartbeatResponse:
+    _check_group(state, request.group_id, context)
+    state.coordinators.groups.heartbeat(
+        request.group_id,
+        request.member_id,
+        request.generation_id,
+        context.now_ms,
+        group_instance_id=request.group_instance_id,
+    )
+    return messages.HeartbeatResponse()
+
+
+def leave_group(
+    state: BrokerState, request: messages.LeaveGroupRequest, context: Context
+) -> messages.LeaveGroupResponse:
+    _check_group(state, request.group_id, context)
+    leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+    if context.version < BATCHES_LEAVES:
+        leaving = [(request.member_id, None)]
+    codes = state.coordinators.groups.leave(request.group_id, leaving, context.now_ms)
+    if context.version < BATCHES_LEAVES:
+        return messages.LeaveGroupResponse(error_code=codes[0])
+    return messages.LeaveGroupResponse(
+        members=[
+            messages.LeaveGroupResponse.MemberResponse(
+                member_id=member_id, group_instance_id=group_instance_id, error_code=code
+            )
+            for (member_id, group_instance_id), code in zip(leaving, codes, strict=True)
+        ]
+    )
+
+
+def _check_group(state: BrokerState, group_id: str, context: Context) -> None:
+    context.check_forced_error()
+    state.acls.check_group(group_id)
+    state.coordinators.check_group(group_id, context.node_id)
+
+
+# Descriptions
+
+
+def describe_groups(
+    state: BrokerState, request: messages.DescribeGroupsRequest, context: Context
+) -> messages.DescribeGroupsResponse:
+    answer = messages.DescribeGroupsResponse.DescribedGroup
+    return messages.DescribeGroupsResponse(
+        groups=[
+            context.fill(answer(group_id=group_id), _describe_group, state, context)
+            for group_id in request.groups
+        ]
+    )
+
+
+def _describe_group(
+    state: BrokerState, context: Context, answer: messages.DescribeGroupsResponse.DescribedGroup
+) -> None:
+    state.acls.check_group(answer.group_id)
+    state.coordinators.check_group(answer.group_id, context.node_id)
+    try:
+        described: GroupDescription = state.coordinators.groups.describe(answer.group_id)
+    except BrokerError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        answer.group_state = "Dead"
+        if context.version >= SAYS_NOT_FOUND:
+            raise BrokerError(error.code, f"Group {answer.group_id} not found.") from error
+        return
+    answer.group_state = described.state
+    answer.protocol_type = described.protocol_type
+    answer.protocol_data = described.protocol
+    answer.members = [
+        messages.DescribeGroupsResponse.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata,
+            member_assignment=member.assignment,
+        )
+        for member in described.members
+    ]
+
+
+def list_groups(
+    state: BrokerState, request: messages.ListGroupsRequest, context: Context
+) -> messages.ListGroupsResponse:
+    """Those that this node coordinates."""
+    context.check_forced_error()
+    return messages.ListGroupsResponse(
+        groups=[
+            messages.ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type="classic",
+            )
+            for group in state.coordinators.groups.list_groups(request.states_filter, request.types_filter)
+            if state.coordinators.partition_of_group(group.group_id).leader == context.node_id
+        ]
+    )
+
+
+def delete_groups(
+    state: BrokerState, request: messages.DeleteGroupsRequest, context: Context
+) -> messages.DeleteGroupsResponse:
+    answer = messages.DeleteGroupsResponse.DeletableGroupResult
+    return messages.DeleteGroupsResponse(
+        results=[
+            context.fill(answer(group_id=group_id), _delete_group, state, context)
+            for group_id in request.groups_names
+        ]
+    )
+
+
+def _delete_group(
+    state: BrokerState, context: Context, answer: messages.DeleteGroupsResponse.DeletableGroupResult
+) -> None:
+    state.acls.check_group(answer.group_id)
+    state.coordinators.check_group(answer.group_id, context.node_id)
+    state.coordinators.offsets.delete_group(answer.group_id, context.now_ms)
+
+
+HANDLERS = {
+    messages.JoinGroupRequest: join_group,
+    messages.SyncGroupRequest: sync_group,
+    messages.HeartbeatRequest: heartbeat,
+    messages.LeaveGroupRequest: leave_group,
+    messages.DescribeGroupsRequest: describe_groups,
+    messages.ListGroupsRequest: list_groups,
+    messages.DeleteGroupsRequest: delete_groups,
+}

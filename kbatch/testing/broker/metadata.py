@@ -1,0 +1,258 @@
+"""ApiVersions, Metadata, FindCoordinator, DescribeCluster: what there is, and where."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol import messages
+from kbatch.protocol.structs import Message
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.cluster import ClusterPartition, Node, Topic
+    from kbatch.testing.broker.state import BrokerState, Context
+
+GROUP, TRANSACTION = 0, 1
+TAKES_TOPIC_IDS, SAYS_REBOOTSTRAP = 12, 13  # versions of Metadata
+NO_TOPIC_ID = bytes(16)
+BROKERS, CONTROLLERS = 1, 2
+CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+# librdkafka takes a broker without Produce 0 for one that is too new (KAFKA-18659).
+ADVERTISED_PRODUCE_FROM = 0
+# Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs by their AclOperation bits
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+def api_versions(
+    state: BrokerState, request: messages.ApiVersionsRequest, context: Context
+) -> messages.ApiVersionsResponse:
+    context.check_forced_error()
+    names = (request.client_software_name, request.client_software_version)
+    if context.version >= 3 and not all(CLIENT_SOFTWARE.fullmatch(name) for name in names):
+        return messages.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    feature = messages.ApiVersionsResponse.FinalizedFeatureKey(
+        name="transaction.version",
+        max_version_level=state.options.transaction_version,
+        min_version_level=state.options.transaction_version,
+    )
+    return messages.ApiVersionsResponse(
+        api_keys=[_api_version(kind) for kind in state.answered_requests],
+        supported_features=[
+            messages.ApiVersionsResponse.SupportedFeatureKey(
+                name="transaction.version", min_version=0, max_version=2
+            )
+        ],
+        finalized_features_epoch=state.features_epoch,
+        finalized_features=[feature] if state.options.transaction_version else [],
+    )
+
+
+def unsupported_api_versions() -> messages.ApiVersionsResponse:
+    return messages.ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_api_version(messages.ApiVersionsRequest)]
+    )
+
+
+def _api_version(kind: type[Message]) -> messages.ApiVersionsResponse.ApiVersion:
+    lowest = ADVERTISED_PRODUCE_FROM if kind is messages.ProduceRequest else kind.versions.start
+    return messages.ApiVersionsResponse.ApiVersion(
+        api_key=kind.api_key, min_version=lowest, max_version=kind.versions.stop - 1
+    )
+
+
+# Metadata
+
+
+def metadata(
+    state: BrokerState, request: messages.MetadataRequest, context: Context
+) -> messages.MetadataResponse:
+    if context.version >= SAYS_REBOOTSTRAP and context.forced_error == ErrorCode.REBOOTSTRAP_REQUIRED:
+        context.check_forced_error()  # the one error that is not a topic's (KIP-1102)
+    try:
+        wanted = _wanted_topics(state, request, context.version)
+    except BrokerError as error:  # MetadataRequest.getErrorResponse: neither brokers nor topics
+        answer = messages.MetadataResponse.MetadataResponseTopic
+        return messages.MetadataResponse(
+            error_code=error.code,
+            topics=[
+                answer(error_code=error.code, name=named.name or "", topic_id=named.topic_id)
+                for named in request.topics or ()
+            ],
+        )
+    cluster = state.cluster
+    brokers = [
+        messages.MetadataResponse.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
+        for node in cluster.running_nodes
+    ]
+    response = messages.MetadataResponse(
+        brokers=brokers, cluster_id=cluster.cluster_id, controller_id=cluster.controller_id
+    )
+    response.topics = [_named_topic(state, named, request, context) for named in wanted]
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _wanted_topics(
+    state: BrokerState, request: messages.MetadataRequest, version: int
+) -> list[messages.MetadataRequest.MetadataRequestTopic]:
+    """Each once; where one has an id, only those that do, by their ids."""
+    kind = messages.MetadataRequest.MetadataRequestTopic
+    if request.topics is None or (version == 0 and not request.topics):
+        return [kind(name=name) for name in state.cluster.topics]
+    topic_ids = dict.fromkeys(bytes(topic.topic_id) for topic in request.topics)
+    topic_ids.pop(NO_TOPIC_ID, None)
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    if version < TAKES_TOPIC_IDS and (topic_ids or None in names):
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if topic_ids:
+        return [kind(name=None, topic_id=topic_id) for topic_id in topic_ids]
+    if None in names:
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return [kind(name=name) for name in names]
+
+
+def _named_topic(
+    state: BrokerState,
+    named: messages.MetadataRequest.MetadataRequestTopic,
+    request: messages.MetadataRequest,
+    context: Context,
+) -> messages.MetadataResponse.MetadataResponseTopic:
+    try:
+        context.check_forced_error()
+        if named.name is None:
+            topic = state.cluster.topic_by_id(bytes(named.topic_id))
+        else:
+            topic = _topic_or_new(state, named.name, request.allow_auto_topic_creation)
+        return _described(state, topic, request)
+    except BrokerError as error:
+        return messages.MetadataResponse.MetadataResponseTopic(
+            error_code=error.code, name=named.name, topic_id=named.topic_id
+        )
+
+
+def _topic_or_new(state: BrokerState, name: str, may_create: bool) -> Topic:
+    topic = state.cluster.topics.get(name)
+    if topic is not None:
+        return topic
+    if state.options.auto_create_topics and may_create:
+        if name in INTERNAL_TOPICS:
+            return state.coordinators.internal_topic(name)
+        return state.cluster.create_topic(name, state.options.default_partitions)
+    state.cluster.check_new_topic(name, 1)  # a name that cannot be is refused as that
+    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _described(
+    state: BrokerState, topic: Topic, request: messages.MetadataRequest
+) -> messages.MetadataResponse.MetadataResponseTopic:
+    described = messages.MetadataResponse.MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_described_partition(state, partition) for partition in topic.partitions],
+    )
+    if request.include_topic_authorized_operations:
+        described.topic_authorized_operations = TOPIC_OPERATIONS
+    return described
+
+
+def _described_partition(
+    state: BrokerState, partition: ClusterPartition
+) -> messages.MetadataResponse.MetadataResponsePartition:
+    in_sync = state.cluster.in_sync_replicas(partition)
+    led = partition.leader >= 0
+    return messages.MetadataResponse.MetadataResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=in_sync,
+        offline_replicas=[node_id for node_id in partition.replicas if node_id not in in_sync],
+    )
+
+
+def describe_cluster(
+    state: BrokerState, request: messages.DescribeClusterRequest, context: Context
+) -> messages.DescribeClusterResponse:
+    context.check_forced_error()
+    if request.endpoint_type == CONTROLLERS:
+        raise BrokerError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This endpoint is for brokers.")
+    if request.endpoint_type != BROKERS:
+        raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "This endpoint is for brokers.")
+    return messages.DescribeClusterResponse(
+        cluster_id=state.cluster.cluster_id,
+        controller_id=state.cluster.controller_id,
+        brokers=[
+            messages.DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.node_id, host=node.host, port=node.port
+            )
+            for node in state.cluster.running_nodes
+        ],
+    )
+
+
+# Coordinators
+
+
+def find_coordinator(
+    state: BrokerState, request: messages.FindCoordinatorRequest, context: Context
+) -> messages.FindCoordinatorResponse:
+    if context.version >= 4:
+        return messages.FindCoordinatorResponse(
+            coordinators=[
+                _coordinator(state, request.key_type, key, context) for key in request.coordinator_keys
+            ]
+        )
+    found = _coordinator(state, request.key_type, request.key, context)
+    return messages.FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _coordinator(
+    state: BrokerState, key_type: int, key: str, context: Context
+) -> messages.FindCoordinatorResponse.Coordinator:
+    coordinator = messages.FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
+    return context.fill(coordinator, _locate, state, key_type)
+
+
+def _locate(
+    state: BrokerState, key_type: int, coordinator: messages.FindCoordinatorResponse.Coordinator
+) -> None:
+    node = _coordinator_node(state, key_type, coordinator.key)
+    coordinator.node_id, coordinator.host, coordinator.port = node.node_id, node.host, node.port
+    coordinator.error_message = ""
+
+
+def _coordinator_node(state: BrokerState, key_type: int, key: str) -> Node:
+    if key_type == GROUP:
+        state.acls.check_group(key)
+    elif key_type == TRANSACTION:
+        state.acls.check_transactional_id(key)
+    else:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+    if key_type == TRANSACTION:
+        partition = state.coordinators.partition_of_transaction(key)
+    else:
+        partition = state.coordinators.partition_of_group(key)
+    if partition.leader < 0:
+        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return state.cluster.nodes[partition.leader]
+
+
+HANDLERS = {
+    messages.ApiVersionsRequest: api_versions,
+    messages.MetadataRequest: metadata,
+    messages.DescribeClusterRequest: describe_cluster,
+    messages.FindCoordinatorRequest: find_coordinator,
+}

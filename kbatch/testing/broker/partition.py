@@ -1,0 +1,505 @@
+"""Partition: a partition as its leader keeps it; the log, and what is known of its producers.
+
+Theory of operation. A produced batch is checked and copied (validation.py), looked for among the last batches
+of its producer and checked against them (producer_state.py), appended (log.py), and noted. A refusal at any
+of these steps has changed nothing. A snapshot of the producers is made whenever a segment begins, at `close`,
+and after `recover`, which takes the newest good one and reads the log from there. A disk that refuses takes
+the partition offline: everything but looking is KAFKA_STORAGE_ERROR from then on.
+
+There are no followers: the high watermark is the end of the log, unless a test holds it. A test plays the
+election of a replica that is behind by `truncate_to`, which cuts the log and rebuilds the producers from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kbatch._native.codec.batch_writer import RecordBatchWriter
+from kbatch._native.codec.record_batch import RecordBatch, decode
+from kbatch.errors import CorruptRecordError, ErrorCode
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.log import FoundOffset, PartitionLog
+from kbatch.testing.broker.producer_state import (
+    EXPIRATION_MS,
+    Marker,
+    ProducerDescription,
+    ProducerStateFiles,
+    ProducerStateStore,
+    ProducerStateTable,
+)
+from kbatch.testing.broker.topic_config import TopicConfig
+from kbatch.testing.broker.validation import ProducedBatch, prepare
+
+# What ListOffsets has in place of a timestamp.
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+# What DeleteRecords has in place of an offset.
+HIGH_WATERMARK = -1
+NO_TIMESTAMP = -1
+
+
+class Appended(NamedTuple):
+    """Where a produced batch stands; of a duplicate, where it has stood since the first time.
+
+    Attributes
+    ----------
+    log_append_time_ms : int
+        -1 where timestamps are the producers'; of a duplicate, as in Kafka, the largest timestamp in the log.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class Fetched(NamedTuple):
+    """Whole batches; for readers of committed data also aborted transactions, (producer id, first offset)."""
+
+    batches: list[memoryview]
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: list[tuple[int, int]]
+
+
+class Partition:
+    """One partition.
+
+    Parameters
+    ----------
+    topic, index : str, int
+    config : TopicConfig
+    directory : Path or None
+        Where the partition's folder is, or will be; what is there is taken up. None keeps all in memory.
+    snapshot_batches : int
+        Batches of a producer id that are known after a restart: Kafka's 1, up to 5.
+    strict : bool
+        Refuse also what only an incorrect producer writes.
+    expiration_ms : int
+        For how long an idle producer id is remembered (producer.id.expiration.ms).
+
+    Raises
+    ------
+    CorruptRecordError, OSError
+        As PartitionLog does.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        *,
+        config: TopicConfig | None = None,
+        directory: Path | None = None,
+        now_ms: int = 0,
+        snapshot_batches: int = 1,
+        strict: bool = False,
+        expiration_ms: int = EXPIRATION_MS,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self._snapshot_batches = snapshot_batches
+        self._strict = strict
+        self._expiration_ms = expiration_ms
+        self._is_offline = False
+        self._held_offset: int | None = None
+        folder = directory / f"{topic}-{index}" if directory is not None else None
+        self._log = PartitionLog(folder, config, now_ms=now_ms)
+        self._store = ProducerStateFiles(folder) if folder is not None else ProducerStateStore()
+        self._producers = ProducerStateTable(expiration_ms=expiration_ms)
+        self.recover(now_ms)
+
+    # Offsets and configuration
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._log.config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._log.config = config
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    @property
+    def hold_high_watermark(self) -> bool:
+        """Whether the high watermark stays where it was when this was set: as if followers had stopped."""
+        return self._held_offset is not None
+
+    @hold_high_watermark.setter
+    def hold_high_watermark(self, hold: bool) -> None:
+        self._held_offset = self.high_watermark if hold else None
+
+    @property
+    def high_watermark(self) -> int:
+        return self._log.end_offset if self._held_offset is None else self._held_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All before it is decided: committed, aborted, or without transaction."""
+        high_watermark = self.high_watermark
+        unstable = self._producers.first_unstable_offset(high_watermark)
+        return (
+            high_watermark if unstable is None else min(high_watermark, max(unstable, self._log.start_offset))
+        )
+
+    # Writing
+
+    def requires_verification(
+        self, produced: ProducedBatch, *, supports_epoch_bump: bool, now_ms: int
+    ) -> bool:
+        """Whether the transaction coordinator must be asked about a transactional batch before it is appended
+        (as `verified`); BrokerError INVALID_PRODUCER_EPOCH where its epoch is over.
+        """
+        return self._producers.requires_verification(
+            produced.producer_id,
+            produced.producer_epoch,
+            produced.base_sequence,
+            supports_epoch_bump=supports_epoch_bump,
+            now_ms=now_ms,
+        )
+
+    def append_produced(
+        self,
+        produced: ProducedBatch,
+        *,
+        now_ms: int,
+        leader_epoch: int,
+        verified: bool = False,
+        supports_epoch_bump: bool = False,
+    ) -> Appended:
+        """Append a batch from `read_produced`.
+
+        Parameters
+        ----------
+        verified : bool
+            The transaction coordinator says that the partition is in the producer's open transaction.
+        supports_epoch_bump : bool
+            The transaction is of version 2 (KIP-890): every one has a new epoch, and sequences from 0.
+
+        Raises
+        ------
+        BrokerError
+            Kafka's code and a text; RecordErrors where single records are at fault. Nothing is appended.
+        """
+        self._check_online()
+        prepared = prepare(
+            produced,
+            self.config,
+            base_offset=self._log.end_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            strict=self._strict,
+        )
+        batch = prepared.batch
+        if batch.producer_id >= 0:
+            known = self._producers.find_duplicate(batch)
+            if known is not None:
+                offsets = known.base_offset, known.last_offset
+                return Appended(*offsets, known.timestamp_ms, self._log.start_offset, duplicate=True)
+            if verified and batch.is_transactional:
+                self.requires_verification(produced, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms)
+            self._producers.check_batch(batch, is_verified=verified)
+        self._append(prepared.data, now_ms)
+        if batch.producer_id >= 0:
+            self._producers.add_batch(batch)
+        return Appended(
+            batch.base_offset,
+            batch.last_offset,
+            prepared.log_append_time_ms,
+            self._log.start_offset,
+            duplicate=False,
+        )
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        *,
+        now_ms: int,
+        leader_epoch: int,
+        transaction_version: int = 1,
+    ) -> int:
+        """Append the control batch that ends a transaction, and return its offset; where none is open it is
+        appended as well. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED for one that comes late.
+        """
+        self._check_online()
+        self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        marker = Marker(commit, coordinator_epoch)
+        offset = self._log.end_offset
+        writer = RecordBatchWriter(
+            transactional=True, control=True, base_offset=offset, partition_leader_epoch=leader_epoch
+        )
+        writer.append(marker.key(), marker.value(), timestamp_ms=now_ms)
+        writer.seal()
+        writer.stamp(producer_id=producer_id, producer_epoch=producer_epoch)
+        self._append(writer.getvalue(), now_ms)
+        aborted = self._producers.add_marker(producer_id, producer_epoch, marker, offset, now_ms)
+        if aborted is not None:
+            with self._storage():
+                self._store.append_aborted(aborted, self._log.segment_base_offsets[-1])
+        return offset
+
+    def append_records(
+        self,
+        records: Iterable[tuple[bytes, bytes | None]],
+        *,
+        now_ms: int,
+        leader_epoch: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> int:
+        """Append a batch of the broker's own, and return its base offset. With a producer id it belongs to
+        that producer's transaction; its sequence, always 0, is not looked at (AppendOrigin.COORDINATOR).
+        """
+        self._check_online()
+        offset = self._log.end_offset
+        is_transactional = producer_id >= 0
+        writer = RecordBatchWriter(
+            transactional=is_transactional, base_offset=offset, partition_leader_epoch=leader_epoch
+        )
+        for key, value in records:
+            writer.append(key, value, timestamp_ms=now_ms)
+        writer.seal()
+        base_sequence = 0 if is_transactional else -1
+        writer.stamp(
+            producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+        )
+        data = writer.getvalue()
+        self._append(data, now_ms)
+        if is_transactional:
+            self._producers.add_batch(next(decode(data, check_crc=False)))
+        return offset
+
+    def _append(self, data: bytes | bytearray, now_ms: int) -> None:
+        """The producers are still as they were before the batch: so has a new segment's snapshot them."""
+        with self._storage():
+            if self._log.append(data, now_ms=now_ms):
+                self._write_snapshot(self._log.segment_base_offsets[-1])
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        """For what may fail for the disk's sake: that is the end of it."""
+        try:
+            yield
+        except OSError as error:
+            self._is_offline = True
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _check_online(self) -> None:
+        if self._is_offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "The partition's disk failed earlier.")
+
+    # Reading
+
+    def fetch(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True, committed: bool = False
+    ) -> Fetched:
+        """Batches from the one with `offset` on, up to the high watermark, or with `committed` up to the last
+        stable offset; OFFSET_OUT_OF_RANGE where `offset` is not in the log nor at its end.
+
+        `at_least_one`: the first batch comes even where it is larger than `max_bytes`.
+        """
+        self._check_online()
+        if not self._log.start_offset <= offset <= self._log.end_offset:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} is not within {self._log.start_offset} to {self._log.end_offset}.",
+            )
+        last_stable_offset = self.last_stable_offset
+        limit_offset = last_stable_offset if committed else self.high_watermark
+        with self._storage():
+            batches = self._log.read(offset, max_bytes, limit_offset, at_least_one=at_least_one)
+        aborted: list[tuple[int, int]] = []
+        if committed and batches:
+            end_offset = next(decode(batches[-1], check_crc=False)).last_offset + 1
+            found = self._producers.aborted_transactions(offset, end_offset)
+            aborted = [(transaction.producer_id, transaction.first_offset) for transaction in found]
+        return Fetched(batches, self.high_watermark, last_stable_offset, self._log.start_offset, aborted)
+
+    def list_offset(self, timestamp: int, *, committed: bool = False) -> FoundOffset | None:
+        """As ListOffsets: LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED,
+        EARLIEST_PENDING_UPLOAD, or the first record as late as `timestamp`; None where there is none that may
+        be read.
+        """
+        epochs = self._log.leader_epochs
+        start_offset = self._log.start_offset
+        end_offset = self.last_stable_offset if committed else self.high_watermark
+        if timestamp == LATEST:
+            return FoundOffset(NO_TIMESTAMP, end_offset, epochs.latest)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return FoundOffset(NO_TIMESTAMP, start_offset, epochs.epoch_at(start_offset))
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return None  # nothing is tiered
+        if timestamp == MAX_TIMESTAMP:
+            found = self._log.offset_of_max_timestamp()
+        else:
+            found = self._log.offset_for_timestamp(timestamp)
+        return found if found is not None and found.offset < end_offset else None
+
+    def batches(self, offset: int = 0) -> Iterator[RecordBatch]:
+        """All batches as they stand in the log, from the one with `offset` on."""
+        return self._log.batches(offset)
+
+    def is_committed(self, batch: RecordBatch) -> bool:
+        """Whether a reader of committed data gets to see the records of a batch of this log."""
+        return batch.last_offset < self.last_stable_offset and not self._is_aborted(batch)
+
+    def _is_aborted(self, batch: RecordBatch) -> bool:
+        aborted = self._producers.aborted_transactions(batch.base_offset, batch.last_offset + 1)
+        return batch.is_transactional and batch.producer_id in (each.producer_id for each in aborted)
+
+    # Leader epochs
+
+    def start_leader_epoch(self, leader_epoch: int) -> None:
+        """The log goes on in a new epoch."""
+        with self._storage():
+            self._log.leader_epochs.assign(leader_epoch, self._log.end_offset)
+
+    def end_of_leader_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset), as OffsetForLeaderEpoch answers; (-1, -1) is unknown."""
+        return self._log.leader_epochs.end_offset_for(leader_epoch, self._log.end_offset)
+
+    # Shrinking
+
+    def delete_records_before(self, offset: int) -> int:
+        """As DeleteRecords, HIGH_WATERMARK included; returns the log's start offset."""
+        self._check_online()
+        if not self.config.is_deleted:
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy does not delete.")
+        if offset == HIGH_WATERMARK:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} is not within 0 to {self.high_watermark}."
+            )
+        with self._storage():
+            self._log.delete_records_before(offset)
+        self._producers.truncate_from_start(self._log.start_offset)
+        return self._log.start_offset
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Delete what retention.ms, retention.bytes and the log's start leave no reason to keep."""
+        with self._storage():
+            count = self._log.delete_old_segments(now_ms, self.high_watermark)
+        self._producers.truncate_from_start(self._log.start_offset)
+        return count
+
+    def compact(self, now_ms: int) -> None:
+        """Keep only the newest record of each key in closed segments whose records are all decided."""
+        with self._storage():
+            self._log.compact(
+                now_ms,
+                self.last_stable_offset,
+                is_aborted=self._is_aborted,
+                is_last_of_producer=self._producers.is_last_of_producer,
+            )
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, if the last one has anything."""
+        with self._storage():
+            self._log.roll(now_ms)
+            self.take_snapshot()
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut off what a replica that ends at `offset` does not have; what is known of the producers is then
+        what the rest of the log tells (UnifiedLog.truncateTo, rebuildProducerState).
+        """
+        self._check_online()
+        if offset >= self._log.end_offset:
+            return
+        with self._storage():
+            self._log.truncate_to(offset)
+            self._rebuild_producers(now_ms)
+            self._store.replace_aborted(
+                self._producers.all_aborted_transactions(), self._log.segment_base_offsets
+            )
+        if self._held_offset is not None:
+            self._held_offset = min(self._held_offset, self._log.end_offset)
+
+    # Producers
+
+    def describe_producers(self) -> list[ProducerDescription]:
+        return self._producers.describe()
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget those idle for producer.id.expiration.ms; Kafka looks every ten minutes."""
+        self._producers.remove_expired(now_ms)
+
+    def forget_producers(self, producer_id: int | None = None) -> None:
+        """Forget a producer id, or all, as if they had expired; those with an open transaction stay."""
+        self._producers.forget(producer_id)
+
+    # Snapshots, opening and closing
+
+    def take_snapshot(self) -> None:
+        """Keep the producers as they are at the end of the log."""
+        with self._storage():
+            self._write_snapshot(self._log.end_offset)
+
+    def _write_snapshot(self, offset: int) -> None:
+        self._store.write_snapshot(offset, self._producers.snapshot(self._snapshot_batches))
+        kept = {offset, *self._log.segment_base_offsets}
+        for stray in set(self._store.snapshot_offsets()) - kept:
+            self._store.delete_snapshot(stray)
+
+    def recover(self, now_ms: int) -> None:
+        """Know of the producers what a broker knows after a restart: what the newest snapshot and the log
+        behind it tell, cut down to what a snapshot of that has (LogLoader, UnifiedLog.rebuildProducerState).
+        """
+        self._rebuild_producers(now_ms)
+        if self._log.end_offset > self._log.start_offset:
+            self._write_snapshot(self._log.end_offset)
+        aborted = self._producers.all_aborted_transactions()
+        self._store.replace_aborted(aborted, self._log.segment_base_offsets)
+        self._producers, _ = self._newest_snapshot(now_ms)
+        self._producers.load_aborted(aborted)
+        self._producers.truncate_from_start(self._log.start_offset)
+
+    def _rebuild_producers(self, now_ms: int) -> None:
+        """Take them from the newest snapshot and the log after it."""
+        self._producers, offset = self._newest_snapshot(now_ms)
+        aborted = self._store.read_aborted()
+        self._producers.load_aborted(entry for entry in aborted if entry.last_offset < offset)
+        for batch in self._log.batches(offset):
+            self._producers.replay(batch)
+
+    def _newest_snapshot(self, now_ms: int) -> tuple[ProducerStateTable, int]:
+        """The table of the newest good snapshot, and its offset; an empty one and the log's start where there
+        is none. A snapshot that is damaged, or outside the log, is deleted.
+        """
+        for offset in reversed(self._store.snapshot_offsets()):
+            if self._log.start_offset < offset <= self._log.end_offset:
+                try:
+                    data = self._store.read_snapshot(offset)
+                    return (
+                        ProducerStateTable.from_snapshot(data, now_ms, expiration_ms=self._expiration_ms),
+                        offset,
+                    )
+                except CorruptRecordError:
+                    pass
+            self._store.delete_snapshot(offset)
+        return ProducerStateTable(expiration_ms=self._expiration_ms), self._log.start_offset
+
+    def close(self) -> None:
+        """Keep the producers, and wait until all is on the disk. What was read stays valid."""
+        if not self._is_offline:
+            self.take_snapshot()
+            with self._storage():
+                self._log.close()

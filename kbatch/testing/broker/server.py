@@ -1,0 +1,277 @@
+"""Sockets for the embedded broker: an asyncio loop in a thread of its own, a listener a node.
+
+Each connection's requests are answered one after another, as Kafka does it: while an answer is outstanding
+(a fetch that waits, a group that gathers) or its client reads too slowly, nothing more is read from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from kbatch.errors import IllegalStateError
+from kbatch.testing.broker.core import BrokerCore, Reply
+from kbatch.testing.broker.state import Connection
+
+T = TypeVar("T")
+MAX_REQUEST_BYTES = 100 << 20  # socket.request.max.bytes
+MAX_CONNECTIONS = 1000
+IDLE_SECONDS = 600  # connections.max.idle.ms
+QUEUED_REQUESTS = 16
+NOT_RUNNING = "the broker does not run: start it, or use it in a with block"
+
+
+class Server:
+    """Serves a core's nodes until it is stopped.
+
+    The core belongs to the loop's thread; `call` runs a function there. Other threads take turns, so that
+    none waits for a loop that another has stopped.
+    """
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        host: str,
+        ports: list[int],
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self.core = core
+        self.max_connections = max_connections
+        self.idle_seconds = idle_seconds
+        self.connections: set[ClientConnection] = set()
+        self._host = host
+        self._ports = ports
+        self._listeners: dict[int, asyncio.Server] = {}
+        self._loop = asyncio.new_event_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(target=self._run, name="kbatch-broker", daemon=True)
+        self._turn = threading.Lock()
+        # The wall clock at the start, and monotonic from there: it never steps.
+        self._clock_offset = time.time() - time.monotonic()
+
+    def now_ms(self) -> int:
+        return int((time.monotonic() + self._clock_offset) * 1000)
+
+    # From any thread
+
+    def start(self) -> None:
+        """Returns when all nodes listen; OSError where one cannot."""
+        self._thread.start()
+        try:
+            self._wait_for(self._listen([node.node_id for node in self.core.state.cluster.nodes]))
+        except BaseException:
+            self.stop()
+            raise
+        self._loop.call_soon_threadsafe(self._close_idle)
+
+    def stop(self) -> None:
+        """Closes listeners and connections, and waits for the thread. A second call does nothing."""
+        self._check_outside("stop")
+        with self._turn:
+            if self._thread.is_alive():
+                self._wait_for(self._close_all())
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+            self._loop.close()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """What `function()` gives or raises in the loop's thread; that may be the caller's own, for an
+        interceptor may do to the broker what a test does.
+        """
+        if threading.current_thread() is self._thread:
+            return function()
+        with self._turn:
+            return self._wait_for(self._call(function))
+
+    def start_listening(self, node_id: int) -> None:
+        """On the port that the node had, if it had one; OSError where another has it now."""
+        self._check_outside("start a node")
+        with self._turn:
+            self._wait_for(self._listen([node_id]))
+
+    def _wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            coroutine.close()
+            raise IllegalStateError(NOT_RUNNING)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _check_outside(self, action: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError(f"an interceptor runs in the broker's thread, and cannot {action}")
+
+    # In the loop's thread
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        self.core.state.now_ms = self.now_ms()
+        try:
+            return function()
+        finally:
+            self._time_out()
+
+    async def _listen(self, node_ids: list[int]) -> None:
+        """All ports are known before the first client can ask for them."""
+        for node_id in node_ids:
+            node = self.core.state.cluster.nodes[node_id]
+            port = node.port or self._ports[node_id]
+            listener = await self._loop.create_server(
+                partial(ClientConnection, self, node_id), self._host, port, start_serving=False
+            )
+            self._listeners[node_id] = listener
+            node.host, node.port = self._host, listener.sockets[0].getsockname()[1]
+        for node_id in node_ids:
+            await self._listeners[node_id].start_serving()
+
+    def close_node(self, node_id: int) -> None:
+        """Closes the node's listener, if it has one, and all its connections."""
+        if node_id in self._listeners:
+            self._listeners.pop(node_id).close()
+        for connection in [each for each in self.connections if each.node_id == node_id]:
+            connection.close()
+
+    def may_connect(self, node_id: int) -> bool:
+        return node_id in self._listeners and len(self.connections) < self.max_connections
+
+    def reschedule(self) -> None:
+        """The core's next deadline may have changed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self.core.next_deadline_ms()
+        if deadline_ms is not None:
+            delay = max(deadline_ms - self.now_ms(), 0) / 1000
+            self._timer = self._loop.call_later(delay, self._time_out)
+
+    def _time_out(self) -> None:
+        try:
+            self.core.handle_timeout(self.now_ms())
+        finally:
+            self.reschedule()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def _close_all(self) -> None:
+        for node_id in list(self._listeners):
+            self.close_node(node_id)
+        # clients that are just being let in find no listener any more, and are sent away
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
+    def _close_idle(self) -> None:
+        horizon = time.monotonic() - self.idle_seconds
+        for connection in [each for each in self.connections if each.used_at < horizon]:
+            connection.close()
+        self._loop.call_later(self.idle_seconds / 4, self._close_idle)
+
+
+class ClientConnection(asyncio.Protocol):
+    """Frames of one client: gathered, answered in order, one at a time."""
+
+    def __init__(self, server: Server, node_id: int) -> None:
+        self.node_id = node_id
+        self.used_at = time.monotonic()
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._connection = Connection(node_id)
+        self._incoming = bytearray()
+        self._frames: deque[bytes] = deque()
+        self._is_busy = False  # an answer is outstanding, or the connection is muted
+        self._may_write = True
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer: Any = transport.get_extra_info("peername")
+        if peer is None or not self._server.may_connect(self.node_id):  # None: it has gone already
+            transport.abort()
+            return
+        self._connection.client_host = peer[0]
+        self._server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.connections.discard(self)
+        self._transport = None
+        self._frames.clear()
+
+    def close(self) -> None:
+        """At once: nothing more is sent, and none of its requests is handled."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self.used_at = time.monotonic()
+        self._incoming += data
+        if self._take_frames():
+            self._go_on()
+        else:
+            self.close()
+
+    def pause_writing(self) -> None:
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        self._may_write = True
+        self._go_on()
+
+    def _take_frames(self) -> bool:
+        """Whole frames out of what came; False where a size is none."""
+        at, incoming = 0, self._incoming
+        while len(incoming) - at >= 4:
+            size = int.from_bytes(incoming[at : at + 4], "big", signed=True)
+            if not 0 <= size <= MAX_REQUEST_BYTES:
+                return False
+            if len(incoming) - at - 4 < size:
+                break
+            self._frames.append(bytes(memoryview(incoming)[at + 4 : at + 4 + size]))
+            at += 4 + size
+        del incoming[:at]
+        return True
+
+    def _go_on(self) -> None:
+        """Has the waiting frames answered, as far as that goes now."""
+        while self._frames and not self._is_busy and self._may_write and self._transport is not None:
+            self._is_busy = True
+            now_ms = self._server.now_ms()
+            reply = self._server.core.handle(self._connection, self._frames.popleft(), now_ms)
+            reply.then(lambda reply=reply: self._send(reply))  # type: ignore[misc]
+            self._server.reschedule()
+        self._pause_reading(len(self._frames) >= QUEUED_REQUESTS)
+
+    def _send(self, reply: Reply) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if reply.closes_connection:
+            self.close()
+            return
+        assert reply.buffers is not None
+        self.used_at = time.monotonic()
+        self._transport.writelines(reply.buffers)
+        if reply.mute_ms:
+            asyncio.get_running_loop().call_later(reply.mute_ms / 1000, self._answered)
+        else:
+            self._answered()
+
+    def _answered(self) -> None:
+        was_waiting = self._is_busy
+        self._is_busy = False
+        if was_waiting and self._frames:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _pause_reading(self, pause: bool) -> None:
+        if self._transport is None or pause == self._is_paused or self._transport.is_closing():
+            return
+        self._is_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()

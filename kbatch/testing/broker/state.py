@@ -1,0 +1,279 @@
+"""What all request handlers share: the broker's state, and the context of one request.
+
+A handler is a function (state, request, context) -> response or Delayed. For one item of many (a partition, a
+group) it catches BrokerError and answers with its code; one that it lets through answers the whole request.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kbatch.errors import ErrorCode
+from kbatch.protocol.structs import Message, Struct
+from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.cluster import MAX_PARTITIONS, Cluster
+from kbatch.testing.broker.coordinators import Coordinators
+from kbatch.testing.broker.partition import Partition
+from kbatch.testing.broker.security import Acls
+from kbatch.testing.broker.timers import Timer, Timers
+from kbatch.testing.broker.topic_config import INT32_MAX, TopicConfig
+
+Answer = TypeVar("Answer", bound=Struct)
+LOG_CHECK_INTERVAL_MS = 300_000  # log.retention.check.interval.ms
+RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
+
+
+# The lowest and the highest value of options that are numbers.
+LIMITS = {
+    "default_partitions": (1, MAX_PARTITIONS),
+    "transaction_version": (0, 2),
+    "producer_snapshot_batches": (1, 5),
+    "min_insync_replicas": (1, INT32_MAX),
+    "group_initial_rebalance_delay_ms": (0, INT32_MAX),
+    "internal_topic_partitions": (1, MAX_PARTITIONS),
+}
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What `Broker` takes as keyword arguments; said there. ValueError for a number that cannot be."""
+
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    transaction_version: int = 2
+    producer_snapshot_batches: int = 1
+    strict_batches: bool = False
+    min_insync_replicas: int = 1
+    group_initial_rebalance_delay_ms: int = 0
+    internal_topic_partitions: int = 50
+    users: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, (lowest, highest) in LIMITS.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or not lowest <= value <= highest:
+                raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
+
+    def broker_configs(self) -> dict[str, bool | int]:
+        """Those that Kafka has, under its names."""
+        return {
+            "auto.create.topics.enable": self.auto_create_topics,
+            "num.partitions": self.default_partitions,
+            "min.insync.replicas": self.min_insync_replicas,
+            "group.initial.rebalance.delay.ms": self.group_initial_rebalance_delay_ms,
+            "offsets.topic.num.partitions": self.internal_topic_partitions,
+            "transaction.state.log.num.partitions": self.internal_topic_partitions,
+        }
+
+
+@dataclass(slots=True)
+class Connection:
+    """One client's connection to a node; `user` is who logged in."""
+
+    node_id: int
+    client_host: str = "127.0.0.1"
+    user: str | None = None
+
+
+class Delayed:
+    """A response that is not there yet."""
+
+    __slots__ = ("_on_response", "_response")
+
+    def __init__(self) -> None:
+        self._response: Any = None
+        self._on_response: Callable[[Any], None] | None = None
+
+    def complete(self, response: Any) -> None:
+        """The first call counts."""
+        if self._response is None:
+            self._response = response
+            if self._on_response is not None:
+                self._on_response(response)
+
+    @property
+    def is_complete(self) -> bool:
+        return self._response is not None
+
+    def then(self, on_response: Callable[[Any], None]) -> None:
+        """Has `on_response(response)` called, at once where the response is there."""
+        self._on_response = on_response
+        if self._response is not None:
+            on_response(self._response)
+
+
+@dataclass(slots=True)
+class Context:
+    """One request's circumstances."""
+
+    connection: Connection
+    version: int
+    client_id: str
+    now_ms: int
+    forced_error: ErrorCode | None = None
+    # set by handlers for whom Kafka says nothing: close the connection instead of answering
+    closes_connection: bool = False
+
+    @property
+    def node_id(self) -> int:
+        return self.connection.node_id
+
+    def check_forced_error(self) -> None:
+        """Raises what a test asked for; called once for every item that could fail."""
+        if self.forced_error is not None:
+            raise BrokerError(self.forced_error)
+
+    def fill(self, answer: Answer, action: Callable[..., None], *args: Any) -> Answer:
+        """`answer` after `action(*args, answer)`, or with code and text of the BrokerError that it raised."""
+        try:
+            self.check_forced_error()
+            action(*args, answer)
+        except BrokerError as error:
+            answer.error_code = error.code  # type: ignore[attr-defined]
+            if hasattr(answer, "error_message"):
+                answer.error_message = error.message
+        return answer
+
+
+class _Waiter:
+    """A request that waits for partitions to change; `attempt(now_ms)` says whether it is done."""
+
+    __slots__ = ("attempt", "partitions", "timer")
+
+    def __init__(self, partitions: frozenset[tuple[str, int]], attempt: Callable[[int], bool]) -> None:
+        self.partitions = partitions
+        self.attempt = attempt
+        self.timer: Timer | None = None
+
+
+@dataclass
+class BrokerState:
+    """All that the nodes of an embedded cluster know."""
+
+    options: Options
+    directory: Path | None
+    rng: random.Random
+    now_ms: int
+    node_count: int = 1
+    features_epoch: int = 1
+    acls: Acls = field(default_factory=Acls)
+    timers: Timers = field(default_factory=Timers)
+    # what ApiVersions lists, by API key: known to the core, which knows all handlers
+    answered_requests: list[type[Message]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._waiters: list[_Waiter] = []
+        self._changed: set[tuple[str, int]] = set()
+        self.cluster = Cluster(self.node_count, self.directory, self._open_partition, self.random_uuid)
+        self.coordinators = Coordinators(self)
+        self.timers.call_at(self.now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
+
+    def random_uuid(self) -> bytes:
+        return self.rng.randbytes(16)
+
+    def _open_partition(
+        self, topic: str, index: int, config: TopicConfig, directory: Path | None
+    ) -> Partition:
+        return Partition(
+            topic,
+            index,
+            config=config,
+            directory=directory,
+            now_ms=self.now_ms,
+            snapshot_batches=self.options.producer_snapshot_batches,
+            strict=self.options.strict_batches,
+        )
+
+    def _check_logs(self, now_ms: int) -> None:
+        """What Kafka's log manager and cleaner do from time to time, until the broker ends. A week by default
+        would surprise who tests with timestamps of long ago: only topics that name a retention have one.
+        """
+        self.timers.call_at(now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
+        for partition in self.cluster.partitions():
+            with suppress(BrokerError):  # its disk failed: all that concerns it says so
+                config = partition.topic.config
+                if not RETENTION_CONFIGS.isdisjoint(config.overrides):
+                    partition.log.delete_old_segments(now_ms)
+                if config.is_compacted:
+                    partition.log.compact(now_ms)
+                partition.log.remove_expired_producers(now_ms)
+
+    def close(self) -> None:
+        """Writes what is left of files."""
+        self.cluster.close()
+
+    # Changes that waiting requests must see
+
+    def move_leader(self, topic: str, index: int, node_id: int) -> None:
+        self.cluster.move_leader(topic, index, node_id)
+        self.partition_changed(topic, index)
+
+    def stop_node(self, node_id: int) -> None:
+        self.cluster.stop_node(node_id)
+        self._all_changed()
+
+    def start_node(self, node_id: int) -> None:
+        self.cluster.start_node(node_id)
+        self._all_changed()
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.cluster.topics.get(name)
+        self.cluster.delete_topic(name)
+        if topic is not None:
+            self.coordinators.offsets.topics_deleted({name: topic.topic_id})
+        for partition in topic.partitions if topic else ():
+            self.partition_changed(name, partition.index)
+
+    def set_transaction_version(self, level: int) -> None:
+        """The feature level from now on, as by UpdateFeatures; clients learn of it when they connect."""
+        self.options = replace(self.options, transaction_version=level)
+        self.features_epoch += 1
+        self.coordinators.transactions.transaction_version = level
+
+    def hold_high_watermark(self, topic: str, index: int, hold: bool) -> None:
+        self.cluster.partition(topic, index).log.hold_high_watermark = hold
+        self.partition_changed(topic, index)
+
+    def _all_changed(self) -> None:
+        self._changed.update(
+            (partition.topic.name, partition.index) for partition in self.cluster.partitions()
+        )
+
+    # Requests that wait for a log to grow
+
+    def partition_changed(self, topic: str, index: int) -> None:
+        self._changed.add((topic, index))
+
+    def wait_for(
+        self,
+        partitions: frozenset[tuple[str, int]],
+        attempt: Callable[[int], bool],
+        deadline_ms: int,
+        give_up: Callable[[int], None],
+    ) -> None:
+        """Has `attempt(now_ms)` called when one of `partitions` changed, until it gives True; at the deadline
+        `give_up(now_ms)` instead.
+        """
+        waiter = _Waiter(partitions, attempt)
+
+        def time_out(now_ms: int) -> None:
+            self._waiters.remove(waiter)
+            give_up(now_ms)
+
+        waiter.timer = self.timers.call_at(deadline_ms, time_out)
+        self._waiters.append(waiter)
+
+    def run_waiters(self, now_ms: int) -> None:
+        """Tries those again whose partitions changed since the last call."""
+        while self._changed:
+            changed, self._changed = self._changed, set()
+            for waiter in [waiter for waiter in self._waiters if waiter.partitions & changed]:
+                if waiter.attempt(now_ms):
+                    assert waiter.timer is not None
+                    waiter.timer.cancel()
+                    self._waiters.remove(waiter)
