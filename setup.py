@@ -46,12 +46,22 @@ def flags(in_place: bool) -> tuple[list[str], list[str]]:
     return [*OPTIMIZED, "-g0"], ["-Wl,-x" if sys.platform == "darwin" else "-Wl,-s"]
 
 
+def remove_stale() -> None:
+    """Remove what builds in place made of sources that have moved since: it could still be imported."""
+    for path in NATIVE.rglob("*.*"):
+        source = path.with_name(path.name.partition(".")[0] + ".pyx")
+        if path.suffix in (".c", ".so", ".pyd") and not source.exists():
+            path.unlink()
+
+
 class BuildNative(build_ext):
     """Translates the Cython modules in parallel when they are built, and not before: a source distribution
     lists the .pyx files as they are, and no generated C.
     """
 
     def run(self) -> None:
+        if self.inplace:
+            remove_stale()
         compiled = cythonize(self.extensions, nthreads=os.cpu_count() or 1, compiler_directives=DIRECTIVES)
         for extension, made in zip(self.extensions, compiled, strict=True):
             extension.sources = made.sources
