@@ -101,22 +101,7 @@ class Engine:
         self._cluster = Cluster(config, random, now_ns)
         self._cluster_version = -1
         self._connections = Connections(config, random, registry, now_ns)
-        self._order: Idempotence | WithoutIdempotence
-        max_in_flight = config.max_in_flight_requests_per_connection
-        idle_ns = config.kbatch_sequence_idle_ms * NS_PER_MS
-        if config.transactional_id is not None:
-            self._order = TransactionalOrder(
-                max_in_flight=max_in_flight, idle_ns=idle_ns, first_counter=first_counter
-            )
-        elif config.enable_idempotence:
-            self._order = Idempotence(
-                max_in_flight=max_in_flight,
-                idle_ns=idle_ns,
-                resends_gaps=config.kbatch_sequence_gap == "resend",
-                first_counter=first_counter,
-            )
-        else:
-            self._order = WithoutIdempotence(max_in_flight=max_in_flight)
+        self._order = _order_of(config, first_counter)
         self._measures = SenderMeasures(registry, accumulator)
         self._sender = Sender(
             config,
@@ -428,3 +413,19 @@ class Engine:
             self._sender.abort(error, queued=True, in_flight=True)
         elif not error.retriable:
             self._sender.fail_for_good(error)
+
+
+def _order_of(config: ProducerConfig, first_counter: int) -> Idempotence | WithoutIdempotence:
+    """Return what gives batches their sequences, as the configuration asks for it."""
+    max_in_flight = config.max_in_flight_requests_per_connection
+    idle_ns = config.kbatch_sequence_idle_ms * NS_PER_MS
+    if config.transactional_id is not None:
+        return TransactionalOrder(max_in_flight=max_in_flight, idle_ns=idle_ns, first_counter=first_counter)
+    if config.enable_idempotence:
+        return Idempotence(
+            max_in_flight=max_in_flight,
+            idle_ns=idle_ns,
+            resends_gaps=config.kbatch_sequence_gap == "resend",
+            first_counter=first_counter,
+        )
+    return WithoutIdempotence(max_in_flight=max_in_flight)
