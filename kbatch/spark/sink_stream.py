@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kbatch.spark.sink import BATCH_ID, Job, aborted, commit_job, local_property, log, write_rows
+from kbatch.spark.sink_jobs import BATCH_ID, Job, aborted, commit_job, local_property, log, write_rows
 from kbatch.spark.sink_options import SinkOptions
 from kbatch.spark.sink_rows import TaskReport
 

@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kbatch.testing.broker.acls import Acls
     from kbatch.testing.broker.broker import Broker
     from kbatch.testing.broker.core import ReceivedRequest
-    from kbatch.testing.broker.security import Acls
 
 __all__ = ["Acls", "Broker", "ReceivedRequest"]
 
-_MODULES = {"Acls": "broker.security", "Broker": "broker.broker", "ReceivedRequest": "broker.core"}
+_MODULES = {"Acls": "broker.acls", "Broker": "broker.broker", "ReceivedRequest": "broker.core"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,8 +8,8 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.acls import Acls
 from kbatch.testing.broker.cluster import NO_LEADER
-from kbatch.testing.broker.security import Acls
 from tests.unit.broker_core import (
     GROUP,
     SAMPLES,

@@ -9,7 +9,7 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from kbatch.testing.broker.security import Acls
+from kbatch.testing.broker.acls import Acls
 from tests.oracle import plain
 from tests.unit.broker_core import (
     GROUP,

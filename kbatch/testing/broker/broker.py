@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.errors import IllegalStateError
+from kbatch.testing.broker.acls import Acls, check_names
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
 from kbatch.testing.broker.directory_lock import locked
 from kbatch.testing.broker.faults import Faults, Interceptor, request_class
-from kbatch.testing.broker.security import Acls, check_names
+from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.server import NOT_RUNNING, Server
-from kbatch.testing.broker.state import BrokerState, Options
+from kbatch.testing.broker.state import BrokerState
 
 if TYPE_CHECKING:
     from _typeshed import StrPath

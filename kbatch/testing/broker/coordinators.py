@@ -12,12 +12,13 @@ committed in the transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from kbatch._native.codec.record import Record as KafkaRecord
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import INTERNAL_TOPICS, NO_LEADER, ClusterPartition, Topic
+from kbatch.testing.broker.cluster import INTERNAL_TOPICS, NO_LEADER, Cluster, ClusterPartition, Topic
 from kbatch.testing.broker.coordinator_records import Record, coordinator_partition, key_partition
 from kbatch.testing.broker.group_state import GroupCoordinator
 from kbatch.testing.broker.offsets import OffsetStore
@@ -26,15 +27,27 @@ from kbatch.testing.broker.producer_state import Marker
 from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC, TransactionCoordinator
 
 if TYPE_CHECKING:
-    from kbatch.testing.broker.state import BrokerState
+    from kbatch.testing.broker.options import Options
     from kbatch.testing.broker.transaction_metadata import TopicPartition
 
 TRANSACTIONS_TOPIC = "__transaction_state"
 PRODUCER_IDS_FILE = "producer_ids.json"
 
 
+class SharedState(Protocol):
+    """What the coordinators use of the broker's state, which they are a part of."""
+
+    options: Options
+    directory: Path | None
+    cluster: Cluster
+    now_ms: int
+
+    def random_uuid(self) -> bytes: ...
+    def partition_changed(self, topic: str, index: int) -> None: ...
+
+
 class Coordinators:
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: SharedState) -> None:
         self._state = state
         options, directory = state.options, state.directory
         # topics that are there already count as they are

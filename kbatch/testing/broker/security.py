@@ -1,4 +1,4 @@
-"""Who may do what (`Acls`), and the SASL requests: the least that real clients accept.
+"""The SASL requests: the least that real clients accept.
 
 SASL/PLAIN is answered, on a connection without encryption. With `users` the password must be right, and a
 connection that has not logged in is closed, as by a SASL listener; without, who logs in is let in.
@@ -6,10 +6,6 @@ connection that has not logged in is closed, as by a SASL listener; without, who
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
@@ -26,71 +22,6 @@ BEFORE_LOGIN = (
     messages.SaslHandshakeRequest,
     messages.SaslAuthenticateRequest,
 )
-
-
-@dataclass(slots=True)
-class Acls:
-    """What clients may do; may be changed while the broker runs.
-
-    Each is a name or a collection of names, in which `*` stands for anything, or None for all of them.
-
-    Attributes
-    ----------
-    topic_write
-        Topics to produce to; others are TOPIC_AUTHORIZATION_FAILED (29).
-    transactional_id_write
-        Transactional ids to use; others are TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53).
-    group_read
-        Groups to join and to commit for; others are GROUP_AUTHORIZATION_FAILED (30).
-    idempotent_write
-        Whether a producer without a transactional id gets a producer id: else CLUSTER_AUTHORIZATION_FAILED
-        (31). Kafka also gives one to who may write to some topic (KIP-679); here the answer is this alone.
-    """
-
-    topic_write: Iterable[str] | None = None
-    transactional_id_write: Iterable[str] | None = None
-    group_read: Iterable[str] | None = None
-    idempotent_write: bool = True
-
-    @classmethod
-    def of(cls, acls: Acls | Mapping[str, object] | None) -> Acls:
-        """What `Broker(acls=)` takes as Acls; TypeError for an unknown name, which says the nearest."""
-        if isinstance(acls, Acls):
-            return acls
-        given = dict(acls or {})
-        check_names("acls", given, [field.name for field in fields(cls)])
-        return cls(**given)  # type: ignore[arg-type]
-
-    def check_topic_write(self, topic: str) -> None:
-        _check(self.topic_write, topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-
-    def check_transactional_id(self, transactional_id: str) -> None:
-        _check(self.transactional_id_write, transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
-    def check_group(self, group_id: str) -> None:
-        _check(self.group_read, group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-
-    def check_idempotent_write(self) -> None:
-        if not self.idempotent_write:
-            raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
-def _check(allowed: Iterable[str] | None, name: str, code: ErrorCode) -> None:
-    patterns = (allowed,) if isinstance(allowed, str) else allowed
-    if patterns is not None and not any(fnmatchcase(name, pattern) for pattern in patterns):
-        raise BrokerError(code)
-
-
-def check_names(what: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """TypeError for a name that is not known, which says the nearest."""
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-            raise TypeError(f"{what} has no {name!r}{hint}")
-
-
-# SASL
 
 
 def must_log_in(state: BrokerState, connection: Connection, kind: type[Message]) -> bool:

@@ -7,7 +7,7 @@ group) it catches BrokerError and answers with its code; one that it lets throug
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,60 +15,18 @@ from typing import Any, TypeVar
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol.structs import Message, Struct
+from kbatch.testing.broker.acls import Acls
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import MAX_PARTITIONS, Cluster
+from kbatch.testing.broker.cluster import Cluster
 from kbatch.testing.broker.coordinators import Coordinators
+from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.partition import Partition
-from kbatch.testing.broker.security import Acls
 from kbatch.testing.broker.timers import Timer, Timers
-from kbatch.testing.broker.topic_config import INT32_MAX, TopicConfig
+from kbatch.testing.broker.topic_config import TopicConfig
 
 Answer = TypeVar("Answer", bound=Struct)
 LOG_CHECK_INTERVAL_MS = 300_000  # log.retention.check.interval.ms
 RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
-
-
-# The lowest and the highest value of options that are numbers.
-LIMITS = {
-    "default_partitions": (1, MAX_PARTITIONS),
-    "transaction_version": (0, 2),
-    "producer_snapshot_batches": (1, 5),
-    "min_insync_replicas": (1, INT32_MAX),
-    "group_initial_rebalance_delay_ms": (0, INT32_MAX),
-    "internal_topic_partitions": (1, MAX_PARTITIONS),
-}
-
-
-@dataclass(slots=True, frozen=True)
-class Options:
-    """What `Broker` takes as keyword arguments; said there. ValueError for a number that cannot be."""
-
-    auto_create_topics: bool = True
-    default_partitions: int = 1
-    transaction_version: int = 2
-    producer_snapshot_batches: int = 1
-    strict_batches: bool = False
-    min_insync_replicas: int = 1
-    group_initial_rebalance_delay_ms: int = 0
-    internal_topic_partitions: int = 50
-    users: Mapping[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        for name, (lowest, highest) in LIMITS.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or not lowest <= value <= highest:
-                raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
-
-    def broker_configs(self) -> dict[str, bool | int]:
-        """Those that Kafka has, under its names."""
-        return {
-            "auto.create.topics.enable": self.auto_create_topics,
-            "num.partitions": self.default_partitions,
-            "min.insync.replicas": self.min_insync_replicas,
-            "group.initial.rebalance.delay.ms": self.group_initial_rebalance_delay_ms,
-            "offsets.topic.num.partitions": self.internal_topic_partitions,
-            "transaction.state.log.num.partitions": self.internal_topic_partitions,
-        }
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.protocol import codec
 from kbatch.testing.broker.core import BrokerCore, Reply
-from kbatch.testing.broker.state import BrokerState, Connection, Options
+from kbatch.testing.broker.options import Options
+from kbatch.testing.broker.state import BrokerState, Connection
 from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
 from kbatch.testing.simulation.schedule import MS, WALL_MS, Event
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from kbatch.testing.simulation.table_options import TableOptions
+from typing import Any, ClassVar
 
 CODECS = ("none", "none", "none", "lz4", "zstd", "snappy", "gzip")
 
@@ -269,6 +266,41 @@ class Workload:
             purge=draw.rate(0.2, 0.2),
             close=draw.of("late", "late", "late", "early", "forced"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """
+    Attributes
+    ----------
+    tables, batches : float
+        How likely what is sent next is a table; a batch that was encoded before.
+    rows, chunk_rows : int
+        Of a table, and of a record batch of it, at most.
+    batch_records : int
+        Of an encoded batch, at most.
+    keyed, explicit, tombstones, headers : float
+        How likely a row has a key; a partition; no value; headers.
+    huge : float
+        How likely a row is larger than max.request.size or buffer.memory, and fails by itself.
+    wrong : float
+        How likely a table has a row with a partition that is not there, behind which nothing is accepted.
+    topics : float
+        How likely a column says to which of the cluster's topics each row goes.
+    """
+
+    tables: float
+    batches: float
+    rows: int
+    chunk_rows: int
+    batch_records: int
+    keyed: float
+    explicit: float
+    tombstones: float
+    headers: float
+    huge: float
+    wrong: float
+    topics: float = 0
 
 
 @dataclass(frozen=True, slots=True)

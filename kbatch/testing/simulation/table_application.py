@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.send.table_sender import TableSender
     from kbatch.testing.simulation.application import Application
+    from kbatch.testing.simulation.options import TableOptions
     from kbatch.testing.simulation.surroundings import Surroundings
-    from kbatch.testing.simulation.table_options import TableOptions
     from kbatch.testing.simulation.world import World
 
 

@@ -1,0 +1,102 @@
+"""What the tasks of a write do, and what its commit checks and logs: batch and streaming writes alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kbatch.producer.threads import Producer
+from kbatch.spark.exactly_once import TaskWrite, check_other_tasks, closing_now
+from kbatch.spark.sink_options import SinkOptions
+from kbatch.spark.sink_rows import RowSender, TaskReport
+
+BATCH_ID = "streaming.sql.batchId"
+
+
+class Job(NamedTuple):
+    """Which write a task or a commit belongs to."""
+
+    app_id: str
+    version: int
+
+
+def write_rows(options: SinkOptions, job: Job | None, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    """What a task does; `job` where it is exactly_once."""
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this inside a task"
+    report = TaskReport(context.partitionId(), context.attemptNumber())
+    settings = {"client.id": f"kbatch-spark-{report.task}-{report.attempt}", **options.settings}
+    timed = report.timed(batches)
+    if job is not None:
+        TaskWrite(options, *job, report, settings).run(timed)
+        return report
+    with report.stage("connect"):
+        producer = Producer(settings)
+    with closing_now(producer):
+        rows = RowSender(producer, report, options.topic)
+        for batch in timed:
+            rows.send(batch)
+        rows.flush()
+    return report
+
+
+def commit_job(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
+    """Checks and logs what the tasks did."""
+    reports = [message for message in messages if isinstance(message, TaskReport)]
+    if options.exactly_once and reports:
+        job = Job(reports[0].app_id, reports[0].version)
+        check_other_tasks(options, *job, {report.task for report in reports})
+    log(summary(options, reports))
+    if reports and all(report.skipped for report in reports) and any(report.records for report in reports):
+        log(
+            f"warning: all {len(reports)} tasks found their rows written before, as sink "
+            f"{options.sink!r}: right for a repeated batch; if this write is another, give it another "
+            "sink or txnversion"
+        )
+
+
+def summary(options: SinkOptions, reports: list[TaskReport]) -> str:
+    """The line of a job."""
+    written = [report for report in reports if not report.skipped]
+    topics = sorted({topic for report in written for topic, _ in report.offsets}) or [
+        options.topic or "no topic"
+    ]
+    stages: dict[str, float] = {}
+    for report in reports:
+        for name, seconds in report.seconds.items():
+            stages[name] = stages.get(name, 0.0) + seconds
+    version = (
+        f", {reports[0].app_id} version {reports[0].version}" if options.exactly_once and reports else ""
+    )
+    return (
+        f"{sum(report.records for report in written)} records, "
+        f"{sum(report.bytes for report in written)} bytes, to "
+        f"{', '.join(topics[:3])}{', ...' * (len(topics) > 3)} in {len(reports)} tasks"
+        f"{version}; {len(reports) - len(written)} tasks skipped, "
+        f"{sum(report.retries for report in reports)} records retried; seconds of all tasks: "
+        + ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages.items())
+    )
+
+
+def log(line: str) -> None:
+    """To the log of the driver, which takes what this process of its writes to stderr."""
+    print(f"kbatch: {line}", file=sys.stderr, flush=True)
+
+
+def aborted(messages: list[WriterCommitMessage | None]) -> str:
+    reports = [message for message in messages if isinstance(message, TaskReport)]
+    return (
+        f"the write failed; {len(reports)} of {len(messages)} tasks were done, whose "
+        f"{sum(report.records for report in reports)} records stay in the topic"
+    )
+
+
+def local_property(name: str) -> str | None:
+    """What Spark's JVM says to the task under that name."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)

@@ -1,0 +1,51 @@
+"""Options: how an embedded cluster behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kbatch.testing.broker.cluster import MAX_PARTITIONS
+from kbatch.testing.broker.topic_config import INT32_MAX
+
+# The lowest and the highest value of options that are numbers.
+LIMITS = {
+    "default_partitions": (1, MAX_PARTITIONS),
+    "transaction_version": (0, 2),
+    "producer_snapshot_batches": (1, 5),
+    "min_insync_replicas": (1, INT32_MAX),
+    "group_initial_rebalance_delay_ms": (0, INT32_MAX),
+    "internal_topic_partitions": (1, MAX_PARTITIONS),
+}
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What `Broker` takes as keyword arguments; said there. ValueError for a number that cannot be."""
+
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    transaction_version: int = 2
+    producer_snapshot_batches: int = 1
+    strict_batches: bool = False
+    min_insync_replicas: int = 1
+    group_initial_rebalance_delay_ms: int = 0
+    internal_topic_partitions: int = 50
+    users: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, (lowest, highest) in LIMITS.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or not lowest <= value <= highest:
+                raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
+
+    def broker_configs(self) -> dict[str, bool | int]:
+        """Those that Kafka has, under its names."""
+        return {
+            "auto.create.topics.enable": self.auto_create_topics,
+            "num.partitions": self.default_partitions,
+            "min.insync.replicas": self.min_insync_replicas,
+            "group.initial.rebalance.delay.ms": self.group_initial_rebalance_delay_ms,
+            "offsets.topic.num.partitions": self.internal_topic_partitions,
+            "transaction.state.log.num.partitions": self.internal_topic_partitions,
+        }
