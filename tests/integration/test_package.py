@@ -1,4 +1,4 @@
-"""The distributions, the layers, the README and the stubs: what a stranger meets first."""
+"""The distributions, the README and the stubs: what a stranger meets first."""
 
 from __future__ import annotations
 
@@ -11,46 +11,18 @@ import tarfile
 import zipfile
 from importlib import import_module
 from pathlib import Path
-from typing import TypeGuard
 
 import pytest
 
-import kbatch
 from kbatch.testing import Broker
 from tests.wheels import ROOT, installed, interpreter, python_versions, requirements, run
-
-# Levels of ARCHITECTURE.md; a module imports from lower levels and from its own folder.
-LEVELS = {
-    "kbatch.version": 1,
-    "kbatch.errors": 1,
-    "kbatch._native": 2,
-    "kbatch.config": 3,
-    "kbatch.metrics": 3,
-    "kbatch.records": 3,
-    "kbatch.column_serializers": 3,
-    "kbatch.codec": 4,
-    "kbatch.interceptors": 4,
-    "kbatch.partitioner": 4,
-    "kbatch.prometheus": 4,
-    "kbatch.serializers": 4,
-    "kbatch.protocol": 4,
-    "kbatch.waiting": 4,
-    "kbatch.core": 5,
-    "kbatch.tracing": 5,
-    "kbatch.network": 6,
-    "kbatch.producer": 7,
-    "kbatch.testing": 8,
-    "kbatch.spark": 8,
-    "kbatch.bench": 8,
-    "kbatch.cli": 9,
-}
 
 
 def test_the_sdist_has_every_source_and_nothing_that_a_build_made(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    native = (ROOT / "kbatch" / "_native").rglob("*.p[yx][xdi]*")
-    sources = [*modules(), *native, *(ROOT / "src_c").iterdir(), *(ROOT / "tests").rglob("*.py")]
+    ours = [path for suffix in ("py", "pyx", "pxd", "pyi") for path in (ROOT / "kbatch").rglob(f"*.{suffix}")]
+    sources = [*ours, *(ROOT / "src_c").iterdir(), *(ROOT / "tests").rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in sources} <= names
     assert {"LICENSE", "README.md", "Makefile", ".ci/run", "docs/delivery.md", "kbatch/py.typed"} <= names
     assert not [name for name in names if name.startswith("kbatch/") and name.endswith((".c", ".so"))]
@@ -130,36 +102,6 @@ assert not others - {"difflib"} - set(sys.modules)
     assert printed.strip() == "no more"
 
 
-def modules() -> list[Path]:
-    return sorted([*(ROOT / "kbatch").rglob("*.py"), *(ROOT / "kbatch").rglob("*.pyx")])
-
-
-def imports_of(path: Path) -> set[str]:
-    if path.suffix == ".pyx":
-        return set(re.findall(r"^\s*(?:from|import|cimport) (kbatch[\w.]*)", path.read_text(), re.MULTILINE))
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-        elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-    return {name for name in found if name.split(".")[0] == "kbatch"}
-
-
-def level_of(module: str) -> int:
-    if module == "kbatch":
-        return 11
-    return LEVELS[".".join(module.split(".")[:2])]
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_imports_lower_levels_and_its_own_folder_only(path: Path) -> None:
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for imported in imports_of(path):
-        same_folder = imported.split(".")[:2] == module.split(".")[:2]
-        assert level_of(imported) < level_of(module) or same_folder, f"{module} imports {imported}"
-
-
 def readme_examples() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
@@ -172,11 +114,6 @@ def test_the_examples_of_the_readme_run_as_they_stand(code: str, tmp_path: Path)
     assert run(sys.executable, "-c", code, cwd=tmp_path)
 
 
-def test_all_public_names_are_there() -> None:
-    assert all(hasattr(kbatch, name) for name in kbatch.__all__)
-    assert sorted(kbatch.__all__) == kbatch.__all__
-
-
 def test_stubs_name_what_the_native_modules_have() -> None:
     for stub in sorted((ROOT / "kbatch" / "_native").rglob("*.pyi")):
         native = import_module(".".join(stub.relative_to(ROOT).with_suffix("").parts))
@@ -187,25 +124,3 @@ def test_stubs_name_what_the_native_modules_have() -> None:
                 members = [item.name for item in node.body if isinstance(item, ast.FunctionDef)]
                 missing = [name for name in members if not hasattr(getattr(native, node.name), name)]
                 assert not set(missing) - {"__buffer__"}, f"{stub.stem}.{node.name}: {missing}"
-
-
-def is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-
-
-def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Without its docstring."""
-    has_docstring = ast.get_docstring(function) is not None
-    last = function.body[0].end_lineno if has_docstring else function.body[0].lineno - 1
-    return (function.end_lineno or 0) - (last or 0)
-
-
-def test_no_line_or_function_outgrows_its_bounds() -> None:
-    sources = [*modules(), *(ROOT / "src_c").iterdir(), *(ROOT / "benchmarks").glob("*.py")]
-    for path in sources:
-        lines = path.read_text().splitlines()
-        long = [number for number, line in enumerate(lines, 1) if len(line) > 110]
-        assert not long, f"{path.name}: lines over 110 columns: {long}"
-        if path.suffix == ".py":
-            functions = [node for node in ast.walk(ast.parse(path.read_text())) if is_function(node)]
-            assert not [node.name for node in functions if lines_of(node) > 70], path

@@ -1,0 +1,364 @@
+"""The tree in levels: which module may import which, and what each folder is for.
+
+LAYERS is the one place that says so. `python -m tests.layers` writes the table of ARCHITECTURE.md from it.
+tests/integration/test_layers.py checks the imports of every .py, .pyx and .pxd file against it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "ARCHITECTURE.md"
+
+
+class Layer(NamedTuple):
+    """A folder, or a file, of the tree.
+
+    Attributes
+    ----------
+    level : int
+        Its modules import modules of lower levels, and each other.
+    where : str
+        Below kbatch/, or src_c.
+    what : str
+        What it is for.
+    parts : mapping of str to str
+        Names of files, separated by spaces, and what they are for. Those left out explain themselves.
+    """
+
+    level: int
+    where: str
+    what: str
+    parts: Mapping[str, str] = {}
+
+
+LAYERS = (
+    Layer(
+        0,
+        "src_c",
+        "C without Python.h; appending allocates nothing",
+        {
+            "varint.h": "**where a varint is written and read**: zigzag, size, put, bounded get",
+            "bytes.h record.h record_batch.h": "big-endian loads and stores; one record, written and read; "
+            "the 61-byte header, Kafka's closing rule and ratio rule",
+            "crc32c.h murmur2.h random.h": "CRC-32C, chosen at run time; Java's key hash; seeded random "
+            "numbers",
+            "arrow_c_abi.h arrow_columns.h record_columns.h": "the Arrow C interfaces; columns as spans; "
+            "records appended to Arrow buffers",
+            "rows.h row_chain.h row_runs.h chunk_chain.h": "rows grouped by partition and appended; batches "
+            "as chains of chunks; the offsets of a table's rows",
+            "pages.h lock.h descriptor.h zstd_frames.h": "huge pages; short locks; system calls that never "
+            "wait; where zstd frames end",
+        },
+    ),
+    Layer(
+        1,
+        "errors/",
+        "the exception tree, a class for each of Kafka's error codes; makes docs/errors.md",
+    ),
+    Layer(1, "version", "the version number"),
+    Layer(
+        2,
+        "_native/codec/",
+        "record batches as bytes",
+        {
+            "c lock views": "declarations of `src_c`; what a buffer of bytes says of itself",
+            "memory": "growing native memory, blocks kept for reuse, OwnedMemory",
+            "hashes compression estimator": "crc32c and murmur2; codecs, levels, bounded decompression; the "
+            "compression ratio of a topic",
+            "record record_fields": "Record; key, value and headers as spans of bytes",
+            "record_batch batch_writer": "reading (RecordBatch, `decode`, `rebase`) and writing "
+            "(RecordBatchWriter, `encode`)",
+        },
+    ),
+    Layer(
+        2,
+        "_native/io/",
+        "what needs no records",
+        {
+            "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
+            "interrupts": "what no signal handler may cut in two: Event, a coroutine run like a function",
+            "sensor": "the windows of a measured value",
+            "struct_plan": "a usual request or response encoded or decoded in one step",
+        },
+    ),
+    Layer(
+        3,
+        "_native/arrow/",
+        "Arrow columns in, record batches out, and back",
+        {
+            "arrow table_columns": "columns by PyCapsule; columns as rows of spans",
+            "table_encoder table_decoder": "**how a table becomes batches**; batches into column buffers",
+            "row_hashes": "hashes of key columns; the digest of rows in any order",
+        },
+    ),
+    Layer(
+        3,
+        "_native/batch/",
+        "a producer's batch, from its memory to its outcome",
+        {
+            "buffer_pool": "`buffer.memory`: the budget of all accepted records, and **who waits for "
+            "memory**",
+            "producer_batch batch_bytes batch_split": "the state of a batch and its partition's queue; its "
+            "bytes; two batches out of one that is too large",
+            "batch_owner": "the list of unfinished batches, and the sender's alarm",
+            "delivery batch_delivery flush": "Completion, Delivery and RecordMetadata; the delivery of an "
+            "encoded batch; Flush, which waits for several batches",
+            "batch_rows table_outcome": "which rows of a table a batch has; the outcome of each row",
+        },
+    ),
+    Layer(
+        4,
+        "_native/send/",
+        "records into batches, batches to the sender",
+        {
+            "send": "RecordSender: what `send()` does with every record before it waits",
+            "record_appender accumulator": "the accumulator as any thread uses it, **where a record gets "
+            "into a batch**; and as the sender's thread uses it: ready, drain, expire",
+            "sticky cluster_view": "where records without a key go; who leads which partition",
+            "in_flight": "batches in flight and their sequences, a whole request at once if all is usual",
+            "encoded_batch": "a batch that was encoded elsewhere",
+            "seal_queue": "batches for the threads that compress",
+            "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
+        },
+    ),
+    Layer(5, "config/", "the table of configuration keys and their rules; makes docs/configuration.md"),
+    Layer(5, "metrics", "the table of metrics; makes docs/metrics.md"),
+    Layer(5, "records", "TopicPartition, OffsetAndMetadata and their like"),
+    Layer(5, "serializers", "objects as bytes, a record at a time"),
+    Layer(
+        5,
+        "column_serializers/",
+        "whole columns as bytes: JSON, Avro, Protobuf",
+        {"roles": "**which column becomes what**"},
+    ),
+    Layer(
+        5,
+        "protocol/",
+        "**messages as bytes and back**",
+        {
+            "schema structs": "the notation of `tables/`, and the classes made from it",
+            "readers writers plans": "generated code, which explains every fault; plans for `struct_plan`, "
+            "which read the usual case",
+            "codec": "the door",
+        },
+    ),
+    Layer(
+        5,
+        "waiting/",
+        "**how a caller waits**",
+        {
+            "threads event_loop": "the same waits for a thread and for a task",
+            "protocols deadline": "what both have in common",
+            "deliveries": "`wait`, `as_completed`, `await delivery`",
+        },
+    ),
+    Layer(6, "partitioner", "partitioners by name"),
+    Layer(6, "interceptors", "the chain of interceptors"),
+    Layer(6, "prometheus", "metrics as Prometheus reads them"),
+    Layer(
+        6,
+        "codec/",
+        "`columns`: `encode_arrow`, `decode_arrow`; `segments`: Kafka's log segments",
+    ),
+    Layer(
+        6,
+        "core/client/",
+        "what every client knows, without sockets, threads or clocks",
+        {
+            "actions": "what the engine asks of the network",
+            "connections connection node_state api_versions": "all connections; one, with its requests; the "
+            "states of a node, as a table; versions",
+            "cluster": "topics, leaders, nodes, and when metadata are due",
+            "asking questions": "requests that any node can answer; requests about groups",
+            "backoff connection_measures": "waits that double; metrics of connections",
+        },
+    ),
+    Layer(7, "tracing", "an interceptor for OpenTelemetry"),
+    Layer(
+        7,
+        "core/producer/",
+        "the producer without sockets, threads or clocks",
+        {
+            "engine": "the door: events in (`handle_*`, `run`), `actions` and completions out",
+            "sender produce_attempt": "batches to brokers, answers to batches",
+            "failures": "failed batches, for `flush()` to raise",
+            "outcome": "**where a retry is decided**: each error code and what follows, as a table",
+            "idempotence": "sequences, and what an answer to one batch says about the others",
+            "transactions transactional_order": "calls and operations; sequences in a transaction",
+            "transaction_states transaction_requests": "states and answers of transactions, as tables",
+            "transaction_version": "which version of transactions the cluster has",
+            "transaction_page": "makes docs/transaction_states.md",
+            "measures": "metrics of the sender",
+        },
+    ),
+    Layer(
+        7,
+        "testing/broker/",
+        "the embedded broker, see below; it knows nothing of the producer",
+    ),
+    Layer(
+        8,
+        "network/",
+        "what owns an engine: sockets, the clock, threads",
+        {
+            "driver": "what both owners do: events to the engine, its actions back",
+            "threads channels": "the sender's thread and its sockets",
+            "event_loop transports": "an asyncio event loop and its transports",
+            "tls tls_channel": "TLS, loaded only where it is used",
+            "callbacks event_loop_callbacks": "where `on_delivery` runs",
+            "workers sealing": "threads for host names and for compression",
+        },
+    ),
+    Layer(
+        9,
+        "producer/",
+        "Producer and AsyncProducer",
+        {
+            "threads event_loop": "Producer; AsyncProducer",
+            "base": "what both do: send, flush, close",
+            "tables transactions groups": "`send_table`; calls of transactions; questions about groups",
+            "configured": "from a configuration to an accumulator",
+        },
+    ),
+    Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
+    Layer(
+        10,
+        "spark/",
+        "Spark's formats and functions; pyspark is imported here only",
+        {
+            "arrow_functions column_functions schemas": "encoder and decoder; UDFs; the shapes of rows",
+            "sink sink_stream": "the format `kbatch`: its writers",
+            "sink_options sink_columns sink_jobs sink_rows": "what the driver checks; tasks and their rows",
+            "exactly_once": "**a transaction a task attempt, and the marker by which a replay is known**",
+            "segments segment_store committed": "the format `kbatch-segments`",
+        },
+    ),
+    Layer(10, "bench/", "kbatch beside its peers: contestants in processes, in turns; pages and plots"),
+    Layer(11, "testing/", "`kbatch.testing`: Broker, the pytest fixture, the simulator's door"),
+    Layer(12, "cli/", "the `kbatch` command, a module a subcommand"),
+    Layer(13, "__init__", "public names only"),
+)
+
+# Imports against the levels: importer, imported, and what they share.
+EXCEPTIONS = {
+    (
+        "kbatch.core.client.questions",
+        "kbatch.core.producer.transaction_requests",
+    ): "Call and FindCoordinator, which stand among the requests of transactions",
+}
+
+# Modules that import each other, all of them for types only.
+CIRCLES = (
+    # a world and the application, the network and the cluster in it are written against each other's classes
+    "kbatch.testing.simulation: application checkers table_application table_checkers world",
+    "kbatch.testing.simulation: cluster faults network surroundings wire",
+    "kbatch.testing.simulation: transaction_checkers transactional_application transactional_client"
+    " transactional_faults transactional_wire transactional_world",
+)
+
+
+# Imports
+
+
+@cache
+def modules() -> dict[str, list[Path]]:
+    """Return the files of each module of kbatch: a .py file, or a .pyx and a .pxd file."""
+    found: dict[str, list[Path]] = {}
+    for suffix in ("*.py", "*.pyx", "*.pxd"):
+        for path in sorted((ROOT / "kbatch").rglob(suffix)):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found.setdefault(name, []).append(path)
+    return found
+
+
+CYTHON = re.compile(r"(?m)^\s*(?:from (kbatch[\w.]*) c?import (\([^)]*\)|.*)|c?import (kbatch[\w.]*))")
+
+
+def statements(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each import of kbatch in a file, anywhere in it: the module, and the names taken from it."""
+    if path.suffix != ".py":
+        for module, names, whole in CYTHON.findall(path.read_text()):
+            yield module or whole, re.findall(r"(\w+)(?: as \w+)?", re.sub("#.*", "", names))
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+
+
+@cache
+def imports_of(module: str) -> frozenset[str]:
+    """Return the modules of kbatch that a module imports or cimports, for types and in functions too."""
+    found = set()
+    for path in modules()[module]:
+        for base, names in statements(path):
+            found |= {f"{base}.{name}" if f"{base}.{name}" in modules() else base for name in names or [""]}
+    return frozenset(name for name in found if name.split(".")[0] == "kbatch") - {module}
+
+
+def layer_of(module: str) -> Layer:
+    """Return the layer with the longest name that the module is in. LookupError for a module without one."""
+    path = module.removeprefix("kbatch").lstrip(".").replace(".", "/") or "__init__"
+    found = [layer for layer in LAYERS if f"{path}/".startswith(layer.where.rstrip("/") + "/")]
+    if not found:
+        raise LookupError(f"{module} has no layer in tests/layers.py")
+    return max(found, key=lambda layer: len(layer.where))
+
+
+def circles() -> set[frozenset[str]]:
+    """Return each set of modules of which every one imports every other, directly or not."""
+    reached = {module: _reached(module) for module in modules()}
+    return {
+        frozenset(each for each in reached[module] if module in reached[each])
+        for module in modules()
+        if module in reached[module]
+    }
+
+
+def _reached(module: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        new = imports_of(waiting.pop()) & modules().keys() - found
+        found |= new
+        waiting += new
+    return found
+
+
+# The table of ARCHITECTURE.md
+
+HEAD = "| level | where | what |\n|---|---|---|\n"
+
+
+def table() -> str:
+    """Return the table of the tree, with its head."""
+    return HEAD + "".join(_rows())
+
+
+def _rows() -> Iterator[str]:
+    level = None
+    for layer in LAYERS:
+        where = layer.where if layer.level == 0 else f"kbatch/{layer.where}"
+        where += "" if "/" in layer.where or layer.level == 0 else ".py"
+        yield f"| {f'L{layer.level}' if layer.level != level else ''} | `{where}` | {layer.what} |\n"
+        level = layer.level
+        for names, what in layer.parts.items():
+            yield f"| | {', '.join(f'`{name}`' for name in names.split())} | {what} |\n"
+
+
+def with_table(page: str) -> str:
+    """Return the page with the table as it should be."""
+    begin = page.index(HEAD)
+    return page[:begin] + table() + page[page.index("\n\n", begin) + 1 :]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text()))

@@ -1,0 +1,40 @@
+"""The names that users import stay where they are, wherever the modules behind them lie."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+import kbatch
+
+# What the README, docs/ and the examples import, or name as a key's value. Those with an __all__ have more.
+PUBLIC = {
+    "kbatch": "Producer AsyncProducer encode decode encode_arrow decode_arrow wait as_completed",
+    "kbatch.column_serializers": "Avro ColumnSerializer Int32 Int64 JsonLines Protobuf RowError Utf8",
+    "kbatch.config": "KEYS ProducerConfig",
+    "kbatch.errors": "AuthorizationError ErrorCode KafkaError RecordTooLargeError",
+    "kbatch.interceptors": "Interceptor",
+    "kbatch.metrics": "METRICS MetricName",
+    "kbatch.partitioner": "Partitioner",
+    "kbatch.prometheus": "ProducerCollector",
+    "kbatch.records": "OffsetAndMetadata TopicPartition",
+    "kbatch.serializers": "int32 int64 utf8",
+    "kbatch.spark": "ENCODED_SCHEMA TaskReport encode encoder kafka_partition kbatch_encode register",
+    "kbatch.testing": "Acls Broker ReceivedRequest",
+    "kbatch.testing.simulator": "SimulationError simulate",
+    "kbatch.tracing": "TracingInterceptor",
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_module_has_its_names(name: str) -> None:
+    module = import_module(name)
+    missing = [each for each in PUBLIC[name].split() if not hasattr(module, each)]
+    assert missing == []
+    assert set(getattr(module, "__all__", [])) <= set(dir(module)) | set(PUBLIC[name].split())
+
+
+def test_all_names_of_the_package_are_there_in_order() -> None:
+    assert all(hasattr(kbatch, name) for name in kbatch.__all__)
+    assert sorted(kbatch.__all__) == kbatch.__all__
