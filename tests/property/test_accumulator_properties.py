@@ -216,13 +216,11 @@ class Accumulator(RuleBasedStateMachine):
             self.fail(batch)
         assert self.records.next_expiry_ns > self.now_ns
 
-    @rule(undrained=st.booleans())
-    def abort(self, undrained: bool) -> None:
-        aborted = self.records.abort_undrained(FAILURE) if undrained else self.records.abort_all(FAILURE)
-        for batch in aborted:
-            assert not undrained or not batch.has_sequence
-            self.end(batch, FAILURE)
-            batch.completion.run_callbacks(print)
+    @rule(unsent=st.booleans())
+    def give_up(self, unsent: bool) -> None:
+        for batch in self.records.incomplete_batches():
+            if not (unsent and batch.has_sequence):
+                self.fail(batch)
 
     @rule(epochs=st.lists(st.integers(-1, 3), min_size=PARTITIONS, max_size=PARTITIONS))
     def publish(self, epochs: list[int]) -> None:

@@ -12,6 +12,7 @@ from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.codec import compression
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.cluster_view import ClusterView
+from kbatch.errors import KafkaError
 
 MS = 1_000_000
 NEVER = 2**63 - 1
@@ -68,6 +69,11 @@ def all_drained(records: RecordAccumulator, now_ns: int = 0, node: int = 1) -> l
     while taken := drained(records, now_ns, node=node):
         batches += taken
     return batches
+
+
+def fail_all(records: RecordAccumulator, error: KafkaError) -> list[ProducerBatch]:
+    """Fail all that is not done, in flight or not, and return it."""
+    return [batch for batch in records.incomplete_batches() if batch.fail(error)]
 
 
 def data_of(batch: ProducerBatch) -> bytes:

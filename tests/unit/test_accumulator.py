@@ -25,6 +25,7 @@ from tests.unit.accumulating import (
     all_drained,
     data_of,
     drained,
+    fail_all,
     is_whole,
     one,
     put,
@@ -514,27 +515,16 @@ def test_D09_what_is_appended_when_a_batch_expired_goes_into_a_new_one() -> None
 # Giving up
 
 
-def test_A10_abort_all_takes_everything_back() -> None:
+def test_A10_failing_all_batches_takes_everything_back() -> None:
     records = full_batches(3)
     flying, back = one(records), one(records)
     records.reenqueue(back, 0)
-    aborted = records.abort_all(FAILURE)
-    assert len(aborted) == 4 and flying in aborted
-    assert all(batch.is_done and batch.completion.error is FAILURE for batch in aborted)
+    failed = fail_all(records, FAILURE)
+    assert len(failed) == 4 and flying in failed
+    assert all(batch.is_done and batch.completion.error is FAILURE for batch in failed)
     assert not flying.complete(7)  # a late answer is nothing
     assert is_whole(records)
     assert records.batches("t", 0) == []
-
-
-def test_A10_abort_undrained_leaves_what_was_drained() -> None:
-    records = full_batches(3)
-    flying, back = one(records), one(records)
-    back.stamp(1, 0, 5)
-    records.reenqueue(back, 0)
-    aborted = records.abort_undrained(FAILURE)
-    assert [batch.first_number for batch in aborted] == [2, 3]
-    assert (flying.state, back.state) == ("in_flight", "sealed")
-    finish(records, 10**12)
 
 
 def test_A11_nothing_is_taken_after_close_and_what_is_there_is_ready() -> None:

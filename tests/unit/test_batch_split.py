@@ -19,6 +19,7 @@ from tests.unit.accumulating import (
     all_drained,
     data_of,
     drained,
+    fail_all,
     is_whole,
     one,
     put,
@@ -254,7 +255,7 @@ def test_S07_a_batch_beyond_batch_size_is_cut_to_it() -> None:
     assert all(part.records_bytes <= 4096 - 61 for part in records.split(batch))
 
 
-@pytest.mark.parametrize("ends", ["complete", "abort"])
+@pytest.mark.parametrize("ends", ["complete", "fail"])
 def test_S08_a_flush_waits_for_the_parts(ends: str) -> None:
     records = filled(10)
     batch = one(records)
@@ -262,8 +263,8 @@ def test_S08_a_flush_waits_for_the_parts(ends: str) -> None:
     children = records.split(batch)
     assert flush.pending_count == len(children) == 2
     put(records, b"later")
-    if ends == "abort":
-        assert records.abort_all(FAILURE)[:2] == children
+    if ends == "fail":
+        assert fail_all(records, FAILURE)[:2] == children
     for child in children if ends == "complete" else ():
         assert not flush.done()
         assert one(records) is child

@@ -81,16 +81,15 @@ def test_I13_without_an_offset_each_is_minus_one() -> None:
     assert [delivery.result(0).timestamp_ms for delivery in deliveries] == [1000, 1001, 1002]
 
 
-@pytest.mark.parametrize("end", ["fail", "abort"])
-def test_a_batch_that_failed_raises_from_all_its_deliveries(end: str) -> None:
+def test_a_batch_that_failed_raises_from_all_its_deliveries() -> None:
     records, batch, deliveries = sent()
-    getattr(batch, end)(FAILURE)
+    batch.fail(FAILURE)
     for delivery in deliveries:
         assert delivery.done() and delivery.exception(0) is FAILURE
         with pytest.raises(KafkaError) as raised:
             delivery.result()
         assert raised.value is FAILURE
-    assert batch.completion.outcome == {"fail": "failed", "abort": "aborted"}[end]
+    assert batch.completion.outcome == "failed"
     assert is_whole(records)
 
 
@@ -118,7 +117,6 @@ def test_D13_single_records_may_have_an_error_of_their_own() -> None:
 ENDS = {
     "complete": lambda batch: batch.complete(5),
     "fail": lambda batch: batch.fail(FAILURE),
-    "abort": lambda batch: batch.abort(FAILURE),
 }
 
 
@@ -130,7 +128,7 @@ def test_F01_I28_a_batch_ends_once(first: str, second: str) -> None:
     _, batch, deliveries = sent(on_delivery=calls)
     ENDS[first](batch)
     outcome = batch.completion.outcome
-    if first != "complete" and second != "abort":
+    if first != "complete":
         assert ENDS[second](batch) is False
     else:
         with pytest.raises(IllegalStateError, match="must not become"):

@@ -258,7 +258,7 @@ def test_callbacks_run_apart_so_that_closing_in_one_is_late(broker: Broker) -> N
     until(lambda: values(broker) == [b"before", b"passes"])
 
 
-def test_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker) -> None:
+def test_A10_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker) -> None:
     with producing(broker, linger_ms=600_000) as producer:
         for number in range(50):
             purged = producer.send(TOPIC, b"purged", partition=0)
@@ -271,7 +271,7 @@ def test_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker) -> 
     assert values(broker, 0) == [b"kept-%d" % number for number in range(50)]
 
 
-def test_purge_of_what_is_in_flight_leaves_it_open_whether_it_is_there(broker: Broker) -> None:
+def test_A10_purge_of_what_is_in_flight_leaves_open_whether_it_is_there(broker: Broker) -> None:
     with producing(broker) as producer:
         producer.send(TOPIC, b"", partition=0).result(SECONDS)
         broker.hold_high_watermark(TOPIC, 0)

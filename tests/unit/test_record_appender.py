@@ -29,6 +29,7 @@ from tests.unit.accumulating import (
     all_drained,
     codec_replaced,
     drained,
+    fail_all,
     is_whole,
     one,
     put,
@@ -339,7 +340,7 @@ def test_ten_thousand_open_partitions_live_within_the_default_memory() -> None:
         put(records, bytes(100), partition)
     assert records.memory.total_memory == 32 << 20
     assert records.memory.available > 0
-    assert len(records.abort_all(FAILURE)) == 10_000
+    assert len(fail_all(records, FAILURE)) == 10_000
     assert is_whole(records)
 
 
@@ -367,7 +368,7 @@ def test_sealing_asks_for_no_memory(codec: str, size: int) -> None:
     (batch,) = records.take_unsealed()
     batch.seal()
     assert records.memory.available >= before
-    batch.abort(KafkaError("enough"))
+    batch.fail(FAILURE)
     assert is_whole(records)
 
 
@@ -513,7 +514,7 @@ def test_an_interrupt_while_sealing_leaves_the_batch_whole() -> None:
     assert is_whole(records)
 
 
-@pytest.mark.parametrize("end", ["abort", "fail", "expire"])
+@pytest.mark.parametrize("end", ["fail", "expire"])
 def test_a_batch_that_ends_while_it_is_sealed_is_freed_by_its_sealer(end: str) -> None:
     records = accumulator(compression="lz4", batch_size=1000, delivery_timeout_ns=10)
     delivery = put(records, bytes(800))
@@ -524,9 +525,7 @@ def test_a_batch_that_ends_while_it_is_sealed_is_freed_by_its_sealer(end: str) -
         (batch,) = records.incomplete_batches()
         if end == "expire":
             assert records.expire(10) == [batch]
-            batch.fail(FAILURE)
-        else:
-            getattr(batch, end)(FAILURE)
+        batch.fail(FAILURE)
         seen.append(records.memory.total_memory - records.memory.available)
         assert batch.user_count == 1
         result: bytes = compress(*args, **options)
@@ -552,9 +551,9 @@ def test_a_batch_has_one_sealer() -> None:
     with pytest.raises(IllegalStateError, match="sealed once"):
         batch.seal()
     put(records, bytes(800))
-    (aborted,) = records.take_unsealed()
-    aborted.abort(FAILURE)
-    assert not aborted.seal()
+    (failed,) = records.take_unsealed()
+    failed.fail(FAILURE)
+    assert not failed.seal()
 
 
 # Several threads
@@ -608,7 +607,7 @@ def test_A11_closing_while_others_append_leaves_nothing_behind() -> None:
         while len(taken) < 20:
             pass
         records.close()
-        records.abort_all(FAILURE)
+        fail_all(records, FAILURE)
         for thread in threads:
             thread.join()
         assert all(delivery.done() for delivery in taken)

@@ -31,6 +31,7 @@ from tests.unit.accumulating import (
     accumulator,
     all_drained,
     data_of,
+    fail_all,
     is_whole,
     one,
     put,
@@ -569,16 +570,16 @@ def test_flushes_wait_for_batches_and_their_callbacks() -> None:
     records.end_flush()
 
 
-def test_batches_are_aborted_and_expire_like_others() -> None:
+def test_batches_fail_and_expire_like_others() -> None:
     records = accumulator(delivery_timeout_ns=100)
     first = give(records, BATCH)
     (batch,) = records.expire(100)
     batch.fail(FAILURE)
     second = give(records, BATCH, now_ns=100)
-    assert records.abort_undrained(FAILURE) and second.exception(0) is FAILURE is first.exception(0)
+    assert fail_all(records, FAILURE) and second.exception(0) is FAILURE is first.exception(0)
     third = give(records, BATCH, now_ns=100)
     views = one(records, 100).buffers()
-    assert records.abort_all(FAILURE) and third.exception(0) is FAILURE
+    assert fail_all(records, FAILURE) and third.exception(0) is FAILURE
     assert b"".join(views) == BATCH
     del views
     assert is_whole(records)

@@ -18,6 +18,7 @@ from tests.unit.accumulating import (
     accumulator,
     all_drained,
     data_of,
+    fail_all,
     is_whole,
     one,
     put,
@@ -108,7 +109,7 @@ def test_the_estimate_of_own_batches_learns_nothing_from_those_of_others() -> No
         records = accumulator(compression="zstd", batch_size=2000, linger_ns=2**62)
         for _ in range(400):  # which compress well, so that more of them are put into a batch
             put(records, b"y" * 400)
-        records.abort_all(FAILURE)
+        fail_all(records, FAILURE)
         if with_split:
             give(records, encoded(*[b"x" * 500] * 8, compression="zstd"))
             for part in records.split(one(records)):

@@ -114,7 +114,7 @@ def test_A16_the_accumulator_tells_how_long_queues_are() -> None:
         before = len(records.incomplete_batches())
         counts[partition_of(put(records, bytes(2000), -1))] += 1
         (*_, newest) = records.incomplete_batches()
-        newest.abort(KafkaError("not to count"))
+        newest.fail(KafkaError("not to count"))
         assert len(records.incomplete_batches()) == before
     assert 1200 < counts[0] < 1800 and 100 < counts[1] < 350 and 1000 < counts[2] < 1600
 

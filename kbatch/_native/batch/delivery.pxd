@@ -10,7 +10,6 @@ cdef enum Outcome:
     PENDING
     SUCCEEDED
     FAILED
-    ABORTED
     SPLIT           # its records are its children's now
 
 # What the state of one record is charged with: its Delivery; and with a callback, what is kept to call it.

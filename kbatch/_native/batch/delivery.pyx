@@ -1,7 +1,7 @@
 """Deliveries: what a send gives, and what becomes of it.
 
-Theory of operation. A batch has one Completion, which is PENDING until the batch SUCCEEDED, FAILED or was
-ABORTED: once, whatever comes later. A Delivery is the Completion and the record's place in it, so that one
+Theory of operation. A batch has one Completion, which is PENDING until the batch SUCCEEDED or FAILED:
+once, whatever comes later. A Delivery is the Completion and the record's place in it, so that one
 step resolves all deliveries of a batch, and a delivery that nobody kept costs nothing. Who waits for one
 waits for an event that the whole batch shares, made when the first comes to wait.
 
@@ -33,7 +33,7 @@ from kbatch._native.io.interrupts import Event
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 
 # By Outcome.
-_OUTCOMES = ("pending", "succeeded", "failed", "aborted", "split")
+_OUTCOMES = ("pending", "succeeded", "failed", "split")
 
 # No event waits for longer (threading.TIMEOUT_MAX); a century will do.
 cdef double LONGEST_WAIT = min(threading.TIMEOUT_MAX, 3e9)
@@ -159,7 +159,7 @@ cdef class Completion:
 
     @property
     def outcome(self):
-        """"pending", "succeeded", "failed", "aborted" or "split"."""
+        """"pending", "succeeded", "failed" or "split"."""
         return _OUTCOMES[self._outcome]
 
     @property
@@ -179,7 +179,7 @@ cdef class Completion:
     @property
     def unobserved_count(self):
         """Records that failed with nobody to see it: without callback, result() or exception()."""
-        if self._outcome != FAILED and self._outcome != ABORTED:
+        if self._outcome != FAILED:
             return 0
         return self.record_count - self._told_count - self._observed_count - observed_rows(self.rows)
 
@@ -225,7 +225,7 @@ cdef class Completion:
             self._outcome = outcome
         kb_lock_release(&self._lock)
         if before != PENDING:
-            if before in (FAILED, ABORTED) and outcome in (SUCCEEDED, FAILED):
+            if before == FAILED and outcome in (SUCCEEDED, FAILED):
                 return False
             raise IllegalStateError(f"a batch of {self.topic}-{self.partition} that {_OUTCOMES[before]} must "
                                     f"not become {_OUTCOMES[outcome]}")

@@ -4,7 +4,7 @@ Theory of operation. A batch is OPEN > SEALING > SEALED > IN_FLIGHT > DONE. Who 
 it is full or because the sender wants it, makes it SEALING; its one sealer, that thread or another that is
 handed the batch, makes it SEALED, with no lock held while it compresses. Drained it is IN_FLIGHT, until it is
 DONE or comes back to be tried again, SEALED as it is: a retry sends the same bytes. A batch can be DONE at
-any time, by failure or abort; one that is being sealed then is freed by its sealer. One that was encoded
+any time, by failure; one that is being sealed then is freed by its sealer. One that was encoded
 elsewhere (encoded_batch.pyx) begins SEALED.
 
 A queue is in the order in which the records came, by 64-bit numbers, whatever comes back and when. Its gates
@@ -27,7 +27,6 @@ from kbatch._native.batch.batch_bytes cimport HAD_ROOM, NO_MEMORY, BatchBytes, P
 from kbatch._native.batch.batch_owner cimport BatchOwner
 from kbatch._native.batch.buffer_pool cimport Turn, kb_chunk
 from kbatch._native.batch.delivery cimport (
-    ABORTED,
     CALLBACK_BYTES,
     DELIVERY_BYTES,
     FAILED,
@@ -236,7 +235,7 @@ cdef class ProducerBatch(BatchBytes):
         Returns
         -------
         bool
-            False where the batch was failed or aborted meanwhile.
+            False where the batch has failed meanwhile.
 
         Raises
         ------
@@ -354,7 +353,7 @@ cdef class ProducerBatch(BatchBytes):
         Returns
         -------
         bool
-            False where it had failed or been aborted before, which stands.
+            False where it had failed before, which stands.
 
         Raises
         ------
@@ -367,10 +366,6 @@ cdef class ProducerBatch(BatchBytes):
         """The batch failed with `error`, or some records with one of their own (`record_errors`, by index).
         Returns, and raises, as `complete` does."""
         return self._finish(FAILED, -1, -1, error, record_errors)
-
-    def abort(self, error not None):
-        """Gives the batch up, with `error`; IllegalStateError if it is done already."""
-        self._finish(ABORTED, -1, -1, error, None)
 
     cdef bint _finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
                       object record_errors) except -1:

@@ -40,4 +40,3 @@ cdef class RecordAccumulator(RecordAppender):
     cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,
                               Visit *visit)
     cdef int64_t _backoff(self, int32_t attempts) noexcept
-    cdef list _abort(self, object error, bint undrained_only)

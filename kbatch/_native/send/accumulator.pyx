@@ -26,7 +26,6 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_
 from kbatch._native.batch.batch_owner cimport later
 from kbatch._native.batch.batch_split cimport split_batch
 from kbatch._native.batch.buffer_pool cimport CHUNK_BYTES, BufferPool, turn_of
-from kbatch._native.batch.delivery cimport ABORTED
 from kbatch._native.batch.producer_batch cimport (
     DONE,
     IN_FLIGHT,
@@ -503,33 +502,6 @@ cdef class RecordAccumulator(RecordAppender):
                 kb_lock_release(&batch._queue.lock)
             expired.append(batch)
         return expired
-
-    def abort_undrained(self, error not None):
-        """Aborts, with `error`, the batches that were never drained; returns them."""
-        return self._abort(error, True)
-
-    def abort_all(self, error not None):
-        """Aborts, with `error`, all that is not done, in flight or not; returns them."""
-        return self._abort(error, False)
-
-    cdef list _abort(self, object error, bint undrained_only):
-        cdef list aborted = []
-        cdef ProducerBatch batch
-        cdef bint mine
-        for batch in self.incomplete():
-            kb_lock_acquire(&batch._queue.lock)
-            try:
-                mine = batch._state != DONE
-                if undrained_only:
-                    mine = batch._queued and batch.drained_ns < 0 and batch._header.base_sequence < 0
-                if mine and batch._queued:
-                    batch._queue.remove(batch)
-            finally:
-                kb_lock_release(&batch._queue.lock)
-            if mine:
-                batch._finish(ABORTED, -1, -1, error, None)
-                aborted.append(batch)
-        return aborted
 
     def set_gate(self, str topic not None, int32_t partition, *, muted=None, fresh_blocked=None,
                  retry_number=None):
