@@ -179,18 +179,30 @@ def check_once(world: World, logs: Logs) -> None:
 
 
 def check_order(world: World, logs: Logs) -> None:
-    """Records of a partition are in the log in the order of acceptance, where they are there first."""
+    """Records of a partition are in the log in the order of acceptance, where they are there first.
+
+    A request of a connection that has ended may be done late. A new epoch fences it, and its records have
+    failed; no epoch fences it once the producer has another id.
+    """
     if not world.keeps_order:
         return
     for place, found in logs.by_place.items():
-        last, seen = -1, set()
+        last, last_id, seen = -1, -1, set()
         for logged in found:
             number = record_number(logged.record)
             position = world.application.positions[number]
-            if number not in seen and position < last:
+            producer_id = logged.batch.producer_id
+            may_be_late = producer_id != last_id and _has_failed(world, number)
+            if number not in seen and position < last and not may_be_late:
                 raise Violation(f"record {number} is in {place} behind later ones: {_numbers(found)}")
             seen.add(number)
-            last = max(last, position)
+            if position > last:
+                last, last_id = position, producer_id
+
+
+def _has_failed(world: World, number: int) -> bool:
+    delivery = world.application.records[number].delivery
+    return delivery is not None and delivery.exception() is not None
 
 
 def _numbers(found: list[Logged]) -> list[int]:
