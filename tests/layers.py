@@ -110,7 +110,7 @@ LAYERS = (
             "batch_owner": "the list of unfinished batches, and the sender's alarm",
             "delivery batch_delivery flush": "Completion, Delivery and RecordMetadata; the delivery of an "
             "encoded batch; Flush, which waits for several batches",
-            "batch_rows table_outcome": "which rows of a table a batch has; the outcome of each row",
+            "table_outcome": "which rows of a table a batch has; the outcome of each row",
         },
     ),
     Layer(

@@ -1,9 +1,9 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.batch_rows cimport BatchRows
 from kbatch._native.batch.buffer_pool cimport BufferPool
 from kbatch._native.batch.flush cimport Flush
+from kbatch._native.batch.table_outcome cimport BatchRows
 from kbatch._native.codec.lock cimport kb_lock
 
 cdef enum Outcome:

@@ -19,10 +19,9 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
-from kbatch._native.batch.batch_rows cimport BatchRows, ToldRow, part_of_rows
 from kbatch._native.batch.buffer_pool cimport BufferPool
 from kbatch._native.batch.flush cimport Flush
-from kbatch._native.batch.table_outcome cimport observed_rows, settle_rows
+from kbatch._native.batch.table_outcome cimport BatchRows, ToldRow, observed_rows, part_of_rows, settle_rows
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
 import threading
@@ -292,8 +291,8 @@ cdef class Completion:
         return 0
 
     cdef bint _has_callbacks(self) noexcept:
-        return not self._over and (self._callback_count > 0 or self._listeners is not None
-                                   or (self.rows is not None and self.rows.on_acknowledgement is not None))
+        cdef bint has_told_rows = self.rows is not None and self.rows.table.on_acknowledgement is not None
+        return not self._over and (self._callback_count > 0 or self._listeners is not None or has_told_rows)
 
     cdef void add_flush(self, Flush flush) noexcept:
         """Lets the flush wait for this batch, if it is not over."""
@@ -379,7 +378,7 @@ cdef class Completion:
                 rows = rows.next
                 continue
             metadata = self._metadata_of(index, row.timestamp_ms, row.key_size, row.value_size)
-            rows.on_acknowledgement(metadata, self._error_of(index))
+            rows.table.on_acknowledgement(metadata, self._error_of(index))
             count += 1
         return count
 

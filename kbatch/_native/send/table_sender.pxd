@@ -2,10 +2,9 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.arrow.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.arrow.table_columns cimport TableColumns
-from kbatch._native.batch.batch_rows cimport BatchRows
 from kbatch._native.batch.buffer_pool cimport Turn
 from kbatch._native.batch.producer_batch cimport ProducerBatch
-from kbatch._native.batch.table_outcome cimport TableOutcome
+from kbatch._native.batch.table_outcome cimport BatchRows, TableOutcome
 from kbatch._native.send.record_appender cimport RecordAppender
 from kbatch._native.send.send cimport RecordSender
 from kbatch._native.send.table_topics cimport Lane, TableTopic, TableTopics

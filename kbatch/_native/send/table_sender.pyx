@@ -537,7 +537,7 @@ cdef class TableSender:
         if kb_record_most(&record) > self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE:
             return ROW_TOO_LARGE
         while True:
-            rows = BatchRows.new(self.outcome, self.outcome.on_acknowledgement, lane.place, row, capacity)
+            rows = BatchRows.new(self.outcome, lane.place, row, capacity)
             kb_lock_acquire(&lane.queue.lock)
             try:
                 step = self._join(lane, fresh, rows, next, sticky, closed)

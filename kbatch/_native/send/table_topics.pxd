@@ -1,8 +1,7 @@
 from libc.stdint cimport int32_t, int64_t
 
-from kbatch._native.batch.batch_rows cimport BatchRows
 from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch
-from kbatch._native.batch.table_outcome cimport TableOutcome
+from kbatch._native.batch.table_outcome cimport BatchRows, TableOutcome
 from kbatch._native.codec.c cimport kb_span
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.record_appender cimport RecordAppender, TopicInfo
