@@ -108,8 +108,8 @@ LAYERS = (
             "producer_batch batch_bytes batch_split": "the state of a batch and its partition's queue; its "
             "bytes; two batches out of one that is too large",
             "batch_owner": "the list of unfinished batches, and the sender's alarm",
-            "delivery batch_delivery flush": "Completion, Delivery and RecordMetadata; the delivery of an "
-            "encoded batch; Flush, which waits for several batches",
+            "delivery": "**what becomes of a batch**: its Completion, the deliveries of its records; Flush, "
+            "for several batches",
             "table_outcome": "which rows of a table a batch has; the outcome of each row",
         },
     ),

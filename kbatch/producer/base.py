@@ -60,8 +60,7 @@ from kbatch.waiting.protocols import Callbacks, Changing, Event, Line, OwnerOfEn
 from kbatch.waiting.threads import Marker, in_one_step
 
 if TYPE_CHECKING:
-    from kbatch._native.batch.delivery import Delivery
-    from kbatch._native.batch.flush import Flush
+    from kbatch._native.batch.delivery import Delivery, Flush
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch.core.client.cluster import PartitionMetadata
 

@@ -29,8 +29,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from kbatch._native.batch.batch_delivery import BatchDelivery
-from kbatch._native.batch.delivery import Delivery
+from kbatch._native.batch.delivery import BatchDelivery, Delivery
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.waker import Waker
 from kbatch._native.send.record_appender import Refusal

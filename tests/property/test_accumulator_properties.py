@@ -20,8 +20,7 @@ from hypothesis.stateful import (
 )
 
 from kbatch import KafkaError
-from kbatch._native.batch.delivery import Delivery, RecordMetadata
-from kbatch._native.batch.flush import Flush
+from kbatch._native.batch.delivery import Delivery, Flush, RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.record_appender import Refusal

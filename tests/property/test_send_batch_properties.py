@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 import kbatch
-from kbatch._native.batch.batch_delivery import BatchDelivery
-from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.batch.delivery import BatchDelivery, RecordMetadata
 from kbatch._native.send.record_appender import Refusal
 from kbatch.errors import ErrorCode
 from tests.oracle import strategies

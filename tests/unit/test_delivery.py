@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from kbatch import IllegalStateError, KafkaError, KafkaTimeoutError
-from kbatch._native.batch.delivery import Completion, Delivery, RecordMetadata
-from kbatch._native.batch.flush import Flush
+from kbatch._native.batch.delivery import Completion, Delivery, Flush, RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator
 from tests.patience import HANG_SECONDS

@@ -18,8 +18,7 @@ import pytest
 
 import kbatch
 from kbatch import CorruptRecordError, KafkaError
-from kbatch._native.batch.batch_delivery import BatchDelivery, OffsetRun
-from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.batch.delivery import BatchDelivery, OffsetRun, RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.record_appender import Refusal

@@ -18,7 +18,7 @@ from kbatch import (
     Producer,
     RecordMetadata,
 )
-from kbatch._native.batch.batch_delivery import BatchDelivery
+from kbatch._native.batch.delivery import BatchDelivery
 from kbatch.errors import ErrorCode, ProducerClosedError, PurgedError, RecordTooLargeError
 from kbatch.interceptors import Interceptor
 from kbatch.records import ProducerRecord

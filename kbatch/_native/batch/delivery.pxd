@@ -1,8 +1,6 @@
-cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.batch.buffer_pool cimport BufferPool
-from kbatch._native.batch.flush cimport Flush
 from kbatch._native.batch.table_outcome cimport BatchRows
 from kbatch._native.codec.lock cimport kb_lock
 
@@ -31,6 +29,17 @@ cdef class RecordMetadata:
     cdef readonly int64_t timestamp_ms
     cdef readonly int32_t serialized_key_size
     cdef readonly int32_t serialized_value_size
+
+
+cdef class Flush:
+    cdef kb_lock _lock
+    # under _lock
+    cdef int64_t _pending_count
+    cdef object _event
+    cdef list _listeners
+
+    cdef void expect(self, int64_t count) noexcept
+    cdef void arrived(self) noexcept
 
 
 cdef class Completion:
@@ -84,7 +93,6 @@ cdef class Completion:
                                      int32_t value_size)
 
 
-@cython.no_gc  # its subclass has to know it
 cdef class Delivery:
     cdef Completion _completion
     cdef int64_t _timestamp_ms
@@ -101,6 +109,15 @@ cdef class Delivery:
     cdef Completion _leaf(self, int32_t *index)
     cdef Completion _wait(self, object timeout)
     cdef Completion _settled(self, object timeout, int32_t *index)
+
+
+cdef class BatchDelivery(Delivery):
+
+    @staticmethod
+    cdef BatchDelivery of(Completion completion, int64_t max_timestamp_ms, object on_delivery)
+    cdef object _error(self)
+    cdef object _metadata(self)
+    cdef list _parts(self)
 
 
 cdef class Acknowledgement:

@@ -3,8 +3,7 @@ from typing import SupportsIndex, final
 
 from typing_extensions import Buffer
 
-from kbatch._native.batch.batch_delivery import BatchDelivery
-from kbatch._native.batch.delivery import DeliveryCallback
+from kbatch._native.batch.delivery import BatchDelivery, DeliveryCallback
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.record_appender import RecordAppender, Refusal

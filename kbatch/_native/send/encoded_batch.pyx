@@ -16,8 +16,8 @@ from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbatch._native.batch.batch_delivery cimport BatchDelivery
 from kbatch._native.batch.buffer_pool cimport Turn
+from kbatch._native.batch.delivery cimport BatchDelivery
 from kbatch._native.batch.producer_batch cimport BATCH_BYTES, OPEN, PartitionQueue, ProducerBatch
 from kbatch._native.codec.c cimport (
     KB_ATTRIBUTES_AT,

@@ -6,8 +6,7 @@ from typing_extensions import Buffer
 
 from kbatch._native.batch.batch_owner import BatchOwner
 from kbatch._native.batch.buffer_pool import Waiter
-from kbatch._native.batch.delivery import Delivery, DeliveryCallback
-from kbatch._native.batch.flush import Flush
+from kbatch._native.batch.delivery import Delivery, DeliveryCallback, Flush
 from kbatch._native.codec.record import Header
 
 T = TypeVar("T")

@@ -29,8 +29,7 @@ from kbatch._native.batch.buffer_pool cimport (
     kb_record_bound,
     turn_of,
 )
-from kbatch._native.batch.delivery cimport Delivery, tells
-from kbatch._native.batch.flush cimport Flush
+from kbatch._native.batch.delivery cimport Delivery, Flush, tells
 from kbatch._native.batch.producer_batch cimport OPEN, OPENING_BYTES, PartitionQueue, ProducerBatch
 from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator

@@ -3,8 +3,7 @@ from typing import Any, SupportsIndex, final
 
 from typing_extensions import Buffer
 
-from kbatch._native.batch.batch_delivery import BatchDelivery
-from kbatch._native.batch.delivery import Delivery, DeliveryCallback
+from kbatch._native.batch.delivery import BatchDelivery, Delivery, DeliveryCallback
 from kbatch._native.codec.record import Header, Record
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.encoded_batch import PendingBatch

@@ -20,9 +20,8 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.time cimport PyTime_MonotonicRaw, PyTime_TimeRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
-from kbatch._native.batch.batch_delivery cimport BatchDelivery
 from kbatch._native.batch.buffer_pool cimport FIRST_IN_LINE, NOT_IN_LINE, Turn, kb_record_bound, turn_of
-from kbatch._native.batch.delivery cimport Delivery
+from kbatch._native.batch.delivery cimport BatchDelivery, Delivery
 from kbatch._native.codec.c cimport (
     KB_BATCH_HEADER_SIZE,
     KB_MAX_RECORD_BODY,

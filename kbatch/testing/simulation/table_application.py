@@ -18,8 +18,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kbatch._native.batch.batch_delivery import BatchDelivery
-from kbatch._native.batch.delivery import RecordMetadata
+from kbatch._native.batch.delivery import BatchDelivery, RecordMetadata
 from kbatch._native.codec.batch_writer import encode
 from kbatch._native.codec.hashes import partition_for_key
 from kbatch._native.send.record_appender import Refusal
