@@ -28,13 +28,13 @@ STAGES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         "CRC-32C": r"crc32c|extend_hardware",
         "partition: murmur2, rows by partition": r"murmur2|partition_for|choose_partitions|group_rows|sticky",
         "record append": (
-            r"kb_(?:append|record|put)|batch_bytes|TableSender__write|producer_batch|record_fields|"
+            r"kb_(?:append|record|put)|TableSender__write|producer_batch|record_fields|"
             r"memmove|memcpy"
         ),
-        "finding the batch": r"record_appender",
+        "finding the batch": r"RecordAccumulator_(?:accept|_try_append|new_batch|enqueue|queue_of|info_)",
         "columns read": r"table_columns|table_sender|6arrow|_native_5arrow|arrow\.",
         "table's outcome": r"table_outcome",
-        "send(): arguments, checks": r"_native_4send|send\.cpython|cluster_view",
+        "send(): arguments, checks": r"_4send_4send_|send\.cpython|cluster_view",
         "delivery: its object, callbacks": r"delivery",
         "locks": r"mutex|lll_lock|pthread_(?:cond|getspecific)|sem_|take_gil|drop_gil",
         "the clock": r"clock_gettime|vdso",

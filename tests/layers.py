@@ -105,9 +105,9 @@ LAYERS = (
         {
             "buffer_pool": "`buffer.memory`: the budget of all accepted records, and **who waits for "
             "memory**",
-            "producer_batch batch_bytes batch_split": "the state of a batch and its partition's queue; its "
-            "bytes; two batches out of one that is too large",
-            "batch_owner": "the list of unfinished batches, and the sender's alarm",
+            "alarm": "**when the sender looks next, and who wakes it**",
+            "producer_batch": "a batch: its bytes, its state, its partition's queue, smaller batches out of "
+            "one that is too large",
             "delivery": "**what becomes of a batch**: its Completion, the deliveries of its records; Flush, "
             "for several batches",
             "table_outcome": "which rows of a table a batch has; the outcome of each row",
@@ -119,8 +119,8 @@ LAYERS = (
         "records into batches, batches to the sender",
         {
             "send": "RecordSender: what `send()` does with every record before it waits",
-            "record_appender accumulator": "the accumulator as any thread uses it, **where a record gets "
-            "into a batch**; and as the sender's thread uses it: ready, drain, expire",
+            "accumulator": "**where a record gets into a batch**, and which batches the sender gets: ready, "
+            "drain, expire",
             "sticky cluster_view": "where records without a key go; who leads which partition",
             "in_flight": "batches in flight and their sequences, a whole request at once if all is usual",
             "encoded_batch": "a batch that was encoded elsewhere",

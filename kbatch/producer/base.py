@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.io.interrupts import at_once
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import PendingRecord
 from kbatch.config import ProducerConfig
 from kbatch.core.producer.engine import Engine

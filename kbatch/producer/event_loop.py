@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 from kbatch._native.batch.delivery import BatchDelivery, Delivery
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.waker import Waker
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import RecordSender
 from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
 from kbatch.network.event_loop import LoopNetwork
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.batch.delivery import DeliveryCallback
     from kbatch._native.codec.record import Header, Record
+    from kbatch._native.send.accumulator import Refusal
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch._native.send.send import PendingRecord
 
@@ -108,7 +109,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
             waker=waker,
             after_round=line.look,
         )
-        self.gives_way = self._accumulator.wakes_always = True
+        self.gives_way = self._accumulator.alarm.wakes_always = True
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
         self._called_count = 1
         self._opened()

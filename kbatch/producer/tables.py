@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from kbatch._native.arrow.arrow import rows_at_hand
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.batch.table_outcome import TableOutcome
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import RecordSender
 from kbatch._native.send.table_sender import TableSender
 from kbatch.errors import (

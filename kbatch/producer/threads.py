@@ -35,8 +35,8 @@ from kbatch.waiting.threads import Change, MemoryLine, ThreadEvent, blocking
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Delivery
     from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.send.accumulator import Refusal
     from kbatch._native.send.encoded_batch import PendingBatch
-    from kbatch._native.send.record_appender import Refusal
     from kbatch._native.send.send import PendingRecord
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch._native.send.record_appender import TRANSACTION_ENDED
+from kbatch._native.send.accumulator import TRANSACTION_ENDED
 from kbatch.core.producer.transaction_requests import Call
 from kbatch.core.producer.transaction_states import State
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from kbatch._native.send.accumulator import RecordAccumulator
-    from kbatch._native.send.record_appender import Refusal
+    from kbatch._native.send.accumulator import RecordAccumulator, Refusal
     from kbatch.waiting.deadline import Deadline
 
 T = TypeVar("T")

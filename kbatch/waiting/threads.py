@@ -15,7 +15,7 @@ from operator import call
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, final
 
 from kbatch._native.io import interrupts
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch.waiting.deadline import Deadline
 
 if TYPE_CHECKING:

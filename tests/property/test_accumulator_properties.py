@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 from kbatch import KafkaError
 from kbatch._native.batch.delivery import Delivery, Flush, RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch._native.send.record_appender import Refusal
 from tests.oracle import plain, strategies
 from tests.unit.accumulating import (
     NEVER,

@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 import kbatch
 from kbatch._native.batch.delivery import BatchDelivery, RecordMetadata
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import ErrorCode
 from tests.oracle import strategies
 from tests.property.test_accumulator_properties import Accumulator

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from kbatch import IllegalStateError, KafkaError
 from kbatch._native.batch.producer_batch import ProducerBatch
-from kbatch._native.send.accumulator import RecordAccumulator
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch._native.send.send import RecordSender
 from kbatch._native.send.table_sender import TableSender
 from kbatch.errors import ErrorCode, error_of

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch import KafkaError
-from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch._native.send.record_appender import Refusal
 from kbatch._native.send.table_sender import TableSender
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.producer.tables import TableReport

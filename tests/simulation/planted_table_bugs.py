@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.in_flight import InFlight
-from kbatch._native.send.record_appender import Refusal
 from kbatch.core.producer.sender import Sender
 from kbatch.producer import tables
 from kbatch.producer.tables import TableProducer, TableReport

@@ -14,9 +14,8 @@ import pytest
 from kbatch import IllegalStateError, KafkaError
 from kbatch._native.batch.delivery import Delivery
 from kbatch._native.batch.producer_batch import ProducerBatch
-from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch._native.send.record_appender import Refusal
 from tests.unit.accumulating import (
     MEGABYTE,
     MS,

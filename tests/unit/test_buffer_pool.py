@@ -18,7 +18,7 @@ import pytest
 import kbatch
 from kbatch import Buffer, BufferExhaustedError, BufferPool, KafkaError
 from kbatch._native.batch.buffer_pool import Waiter
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from tests.unit.accumulating import accumulator, all_drained, put
 from tests.unit.accumulating import is_whole as all_came_back
 

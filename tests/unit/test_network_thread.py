@@ -256,7 +256,7 @@ def test_an_engine_that_is_quiet_is_not_run_for_an_answer() -> None:
 
 
 def test_a_quiet_engine_runs_when_it_is_called() -> None:
-    """What called it may be done already, and yet the engine has to hear of it (BatchOwner's alarm)."""
+    """What called it may be done already, and yet the engine has to hear of it (SenderAlarm)."""
     with running() as (engine, network):
         engine.rests = True
         for _ in range(20):

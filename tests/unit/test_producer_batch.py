@@ -20,8 +20,7 @@ import pytest
 
 import kbatch
 from kbatch import IllegalStateError, KafkaError
-from kbatch._native.batch.batch_bytes import BatchPiece
-from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.batch.producer_batch import BatchPiece, ProducerBatch
 from kbatch._native.send.cluster_view import ClusterView
 from tests.oracle import plain
 from tests.unit.accumulating import (

@@ -17,9 +17,8 @@ import pytest
 from kbatch import BufferExhaustedError, IllegalStateError, KafkaError
 from kbatch._native.batch.delivery import Delivery
 from kbatch._native.batch.producer_batch import ProducerBatch
-from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch._native.send.record_appender import Refusal
 from kbatch.errors import RecordTooLargeError
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (

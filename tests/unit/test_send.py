@@ -12,8 +12,8 @@ import pytest
 import kbatch
 from kbatch._native.batch.delivery import Delivery
 from kbatch._native.codec.hashes import partition_for_key
+from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch._native.send.record_appender import Refusal
 from kbatch._native.send.send import PendingRecord, RecordSender
 from kbatch.errors import PartialSendError, ProducerClosedError, RecordTooLargeError
 from tests.patience import HANG_SECONDS

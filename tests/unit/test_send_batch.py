@@ -20,8 +20,7 @@ import kbatch
 from kbatch import CorruptRecordError, KafkaError
 from kbatch._native.batch.delivery import BatchDelivery, OffsetRun, RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
-from kbatch._native.send.accumulator import RecordAccumulator
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (

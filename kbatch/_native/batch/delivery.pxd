@@ -77,6 +77,7 @@ cdef class Completion:
     cdef bint reserve_callback(self) noexcept
     cdef void add_callback(self, object function, int64_t timestamp_ms, int32_t key_size,
                            int32_t value_size) noexcept
+    cdef void forget_listeners(self) noexcept
     cdef bint settle(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
                      object record_errors) except -1
     cdef int announce(self) except -1

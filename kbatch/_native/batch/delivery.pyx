@@ -293,6 +293,10 @@ cdef class Completion:
         self._callback_count += 1
         self._told_count += tells(function)
 
+    cdef void forget_listeners(self) noexcept:
+        """For a batch that was not accepted: nobody has its delivery."""
+        self._listeners = None
+
     # When the batch is answered.
 
     cdef bint settle(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,

@@ -1,15 +1,22 @@
 from collections.abc import Mapping
 from typing import Literal, final, overload
 
-from kbatch._native.batch.batch_bytes import BatchBytes, Partition
 from kbatch._native.batch.delivery import Completion
 
 @final
-class PartitionQueue(Partition): ...
+class BatchContext:
+    incomplete_count: int
 
 @final
-class ProducerBatch(BatchBytes):
+class PartitionQueue:
+    topic: str
+    partition: int
+    place: int
+
+@final
+class ProducerBatch:
     completion: Completion
+    created_ns: int
     first_number: int
     last_attempt_ns: int
     drained_ns: int
@@ -63,3 +70,8 @@ class ProducerBatch(BatchBytes):
     def fail(
         self, error: BaseException, record_errors: Mapping[int, BaseException] | None = None
     ) -> bool: ...
+
+@final
+class BatchPiece:
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

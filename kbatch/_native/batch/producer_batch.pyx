@@ -4,28 +4,83 @@ Theory of operation. A batch is OPEN > SEALING > SEALED > IN_FLIGHT > DONE. Who 
 it is full or because the sender wants it, makes it SEALING; its one sealer, that thread or another that is
 handed the batch, makes it SEALED, with no lock held while it compresses. Drained it is IN_FLIGHT, until it is
 DONE or comes back to be tried again, SEALED as it is: a retry sends the same bytes. A batch can be DONE at
-any time, by failure; one that is being sealed then is freed by its sealer. One that was encoded
-elsewhere (encoded_batch.pyx) begins SEALED.
+any time, by failure; one that is being sealed then is freed by its sealer. One that was encoded elsewhere
+(encoded_batch.pyx) begins SEALED.
 
 A queue is in the order in which the records came, by 64-bit numbers, whatever comes back and when. Its gates
 are the core's: `muted` holds everything back, `fresh_blocked` what has no sequence yet, `retry_number` every
 retry but one.
+
+Bytes. While a batch is open, records are written once, into a chain of chunks that grows with them. Sealing
+compresses them as one stream, and what they were written to goes back; without a codec they stay where they
+are. The header stands apart from the records, and their CRC is kept, so that stamping producer id, epoch and
+sequence, as often as need be, touches 61 bytes alone. A batch that was encoded elsewhere is kept as it came:
+its own header takes the place of the other in front of the body.
+
+The bytes have users: one for the batch's way through the queue and to the broker, its sealer, and every
+memoryview of them. The last to go returns the memory to the budget. So what the network still writes is never
+written over, even when the batch expired meanwhile (KAFKA-19012).
+
+What is charged: chunks by their size, and with each the little by which records that do not compress grow, so
+that sealing need not ask for memory; then the sealed bytes in their place. Only the thread that compresses
+has, for that moment, the records gathered and their compressed form besides.
+
+Splitting. A batch that is too large for the broker (MESSAGE_TOO_LARGE) is replaced by smaller ones. The
+records are read back and written again, with the deltas of their new batch, sealed at once. A batch that
+Kafka's estimate let grow beyond batch.size is cut into batches of batch.size, before compression; one that is
+smaller, or came from a split itself, in halves, or around its largest record; one that came encoded, by
+whatever batch.size, in halves, and they by the codec that it has. Either way it gives two batches at least,
+so that splitting ends with single records (KAFKA-8350). The parts take the place of the whole, in the queue,
+in the list of unfinished batches, in its deliveries and in its sequences; they count as never tried, and as
+old as the whole. Their bytes come from no pool, but are charged like all others, in one step with what they
+replace.
 
 Locks. All of a partition's batches are guarded by the lock of its queue. Under it, as under every lock of
 lock.h, there is no Python code, no new Python object that the collector tracks (its pass may run anybody's
 code), no waiting and no asking for the GIL. The locks of the budget, of the list of unfinished batches and of
 a topic's sticky state may be taken under it, never the other way around, and none of another kind.
 
-After org.apache.kafka.clients.producer.internals.ProducerBatch.
+After org.apache.kafka.clients.producer.internals.ProducerBatch and IncompleteBatches.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint32_t
+from cpython.buffer cimport PyBUF_WRITABLE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.ref cimport Py_REFCNT
+from libc.stdint cimport (
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    int16_t,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint32_t,
+    uint64_t,
+)
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
 
-from kbatch._native.batch.batch_bytes cimport HAD_ROOM, NO_MEMORY, BatchBytes, Partition, Room
-from kbatch._native.batch.batch_owner cimport BatchOwner
-from kbatch._native.batch.buffer_pool cimport Turn, kb_chunk
+from kbatch._native.batch.alarm cimport SenderAlarm
+from kbatch._native.batch.buffer_pool cimport (
+    CHUNK_BYTES,
+    KB_CHAIN_DONE,
+    KB_CHAIN_FULL,
+    KB_CHUNK_HEAD_BYTES,
+    POISON,
+    BufferPool,
+    Turn,
+    kb_chain_append,
+    kb_chain_cut,
+    kb_chain_extend,
+    kb_chain_gather,
+    kb_chain_room,
+    kb_chain_status,
+    kb_chunk,
+    kb_chunk_data,
+    kb_chunk_used,
+)
 from kbatch._native.batch.delivery cimport (
     CALLBACK_BYTES,
     DELIVERY_BYTES,
@@ -35,28 +90,189 @@ from kbatch._native.batch.delivery cimport (
     Outcome,
 )
 from kbatch._native.codec.c cimport (
+    KB_ATTRIBUTES_AT,
     KB_BATCH_HEADER_SIZE,
+    KB_CODEC_MASK,
+    KB_LOG_OVERHEAD,
+    KB_MAX_RECORD_BODY,
+    KB_RATIO_FACTOR,
     KB_TRANSACTIONAL,
     kb_batch_header,
+    kb_batch_header_put,
+    kb_count_record,
     kb_estimated_bytes,
+    kb_memory,
+    kb_open_batch,
     kb_record,
+    kb_record_body_size,
+    kb_record_error,
+    kb_record_get,
+    kb_record_header,
+    kb_record_header_get,
+    kb_record_put,
+    kb_record_view,
+    kb_records_check,
+    kb_varint_size,
 )
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
-from kbatch._native.codec.record_batch cimport checked_int, last_sequence
+from kbatch._native.codec.compression cimport compress_records, decompress_records, level_of
+from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
+from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.codec.memory cimport GIL_KEPT_BYTES, give_up, reserve
+from kbatch._native.codec.record_batch cimport checked_int, last_sequence, record_error, record_timestamp
+from kbatch._native.codec.views cimport fill_view
 
 from kbatch.errors import IllegalStateError
+
+cdef int64_t SMALLEST_CHUNK_BYTES = 512
+# What records that came encoded may take uncompressed, nobody having looked; as `kbatch.decode` has it.
+cdef int64_t MAX_DECOMPRESSED_BYTES = 268435456
 
 # By BatchState.
 _STATES = ("open", "sealing", "sealed", "in_flight", "done")
 
 
+cdef int64_t _chunk_bytes(int64_t wanted) noexcept nogil:
+    """The size of a chunk that is to have `wanted` bytes of room: a power of two, or as large as they get."""
+    cdef int64_t size = SMALLEST_CHUNK_BYTES
+    while size < CHUNK_BYTES and size < wanted + KB_CHUNK_HEAD_BYTES:
+        size *= 2
+    return size
+
+
+cdef int64_t sealing_margin(int codec, int64_t chunks_bytes) noexcept nogil:
+    """What is charged with chunks, so that sealing finds its result paid for: what does not compress grows by
+    less than this."""
+    return chunks_bytes // 64 + 64 if codec else 0
+
+
 @cython.final
-cdef class PartitionQueue(Partition):
+cdef class BatchContext:
+    """What all batches of an accumulator share: settings, memory, the sender's alarm, the list of those that
+    are not done, and the queues that got their first batch.
+
+    The list is in the order in which batches were opened, so that the oldest, which expires first, is at
+    hand; the parts of a batch that is split take its place. A queue that gets its first batch is noted for
+    the sender, who need not look at the others, however many there are.
+
+    The locks guard a few instructions each, and none is taken under another of them.
+    """
+
+    def __cinit__(self):
+        kb_lock_init(&self._incomplete_lock)
+        kb_lock_init(&self._filled_lock)
+        self.filled = []
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self._incomplete_lock)
+        kb_lock_destroy(&self._filled_lock)
+
+    @staticmethod
+    cdef BatchContext new(BufferPool memory, SenderAlarm alarm, int64_t batch_size, int codec, int level,
+                          bint transactional):
+        cdef BatchContext context = BatchContext.__new__(BatchContext)
+        context.memory = memory
+        context.alarm = alarm
+        context.batch_size = batch_size
+        context.codec = codec
+        context.level = level
+        context.attributes = <int16_t>(KB_TRANSACTIONAL if transactional else 0)
+        return context
+
+    cdef void add_incomplete(self, ProducerBatch batch, ProducerBatch older) noexcept:
+        """Behind `older`; behind all, where that is None. The list is in the order of creation."""
+        kb_lock_acquire(&self._incomplete_lock)
+        try:
+            if older is None:
+                older = self._newest
+            batch._older = older
+            if older is None:
+                batch._newer, self._oldest = self._oldest, batch
+            else:
+                batch._newer, older._newer = older._newer, batch
+            if batch._newer is None:
+                self._newest = batch
+            else:
+                batch._newer._older = batch
+            batch._listed = True
+            self.incomplete_count += 1
+        finally:
+            kb_lock_release(&self._incomplete_lock)
+
+    cdef void remove_incomplete(self, ProducerBatch batch) noexcept:
+        kb_lock_acquire(&self._incomplete_lock)
+        try:
+            if not batch._listed:
+                return
+            if batch._older is None:
+                self._oldest = batch._newer
+            else:
+                batch._older._newer = batch._newer
+            if batch._newer is None:
+                self._newest = batch._older
+            else:
+                batch._newer._older = batch._older
+            batch._older = batch._newer = None
+            batch._listed = False
+            self.incomplete_count -= 1
+        finally:
+            kb_lock_release(&self._incomplete_lock)
+
+    cdef list incomplete(self):
+        """All batches that are not done, oldest first."""
+        cdef list batches = []
+        cdef ProducerBatch batch
+        cdef Py_ssize_t count = 0
+        while True:
+            batches.extend([None] * (self.incomplete_count + 8 - len(batches)))
+            kb_lock_acquire(&self._incomplete_lock)
+            try:
+                if self.incomplete_count <= len(batches):
+                    batch = self._oldest
+                    while batch is not None:
+                        batches[count] = batch
+                        count += 1
+                        batch = batch._newer
+                    break
+            finally:
+                kb_lock_release(&self._incomplete_lock)
+        del batches[count:]
+        return batches
+
+    cdef void note_filled(self, PartitionQueue queue) noexcept:
+        """Under the lock of the queue, which is empty no more."""
+        kb_lock_acquire(&self._filled_lock)
+        self.filled.append(queue)
+        kb_lock_release(&self._filled_lock)
+
+    cdef list take_filled(self):
+        """Those that were noted since the last call."""
+        cdef list filled = []
+        kb_lock_acquire(&self._filled_lock)
+        filled, self.filled = self.filled, filled
+        kb_lock_release(&self._filled_lock)
+        return filled
+
+    cdef int64_t oldest_created_ns(self) noexcept:
+        """When the oldest batch that is not done was opened; 2^63 - 1 if there is none."""
+        cdef int64_t created_ns = INT64_MAX
+        kb_lock_acquire(&self._incomplete_lock)
+        if self._oldest is not None:
+            created_ns = self._oldest.created_ns
+        kb_lock_release(&self._incomplete_lock)
+        return created_ns
+
+
+@cython.final
+cdef class PartitionQueue:
     """The batches of a partition that are not drained, in order, and its gates."""
 
     def __cinit__(self):
+        kb_lock_init(&self.lock)
         self.leader = self.leader_epoch = -1
         self.retry_number = -1
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self.lock)
 
     cdef void insert(self, ProducerBatch batch) noexcept:
         """In its place, which is the end for new batches and near the head for those that come back."""
@@ -79,7 +295,7 @@ cdef class PartitionQueue(Partition):
         self.length += 1
         if not self.is_noted:
             self.is_noted = True
-            batch._owner.note_filled(self)
+            batch._context.note_filled(self)
 
     cdef void remove(self, ProducerBatch batch) noexcept:
         if batch._previous is None:
@@ -120,7 +336,7 @@ cdef class PartitionQueue(Partition):
 
 
 @cython.final
-cdef class ProducerBatch(BatchBytes):
+cdef class ProducerBatch:
     """Records of one partition that are sent together.
 
     Attributes
@@ -146,12 +362,26 @@ cdef class ProducerBatch(BatchBytes):
     def __init__(self):
         raise TypeError("a ProducerBatch comes from a RecordAccumulator")
 
+    def __dealloc__(self):
+        # only where a whole accumulator is dropped with what is in it: there is no budget to pay back to
+        cdef kb_chunk *chunk = self._chain.first
+        cdef kb_chunk *next_chunk
+        while chunk != NULL:
+            next_chunk = chunk.next
+            free(chunk)
+            chunk = next_chunk
+
     @staticmethod
-    cdef ProducerBatch new(BatchOwner owner, PartitionQueue queue, int64_t now_ns):
+    cdef ProducerBatch new(BatchContext context, PartitionQueue queue, int64_t now_ns):
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
-        batch.prepare(owner, queue)
+        batch._context = context
         batch._queue = queue
-        batch.completion = Completion.new(queue.topic, queue.partition, owner.memory)
+        batch._users = 1
+        batch._factor = queue.ratios.estimate(context.codec) * KB_RATIO_FACTOR if context.codec else 1.0
+        batch._header.leader_epoch = batch._header.base_sequence = -1
+        batch._header.producer_id = -1
+        batch._header.producer_epoch = -1
+        batch.completion = Completion.new(queue.topic, queue.partition, context.memory)
         batch.created_ns = batch.last_attempt_ns = now_ns
         batch.drained_ns = batch.leader_epoch = -1
         return batch
@@ -160,7 +390,7 @@ cdef class ProducerBatch(BatchBytes):
 
     cdef bint open(self, int64_t record_bytes, Turn turn) noexcept:
         """Memory for the first record, and for the batch itself; False without."""
-        if not self.take_first_chunk(record_bytes, OPENING_BYTES, turn):
+        if not self._take_first_chunk(record_bytes, OPENING_BYTES, turn):
             return False
         self.completion.charged_bytes = OPENING_BYTES
         self._state_left_bytes = OPENING_BYTES - BATCH_BYTES
@@ -170,9 +400,9 @@ cdef class ProducerBatch(BatchBytes):
                            Turn turn) noexcept:
         """Memory for a batch that is encoded already, which it then is, sealed; False without."""
         cdef int64_t size = PyBytes_GET_SIZE(batch)
-        if not self._owner.memory.charge(size + BATCH_BYTES, turn):
+        if not self._context.memory.charge(size + BATCH_BYTES, turn):
             return False
-        self.adopt(batch, header, body_crc)
+        self._adopt(batch, header, body_crc)
         self._charged_bytes = size
         self.completion.charged_bytes = BATCH_BYTES
         self.completion.record_count = header.count
@@ -186,7 +416,7 @@ cdef class ProducerBatch(BatchBytes):
         cdef int64_t step_bytes = max(<int64_t>STATE_STEP_BYTES, size)
         if self._state_left_bytes >= size:
             return True
-        if not self._owner.memory.charge(step_bytes, turn):
+        if not self._context.memory.charge(step_bytes, turn):
             return False
         self.completion.charged_bytes += step_bytes
         self._state_left_bytes += step_bytes
@@ -202,7 +432,7 @@ cdef class ProducerBatch(BatchBytes):
                 return NO_MEMORY
         if not self.charge_state(state_bytes, turn):
             return NO_MEMORY
-        room = self.write(record, turn)
+        room = self._write(record, turn)
         if room != HAD_ROOM:
             return room
         self._state_left_bytes -= state_bytes
@@ -221,8 +451,70 @@ cdef class ProducerBatch(BatchBytes):
     cdef void discard(self) noexcept:
         """For one that nobody got to know: another thread had opened one first."""
         cdef int64_t discharged = 0
-        cdef kb_chunk *chunks = self.dismissed(&discharged)
-        self._owner.memory.exchange(chunks, discharged + self.completion.charged_bytes)
+        cdef kb_chunk *chunks = self._dismissed(&discharged)
+        self._context.memory.exchange(chunks, discharged + self.completion.charged_bytes)
+
+    cdef bint _take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Turn turn) noexcept:
+        """As large as the partition filled before; for a record beyond batch.size exactly as large as
+        that."""
+        cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self._queue.previous_bytes))
+        if KB_BATCH_HEADER_SIZE + record_bytes > self._context.batch_size:
+            return self._take(record_bytes, KB_CHUNK_HEAD_BYTES + record_bytes, besides_bytes, turn)
+        return self._take_likely(record_bytes, wanted, besides_bytes, turn)
+
+    cdef Room _write(self, const kb_record *record, Turn turn) noexcept:
+        """Appends the record if the batch has room for it by Kafka's rule, and the memory can be had."""
+        cdef int64_t size
+        cdef kb_chain_status status
+        while True:
+            status = kb_chain_append(&self._chain, &self._open, record, self._context.batch_size,
+                                     self._factor, &size)
+            if status == KB_CHAIN_DONE:
+                break
+            if status == KB_CHAIN_FULL:
+                return NO_ROOM
+            if not self.grow(size - kb_chain_room(&self._chain), turn):
+                return NO_MEMORY
+        if size > self._largest_record_bytes:
+            self._largest_record_bytes = size
+        return HAD_ROOM
+
+    cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil:
+        """More chunks: twice as much as before, but no more than the batch is likely to take."""
+        cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self._chain.chunk_bytes))
+        return self._take_likely(missing_bytes, wanted, 0, turn)
+
+    cdef int64_t _likely_bytes(self) noexcept nogil:
+        """Of records that are still to come, if they shrink as those of earlier batches did."""
+        return <int64_t>(
+            (self._context.batch_size - KB_BATCH_HEADER_SIZE) / self._factor
+        ) - self._open.records_bytes
+
+    cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
+                           Turn turn) noexcept nogil:
+        """As much as is likely to be used; where that cannot be had no more than is needed now, so that a
+        record always gets in when all other memory is free."""
+        return (self._take(room_bytes, _chunk_bytes(wanted_bytes), besides_bytes, turn)
+                or self._take(room_bytes, KB_CHUNK_HEAD_BYTES + room_bytes, besides_bytes, turn))
+
+    cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes,
+                    Turn turn) noexcept nogil:
+        """Chunks with room for so much; `besides_bytes` are charged along with them, to somebody else."""
+        cdef int64_t margin_bytes = sealing_margin(self._context.codec, room_bytes + chunk_bytes)
+        cdef kb_chunk *chunks = self._context.memory.take(room_bytes, chunk_bytes,
+                                                          margin_bytes + besides_bytes, turn)
+        if chunks == NULL:
+            return False
+        kb_chain_extend(&self._chain, chunks)
+        self._charged_bytes += margin_bytes
+        return True
+
+    cdef bint is_full(self) noexcept:
+        """A record beyond batch.size stays alone, however well it compresses."""
+        return kb_estimated_bytes(self._open.records_bytes, self._factor) >= self._context.batch_size or (
+            self._open.count == 1
+            and KB_BATCH_HEADER_SIZE + self._open.records_bytes > self._context.batch_size
+        )
 
     # Sealed, and stamped.
 
@@ -259,37 +551,119 @@ cdef class ProducerBatch(BatchBytes):
                 return False
             raise IllegalStateError(f"a batch is sealed once, when it is closed for append; this is {self!r}")
         try:
-            packed = self.compressed()
+            packed = self._compressed()
         finally:  # whatever happens, the batch goes on, and the sender hears of it
             self._end_sealing(packed)
             if wake:
-                self._owner.alarm_for(self._queue.leader, self, 0)
+                self._context.alarm.wake_for(self._queue.leader, self.created_ns, 0)
         return self._state != DONE
 
     cdef int _end_sealing(self, bytes packed) except -1:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
         cdef int64_t records_bytes = self._open.records_bytes
-        self.set_body(packed, self._owner.codec)
+        self._set_body(packed, self._context.codec)
         kb_lock_acquire(&self._queue.lock)
         try:
             self._users -= 1
             if self._users == 0:
-                chunks = self.dismissed(&discharged)
+                chunks = self._dismissed(&discharged)
             else:
                 self._state = SEALED
-                chunks = self.replaced(&discharged)
+                chunks = self._replaced(&discharged)
             self._queue.sealed_batches += 1
             self._queue.sealed_records_bytes += records_bytes
             self._queue.sealed_bytes += self._body_bytes
-            self._queue.unpacked_batches += packed is None and self._owner.codec != 0
+            self._queue.unpacked_batches += packed is None and self._context.codec != 0
         finally:
             kb_lock_release(&self._queue.lock)
-        self._owner.memory.exchange(chunks, discharged)
+        self._context.memory.exchange(chunks, discharged)
         # a tiny batch compresses badly, and would teach the estimate what the next, full one does not keep
-        if packed is not None and 4 * records_bytes >= self._owner.batch_size:
-            self._queue.ratios.update(self._owner.codec, <double>self._body_bytes / <double>records_bytes)
+        if packed is not None and 4 * records_bytes >= self._context.batch_size:
+            self._queue.ratios.update(self._context.codec, <double>self._body_bytes / <double>records_bytes)
         return 0
+
+    cdef bytes _compressed(self):
+        """None without a codec, and where the codec fails: the records are then sent as they are."""
+        cdef kb_memory gathered
+        cdef size_t size = self._open.records_bytes
+        cdef const uint8_t *records = kb_chunk_data(self._chain.first)
+        cdef bytes packed
+        if not self._context.codec:
+            return None
+        memset(&gathered, 0, sizeof(gathered))
+        try:
+            if self._chain.first != self._chain.current:
+                reserve(&gathered, size)
+                if size > GIL_KEPT_BYTES:
+                    with nogil:
+                        kb_chain_gather(&self._chain, gathered.data)
+                else:
+                    kb_chain_gather(&self._chain, gathered.data)
+                records = gathered.data
+            packed = compress_records(self._context.codec, records, size, self._context.level)
+        except Exception:
+            return None
+        finally:
+            give_up(&gathered)
+        return packed if PyBytes_GET_SIZE(packed) <= KB_MAX_RECORD_BODY else None
+
+    cdef void _set_body(self, bytes packed, int codec) noexcept:
+        """What the batch consists of from now on: `packed` by `codec`, or the records as the chain has
+        them."""
+        cdef const uint8_t *data = NULL
+        self._packed = packed
+        self._body_bytes = self._open.records_bytes
+        if packed is not None:
+            self._body_bytes = PyBytes_GET_SIZE(packed)
+            data = <const uint8_t *>PyBytes_AS_STRING(packed)
+        if self._body_bytes > GIL_KEPT_BYTES:
+            with nogil:
+                self._body_crc = self._crc_of_body(data)
+        else:
+            self._body_crc = self._crc_of_body(data)
+        self._header.length = <int32_t>(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + self._body_bytes)
+        self._header.magic = 2
+        self._header.attributes = <int16_t>(self._context.attributes | (codec if packed is not None else 0))
+        self._header.last_offset_delta = self._open.last_offset_delta
+        self._header.base_timestamp_ms = self._open.base_timestamp_ms
+        self._header.max_timestamp_ms = self._open.max_timestamp_ms
+        self._header.count = self._open.count
+        self._write_header()
+
+    cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil:
+        """NULL: it is the records as the chain has them."""
+        cdef kb_chunk *chunk = self._chain.first
+        cdef uint32_t crc = 0
+        if packed != NULL:
+            return crc32c_extend(0, packed, self._body_bytes)
+        while chunk != NULL:
+            crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk))
+            chunk = chunk.next if chunk != self._chain.current else NULL
+        return crc
+
+    cdef kb_chunk *_replaced(self, int64_t *discharged) noexcept:
+        """What the body does not need: the chunks that were compressed, or were never written to. With the
+        lock held; `discharged` is what else is to be given back for them."""
+        cdef kb_chunk *chunks
+        discharged[0] = self._charged_bytes
+        self._charged_bytes = 0
+        if self._packed is None:
+            return kb_chain_cut(&self._chain)
+        self._charged_bytes = self._body_bytes
+        discharged[0] -= self._body_bytes
+        chunks = self._chain.first
+        memset(&self._chain, 0, sizeof(self._chain))
+        return chunks
+
+    cdef void _write_header(self) noexcept:
+        """The CRC of header and records from that of the records, which are not read again."""
+        kb_batch_header_put(self._header_bytes, &self._header)
+        self._header.crc = crc32c_combined(
+            crc32c_extend(0, self._header_bytes + KB_ATTRIBUTES_AT, KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT),
+            self._body_crc, self._body_bytes,
+        )
+        kb_batch_header_put(self._header_bytes, &self._header)
 
     def stamp(self, producer_id, producer_epoch, base_sequence):
         """Writes who produced the batch into the header; nothing else of it changes but the CRC.
@@ -308,7 +682,7 @@ cdef class ProducerBatch(BatchBytes):
         if (new_id < 0) != (new_epoch < 0) or (new_id < 0) != (new_sequence < 0):
             raise ValueError(f"producer_id, producer_epoch and base_sequence go together, all -1 or none; "
                              f"they are {producer_id}, {producer_epoch} and {base_sequence}")
-        if new_id < 0 and self._owner.attributes & KB_TRANSACTIONAL:
+        if new_id < 0 and self._context.attributes & KB_TRANSACTIONAL:
             raise ValueError("a transactional batch needs a producer_id of 0 or more; it is -1")
         kb_lock_acquire(&self._queue.lock)
         try:
@@ -317,12 +691,38 @@ cdef class ProducerBatch(BatchBytes):
                 self._header.producer_id = new_id
                 self._header.producer_epoch = <int16_t>new_epoch
                 self._header.base_sequence = <int32_t>new_sequence
-                self.write_header()
+                self._write_header()
         finally:
             kb_lock_release(&self._queue.lock)
         if not ours:
             raise IllegalStateError(f"a batch is stamped when it is sealed and nobody else uses its bytes; "
                                     f"this is {self!r} with {self._users} users")
+
+    # Encoded elsewhere.
+
+    cdef void _adopt(self, bytes batch, const kb_batch_header *header, uint32_t body_crc) noexcept:
+        """Consists of a whole batch from now on, whose body stays where it is; of its header's fields those
+        are its own that a producer writes. How large its records are is not known: they count as large as
+        they are in the batch, and each as large as the others."""
+        self._packed = batch
+        self._body_at = KB_BATCH_HEADER_SIZE
+        self._body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
+        self._body_crc = body_crc
+        self._open.base_timestamp_ms = header.base_timestamp_ms
+        self._open.max_timestamp_ms = header.max_timestamp_ms
+        self._open.records_bytes = self._body_bytes
+        self._open.count = header.count
+        self._open.last_offset_delta = header.last_offset_delta
+        self._largest_record_bytes = (self._body_bytes + header.count - 1) // header.count
+        self._header = header[0]
+        self._header.attributes = <int16_t>(self._header.attributes | self._context.attributes)
+        self._header.base_offset = 0
+        self._header.leader_epoch = self._header.base_sequence = -1
+        self._header.producer_id = -1
+        self._header.producer_epoch = -1
+        self._write_header()
+
+    # Users. Who asks for pieces is one of them.
 
     def buffers(self, int64_t copied_bytes=0):
         """The sealed batch as memoryviews, one behind another, for `sendmsg`: nothing is copied.
@@ -335,15 +735,88 @@ cdef class ProducerBatch(BatchBytes):
         IllegalStateError
             The batch is not sealed, or is done.
         """
-        if (self._state != SEALED and self._state != IN_FLIGHT) or not self.hold():
+        if (self._state != SEALED and self._state != IN_FLIGHT) or not self._hold():
             raise IllegalStateError(f"a batch has bytes to send while it is sealed and not done; this is "
                                     f"{self!r}")
         try:
             if KB_BATCH_HEADER_SIZE + self._body_bytes <= copied_bytes:
-                return [self.joined()]
-            return self.pieces(KB_BATCH_HEADER_SIZE <= copied_bytes)
+                return [self._joined()]
+            return self._pieces(KB_BATCH_HEADER_SIZE <= copied_bytes)
         finally:
-            self.release()
+            self._release()
+
+    cdef list _pieces(self, bint header_copied):
+        """Header and body as memoryviews, one behind another; the header, if so wanted, as bytes."""
+        cdef kb_chunk *chunk = self._chain.first
+        cdef list pieces = [
+            PyBytes_FromStringAndSize(<char *>self._header_bytes, KB_BATCH_HEADER_SIZE) if header_copied
+            else _piece(self, self._header_bytes, KB_BATCH_HEADER_SIZE)
+        ]
+        if self._packed is not None:
+            pieces.append(_piece(self, <uint8_t *>PyBytes_AS_STRING(self._packed) + self._body_at,
+                                 self._body_bytes))
+        while chunk != NULL:
+            pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk)))
+            chunk = chunk.next
+        return pieces
+
+    cdef bytes _joined(self):
+        """Header and body, copied."""
+        cdef kb_chunk *chunk = self._chain.first
+        cdef bytes copy = PyBytes_FromStringAndSize(NULL, KB_BATCH_HEADER_SIZE + self._body_bytes)
+        cdef uint8_t *end = <uint8_t *>PyBytes_AS_STRING(copy)
+        cdef Py_ssize_t size
+        memcpy(end, self._header_bytes, KB_BATCH_HEADER_SIZE)
+        end += KB_BATCH_HEADER_SIZE
+        if self._packed is not None:
+            memcpy(end, PyBytes_AS_STRING(self._packed) + self._body_at, self._body_bytes)
+        while chunk != NULL:
+            size = kb_chunk_used(&self._chain, chunk)
+            memcpy(end, kb_chunk_data(chunk), size)
+            end += size
+            chunk = chunk.next
+        return copy
+
+    cdef bint _hold(self) noexcept:
+        """One user more; False where the bytes are gone."""
+        kb_lock_acquire(&self._queue.lock)
+        try:
+            if self._users:
+                self._users += 1
+            return self._users > 0
+        finally:
+            kb_lock_release(&self._queue.lock)
+
+    cdef void _release(self) noexcept:
+        cdef int64_t discharged = 0
+        cdef kb_chunk *chunks = NULL
+        # the collector takes everything at once, accumulator, batch and view, and has begun with the batch or
+        # the accumulator: there is no budget to pay back to, and __dealloc__ frees the rest
+        if self._queue is None or self._context is None or self._context.memory is None:
+            return
+        if self._context.memory.is_forked:  # the lock may be held by a thread of the parent's
+            return
+        kb_lock_acquire(&self._queue.lock)
+        try:
+            self._users -= 1
+            if self._users == 0:
+                chunks = self._dismissed(&discharged)
+        finally:
+            kb_lock_release(&self._queue.lock)
+        if discharged or chunks != NULL:
+            self._context.memory.exchange(chunks, discharged)
+
+    cdef kb_chunk *_dismissed(self, int64_t *discharged) noexcept:
+        """The chunks of a batch that has no users, with the lock held; `discharged` is what is to be given
+        back besides."""
+        cdef kb_chunk *chunks = self._chain.first
+        if self._packed is not None and self._context.memory.poison and Py_REFCNT(self._packed) == 1:
+            memset(PyBytes_AS_STRING(self._packed), POISON, PyBytes_GET_SIZE(self._packed))
+        self._packed = None
+        memset(&self._chain, 0, sizeof(self._chain))
+        discharged[0] = self._charged_bytes
+        self._charged_bytes = 0
+        return chunks
 
     # Its end.
 
@@ -380,12 +853,13 @@ cdef class ProducerBatch(BatchBytes):
             self._state = DONE
             self._users -= 1
             if self._users == 0:
-                chunks = self.dismissed(&discharged)
+                chunks = self._dismissed(&discharged)
         finally:
             kb_lock_release(&self._queue.lock)
-        self._owner.memory.exchange(chunks, discharged)
+        self._context.memory.exchange(chunks, discharged)
         self.completion.announce()
-        self._owner.remove_incomplete(self)  # a flush that begins now waits for the batch, or its callbacks
+        # last: a flush that begins now waits for the batch, or for its callbacks
+        self._context.remove_incomplete(self)
         return True
 
     # Its way through the queue; the lock is held.
@@ -418,6 +892,42 @@ cdef class ProducerBatch(BatchBytes):
         if self._state == OPEN or self._state == SEALING:
             return kb_estimated_bytes(self._open.records_bytes, self._factor)
         return KB_BATCH_HEADER_SIZE + self._body_bytes
+
+    # Too large for the broker.
+
+    cdef list split(self):
+        """Replace a batch in flight by smaller ones; return them in order."""
+        cdef list parts, completions = []
+        cdef ProducerBatch part, before = self
+        cdef kb_chunk *chunks = NULL
+        cdef int64_t discharged = 0, charged = 0
+        if self._state != IN_FLIGHT or self._open.count < 2:
+            raise IllegalStateError(f"a batch is split when it is in flight and has two records or more; "
+                                    f"this is {self!r}")
+        parts = _parts_of(self)
+        for part in parts:
+            completions.append(part.completion)
+            charged += part._charged_bytes
+        self.completion.split(completions)
+        for part in parts:
+            self._context.add_incomplete(part, before)
+            before = part
+        kb_lock_acquire(&self._queue.lock)
+        try:
+            for part in parts:
+                self._queue.insert(part)
+            self._state = DONE
+            self._users -= 1
+            if self._users == 0:
+                chunks = self._dismissed(&discharged)
+        finally:
+            kb_lock_release(&self._queue.lock)
+        self._context.remove_incomplete(self)
+        self._context.memory.exchange(chunks, discharged - charged)
+        if self._context.codec and not self.is_encoded:
+            self._queue.ratios.reset(self._context.codec,
+                                     <double>self._body_bytes / <double>self._open.records_bytes)
+        return parts
 
     # What is known of it.
 
@@ -495,3 +1005,173 @@ cdef class ProducerBatch(BatchBytes):
     @property
     def last_sequence(self):
         return last_sequence(self._header.base_sequence, self._open.last_offset_delta)
+
+
+cdef object _piece(ProducerBatch batch, uint8_t *data, Py_ssize_t size):
+    cdef BatchPiece piece = BatchPiece.__new__(BatchPiece)
+    piece._batch = batch
+    piece._data = data
+    piece._size = size
+    return PyMemoryView_FromObject(piece)
+
+
+@cython.final
+@cython.no_gc_clear  # its batch must be there when the last view goes
+cdef class BatchPiece:
+    """Part of a batch's bytes, read-only; whoever has a view of it is a user of the batch."""
+
+    def __init__(self):
+        raise TypeError("a BatchPiece comes from ProducerBatch.buffers")
+
+    def __len__(self):
+        return self._size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if flags & PyBUF_WRITABLE:
+            raise BufferError("the bytes of a batch are read-only")
+        if not self._batch._hold():
+            raise BufferError("the batch is done, and its memory has gone back")
+        fill_view(view, self, self._data, &self._size, True)
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self._batch._release()
+
+
+# The parts of a batch that is split.
+
+cdef list _parts_of(ProducerBatch batch):
+    cdef bytes records = _records_of(batch)
+    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(records)
+    cdef const uint8_t *end = at + PyBytes_GET_SIZE(records)
+    cdef int64_t target_bytes = _target_bytes(batch, PyBytes_GET_SIZE(records))
+    cdef int32_t index = 0
+    cdef int64_t largest_bytes
+    cdef list parts = []
+    cdef kb_memory scratch
+    cdef kb_memory headers
+    cdef kb_open_batch filled
+    memset(&scratch, 0, sizeof(scratch))
+    memset(&headers, 0, sizeof(headers))
+    try:
+        while index < batch._open.count:
+            memset(&filled, 0, sizeof(filled))
+            scratch.used = 0
+            largest_bytes = 0
+            at = _fill(batch, at, end, batch._open.count - index, target_bytes, &scratch, &headers, &filled,
+                       &largest_bytes)
+            parts.append(_part(batch, index, &scratch, &filled, largest_bytes))
+            index += filled.count
+    finally:
+        give_up(&scratch)
+        give_up(&headers)
+    return parts
+
+
+cdef bytes _records_of(ProducerBatch batch):
+    """The records as they were appended; CorruptRecordError where the batch came encoded, and wrongly."""
+    cdef bytes records
+    cdef int codec = batch._header.attributes & KB_CODEC_MASK
+    if batch._body_at:
+        return _checked_records(batch, decompress_records(
+            codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed) + batch._body_at, batch._body_bytes,
+            MAX_DECOMPRESSED_BYTES,
+        ))
+    if batch._packed is not None:
+        return decompress_records(codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed),
+                                  batch._body_bytes, batch._open.records_bytes)
+    records = PyBytes_FromStringAndSize(NULL, batch._open.records_bytes)
+    kb_chain_gather(&batch._chain, <uint8_t *>PyBytes_AS_STRING(records))
+    return records
+
+
+cdef bytes _checked_records(ProducerBatch batch, bytes records):
+    cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(records)
+    cdef int32_t failed_at
+    cdef kb_record_error error = kb_records_check(start, start + PyBytes_GET_SIZE(records),
+                                                  batch._open.count, &failed_at)
+    if error:
+        raise record_error(error, failed_at, 0)
+    return records
+
+
+cdef int64_t _target_bytes(ProducerBatch batch, int64_t records_bytes) noexcept:
+    """The most that the records of one part take together, unless it is a single record."""
+    cdef int64_t room = batch._context.batch_size - KB_BATCH_HEADER_SIZE
+    if batch._body_at:
+        return records_bytes // 2
+    if not batch.is_split and batch._open.records_bytes > room:
+        return room
+    return max(batch._largest_record_bytes, batch._open.records_bytes // 2)
+
+
+cdef const uint8_t *_fill(ProducerBatch batch, const uint8_t *at, const uint8_t *end, int32_t left,
+                          int64_t target_bytes, kb_memory *scratch, kb_memory *headers,
+                          kb_open_batch *filled, int64_t *largest_bytes) except NULL:
+    """Writes the records of one part; returns where the next begins."""
+    cdef kb_record_view view
+    cdef kb_record record
+    cdef const uint8_t *start = at
+    cdef const uint8_t *record_at
+    cdef int64_t delta, body, size
+    while filled.count < left:
+        record_at = at
+        if kb_record_get(&at, end, &view):
+            raise AssertionError(f"the records of {batch!r} cannot be read back")
+        if filled.count and at - start > target_bytes:
+            return record_at
+        _take_record(batch, &view, headers, &record)
+        delta = 0
+        if filled.count:  # timestamps that came encoded may be any; readers wrap as this does
+            delta = <int64_t>(<uint64_t>record.timestamp_ms - <uint64_t>filled.base_timestamp_ms)
+        body = kb_record_body_size(&record, delta, filled.count)
+        reserve(scratch, body + 5)
+        scratch.used += kb_record_put(scratch.data + scratch.used, &record, body, delta, filled.count) - (
+            scratch.data + scratch.used)
+        size = body + kb_varint_size(body)
+        largest_bytes[0] = max(largest_bytes[0], size)  # as it is here, for its deltas are others than before
+        kb_count_record(filled, record.timestamp_ms, size, filled.count)
+    return at
+
+
+cdef int _take_record(ProducerBatch batch, const kb_record_view *view, kb_memory *headers,
+                      kb_record *record) except -1:
+    cdef const uint8_t *at = view.headers
+    cdef int32_t i
+    headers.used = 0
+    reserve(headers, view.header_count * sizeof(kb_record_header))
+    for i in range(view.header_count):
+        kb_record_header_get(&at, view.end, &(<kb_record_header *>headers.data)[i])
+    record.timestamp_ms = record_timestamp(&batch._header, view.timestamp_delta)
+    record.key = view.key
+    record.value = view.value
+    record.headers = <const kb_record_header *>headers.data
+    record.header_count = view.header_count
+    return 0
+
+
+cdef ProducerBatch _part(ProducerBatch batch, int32_t index, const kb_memory *records,
+                         const kb_open_batch *filled, int64_t largest_bytes):
+    """A sealed batch of `records`, which begin with record `index` of the whole."""
+    cdef ProducerBatch part = ProducerBatch.new(batch._context, batch._queue, batch.created_ns)
+    cdef int codec = batch._context.codec
+    cdef int level = batch._context.level
+    if batch.is_encoded and batch._header.attributes & KB_CODEC_MASK != codec:
+        codec = batch._header.attributes & KB_CODEC_MASK
+        level = level_of(codec, None)
+    part.first_number = batch.first_number + index
+    part.is_split = True
+    part.is_encoded = batch.is_encoded
+    part.possibly_persisted = batch.possibly_persisted
+    part._open = filled[0]
+    part._largest_record_bytes = largest_bytes
+    part.completion.record_count = filled.count
+    part._header.producer_id = batch._header.producer_id
+    part._header.producer_epoch = batch._header.producer_epoch
+    if batch._header.base_sequence >= 0:
+        part._header.base_sequence = <int32_t>(
+            (<int64_t>batch._header.base_sequence + index) & INT32_MAX
+        )
+    part._set_body(compress_records(codec, records.data, records.used, level), codec)
+    part._charged_bytes = part._body_bytes
+    part._state = SEALED
+    return part

@@ -1,7 +1,28 @@
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch
-from kbatch._native.send.record_appender cimport RecordAppender, TopicInfo
+from kbatch._native.batch.alarm cimport SenderAlarm
+from kbatch._native.batch.buffer_pool cimport BufferPool, Turn
+from kbatch._native.batch.producer_batch cimport BatchContext, PartitionQueue, ProducerBatch
+from kbatch._native.codec.c cimport kb_record
+from kbatch._native.codec.estimator cimport CompressionRatioEstimator, TopicRatios
+from kbatch._native.codec.lock cimport kb_lock
+from kbatch._native.send.cluster_view cimport ClusterView, TopicView
+from kbatch._native.send.encoded_batch cimport PendingBatch
+from kbatch._native.send.sticky cimport StickyPartitioner
+
+cdef enum Attempt:
+    APPENDED
+    FILLED          # the open batch had no room, and is closed now
+    MOVED           # the sticky partition is another by now
+    UNOPENED        # there is no open batch
+    UNPAID          # memory is short
+    TOO_LATE        # the accumulator was closed
+
+cdef struct Step:
+    Attempt what
+    int32_t index
+    bint opened
+    bint closed
 
 cdef enum Visit:
     PASSED
@@ -9,13 +30,54 @@ cdef enum Visit:
     CLOSED
     NO_SIZE         # it would make the request too large
 
+cdef int64_t UNKNOWN_NS
 
-cdef class RecordAccumulator(RecordAppender):
+cdef int64_t record_bytes(const kb_record *record) noexcept nogil
+cdef object beyond_memory(int64_t size, int codec, int64_t total_bytes)
+
+
+cdef class TopicInfo:
+    cdef readonly str name
+    cdef int32_t number              # among the topics
+    cdef TopicRatios ratios
+    cdef StickyPartitioner sticky
+    cdef TopicView view              # its partitions as they are known now; None: they are not
+    cdef list queues                 # PartitionQueue, or None, by partition
+    cdef int32_t queue_count         # those that are not None
+    cdef kb_lock lock                # for growing `queues`
+    # of the sender's thread
+    cdef int32_t *partitions
+    cdef int32_t *lengths
+    cdef int32_t load_capacity
+
+    cdef PartitionQueue queue(self, int32_t partition)
+    cdef int reserve_load(self, Py_ssize_t count) except -1
+
+
+cdef class RecordAccumulator:
+    cdef readonly BufferPool memory
+    cdef readonly SenderAlarm alarm
+    cdef BatchContext context
+    cdef int64_t linger_ns
+    cdef public int64_t transaction_count
     cdef public bint completing
+    cdef bint _seal_on_append
+    cdef bint _adaptive
     cdef int64_t _retry_backoff_ns
     cdef int64_t _retry_backoff_max_ns
     cdef int64_t _partition_availability_timeout_ns
-    cdef bint _adaptive
+    cdef uint64_t _random
+    cdef CompressionRatioEstimator _estimator
+    cdef ClusterView view
+    cdef bint _topology_changed      # the leaders of the queues are those of an earlier view
+    cdef dict _topics
+    cdef list _topic_list
+    cdef TopicInfo _last_info        # that was asked for
+    cdef bint _closed
+    cdef kb_lock _flush_lock
+    cdef int32_t _flush_count
+    cdef kb_lock _unsealed_lock
+    cdef list _unsealed
     # of the sender's thread
     cdef dict _nodes                 # queues with batches by the node that leads them; -1: none
     cdef dict _drain_at              # by node: the place of the queue to begin with
@@ -27,6 +89,25 @@ cdef class RecordAccumulator(RecordAppender):
     cdef readonly int64_t split_count         # batches replaced by smaller ones
     cdef readonly int64_t reenqueued_count    # put back, to be tried again
 
+    cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
+                       object on_delivery, Turn turn, int64_t transaction)
+    cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Turn turn)
+    cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction)
+    cdef bint is_too_late(self, int64_t transaction) noexcept nogil
+    cdef object refuse(self, Turn turn)
+    cdef object too_late(self)
+    cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
+                                   ProducerBatch fresh, const kb_record *record, object on_delivery,
+                                   Turn turn, int64_t transaction, Step *step)
+    cdef void enqueue(self, PartitionQueue queue, ProducerBatch batch) noexcept
+    cdef ProducerBatch new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
+                                  Turn turn)
+    cdef int hand_to_sealer(self, ProducerBatch batch) except -1
+    cdef void leave_unsealed(self, ProducerBatch batch) noexcept
+    cdef TopicInfo info_of(self, str topic)
+    cdef TopicInfo info_if_known(self, str topic)
+    cdef TopicInfo _new_topic(self, str topic)
+    cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition)
     cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1
     cdef int _set_loads(self, set slow, int64_t visited_before) except -1

@@ -1,18 +1,34 @@
-from collections.abc import Callable, Iterable
-from typing import SupportsIndex, final
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final, SupportsIndex, TypeVar, final
 
 from typing_extensions import Buffer
 
-from kbatch._native.batch.delivery import BatchDelivery, DeliveryCallback
+from kbatch._native.batch.alarm import SenderAlarm
+from kbatch._native.batch.buffer_pool import BufferPool, Waiter
+from kbatch._native.batch.delivery import BatchDelivery, Delivery, DeliveryCallback, Flush
 from kbatch._native.batch.producer_batch import ProducerBatch
+from kbatch._native.codec.record import Header
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch._native.send.record_appender import RecordAppender, Refusal
+
+T = TypeVar("T")
+
+class Refusal(Enum):
+    MEMORY = "memory"
+    METADATA = "metadata"
+
+TRANSACTION_ENDED: Final[str]
 
 @final
-class RecordAccumulator(RecordAppender):
+class TopicInfo:
+    name: str
+
+@final
+class RecordAccumulator:
+    memory: BufferPool
+    alarm: SenderAlarm
+    transaction_count: int
     completing: bool
-    busy_nodes: frozenset[int]
-    wakes_always: bool
     @property
     def visited_count(self) -> int: ...
     def __init__(
@@ -36,6 +52,20 @@ class RecordAccumulator(RecordAppender):
         memory_freed: Callable[[], object] | None = None,
     ) -> None: ...
     def publish(self, view: ClusterView) -> None: ...
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header] | None,
+        timestamp_ms: int,
+        now_ns: int,
+        on_delivery: DeliveryCallback | None = None,
+        *,
+        first_in_line: bool = False,
+        in_callback: bool = False,
+    ) -> Delivery | Refusal: ...
     def append_batch(
         self,
         topic: str,
@@ -47,6 +77,13 @@ class RecordAccumulator(RecordAppender):
         first_in_line: bool = False,
         in_callback: bool = False,
     ) -> BatchDelivery | Refusal: ...
+    def begin_waiting(self, *, goes_first: bool = False) -> Waiter: ...
+    def await_memory(
+        self, attempt: Callable[[], T | Refusal], timeout: float | None = None, *, goes_first: bool = False
+    ) -> T | Refusal: ...
+    def begin_flush(self) -> Flush: ...
+    def end_flush(self) -> None: ...
+    def close(self) -> None: ...
     def ready(self, now_ns: int) -> tuple[set[int], int, set[str]]: ...
     def update_node_latency(self, node: int, now_ns: int, can_drain: bool) -> None: ...
     def drain(

@@ -1,16 +1,26 @@
 """RecordAccumulator: where records wait, in batches, between `send` and the sender.
 
-Theory of operation. RecordAppender, which any thread uses, puts records in. One thread, the sender's, does
-the rest: `ready` says which nodes have something to get, and when to look again; `drain` takes one batch of
-each partition of those nodes; `take_unsealed` hands out the batches that were closed but not sealed, which
-are drained when they are sealed, and not before. What comes back goes through `reenqueue` or `split`; what is
-too old through `expire`, before `drain`, so that nothing is sent that is done. There is no clock, no thread
-and no randomness in here but what is passed in: `now_ns` is any monotonic clock, `seed` all that choices
-depend on.
+Theory of operation. Any thread puts records in. An append finds the partition's queue, takes its lock, and
+writes the record into the open batch. If there is none, a new one is made outside the lock, and given up if
+another thread was faster. A batch that is full is closed, and sealed at once by the thread that filled it.
+What cannot be done is refused, never waited for: BufferPool says how one waits for memory.
+
+A record without a partition goes where the topic's sticky state says. It is peeked at before the lock and
+looked at again under it, since another thread may have moved on; what was appended is counted there, and the
+switch made, under the same lock.
+
+One thread, the sender's, does the rest: `ready` says which nodes have something to get, and when to look
+again; `drain` takes one batch of each partition of those nodes; `take_unsealed` hands out the batches that
+were closed but not sealed, which are drained when they are sealed, and not before. What comes back goes
+through `reenqueue` or `split`; what is too old through `expire`, before `drain`, so that nothing is sent that
+is done. Whatever may concern a sender that sleeps rings its alarm, once (SenderAlarm).
 
 Queues without a batch are not looked at: a round costs what there is to send, however many partitions there
-are. A queue that gets its first batch is noted (BatchOwner), taken into the list of the node that leads it,
+are. A queue that gets its first batch is noted (BatchContext), taken into the list of the node that leads it,
 and left out of that when it is found empty.
+
+There is no clock, no thread and no randomness in here but what is passed in: `now_ns` is any monotonic clock,
+`seed` all that choices depend on.
 
 Where it differs from Java: a partition that may not be sent does not keep its node from being drained, or
 wake the sender in vain; a batch that came back does not linger again; partitions of a node that does not keep
@@ -20,45 +30,107 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.math cimport log2
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
 
-from kbatch._native.batch.batch_owner cimport later
-from kbatch._native.batch.batch_split cimport split_batch
-from kbatch._native.batch.buffer_pool cimport CHUNK_BYTES, BufferPool, turn_of
+from kbatch._native.batch.alarm cimport SenderAlarm, later
+from kbatch._native.batch.buffer_pool cimport (
+    CHUNK_BYTES,
+    FIRST_IN_CALLBACK,
+    FIRST_IN_LINE,
+    KB_CHUNK_HEAD_BYTES,
+    BufferPool,
+    Turn,
+    Waiter,
+    kb_record_bound,
+    turn_of,
+)
+from kbatch._native.batch.delivery cimport BatchDelivery, Delivery, Flush, tells
 from kbatch._native.batch.producer_batch cimport (
+    BATCH_BYTES,
     DONE,
+    HAD_ROOM,
     IN_FLIGHT,
+    NO_MEMORY,
+    NO_ROOM,
     OPEN,
+    OPENING_BYTES,
     SEALED,
     SEALING,
+    BatchContext,
     BatchState,
     PartitionQueue,
     ProducerBatch,
+    Room,
+    sealing_margin,
 )
-from kbatch._native.codec.c cimport KB_TRANSACTIONAL
+from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
 from kbatch._native.codec.compression cimport codec_id_of, compress_records, level_of
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
+from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
+from kbatch._native.codec.memory cimport grown
+from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_record
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
-from kbatch._native.send.record_appender cimport RecordAppender, TopicInfo
-from kbatch._native.send.sticky cimport kb_random_fraction
+from kbatch._native.send.sticky cimport StickyPartitioner, kb_random_fraction
 
+import enum
 import os
 from bisect import bisect_left
 from operator import attrgetter
 
-from kbatch.errors import IllegalStateError
+from kbatch.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
 
-cdef object _place_of = attrgetter("place")
-
+# Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
+cdef int32_t MAX_PARTITIONS = 1000000
+# Whoever calls `accept` did not look at the clock.
+cdef int64_t UNKNOWN_NS = INT64_MIN
 # The load of so many partitions is told in every round.
 cdef int64_t LOADED_PARTITIONS = 256
 # What a thread may take before others who wait for memory get their turn, in batches, and at least: records
 # take that before they are compressed, with their state.
 cdef int64_t BATCHES_WORTH = 8
 cdef int64_t LEAST_TURN_BYTES = 65536
+
+cdef object _place_of = attrgetter("place")
+
+
+class Refusal(enum.Enum):
+    """Why `append` did not take a record that it may take later."""
+
+    MEMORY = "memory"
+    METADATA = "metadata"
+
+
+# What is said of a record that was given to the producer in a transaction, and was not accepted in it.
+TRANSACTION_ENDED = (
+    "the transaction ended before the record was accepted: send it again if it belongs to the next one"
+)
+
+cdef object NO_MEMORY_NOW = Refusal.MEMORY
+cdef object NO_METADATA_NOW = Refusal.METADATA
+
+
+cdef int64_t record_bytes(const kb_record *record) noexcept nogil:
+    """What a record takes as the first of a batch."""
+    cdef int64_t body = kb_record_body_size(record, 0, 0)
+    return body + kb_varint_size(body)
+
+
+cdef int64_t least_bytes(int64_t size, int codec) noexcept nogil:
+    """What a batch is charged with that has one record, of `record_bytes`."""
+    return (KB_CHUNK_HEAD_BYTES + size + OPENING_BYTES
+            + sealing_margin(codec, KB_CHUNK_HEAD_BYTES + 2 * size))
+
+
+cdef object beyond_memory(int64_t size, int codec, int64_t total_bytes):
+    """The error of a record of `record_bytes` that would not fit if all memory were free."""
+    return RecordTooLargeError(f"the record takes {size} bytes, and with its state "
+                               f"{least_bytes(size, codec)}: more than buffer.memory, which is "
+                               f"{total_bytes}; raise it")
 
 
 cdef bint _holds_batch(object queues) except -1:
@@ -71,7 +143,34 @@ cdef bint _holds_batch(object queues) except -1:
 
 
 @cython.final
-cdef class RecordAccumulator(RecordAppender):
+cdef class TopicInfo:
+    """What is known of a topic that records were sent to."""
+
+    def __cinit__(self):
+        kb_lock_init(&self.lock)
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self.lock)
+        free(self.partitions)
+        free(self.lengths)
+
+    cdef inline PartitionQueue queue(self, int32_t partition):
+        """The queue of a partition; None where there is none yet."""
+        if 0 <= partition < PyList_GET_SIZE(self.queues):
+            return <PartitionQueue>PyList_GET_ITEM(self.queues, partition)
+        return None
+
+    cdef int reserve_load(self, Py_ssize_t count) except -1:
+        """Makes room for the load of so many partitions."""
+        if count > self.load_capacity:
+            self.partitions = <int32_t *>grown(self.partitions, count * sizeof(int32_t))
+            self.lengths = <int32_t *>grown(self.lengths, count * sizeof(int32_t))
+            self.load_capacity = count
+        return 0
+
+
+@cython.final
+cdef class RecordAccumulator:
     """Batches of records, by topic and partition.
 
     Parameters
@@ -97,9 +196,23 @@ cdef class RecordAccumulator(RecordAppender):
 
     Attributes
     ----------
+    memory : BufferPool
+        The budget of all accepted records.
+    alarm : SenderAlarm
+        What wakes the sender.
+    transaction_count : int
+        Transactions that were begun, and that were ended.
     visited_count : int
         How often `ready` and `drain` have looked at a queue.
     """
+
+    def __cinit__(self):
+        kb_lock_init(&self._flush_lock)
+        kb_lock_init(&self._unsealed_lock)
+
+    def __dealloc__(self):
+        kb_lock_destroy(&self._flush_lock)
+        kb_lock_destroy(&self._unsealed_lock)
 
     def __init__(self, *, int64_t batch_size=16384, int64_t buffer_memory=33554432, compression="none",
                  compression_level=None, int64_t linger_ns=5_000_000, int64_t retry_backoff_ns=100_000_000,
@@ -107,28 +220,26 @@ cdef class RecordAccumulator(RecordAppender):
                  bint transactional=False, bint adaptive_partitioning=True,
                  int64_t partition_availability_timeout_ns=0, bint seal_on_append=True, uint64_t seed=0,
                  poison=None, wake=None, memory_freed=None):
+        cdef int codec, level
         if poison is None:
             poison = bool(os.environ.get("KBATCH_POISON"))
-        self.batch_size = max(batch_size, <int64_t>1)  # 0 is Kafka's way to say: a batch a record
+        batch_size = max(batch_size, <int64_t>1)  # 0 is Kafka's way to say: a batch a record
+        codec = codec_id_of(compression)
+        level = level_of(codec, compression_level)
+        compress_records(codec, <const uint8_t *>b"", 0, level)  # a missing package shows now
         self.memory = BufferPool(buffer_memory, CHUNK_BYTES, poison=poison, freed=memory_freed)
-        self.memory.turn_bytes = min(max(BATCHES_WORTH * self.batch_size, LEAST_TURN_BYTES),
-                                     buffer_memory // 4)
-        self.codec = codec_id_of(compression)
-        self.level = level_of(self.codec, compression_level)
-        compress_records(self.codec, <const uint8_t *>b"", 0, self.level)  # a missing package shows now
-        self.attributes = <int16_t>(KB_TRANSACTIONAL if transactional else 0)
+        self.memory.turn_bytes = min(max(BATCHES_WORTH * batch_size, LEAST_TURN_BYTES), buffer_memory // 4)
+        self.alarm = SenderAlarm.new(wake, delivery_timeout_ns)
+        self.context = BatchContext.new(self.memory, self.alarm, batch_size, codec, level, transactional)
         self.linger_ns = linger_ns
         self._retry_backoff_ns = retry_backoff_ns
         self._retry_backoff_max_ns = retry_backoff_max_ns
-        self._delivery_timeout_ns = delivery_timeout_ns
         self._partition_availability_timeout_ns = partition_availability_timeout_ns
         self._adaptive = adaptive_partitioning
         self._seal_on_append = seal_on_append
         self._random = seed
-        self._wake = wake
-        self._alarm_ns = INT64_MAX
         self._estimator = CompressionRatioEstimator()
-        self._view = ClusterView()
+        self.view = ClusterView()
         self._topics = {}
         self._topic_list = []
         self._unsealed = []
@@ -140,10 +251,61 @@ cdef class RecordAccumulator(RecordAppender):
     def publish(self, ClusterView view not None):
         """What is known of the cluster from now on."""
         cdef TopicInfo info
-        self._view = view
+        self.view = view
         for info in self._topic_list:
             info.view = view.topic(info.name)
         self._topology_changed = True
+
+    # On any thread: records in.
+
+    def append(self, str topic not None, int32_t partition, key, value, headers, int64_t timestamp_ms,
+               int64_t now_ns, on_delivery=None, *, bint first_in_line=False, bint in_callback=False):
+        """Takes a record into a batch of its partition.
+
+        Parameters
+        ----------
+        topic : str
+        partition : int
+            -1 for the topic's sticky partition.
+        key, value : bytes-like or None
+        headers : sequence of (str, bytes-like or None), or None
+        timestamp_ms : int
+            Milliseconds since the Unix epoch; -1 for none.
+        now_ns : int
+        on_delivery : callable or None
+            Called as `on_delivery(metadata, error)` by `Completion.run_callbacks`.
+        first_in_line : bool
+            The caller waited for memory, and it is his turn.
+        in_callback : bool
+            The caller is a callback: he does not stand in line.
+
+        Returns
+        -------
+        Delivery or Refusal
+            MEMORY: there is none now. METADATA: the topic's partitions are not known (see `publish`).
+
+        Raises
+        ------
+        TypeError, ValueError
+            What is wrong with which field.
+        RecordTooLargeError
+            The record would not fit if all memory were free.
+        ProducerClosedError
+            The accumulator was closed.
+        """
+        cdef kb_record record
+        cdef bytes key_bytes = as_bytes(key, "key")
+        cdef bytes value_bytes = as_bytes(value, "value")
+        cdef HeaderSpans spans = fill_record(&record, key_bytes, value_bytes, headers)
+        if timestamp_ms < -1 or timestamp_ms == INT64_MAX:  # no two may be further apart than 64 bits can say
+            raise ValueError(f"timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is {timestamp_ms}")
+        record.timestamp_ms = timestamp_ms
+        if kb_record_bound(&record) > KB_MAX_RECORD_BODY:
+            raise RecordTooLargeError(
+                f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
+                f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
+        return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
+                           turn_of(first_in_line, in_callback), self.transaction_count)
 
     def append_batch(self, str topic not None, partition, data, int64_t now_ns, on_delivery=None, *,
                      bint first_in_line=False, bint in_callback=False):
@@ -169,8 +331,313 @@ cdef class RecordAccumulator(RecordAppender):
         """
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
         batch.transaction = self.transaction_count
-        batch.check(self.attributes, INT32_MAX)
-        return batch.accept(self, self.info_of(topic), now_ns, turn_of(first_in_line, in_callback))
+        batch.check(self.context.attributes, INT32_MAX)
+        return self.accept_batch(self.info_of(topic), batch, now_ns, turn_of(first_in_line, in_callback))
+
+    cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
+                       object on_delivery, Turn turn, int64_t transaction):
+        """`append`, for native callers who checked the record. A caller who does not know the time yet gives
+        UNKNOWN_NS: None tells him that it is needed, to open a batch. `transaction` is the
+        `transaction_count` at which the record was given to the producer: in no other is it accepted."""
+        cdef TopicView view = None
+        cdef PartitionQueue queue
+        cdef ProducerBatch batch, fresh = None
+        cdef Step step
+        while True:
+            if partition != -1:
+                queue = self.queue_of(info, partition)
+            else:
+                view = info.view
+                if view is None or view.partition_count == 0:
+                    if fresh is not None:
+                        fresh.discard()
+                    return NO_METADATA_NOW
+                queue = self.queue_of(info, info.sticky.peek(view))
+            if fresh is not None and fresh._queue is not queue:
+                fresh.discard()
+                fresh = None
+            batch = self._try_append(queue, info, view, fresh, record, on_delivery, turn, transaction,
+                                     &step)
+            if fresh is not None and not step.opened:
+                fresh.discard()
+            fresh = None
+            if step.closed:
+                self.hand_to_sealer(batch)
+            if step.opened:
+                self.alarm.wake_for(queue.leader, batch.created_ns, self.linger_ns)
+            if step.what == APPENDED:
+                return Delivery.new(batch.completion, step.index, record.timestamp_ms,
+                                    <int32_t>record.key.size, <int32_t>record.value.size,
+                                    tells(on_delivery))
+            if step.what == UNPAID:
+                return self.refuse(turn)
+            if step.what == TOO_LATE:
+                raise self.too_late()
+            if step.what == UNOPENED:
+                if now_ns == UNKNOWN_NS:
+                    return None
+                fresh = self.new_batch(queue, record, now_ns, turn)
+                if fresh is None:
+                    return self.refuse(turn)
+
+    cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Turn turn):
+        """`append_batch`, for native callers who checked the batch."""
+        cdef PartitionQueue queue = self.queue_of(info, pending.checked_partition)
+        cdef ProducerBatch batch = ProducerBatch.new(self.context, queue, now_ns)
+        cdef ProducerBatch closed
+        cdef BatchDelivery delivery
+        cdef int64_t least = PyBytes_GET_SIZE(pending.data) + BATCH_BYTES
+        if not batch.open_encoded(pending.data, &pending.header, pending.body_crc, turn):
+            if least > self.memory.total_memory:
+                raise RecordTooLargeError(
+                    f"the batch takes {PyBytes_GET_SIZE(pending.data)} bytes, and with its state {least}: "
+                    f"more than buffer.memory, which is {self.memory.total_memory}; raise it"
+                )
+            return self.refuse(turn)
+        delivery = BatchDelivery.of(batch.completion, pending.header.max_timestamp_ms, pending.on_delivery)
+        closed = self._enqueue_encoded(queue, batch, pending.transaction)
+        if closed is batch:
+            batch.completion.forget_listeners()
+            batch.discard()
+            raise self.too_late()
+        if closed is not None:
+            self.hand_to_sealer(closed)
+        self.alarm.wake_for(queue.leader, batch.created_ns, 0)
+        return delivery
+
+    cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction):
+        """Puts the batch after all others. Returns the open one that had to be closed for that, if there was
+        one; the batch itself where it is too late for it."""
+        cdef ProducerBatch before
+        kb_lock_acquire(&queue.lock)
+        try:
+            if self.is_too_late(transaction):
+                return batch
+            before = queue.last
+            if before is not None:
+                if before._state == OPEN:
+                    before.close()
+                else:
+                    before = None
+            self.enqueue(queue, batch)
+            queue.next_number += batch._open.count
+            queue.appended_bytes += batch._body_bytes
+            return before
+        finally:
+            kb_lock_release(&queue.lock)
+
+    cdef object refuse(self, Turn turn):
+        """Return MEMORY. If the first in line is refused, the sender sends whatever there is."""
+        if turn == FIRST_IN_LINE or turn == FIRST_IN_CALLBACK:
+            self.alarm.wake_now()
+        return NO_MEMORY_NOW
+
+    cdef bint is_too_late(self, int64_t transaction) noexcept nogil:
+        """True if nothing is accepted any more, or nothing of this transaction."""
+        return self._closed or self.transaction_count != transaction
+
+    cdef object too_late(self):
+        """The error that says which."""
+        if self._closed:
+            return ProducerClosedError("the producer is closed, and takes no more records")
+        return IllegalStateError(TRANSACTION_ENDED)
+
+    cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
+                                   ProducerBatch fresh, const kb_record *record, object on_delivery,
+                                   Turn turn, int64_t transaction, Step *step):
+        """What is done under the lock; `fresh` becomes the open batch where there is none. A `view` means
+        that the partition was chosen by the sticky state, which is looked at again here. Returns the batch.
+        """
+        cdef ProducerBatch batch
+        cdef int64_t estimated_before = 0, bytes_before
+        cdef Room room
+        step.opened = step.closed = False
+        kb_lock_acquire(&queue.lock)
+        try:
+            batch = queue.last
+            if self.is_too_late(transaction):
+                step.what = TOO_LATE
+                return None
+            if batch is not None and batch._state != OPEN:
+                batch = None
+            if view is not None:
+                if batch is None:  # a switch may have waited for that
+                    info.sticky.count(view, 0, True)
+                if info.sticky.has_left(queue.partition):
+                    step.what = MOVED
+                    return None
+            if batch is None:
+                if fresh is None:
+                    step.what = UNOPENED
+                    return None
+                batch = fresh
+            if view is not None and batch._open.count:
+                estimated_before = batch.estimated_bytes()
+            bytes_before = batch._open.records_bytes
+            room = batch.append(record, on_delivery, turn)
+            if room == NO_MEMORY:
+                step.what = UNPAID
+                return batch
+            if batch is fresh:
+                self.enqueue(queue, fresh)
+                step.opened = True
+            step.what = APPENDED if room == HAD_ROOM else FILLED
+            step.index = batch._open.count - 1
+            step.closed = room == NO_ROOM or batch.is_full()
+            if step.closed:
+                batch.close()
+            if room == HAD_ROOM:
+                queue.next_number += 1
+                queue.appended_bytes += batch._open.records_bytes - bytes_before
+                if view is not None:
+                    info.sticky.count(view, batch.estimated_bytes() - estimated_before, step.closed)
+            return batch
+        finally:
+            kb_lock_release(&queue.lock)
+
+    cdef void enqueue(self, PartitionQueue queue, ProducerBatch batch) noexcept:
+        batch.first_number = queue.next_number
+        queue.insert(batch)
+        self.context.add_incomplete(batch, None)
+
+    cdef ProducerBatch new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
+                                  Turn turn):
+        """A batch with memory for the record; None where there is none now."""
+        cdef ProducerBatch batch = ProducerBatch.new(self.context, queue, now_ns)
+        cdef int64_t size = record_bytes(record)
+        if batch.open(size, turn):
+            return batch
+        if least_bytes(size, self.context.codec) > self.memory.total_memory:
+            raise beyond_memory(size, self.context.codec, self.memory.total_memory)
+        return None
+
+    cdef int hand_to_sealer(self, ProducerBatch batch) except -1:
+        if self._seal_on_append:
+            batch.seal()
+        else:
+            self.leave_unsealed(batch)
+            self.alarm.wake_now()
+        return 0
+
+    cdef void leave_unsealed(self, ProducerBatch batch) noexcept:
+        kb_lock_acquire(&self._unsealed_lock)
+        self._unsealed.append(batch)
+        kb_lock_release(&self._unsealed_lock)
+
+    cdef TopicInfo info_of(self, str topic):
+        cdef TopicInfo info = self._last_info
+        if info is None or info.name is not topic:
+            found = self._topics.get(topic)
+            info = self._last_info = <TopicInfo>found if found is not None else self._new_topic(topic)
+        return info
+
+    cdef TopicInfo info_if_known(self, str topic):
+        """None where the partitions are not known; of a topic that there never was nothing is kept."""
+        cdef TopicInfo info = self._last_info
+        if info is None or info.name is not topic:
+            if topic not in self._topics and self.view.topic(topic) is None:
+                return None
+            info = self.info_of(topic)
+        return info if info.view is not None else None
+
+    cdef TopicInfo _new_topic(self, str topic):
+        cdef TopicInfo info = TopicInfo.__new__(TopicInfo)
+        info.name = topic
+        info.number = <int32_t>len(self._topic_list)
+        info.ratios = self._estimator.ratios_of(topic)
+        info.queues = []
+        info.sticky = StickyPartitioner(self.context.batch_size,
+                                        self._random + <uint64_t>len(self._topic_list))
+        info.view = self.view.topic(topic)
+        # setdefault is atomic: two threads that meet a new topic get the same object
+        found = self._topics.setdefault(topic, info)
+        if found is info:
+            self._topic_list.append(info)
+            info.view = self.view.topic(topic)  # from now on `publish` sees to it
+        return found
+
+    cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition):
+        cdef PartitionQueue queue = info.queue(partition)
+        if queue is not None:
+            return queue
+        if not 0 <= partition < MAX_PARTITIONS:
+            raise ValueError(f"partition must be 0 to {MAX_PARTITIONS - 1}, or -1 for the sticky one; it is "
+                             f"{partition}")
+        queue = PartitionQueue.__new__(PartitionQueue)
+        queue.topic = info.name
+        queue.partition = partition
+        queue.place = <int64_t>info.number << 32 | partition
+        queue.leader = queue.leader_epoch = -1
+        queue.ratios = info.ratios
+        kb_lock_acquire(&info.lock)
+        try:
+            while len(info.queues) <= partition:
+                info.queues.append(None)
+            if info.queues[partition] is None:
+                info.queues[partition] = queue
+                info.queue_count += 1
+        finally:
+            kb_lock_release(&info.lock)
+        return info.queue(partition)
+
+    def begin_waiting(self, *, bint goes_first=False):
+        """Stand in line for memory, at the end or before all others.
+
+        Returns
+        -------
+        Waiter
+            The caller attempts `append` with `first_in_line` when `may_try()`, at once and whenever
+            `memory_freed` was called; it leaves the line in the end.
+        """
+        return self.memory.join(goes_first)
+
+    def await_memory(self, attempt not None, timeout=None, *, bint goes_first=False):
+        """Stand in line with the calling thread: return what `attempt()` gives when it is first in line and
+        there is memory, or MEMORY after `timeout` seconds (None: as long as it takes)."""
+        cdef Waiter waiter = self.begin_waiting(goes_first=goes_first)
+        try:
+            return waiter.wait(attempt, NO_MEMORY_NOW, timeout)
+        finally:
+            waiter.leave()
+
+    def begin_flush(self):
+        """Everything is ready, whatever linger says, until `end_flush`.
+
+        Returns
+        -------
+        Flush
+            Of the batches that are not done now; it is over when they are, and their callbacks ran.
+        """
+        cdef Flush flush = Flush.__new__(Flush)
+        flush.expect(1)
+        for batch in self.context.incomplete():
+            (<ProducerBatch>batch).completion.add_flush(flush)
+        flush.arrived()
+        kb_lock_acquire(&self._flush_lock)
+        self._flush_count += 1
+        kb_lock_release(&self._flush_lock)
+        self.alarm.wake_now()
+        return flush
+
+    def end_flush(self):
+        """Once for each `begin_flush`, however it ended."""
+        kb_lock_acquire(&self._flush_lock)
+        self._flush_count -= 1
+        kb_lock_release(&self._flush_lock)
+
+    def close(self):
+        """No record is taken any more, and everything is ready. When this returns, no append is under way."""
+        cdef TopicInfo info
+        cdef PartitionQueue queue
+        self._closed = True
+        for info in list(self._topic_list):
+            for queue in list(info.queues):
+                if queue is not None:
+                    kb_lock_acquire(&queue.lock)
+                    kb_lock_release(&queue.lock)
+        self.alarm.wake_now()
+
+    # On the sender's thread: batches out.
 
     def ready(self, int64_t now_ns):
         """What the sender should do. It is supposed to look again when it says, or when a batch expires.
@@ -189,22 +656,16 @@ cdef class RecordAccumulator(RecordAppender):
         cdef set slow = self._slow_nodes()
         cdef int64_t delay_ns = INT64_MAX
         cdef int64_t visited_count = self.visited_count
-        cdef int64_t look_ns
         cdef bint hurried
-        kb_lock_acquire(&self._alarm_lock)
-        self._alarm_ns = INT64_MAX
-        kb_lock_release(&self._alarm_lock)
+        self.alarm.clear()
         hurried = self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
         if self._topology_changed:
             self._adopt_topology()
-        self._take_in(self.take_filled())
+        self._take_in(self.context.take_filled())
         for node, queues in self._nodes.items():
             delay_ns = min(delay_ns, self._node_ready(node, queues, now_ns, hurried, nodes, leaderless))
         self._set_loads(slow, visited_count)
-        look_ns = min(later(now_ns, delay_ns), self.next_expiry_ns)
-        kb_lock_acquire(&self._alarm_lock)
-        self._alarm_ns = min(self._alarm_ns, look_ns)
-        kb_lock_release(&self._alarm_lock)
+        self.alarm.sleep_until(min(later(now_ns, delay_ns), self.next_expiry_ns))
         return nodes, delay_ns, leaderless
 
     cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
@@ -309,7 +770,7 @@ cdef class RecordAccumulator(RecordAppender):
         return 0
 
     cdef int _find_leader(self, PartitionQueue queue) except -1:
-        cdef TopicView view = self._view.topic(queue.topic)
+        cdef TopicView view = self.view.topic(queue.topic)
         kb_lock_acquire(&queue.lock)
         try:
             queue.leader = queue.leader_epoch = -1
@@ -348,7 +809,7 @@ cdef class RecordAccumulator(RecordAppender):
         dict of int to list of ProducerBatch
         """
         cdef dict drained = {}
-        self._take_in(self.take_filled())
+        self._take_in(self.context.take_filled())
         for node in nodes:
             drained[node] = self._drain_node(node, max_size_bytes, now_ns, sealed_bytes)
         return drained
@@ -469,7 +930,7 @@ cdef class RecordAccumulator(RecordAppender):
         IllegalStateError
             It is not in flight, or has one record only, which is then too large for good.
         """
-        cdef list parts = split_batch(batch)
+        cdef list parts = batch.split()
         self.split_count += 1
         return parts
 
@@ -477,12 +938,7 @@ cdef class RecordAccumulator(RecordAppender):
     def next_expiry_ns(self):
         """When the oldest batch that is not done will have been there for `delivery_timeout_ns`; 2^63 - 1
         where there is none."""
-        cdef int64_t created_ns = INT64_MAX
-        kb_lock_acquire(&self._incomplete_lock)
-        if self._oldest is not None:
-            created_ns = self._oldest.created_ns
-        kb_lock_release(&self._incomplete_lock)
-        return later(created_ns, self._delivery_timeout_ns)
+        return later(self.context.oldest_created_ns(), self.alarm.delivery_timeout_ns)
 
     def expire(self, int64_t now_ns):
         """The batches that are there for `delivery_timeout_ns` or longer, oldest first: out of the queue, or
@@ -491,8 +947,8 @@ cdef class RecordAccumulator(RecordAppender):
         cdef ProducerBatch batch
         if now_ns < self.next_expiry_ns:
             return expired
-        for batch in self.incomplete():
-            if now_ns < later(batch.created_ns, self._delivery_timeout_ns):
+        for batch in self.context.incomplete():
+            if now_ns < later(batch.created_ns, self.alarm.delivery_timeout_ns):
                 break
             kb_lock_acquire(&batch._queue.lock)
             try:
@@ -532,12 +988,12 @@ cdef class RecordAccumulator(RecordAppender):
 
     def incomplete_batches(self):
         """All batches that are not done, oldest first."""
-        return self.incomplete()
+        return self.context.incomplete()
 
     @property
     def has_undrained(self):
         """Whether any queue has a batch; for the sender, whose noted queues are the ones that may."""
-        for queues in [self._filled, *self._nodes.values()]:
+        for queues in [self.context.filled, *self._nodes.values()]:
             if _holds_batch(queues):
                 return True
         return False
@@ -575,4 +1031,4 @@ cdef class RecordAccumulator(RecordAppender):
     @property
     def incomplete_count(self):
         """Batches that are not done."""
-        return self._incomplete_count
+        return self.context.incomplete_count

@@ -1,9 +1,6 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
-from kbatch._native.batch.buffer_pool cimport Turn
-from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch
 from kbatch._native.codec.c cimport kb_batch_header
-from kbatch._native.send.record_appender cimport RecordAppender, TopicInfo
 
 
 cdef class PendingBatch:
@@ -14,10 +11,10 @@ cdef class PendingBatch:
     cdef readonly bint is_checked
     cdef object _given
     # of what is checked
-    cdef int32_t _partition
-    cdef bytes _bytes
-    cdef kb_batch_header _header
-    cdef uint32_t _body_crc
+    cdef int32_t checked_partition
+    cdef bytes data
+    cdef kb_batch_header header
+    cdef uint32_t body_crc
 
     @staticmethod
     cdef PendingBatch new(str topic, object partition, object batch_bytes, object on_delivery)
@@ -28,5 +25,3 @@ cdef class PendingBatch:
     cdef int _check_count(self) except -1
     cdef int _check_sizes(self, int64_t body_bytes) except -1
     cdef int _check_producer(self) except -1
-    cdef object accept(self, RecordAppender appender, TopicInfo info, int64_t now_ns, Turn turn)
-    cdef ProducerBatch _enqueue(self, RecordAppender appender, PartitionQueue queue, ProducerBatch batch)

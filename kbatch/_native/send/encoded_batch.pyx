@@ -2,8 +2,8 @@
 
 Theory of operation. The header and the CRC of a batch are checked, once, and where it is not compressed that
 it has as many records as it says, by their sizes. More of them is nobody's business here: they are not
-decompressed, and what is wrong with them the broker says. Then it enters the queue of its
-partition, SEALED, behind the batch that is open there, which is closed: from then on it is a ProducerBatch
+decompressed, and what is wrong with them the broker says. Then RecordAccumulator puts it into the queue of
+its partition, SEALED, after the batch that is open there, which is closed: from then on it is a ProducerBatch
 like others, which takes as many sequences as it has records. Its bytes are kept as they were given, if they
 are a bytes object; producer id, epoch and sequence go into a copy of the header, and so does the bit that
 makes it part of a transaction, where the producer is transactional.
@@ -16,9 +16,6 @@ from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbatch._native.batch.buffer_pool cimport Turn
-from kbatch._native.batch.delivery cimport BatchDelivery
-from kbatch._native.batch.producer_batch cimport BATCH_BYTES, OPEN, PartitionQueue, ProducerBatch
 from kbatch._native.codec.c cimport (
     KB_ATTRIBUTES_AT,
     KB_BATCH_HEADER_SIZE,
@@ -34,9 +31,7 @@ from kbatch._native.codec.c cimport (
 )
 from kbatch._native.codec.compression cimport codec_by_id
 from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
-from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.codec.record_fields cimport as_integer
-from kbatch._native.send.record_appender cimport RecordAppender, TopicInfo
 
 from kbatch.errors import CorruptRecordError, RecordTooLargeError
 
@@ -81,7 +76,7 @@ cdef class PendingBatch:
     @property
     def record_count(self):
         """As its header says; 0 before it is checked."""
-        return self._header.count if self.is_checked else 0
+        return self.header.count if self.is_checked else 0
 
     def __repr__(self):
         return f"<PendingBatch to {self.topic!r}-{self.partition!r}>"
@@ -89,18 +84,18 @@ cdef class PendingBatch:
     cdef int check(self, int16_t attributes, int64_t max_bytes) except -1:
         """Everything that a header says, against what a producer whose batches have `attributes` may send,
         `max_bytes` at a time; raises what is wrong, with which field."""
-        self._partition = <int32_t>as_integer(self.partition, "partition", 0, INT32_MAX)
+        self.checked_partition = <int32_t>as_integer(self.partition, "partition", 0, INT32_MAX)
         if self.on_delivery is not None and not callable(self.on_delivery):
             raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
                             f"{type(self.on_delivery).__name__}")
         if not PyObject_CheckBuffer(self._given):
             raise TypeError(f"batch_bytes must be bytes-like, not {type(self._given).__name__}")
-        self._bytes = self._given if type(self._given) is bytes else PyBytes_FromObject(self._given)
+        self.data = self._given if type(self._given) is bytes else PyBytes_FromObject(self._given)
         self._given = None
         self._check_frame()
-        if PyBytes_GET_SIZE(self._bytes) > max_bytes:
+        if PyBytes_GET_SIZE(self.data) > max_bytes:
             raise RecordTooLargeError(
-                f"the batch takes {PyBytes_GET_SIZE(self._bytes)} bytes, more than max.request.size, which "
+                f"the batch takes {PyBytes_GET_SIZE(self.data)} bytes, more than max.request.size, which "
                 f"is {max_bytes}: raise that, and the topic's max.message.bytes with it, or encode with a "
                 f"smaller batch_size"
             )
@@ -113,22 +108,22 @@ cdef class PendingBatch:
 
     cdef int _check_frame(self) except -1:
         """That it is one whole batch."""
-        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(self._bytes)
-        cdef int64_t size = PyBytes_GET_SIZE(self._bytes)
+        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(self.data)
+        cdef int64_t size = PyBytes_GET_SIZE(self.data)
         cdef int64_t told
         if size < KB_BATCH_HEADER_SIZE:
             raise CorruptRecordError(f"batch_bytes must be a whole record batch, whose header alone takes "
                                      f"{KB_BATCH_HEADER_SIZE} bytes; it has {size}")
-        kb_batch_header_get(data, &self._header)
-        if self._header.magic != 2:
+        kb_batch_header_get(data, &self.header)
+        if self.header.magic != 2:
             raise CorruptRecordError(f"magic must be 2, the record batches of Kafka 0.11 and later; it is "
-                                     f"{self._header.magic}: encode the records with kbatch.encode")
-        told = KB_LOG_OVERHEAD + <int64_t>self._header.length
+                                     f"{self.header.magic}: encode the records with kbatch.encode")
+        told = KB_LOG_OVERHEAD + <int64_t>self.header.length
         if told < KB_BATCH_HEADER_SIZE:
             raise CorruptRecordError(f"length must be {KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD} or more; it "
-                                     f"is {self._header.length}")
+                                     f"is {self.header.length}")
         if told > size:
-            raise CorruptRecordError(f"length is {self._header.length}, which makes {told} bytes, but only "
+            raise CorruptRecordError(f"length is {self.header.length}, which makes {told} bytes, but only "
                                      f"{size} are there: the batch is cut off")
         if told < size:
             raise ValueError(f"batch_bytes must be exactly one batch; {size - told} bytes follow the first, "
@@ -137,19 +132,19 @@ cdef class PendingBatch:
 
     cdef int _check_crc(self) except -1:
         """That it came as it was made; the CRC of the body by itself is kept."""
-        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(self._bytes)
-        cdef int64_t body_bytes = PyBytes_GET_SIZE(self._bytes) - KB_BATCH_HEADER_SIZE
+        cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(self.data)
+        cdef int64_t body_bytes = PyBytes_GET_SIZE(self.data) - KB_BATCH_HEADER_SIZE
         cdef uint32_t crc = crc32c_extend(0, data + KB_ATTRIBUTES_AT, KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT)
         with nogil:
-            self._body_crc = crc32c_extend(0, data + KB_BATCH_HEADER_SIZE, body_bytes)
-        crc = crc32c_combined(crc, self._body_crc, body_bytes)
-        if crc != self._header.crc:
-            raise CorruptRecordError(f"crc is {self._header.crc:#010x}, but that of what is there is "
+            self.body_crc = crc32c_extend(0, data + KB_BATCH_HEADER_SIZE, body_bytes)
+        crc = crc32c_combined(crc, self.body_crc, body_bytes)
+        if crc != self.header.crc:
+            raise CorruptRecordError(f"crc is {self.header.crc:#010x}, but that of what is there is "
                                      f"{crc:#010x}: the batch was damaged on its way; make it anew")
         return 0
 
     cdef int _check_attributes(self, int16_t ours) except -1:
-        cdef int attributes = self._header.attributes & 0xFFFF
+        cdef int attributes = self.header.attributes & 0xFFFF
         if codec_by_id(attributes & KB_CODEC_MASK) == NULL:
             raise CorruptRecordError(f"attributes is {attributes:#06x}: compression codec "
                                      f"{attributes & KB_CODEC_MASK} is unknown; those of 0 to 4 are known")
@@ -165,15 +160,15 @@ cdef class PendingBatch:
         return 0
 
     cdef int _check_count(self) except -1:
-        cdef int32_t count = self._header.count
-        cdef int64_t body_bytes = PyBytes_GET_SIZE(self._bytes) - KB_BATCH_HEADER_SIZE
+        cdef int32_t count = self.header.count
+        cdef int64_t body_bytes = PyBytes_GET_SIZE(self.data) - KB_BATCH_HEADER_SIZE
         if count < 1:
             raise CorruptRecordError(f"count must be 1 or more; it is {count}: a batch without records is "
                                      f"not sent")
-        if self._header.last_offset_delta != count - 1:
+        if self.header.last_offset_delta != count - 1:
             raise ValueError(f"last_offset_delta must be count - 1, which is {count - 1}; it is "
-                             f"{self._header.last_offset_delta}, as after compaction; {ENCODE_AGAIN}")
-        if self._header.attributes & KB_CODEC_MASK:
+                             f"{self.header.last_offset_delta}, as after compaction; {ENCODE_AGAIN}")
+        if self.header.attributes & KB_CODEC_MASK:
             return 0
         if count > body_bytes // KB_MIN_RECORD_BYTES:
             raise CorruptRecordError(f"count is {count}, but so many records cannot be in {body_bytes} bytes")
@@ -181,69 +176,23 @@ cdef class PendingBatch:
 
     cdef int _check_sizes(self, int64_t body_bytes) except -1:
         """Of records that are not compressed."""
-        cdef const uint8_t *body = <const uint8_t *>PyBytes_AS_STRING(self._bytes) + KB_BATCH_HEADER_SIZE
+        cdef const uint8_t *body = <const uint8_t *>PyBytes_AS_STRING(self.data) + KB_BATCH_HEADER_SIZE
         cdef int64_t told
         with nogil:
             told = kb_records_told(body, body + body_bytes)
         if told < 0:
             raise CorruptRecordError("the sizes of the records do not add up to that of the batch: make it "
                                      "anew")
-        if told != self._header.count:
-            raise CorruptRecordError(f"count is {self._header.count}, but the batch has {told} records: make "
+        if told != self.header.count:
+            raise CorruptRecordError(f"count is {self.header.count}, but the batch has {told} records: make "
                                      f"it anew")
         return 0
 
     cdef int _check_producer(self) except -1:
-        for field, value in (("producer_id", self._header.producer_id),
-                             ("producer_epoch", self._header.producer_epoch),
-                             ("base_sequence", self._header.base_sequence)):
+        for field, value in (("producer_id", self.header.producer_id),
+                             ("producer_epoch", self.header.producer_epoch),
+                             ("base_sequence", self.header.base_sequence)):
             if value != -1:
                 raise ValueError(f"{field} must be -1, for this producer to write its own; it is {value}: "
                                  f"encode the batch without producer_id, producer_epoch and base_sequence")
         return 0
-
-    cdef object accept(self, RecordAppender appender, TopicInfo info, int64_t now_ns, Turn turn):
-        """Gives a batch that was checked to the accumulator: a BatchDelivery, or the Refusal."""
-        cdef PartitionQueue queue = appender.queue_of(info, self._partition)
-        cdef ProducerBatch batch = ProducerBatch.new(appender, queue, now_ns)
-        cdef ProducerBatch closed
-        cdef BatchDelivery delivery
-        cdef int64_t least = PyBytes_GET_SIZE(self._bytes) + BATCH_BYTES
-        if not batch.open_encoded(self._bytes, &self._header, self._body_crc, turn):
-            if least > appender.memory.total_memory:
-                raise RecordTooLargeError(
-                    f"the batch takes {PyBytes_GET_SIZE(self._bytes)} bytes, and with its state {least}: "
-                    f"more than buffer.memory, which is {appender.memory.total_memory}; raise it"
-                )
-            return appender.refuse(turn)
-        delivery = BatchDelivery.of(batch.completion, self._header.max_timestamp_ms, self.on_delivery)
-        closed = self._enqueue(appender, queue, batch)
-        if closed is batch:
-            batch.completion._listeners = None
-            batch.discard()
-            raise appender.too_late()
-        if closed is not None:
-            appender._hand_to_sealer(closed)
-        appender.alarm_for(queue.leader, batch, 0)
-        return delivery
-
-    cdef ProducerBatch _enqueue(self, RecordAppender appender, PartitionQueue queue, ProducerBatch batch):
-        """Puts the batch behind all others. Returns the open one that had to be closed for that, if there was
-        one; the batch itself where it is too late for it."""
-        cdef ProducerBatch before
-        kb_lock_acquire(&queue.lock)
-        try:
-            if appender.is_too_late(self.transaction):
-                return batch
-            before = queue.last
-            if before is not None:
-                if before._state == OPEN:
-                    before.close()
-                else:
-                    before = None
-            appender._enqueue(queue, batch)
-            queue.next_number += self._header.count
-            queue.appended_bytes += batch._body_bytes
-            return before
-        finally:
-            kb_lock_release(&queue.lock)

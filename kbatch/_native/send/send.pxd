@@ -3,8 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 from kbatch._native.batch.buffer_pool cimport Turn
 from kbatch._native.codec.c cimport kb_record
 from kbatch._native.codec.record_fields cimport HeaderSpans
+from kbatch._native.send.accumulator cimport RecordAccumulator, TopicInfo
 from kbatch._native.send.encoded_batch cimport PendingBatch
-from kbatch._native.send.record_appender cimport RecordAppender, TopicInfo
 
 
 cdef int64_t most_bytes(const kb_record *record) noexcept nogil
@@ -39,7 +39,7 @@ cdef class PendingRecord:
 
 
 cdef class RecordSender:
-    cdef readonly RecordAppender accumulator
+    cdef readonly RecordAccumulator accumulator
     cdef public bint sends_directly
     cdef public bint gives_way
     cdef public bint is_giving_way
@@ -48,11 +48,11 @@ cdef class RecordSender:
     cdef public object loop_is_running
     cdef readonly int64_t slow_count
     cdef readonly int64_t refused_count
-    cdef int64_t _max_request_bytes
+    cdef int64_t max_request_bytes
     cdef object _key_serializer
     cdef object _value_serializer
-    cdef object _partitioner
-    cdef bint _hashes_keys
+    cdef object partitioner
+    cdef bint hashes_keys
 
     cdef bint _is_on_loop(self) except -1
     cdef bint _must_give_way(self) noexcept

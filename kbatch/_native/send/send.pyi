@@ -5,9 +5,8 @@ from typing_extensions import Buffer
 
 from kbatch._native.batch.delivery import BatchDelivery, Delivery, DeliveryCallback
 from kbatch._native.codec.record import Header, Record
-from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch._native.send.encoded_batch import PendingBatch
-from kbatch._native.send.record_appender import Refusal
 from kbatch.partitioner import Partitioner
 
 Serialize = Callable[[str, Any, Any], Buffer | None]

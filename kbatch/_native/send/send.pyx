@@ -31,11 +31,11 @@ from kbatch._native.codec.c cimport (
 )
 from kbatch._native.codec.record cimport Record
 from kbatch._native.codec.record_fields cimport as_bytes, as_integer, fill_record
+from kbatch._native.send.accumulator cimport UNKNOWN_NS, RecordAccumulator, TopicInfo
 from kbatch._native.send.cluster_view cimport TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
-from kbatch._native.send.record_appender cimport UNKNOWN_NS, RecordAppender, TopicInfo
 
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import PartialSendError, RecordTooLargeError
 
 cdef object NO_METADATA = Refusal.METADATA
@@ -156,14 +156,14 @@ cdef class RecordSender:
         Records that went to `_send_slowly`; for which `send` raised.
     """
 
-    def __init__(self, RecordAppender accumulator not None, *, int64_t max_request_size=1048576,
+    def __init__(self, RecordAccumulator accumulator not None, *, int64_t max_request_size=1048576,
                  key_serializer=None, value_serializer=None, partitioner=None, bint ignore_keys=False):
         self.accumulator = accumulator
-        self._max_request_bytes = min(max_request_size, <int64_t>KB_MAX_RECORD_BODY)
+        self.max_request_bytes = min(max_request_size, <int64_t>KB_MAX_RECORD_BODY)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._partitioner = partitioner
-        self._hashes_keys = not ignore_keys
+        self.partitioner = partitioner
+        self.hashes_keys = not ignore_keys
         self.turn_left = -1
 
     def send(self, topic, value=None, key=None, *, headers=None, partition=None,
@@ -294,7 +294,7 @@ cdef class RecordSender:
             return False
         if self.turn_left > 0:
             self.turn_left -= 1
-        return self.is_giving_way or self.turn_left == 0 or self.accumulator.is_due()
+        return self.is_giving_way or self.turn_left == 0 or self.accumulator.alarm.is_due()
 
     def _send_on(self, topic, iterator, list deliveries not None):
         """Sends what `send_many` takes, up to the end, or up to a record for which `_send_slowly` gave
@@ -412,11 +412,11 @@ cdef class RecordSender:
     cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
         cdef TopicInfo info
         if not batch.is_checked:
-            batch.check(self.accumulator.attributes, self._max_request_bytes)
+            batch.check(self.accumulator.context.attributes, self.max_request_bytes)
         info = self.accumulator.info_if_known(batch.topic)
-        if info is None or info.view.partition_count <= batch._partition:
+        if info is None or info.view.partition_count <= batch.checked_partition:
             return NO_METADATA
-        return batch.accept(self.accumulator, info, PyTime_MonotonicRaw(), self._turn(turn))
+        return self.accumulator.accept_batch(info, batch, PyTime_MonotonicRaw(), self._turn(turn))
 
     cdef object _attempt_pending(self, PendingRecord record, Turn turn):
         cdef Ready ready
@@ -470,11 +470,11 @@ cdef class RecordSender:
     cdef int _check_size(self, const kb_record *record) except -1:
         """AbstractRecords.estimateSizeInBytesUpperBound against max.request.size."""
         cdef int64_t size
-        if KB_BATCH_HEADER_SIZE + kb_record_bound(record) <= self._max_request_bytes:
+        if KB_BATCH_HEADER_SIZE + kb_record_bound(record) <= self.max_request_bytes:
             return 0
         size = most_bytes(record)
-        if size > self._max_request_bytes:
-            raise beyond_request(size, self._max_request_bytes)
+        if size > self.max_request_bytes:
+            raise beyond_request(size, self.max_request_bytes)
         return 0
 
     @cython.final
@@ -485,10 +485,10 @@ cdef class RecordSender:
             return False
         if ready.asked_partition >= 0:
             ready.partition = ready.asked_partition
-        elif self._partitioner is not None:
-            ready.partition = self._partitioner.partition(info.name, key, value, view.partition_count,
+        elif self.partitioner is not None:
+            ready.partition = self.partitioner.partition(info.name, key, value, view.partition_count,
                                                           view.available_partitions)
-        elif key is None or not self._hashes_keys:
+        elif key is None or not self.hashes_keys:
             ready.partition = STICKY
         else:
             ready.partition = kb_partition_for_key(ready.record.key.data, ready.record.key.size,

@@ -5,7 +5,7 @@ from kbatch._native.arrow.table_columns cimport TableColumns
 from kbatch._native.batch.buffer_pool cimport Turn
 from kbatch._native.batch.producer_batch cimport ProducerBatch
 from kbatch._native.batch.table_outcome cimport BatchRows, TableOutcome
-from kbatch._native.send.record_appender cimport RecordAppender
+from kbatch._native.send.accumulator cimport RecordAccumulator
 from kbatch._native.send.send cimport RecordSender
 from kbatch._native.send.table_topics cimport Lane, TableTopic, TableTopics
 
@@ -22,7 +22,7 @@ cdef enum Step:
 cdef class TableSender:
     cdef readonly TableOutcome outcome
     cdef RecordSender _sender
-    cdef RecordAppender _accumulator
+    cdef RecordAccumulator _accumulator
     cdef TableColumns _columns
     cdef TableTopics _topics
     cdef readonly list unknown_places

@@ -4,7 +4,7 @@ from typing import Any, final
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.batch.table_outcome import TableOutcome
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.send import RecordSender
 
 @final

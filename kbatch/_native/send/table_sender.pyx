@@ -40,14 +40,14 @@ from kbatch._native.codec.c cimport (
 )
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.codec.memory cimport grown
-from kbatch._native.send.record_appender cimport UNKNOWN_NS, beyond_memory, record_bytes
+from kbatch._native.send.accumulator cimport UNKNOWN_NS, beyond_memory, record_bytes
 from kbatch._native.send.send cimport RecordSender, beyond_request, most_bytes
 from kbatch._native.send.table_topics cimport Lane, TableTopic, TableTopics
 
 from functools import partial
 
 from kbatch._native.arrow.arrow import rows_at_hand
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import RecordTooLargeError
 
 cdef extern from "row_chain.h" nogil:
@@ -119,7 +119,7 @@ cdef class TableSender:
         cdef int64_t block_rows
         cdef bint names_topics = "topic" in names
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
-            _too_large, sender._max_request_bytes, sender.accumulator.codec,
+            _too_large, sender.max_request_bytes, sender.accumulator.context.codec,
             sender.accumulator.memory.total_memory), on_acknowledgement=on_acknowledgement)
         self.unknown_places = []
         self._sender = sender
@@ -133,7 +133,7 @@ cdef class TableSender:
             block_rows = NAMED_BLOCK_ROWS
         else:
             self._topics.add(topic)
-            block_rows = ROWS_A_PARTITION * self._accumulator._view.partition_count(topic)
+            block_rows = ROWS_A_PARTITION * self._accumulator.view.partition_count(topic)
             block_rows = min(max(block_rows, BLOCK_ROWS), LARGEST_BLOCK_ROWS)
         self._columns = TableColumns(names, block_rows)
         self._topic_numbers = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
@@ -142,7 +142,7 @@ cdef class TableSender:
         self._order = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
         self._stream = ArrowStream(data)
         self._columns.find(self._stream)
-        if sender._partitioner is not None and self._columns.partition_at < 0:
+        if sender.partitioner is not None and self._columns.partition_at < 0:
             raise ValueError(f"partitioner.class places no rows of tables: there has to be a column "
                              f"{self._columns.partition.name!r} (int32) with the partition of every row")
 
@@ -183,7 +183,7 @@ cdef class TableSender:
             if not self._has_block:
                 if not self._is_read and not self._read_block():
                     return True
-                self.unknown_places = self._topics.unknown(self._accumulator._view)
+                self.unknown_places = self._topics.unknown(self._accumulator.view)
                 if self.unknown_places:
                     return NO_METADATA
                 with nogil:
@@ -345,12 +345,12 @@ cdef class TableSender:
                 )
                 if topic.beyond >= 0:
                     continue
-                if partition < 0 and self._sender._partitioner is not None:
+                if partition < 0 and self._sender.partitioner is not None:
                     self._columns.refuse(self._columns.partition.name, self._next_row + i,
                                          "is null, which partitioner.class does not allow")
             if partition < 0 and partition_count == 1:
                 partition = 0
-            elif partition < 0 and partition_count and rows.keys[i].size >= 0 and self._sender._hashes_keys:
+            elif partition < 0 and partition_count and rows.keys[i].size >= 0 and self._sender.hashes_keys:
                 partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, partition_count)
             self._destinations[i] = (topic.sticky_lane if partition < 0
                                      else self._topics.lane_to(topic, partition))
@@ -473,8 +473,8 @@ cdef class TableSender:
         cdef kb_row_rule rule
         cdef kb_rows_status status
         cdef int64_t needed = 0, estimated_before, first, i
-        rule.write_limit = self._accumulator.batch_size
-        rule.record_limit = self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE
+        rule.write_limit = self._accumulator.context.batch_size
+        rule.record_limit = self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE
         rule.factor = lane.batch._factor
         rule.enough_bytes = INT64_MAX
         while next[0] < end:
@@ -534,7 +534,7 @@ cdef class TableSender:
         lane.batch = None  # here, since it may be the last that refers to it
         lane.rows = None
         kb_row_record(&self._columns.rows, self._order[next[0]], &record)
-        if kb_record_most(&record) > self._sender._max_request_bytes - KB_BATCH_HEADER_SIZE:
+        if kb_record_most(&record) > self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE:
             return ROW_TOO_LARGE
         while True:
             rows = BatchRows.new(self.outcome, lane.place, row, capacity)
@@ -544,13 +544,14 @@ cdef class TableSender:
             finally:
                 kb_lock_release(&lane.queue.lock)
             if step == ROWS_IN and lane.batch is fresh:
-                self._accumulator.alarm_for(lane.queue.leader, fresh, self._accumulator.linger_ns)
+                self._accumulator.alarm.wake_for(lane.queue.leader, fresh.created_ns,
+                                                 self._accumulator.linger_ns)
             elif fresh is not None:
                 fresh.discard()
             if step != ROWS_UNOPENED:
                 return step
             try:
-                fresh = self._accumulator._new_batch(lane.queue, &record, now_ns, self._turn)
+                fresh = self._accumulator.new_batch(lane.queue, &record, now_ns, self._turn)
             except RecordTooLargeError:
                 self._refuse_row(next, True)
                 return ROWS_IN
@@ -591,7 +592,7 @@ cdef class TableSender:
         if batch._open.count == 0:
             lane.batch = None
             return step
-        self._accumulator._enqueue(queue, fresh)
+        self._accumulator.enqueue(queue, fresh)
         queue.next_number += 1
         queue.appended_bytes += batch._open.records_bytes
         return ROWS_IN
@@ -613,7 +614,7 @@ cdef class TableSender:
         self._likely_rows = max(FEWEST_ROWS, lane.rows.count + lane.rows.count // 8)
         lane.batch = None
         if self._seal is None:
-            self._accumulator._hand_to_sealer(batch)
+            self._accumulator.hand_to_sealer(batch)
         else:
             self._seal(batch)
         return 0

@@ -3,8 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 from kbatch._native.batch.producer_batch cimport PartitionQueue, ProducerBatch
 from kbatch._native.batch.table_outcome cimport BatchRows, TableOutcome
 from kbatch._native.codec.c cimport kb_span
+from kbatch._native.send.accumulator cimport RecordAccumulator, TopicInfo
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
-from kbatch._native.send.record_appender cimport RecordAppender, TopicInfo
 
 
 cdef class TableTopic:
@@ -21,7 +21,7 @@ cdef class TableTopic:
     cdef int32_t *lane_of            # by partition; -1: not in use
     cdef int32_t _lane_of_size
 
-    cdef int look_up(self, ClusterView view, RecordAppender accumulator) except -1
+    cdef int look_up(self, ClusterView view, RecordAccumulator accumulator) except -1
 
 
 cdef class Lane:                     # to a partition, or to whichever is a topic's sticky one
@@ -35,7 +35,7 @@ cdef class Lane:                     # to a partition, or to whichever is a topi
 
 
 cdef class TableTopics:
-    cdef RecordAppender _accumulator
+    cdef RecordAccumulator _accumulator
     cdef TableOutcome _outcome
     cdef list _kept_topics
     cdef void **topics               # borrowed from _kept_topics

@@ -19,8 +19,8 @@ from libc.string cimport memcmp, memset
 from kbatch._native.batch.table_outcome cimport TableOutcome, place_of
 from kbatch._native.codec.c cimport kb_is_utf8, kb_murmur2, kb_span
 from kbatch._native.codec.memory cimport grown
+from kbatch._native.send.accumulator cimport RecordAccumulator
 from kbatch._native.send.cluster_view cimport ClusterView
-from kbatch._native.send.record_appender cimport RecordAppender
 
 cdef enum:
     FEWEST_SLOTS = 16
@@ -33,7 +33,7 @@ cdef class TableTopic:
     def __dealloc__(self):
         free(self.lane_of)
 
-    cdef int look_up(self, ClusterView view, RecordAppender accumulator) except -1:
+    cdef int look_up(self, ClusterView view, RecordAccumulator accumulator) except -1:
         """What there is to be known of it now; `view` stays None where that is nothing."""
         cdef int32_t count
         self.beyond = -1
@@ -60,7 +60,7 @@ cdef class Lane:
 cdef class TableTopics:
     """The topics of one table. `fallback` has the rows that name none; None: there may be no such rows."""
 
-    def __init__(self, RecordAppender accumulator not None, TableOutcome outcome not None, str fallback):
+    def __init__(self, RecordAccumulator accumulator not None, TableOutcome outcome not None, str fallback):
         self._accumulator = accumulator
         self._outcome = outcome
         self._kept_topics = []

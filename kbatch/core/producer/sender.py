@@ -137,7 +137,7 @@ class Sender:
         """Whether `run` would find nothing to do: no batch waits, or the last look left nothing that could be
         done, nothing was heard since, and the nodes that took nothing still do not. What the accumulator has
         woken somebody for is not looked at."""
-        busy_nodes = self._accumulator.busy_nodes
+        busy_nodes = self._accumulator.alarm.busy_nodes
         return (
             (self._is_settled or not self._accumulator.has_undrained)
             and self.first_failure is None
@@ -155,8 +155,8 @@ class Sender:
         accumulator = self._accumulator
         if unsealed := accumulator.take_unsealed():
             self._seal_small(unsealed)
-        if accumulator.busy_nodes:
-            self._note_busy(accumulator.busy_nodes, now_ns)
+        if accumulator.alarm.busy_nodes:
+            self._note_busy(accumulator.alarm.busy_nodes, now_ns)
         nodes, delay_ns, leaderless = accumulator.ready(now_ns)
         self.deadline_ns = min(now_ns + delay_ns, accumulator.next_expiry_ns)
         for topic in leaderless:
@@ -170,7 +170,7 @@ class Sender:
             for node_id, batches in drained.items():
                 if batches:
                     self._send(node_id, batches, now_ns)
-        if left := accumulator.busy_nodes.union(filter(accumulator.has_undrained_for, nodes)):
+        if left := accumulator.alarm.busy_nodes.union(filter(accumulator.has_undrained_for, nodes)):
             self._note_busy(left, now_ns)
         if unsealed := accumulator.take_unsealed():
             self._seal_small(unsealed)
@@ -188,7 +188,7 @@ class Sender:
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
         """Nobody need wake the sender for those that take nothing before something happens that wakes it;
         unless there is a failure, which others are to follow at once."""
-        self._accumulator.busy_nodes = frozenset(
+        self._accumulator.alarm.busy_nodes = frozenset(
             node_id for node_id in nodes if self.first_failure is None and self._is_busy(node_id, now_ns)
         )
 
@@ -476,7 +476,7 @@ class Sender:
     def leaders_changed(self) -> None:
         """The cluster is another than before; also which node a batch goes to, that nobody was woken for."""
         self._is_settled = False
-        self._accumulator.busy_nodes = frozenset()
+        self._accumulator.alarm.busy_nodes = frozenset()
         for state in self._states.values():
             self._look_up(state)
             if state.in_flight:

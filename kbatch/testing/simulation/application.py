@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.batch.delivery import Completion, Delivery, RecordMetadata
 from kbatch._native.codec.hashes import partition_for_key
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import (
     BufferExhaustedError,
     KafkaError,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbatch._native.batch.delivery import BatchDelivery, RecordMetadata
 from kbatch._native.codec.batch_writer import encode
 from kbatch._native.codec.hashes import partition_for_key
-from kbatch._native.send.record_appender import Refusal
+from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import KafkaError, RecordTooLargeError
 from kbatch.interceptors import InterceptorChain
 from kbatch.producer.tables import Reading, TableDelivery, TableProducer, TableReport

@@ -1,0 +1,23 @@
+from libc.stdint cimport int32_t, int64_t
+
+from kbatch._native.codec.lock cimport kb_lock
+
+cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
+
+
+cdef class SenderAlarm:
+    cdef public frozenset busy_nodes  # that take nothing, of whose next change the sender hears by itself
+    cdef public bint wakes_always    # for them too: it is to be let run before it can hear of anything
+    cdef object _wake
+    cdef int64_t delivery_timeout_ns
+    cdef kb_lock _lock
+    cdef int64_t _due_ns             # under _lock
+
+    @staticmethod
+    cdef SenderAlarm new(object wake, int64_t delivery_timeout_ns)
+    cdef void wake_by(self, int64_t deadline_ns) noexcept
+    cdef void wake_now(self) noexcept
+    cdef void wake_for(self, int32_t node, int64_t created_ns, int64_t delay_ns) noexcept
+    cdef void clear(self) noexcept
+    cdef void sleep_until(self, int64_t deadline_ns) noexcept
+    cdef bint is_due(self) noexcept

@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class SenderAlarm:
+    busy_nodes: frozenset[int]
+    wakes_always: bool
