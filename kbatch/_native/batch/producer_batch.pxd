@@ -84,6 +84,7 @@ cdef class PartitionQueue:
 
     cdef void insert(self, ProducerBatch batch) noexcept
     cdef void remove(self, ProducerBatch batch) noexcept
+    cdef list batches(self)
     cdef bint stays_noted(self) noexcept
     cdef bint gate_is_open(self, ProducerBatch head) noexcept
     cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept
@@ -104,7 +105,7 @@ cdef class ProducerBatch:
     cdef public bint was_sent
     cdef public bint possibly_persisted
     cdef BatchContext _context
-    cdef PartitionQueue _queue
+    cdef PartitionQueue queue
     # under the lock of _context's list
     cdef ProducerBatch _newer
     cdef ProducerBatch _older
@@ -112,22 +113,22 @@ cdef class ProducerBatch:
     # under the lock of _queue
     cdef ProducerBatch _next
     cdef ProducerBatch _previous
-    cdef bint _queued
-    cdef BatchState _state
+    cdef bint is_queued
+    cdef BatchState state
     cdef bint _sealer_came
     cdef int32_t _users
-    cdef kb_open_batch _open
-    cdef kb_chain _chain
-    cdef double _factor
+    cdef kb_open_batch contents      # how many records it has, how large they are, of which times
+    cdef kb_chain chain
+    cdef double factor
     cdef int64_t _charged_bytes      # besides its chunks
-    cdef int64_t _state_left_bytes
-    cdef int64_t _largest_record_bytes
+    cdef int64_t state_left_bytes
+    cdef int64_t largest_record_bytes
     # set when it is sealed
     cdef bytes _packed
     cdef int64_t _body_at            # in `_packed`: behind its header, where it is a whole batch
     cdef uint32_t _body_crc
-    cdef int64_t _body_bytes
-    cdef kb_batch_header _header
+    cdef int64_t body_bytes
+    cdef kb_batch_header header
     cdef uint8_t[61] _header_bytes
 
     @staticmethod
@@ -160,7 +161,7 @@ cdef class ProducerBatch:
     cdef bint _hold(self) noexcept
     cdef void _release(self) noexcept
     cdef kb_chunk *_dismissed(self, int64_t *discharged) noexcept
-    cdef bint _finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
+    cdef bint finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
                       object record_errors) except -1
     cdef list split(self)
     cdef void reenqueue(self, int64_t now_ns, int64_t backoff_ns) noexcept

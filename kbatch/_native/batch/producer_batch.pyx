@@ -291,7 +291,7 @@ cdef class PartitionQueue:
             self.last = batch
         else:
             behind._previous = batch
-        batch._queued = True
+        batch.is_queued = True
         self.length += 1
         if not self.is_noted:
             self.is_noted = True
@@ -307,8 +307,17 @@ cdef class PartitionQueue:
         else:
             batch._next._previous = batch._previous
         batch._next = batch._previous = None
-        batch._queued = False
+        batch.is_queued = False
         self.length -= 1
+
+    cdef list batches(self):
+        """The batches, in order; for the sender's thread and tests, since no lock is taken."""
+        cdef list batches = []
+        cdef ProducerBatch batch = self.first
+        while batch is not None:
+            batches.append(batch)
+            batch = batch._next
+        return batches
 
     cdef bint stays_noted(self) noexcept:
         """For the sender: False where it is empty, and forgotten until it is not."""
@@ -322,7 +331,7 @@ cdef class PartitionQueue:
         """Whether `head` may be sent, as far as the sender's core is concerned."""
         if self.muted:
             return False
-        if head.attempts == 0 and head._header.base_sequence < 0:
+        if head.attempts == 0 and head.header.base_sequence < 0:
             return not self.fresh_blocked
         return self.retry_number < 0 or self.retry_number == head.first_number
 
@@ -364,7 +373,7 @@ cdef class ProducerBatch:
 
     def __dealloc__(self):
         # only where a whole accumulator is dropped with what is in it: there is no budget to pay back to
-        cdef kb_chunk *chunk = self._chain.first
+        cdef kb_chunk *chunk = self.chain.first
         cdef kb_chunk *next_chunk
         while chunk != NULL:
             next_chunk = chunk.next
@@ -375,12 +384,12 @@ cdef class ProducerBatch:
     cdef ProducerBatch new(BatchContext context, PartitionQueue queue, int64_t now_ns):
         cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
         batch._context = context
-        batch._queue = queue
+        batch.queue = queue
         batch._users = 1
-        batch._factor = queue.ratios.estimate(context.codec) * KB_RATIO_FACTOR if context.codec else 1.0
-        batch._header.leader_epoch = batch._header.base_sequence = -1
-        batch._header.producer_id = -1
-        batch._header.producer_epoch = -1
+        batch.factor = queue.ratios.estimate(context.codec) * KB_RATIO_FACTOR if context.codec else 1.0
+        batch.header.leader_epoch = batch.header.base_sequence = -1
+        batch.header.producer_id = -1
+        batch.header.producer_epoch = -1
         batch.completion = Completion.new(queue.topic, queue.partition, context.memory)
         batch.created_ns = batch.last_attempt_ns = now_ns
         batch.drained_ns = batch.leader_epoch = -1
@@ -393,7 +402,7 @@ cdef class ProducerBatch:
         if not self._take_first_chunk(record_bytes, OPENING_BYTES, turn):
             return False
         self.completion.charged_bytes = OPENING_BYTES
-        self._state_left_bytes = OPENING_BYTES - BATCH_BYTES
+        self.state_left_bytes = OPENING_BYTES - BATCH_BYTES
         return True
 
     cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
@@ -407,19 +416,19 @@ cdef class ProducerBatch:
         self.completion.charged_bytes = BATCH_BYTES
         self.completion.record_count = header.count
         self.is_encoded = True
-        self._state = SEALED
+        self.state = SEALED
         return True
 
     cdef bint charge_state(self, int64_t size, Turn turn) noexcept nogil:
         """Sees to it that `size` bytes of state are paid for, which the caller takes off when he uses them;
         False without memory."""
         cdef int64_t step_bytes = max(<int64_t>STATE_STEP_BYTES, size)
-        if self._state_left_bytes >= size:
+        if self.state_left_bytes >= size:
             return True
         if not self._context.memory.charge(step_bytes, turn):
             return False
         self.completion.charged_bytes += step_bytes
-        self._state_left_bytes += step_bytes
+        self.state_left_bytes += step_bytes
         return True
 
     cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept:
@@ -435,18 +444,18 @@ cdef class ProducerBatch:
         room = self._write(record, turn)
         if room != HAD_ROOM:
             return room
-        self._state_left_bytes -= state_bytes
+        self.state_left_bytes -= state_bytes
         if on_delivery is not None:
             self.completion.add_callback(
                 on_delivery, record.timestamp_ms, <int32_t>record.key.size, <int32_t>record.value.size
             )
-        self.completion.record_count = self._open.count
+        self.completion.record_count = self.contents.count
         return HAD_ROOM
 
     cdef void close(self) noexcept nogil:
         """No record comes any more: the batch is for its sealer."""
-        self._state = SEALING
-        self._queue.previous_bytes = self._open.records_bytes
+        self.state = SEALING
+        self.queue.previous_bytes = self.contents.records_bytes
 
     cdef void discard(self) noexcept:
         """For one that nobody got to know: another thread had opened one first."""
@@ -457,7 +466,7 @@ cdef class ProducerBatch:
     cdef bint _take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Turn turn) noexcept:
         """As large as the partition filled before; for a record beyond batch.size exactly as large as
         that."""
-        cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self._queue.previous_bytes))
+        cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self.queue.previous_bytes))
         if KB_BATCH_HEADER_SIZE + record_bytes > self._context.batch_size:
             return self._take(record_bytes, KB_CHUNK_HEAD_BYTES + record_bytes, besides_bytes, turn)
         return self._take_likely(record_bytes, wanted, besides_bytes, turn)
@@ -467,28 +476,28 @@ cdef class ProducerBatch:
         cdef int64_t size
         cdef kb_chain_status status
         while True:
-            status = kb_chain_append(&self._chain, &self._open, record, self._context.batch_size,
-                                     self._factor, &size)
+            status = kb_chain_append(&self.chain, &self.contents, record, self._context.batch_size,
+                                     self.factor, &size)
             if status == KB_CHAIN_DONE:
                 break
             if status == KB_CHAIN_FULL:
                 return NO_ROOM
-            if not self.grow(size - kb_chain_room(&self._chain), turn):
+            if not self.grow(size - kb_chain_room(&self.chain), turn):
                 return NO_MEMORY
-        if size > self._largest_record_bytes:
-            self._largest_record_bytes = size
+        if size > self.largest_record_bytes:
+            self.largest_record_bytes = size
         return HAD_ROOM
 
     cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil:
         """More chunks: twice as much as before, but no more than the batch is likely to take."""
-        cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self._chain.chunk_bytes))
+        cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self.chain.chunk_bytes))
         return self._take_likely(missing_bytes, wanted, 0, turn)
 
     cdef int64_t _likely_bytes(self) noexcept nogil:
         """Of records that are still to come, if they shrink as those of earlier batches did."""
         return <int64_t>(
-            (self._context.batch_size - KB_BATCH_HEADER_SIZE) / self._factor
-        ) - self._open.records_bytes
+            (self._context.batch_size - KB_BATCH_HEADER_SIZE) / self.factor
+        ) - self.contents.records_bytes
 
     cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
                            Turn turn) noexcept nogil:
@@ -505,15 +514,15 @@ cdef class ProducerBatch:
                                                           margin_bytes + besides_bytes, turn)
         if chunks == NULL:
             return False
-        kb_chain_extend(&self._chain, chunks)
+        kb_chain_extend(&self.chain, chunks)
         self._charged_bytes += margin_bytes
         return True
 
     cdef bint is_full(self) noexcept:
         """A record beyond batch.size stays alone, however well it compresses."""
-        return kb_estimated_bytes(self._open.records_bytes, self._factor) >= self._context.batch_size or (
-            self._open.count == 1
-            and KB_BATCH_HEADER_SIZE + self._open.records_bytes > self._context.batch_size
+        return kb_estimated_bytes(self.contents.records_bytes, self.factor) >= self._context.batch_size or (
+            self.contents.count == 1
+            and KB_BATCH_HEADER_SIZE + self.contents.records_bytes > self._context.batch_size
         )
 
     # Sealed, and stamped.
@@ -537,15 +546,15 @@ cdef class ProducerBatch:
         cdef bytes packed = None
         cdef BatchState state
         cdef bint mine
-        kb_lock_acquire(&self._queue.lock)
+        kb_lock_acquire(&self.queue.lock)
         try:
-            state = self._state
+            state = self.state
             mine = state == SEALING and not self._sealer_came
             if mine:
                 self._sealer_came = True
                 self._users += 1
         finally:
-            kb_lock_release(&self._queue.lock)
+            kb_lock_release(&self.queue.lock)
         if not mine:
             if state == DONE:
                 return False
@@ -555,51 +564,51 @@ cdef class ProducerBatch:
         finally:  # whatever happens, the batch goes on, and the sender hears of it
             self._end_sealing(packed)
             if wake:
-                self._context.alarm.wake_for(self._queue.leader, self.created_ns, 0)
-        return self._state != DONE
+                self._context.alarm.wake_for(self.queue.leader, self.created_ns, 0)
+        return self.state != DONE
 
     cdef int _end_sealing(self, bytes packed) except -1:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
-        cdef int64_t records_bytes = self._open.records_bytes
+        cdef int64_t records_bytes = self.contents.records_bytes
         self._set_body(packed, self._context.codec)
-        kb_lock_acquire(&self._queue.lock)
+        kb_lock_acquire(&self.queue.lock)
         try:
             self._users -= 1
             if self._users == 0:
                 chunks = self._dismissed(&discharged)
             else:
-                self._state = SEALED
+                self.state = SEALED
                 chunks = self._replaced(&discharged)
-            self._queue.sealed_batches += 1
-            self._queue.sealed_records_bytes += records_bytes
-            self._queue.sealed_bytes += self._body_bytes
-            self._queue.unpacked_batches += packed is None and self._context.codec != 0
+            self.queue.sealed_batches += 1
+            self.queue.sealed_records_bytes += records_bytes
+            self.queue.sealed_bytes += self.body_bytes
+            self.queue.unpacked_batches += packed is None and self._context.codec != 0
         finally:
-            kb_lock_release(&self._queue.lock)
+            kb_lock_release(&self.queue.lock)
         self._context.memory.exchange(chunks, discharged)
         # a tiny batch compresses badly, and would teach the estimate what the next, full one does not keep
         if packed is not None and 4 * records_bytes >= self._context.batch_size:
-            self._queue.ratios.update(self._context.codec, <double>self._body_bytes / <double>records_bytes)
+            self.queue.ratios.update(self._context.codec, <double>self.body_bytes / <double>records_bytes)
         return 0
 
     cdef bytes _compressed(self):
         """None without a codec, and where the codec fails: the records are then sent as they are."""
         cdef kb_memory gathered
-        cdef size_t size = self._open.records_bytes
-        cdef const uint8_t *records = kb_chunk_data(self._chain.first)
+        cdef size_t size = self.contents.records_bytes
+        cdef const uint8_t *records = kb_chunk_data(self.chain.first)
         cdef bytes packed
         if not self._context.codec:
             return None
         memset(&gathered, 0, sizeof(gathered))
         try:
-            if self._chain.first != self._chain.current:
+            if self.chain.first != self.chain.current:
                 reserve(&gathered, size)
                 if size > GIL_KEPT_BYTES:
                     with nogil:
-                        kb_chain_gather(&self._chain, gathered.data)
+                        kb_chain_gather(&self.chain, gathered.data)
                 else:
-                    kb_chain_gather(&self._chain, gathered.data)
+                    kb_chain_gather(&self.chain, gathered.data)
                 records = gathered.data
             packed = compress_records(self._context.codec, records, size, self._context.level)
         except Exception:
@@ -613,33 +622,33 @@ cdef class ProducerBatch:
         them."""
         cdef const uint8_t *data = NULL
         self._packed = packed
-        self._body_bytes = self._open.records_bytes
+        self.body_bytes = self.contents.records_bytes
         if packed is not None:
-            self._body_bytes = PyBytes_GET_SIZE(packed)
+            self.body_bytes = PyBytes_GET_SIZE(packed)
             data = <const uint8_t *>PyBytes_AS_STRING(packed)
-        if self._body_bytes > GIL_KEPT_BYTES:
+        if self.body_bytes > GIL_KEPT_BYTES:
             with nogil:
                 self._body_crc = self._crc_of_body(data)
         else:
             self._body_crc = self._crc_of_body(data)
-        self._header.length = <int32_t>(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + self._body_bytes)
-        self._header.magic = 2
-        self._header.attributes = <int16_t>(self._context.attributes | (codec if packed is not None else 0))
-        self._header.last_offset_delta = self._open.last_offset_delta
-        self._header.base_timestamp_ms = self._open.base_timestamp_ms
-        self._header.max_timestamp_ms = self._open.max_timestamp_ms
-        self._header.count = self._open.count
+        self.header.length = <int32_t>(KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD + self.body_bytes)
+        self.header.magic = 2
+        self.header.attributes = <int16_t>(self._context.attributes | (codec if packed is not None else 0))
+        self.header.last_offset_delta = self.contents.last_offset_delta
+        self.header.base_timestamp_ms = self.contents.base_timestamp_ms
+        self.header.max_timestamp_ms = self.contents.max_timestamp_ms
+        self.header.count = self.contents.count
         self._write_header()
 
     cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil:
         """NULL: it is the records as the chain has them."""
-        cdef kb_chunk *chunk = self._chain.first
+        cdef kb_chunk *chunk = self.chain.first
         cdef uint32_t crc = 0
         if packed != NULL:
-            return crc32c_extend(0, packed, self._body_bytes)
+            return crc32c_extend(0, packed, self.body_bytes)
         while chunk != NULL:
-            crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk))
-            chunk = chunk.next if chunk != self._chain.current else NULL
+            crc = crc32c_extend(crc, kb_chunk_data(chunk), kb_chunk_used(&self.chain, chunk))
+            chunk = chunk.next if chunk != self.chain.current else NULL
         return crc
 
     cdef kb_chunk *_replaced(self, int64_t *discharged) noexcept:
@@ -649,21 +658,21 @@ cdef class ProducerBatch:
         discharged[0] = self._charged_bytes
         self._charged_bytes = 0
         if self._packed is None:
-            return kb_chain_cut(&self._chain)
-        self._charged_bytes = self._body_bytes
-        discharged[0] -= self._body_bytes
-        chunks = self._chain.first
-        memset(&self._chain, 0, sizeof(self._chain))
+            return kb_chain_cut(&self.chain)
+        self._charged_bytes = self.body_bytes
+        discharged[0] -= self.body_bytes
+        chunks = self.chain.first
+        memset(&self.chain, 0, sizeof(self.chain))
         return chunks
 
     cdef void _write_header(self) noexcept:
         """The CRC of header and records from that of the records, which are not read again."""
-        kb_batch_header_put(self._header_bytes, &self._header)
-        self._header.crc = crc32c_combined(
+        kb_batch_header_put(self._header_bytes, &self.header)
+        self.header.crc = crc32c_combined(
             crc32c_extend(0, self._header_bytes + KB_ATTRIBUTES_AT, KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT),
-            self._body_crc, self._body_bytes,
+            self._body_crc, self.body_bytes,
         )
-        kb_batch_header_put(self._header_bytes, &self._header)
+        kb_batch_header_put(self._header_bytes, &self.header)
 
     def stamp(self, producer_id, producer_epoch, base_sequence):
         """Writes who produced the batch into the header; nothing else of it changes but the CRC.
@@ -684,16 +693,16 @@ cdef class ProducerBatch:
                              f"they are {producer_id}, {producer_epoch} and {base_sequence}")
         if new_id < 0 and self._context.attributes & KB_TRANSACTIONAL:
             raise ValueError("a transactional batch needs a producer_id of 0 or more; it is -1")
-        kb_lock_acquire(&self._queue.lock)
+        kb_lock_acquire(&self.queue.lock)
         try:
-            ours = (self._state == SEALED or self._state == IN_FLIGHT) and self._users == 1
+            ours = (self.state == SEALED or self.state == IN_FLIGHT) and self._users == 1
             if ours:
-                self._header.producer_id = new_id
-                self._header.producer_epoch = <int16_t>new_epoch
-                self._header.base_sequence = <int32_t>new_sequence
+                self.header.producer_id = new_id
+                self.header.producer_epoch = <int16_t>new_epoch
+                self.header.base_sequence = <int32_t>new_sequence
                 self._write_header()
         finally:
-            kb_lock_release(&self._queue.lock)
+            kb_lock_release(&self.queue.lock)
         if not ours:
             raise IllegalStateError(f"a batch is stamped when it is sealed and nobody else uses its bytes; "
                                     f"this is {self!r} with {self._users} users")
@@ -706,20 +715,20 @@ cdef class ProducerBatch:
         they are in the batch, and each as large as the others."""
         self._packed = batch
         self._body_at = KB_BATCH_HEADER_SIZE
-        self._body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
+        self.body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
         self._body_crc = body_crc
-        self._open.base_timestamp_ms = header.base_timestamp_ms
-        self._open.max_timestamp_ms = header.max_timestamp_ms
-        self._open.records_bytes = self._body_bytes
-        self._open.count = header.count
-        self._open.last_offset_delta = header.last_offset_delta
-        self._largest_record_bytes = (self._body_bytes + header.count - 1) // header.count
-        self._header = header[0]
-        self._header.attributes = <int16_t>(self._header.attributes | self._context.attributes)
-        self._header.base_offset = 0
-        self._header.leader_epoch = self._header.base_sequence = -1
-        self._header.producer_id = -1
-        self._header.producer_epoch = -1
+        self.contents.base_timestamp_ms = header.base_timestamp_ms
+        self.contents.max_timestamp_ms = header.max_timestamp_ms
+        self.contents.records_bytes = self.body_bytes
+        self.contents.count = header.count
+        self.contents.last_offset_delta = header.last_offset_delta
+        self.largest_record_bytes = (self.body_bytes + header.count - 1) // header.count
+        self.header = header[0]
+        self.header.attributes = <int16_t>(self.header.attributes | self._context.attributes)
+        self.header.base_offset = 0
+        self.header.leader_epoch = self.header.base_sequence = -1
+        self.header.producer_id = -1
+        self.header.producer_epoch = -1
         self._write_header()
 
     # Users. Who asks for pieces is one of them.
@@ -735,11 +744,11 @@ cdef class ProducerBatch:
         IllegalStateError
             The batch is not sealed, or is done.
         """
-        if (self._state != SEALED and self._state != IN_FLIGHT) or not self._hold():
+        if (self.state != SEALED and self.state != IN_FLIGHT) or not self._hold():
             raise IllegalStateError(f"a batch has bytes to send while it is sealed and not done; this is "
                                     f"{self!r}")
         try:
-            if KB_BATCH_HEADER_SIZE + self._body_bytes <= copied_bytes:
+            if KB_BATCH_HEADER_SIZE + self.body_bytes <= copied_bytes:
                 return [self._joined()]
             return self._pieces(KB_BATCH_HEADER_SIZE <= copied_bytes)
         finally:
@@ -747,31 +756,31 @@ cdef class ProducerBatch:
 
     cdef list _pieces(self, bint header_copied):
         """Header and body as memoryviews, one behind another; the header, if so wanted, as bytes."""
-        cdef kb_chunk *chunk = self._chain.first
+        cdef kb_chunk *chunk = self.chain.first
         cdef list pieces = [
             PyBytes_FromStringAndSize(<char *>self._header_bytes, KB_BATCH_HEADER_SIZE) if header_copied
             else _piece(self, self._header_bytes, KB_BATCH_HEADER_SIZE)
         ]
         if self._packed is not None:
             pieces.append(_piece(self, <uint8_t *>PyBytes_AS_STRING(self._packed) + self._body_at,
-                                 self._body_bytes))
+                                 self.body_bytes))
         while chunk != NULL:
-            pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self._chain, chunk)))
+            pieces.append(_piece(self, kb_chunk_data(chunk), kb_chunk_used(&self.chain, chunk)))
             chunk = chunk.next
         return pieces
 
     cdef bytes _joined(self):
         """Header and body, copied."""
-        cdef kb_chunk *chunk = self._chain.first
-        cdef bytes copy = PyBytes_FromStringAndSize(NULL, KB_BATCH_HEADER_SIZE + self._body_bytes)
+        cdef kb_chunk *chunk = self.chain.first
+        cdef bytes copy = PyBytes_FromStringAndSize(NULL, KB_BATCH_HEADER_SIZE + self.body_bytes)
         cdef uint8_t *end = <uint8_t *>PyBytes_AS_STRING(copy)
         cdef Py_ssize_t size
         memcpy(end, self._header_bytes, KB_BATCH_HEADER_SIZE)
         end += KB_BATCH_HEADER_SIZE
         if self._packed is not None:
-            memcpy(end, PyBytes_AS_STRING(self._packed) + self._body_at, self._body_bytes)
+            memcpy(end, PyBytes_AS_STRING(self._packed) + self._body_at, self.body_bytes)
         while chunk != NULL:
-            size = kb_chunk_used(&self._chain, chunk)
+            size = kb_chunk_used(&self.chain, chunk)
             memcpy(end, kb_chunk_data(chunk), size)
             end += size
             chunk = chunk.next
@@ -779,41 +788,41 @@ cdef class ProducerBatch:
 
     cdef bint _hold(self) noexcept:
         """One user more; False where the bytes are gone."""
-        kb_lock_acquire(&self._queue.lock)
+        kb_lock_acquire(&self.queue.lock)
         try:
             if self._users:
                 self._users += 1
             return self._users > 0
         finally:
-            kb_lock_release(&self._queue.lock)
+            kb_lock_release(&self.queue.lock)
 
     cdef void _release(self) noexcept:
         cdef int64_t discharged = 0
         cdef kb_chunk *chunks = NULL
         # the collector takes everything at once, accumulator, batch and view, and has begun with the batch or
         # the accumulator: there is no budget to pay back to, and __dealloc__ frees the rest
-        if self._queue is None or self._context is None or self._context.memory is None:
+        if self.queue is None or self._context is None or self._context.memory is None:
             return
         if self._context.memory.is_forked:  # the lock may be held by a thread of the parent's
             return
-        kb_lock_acquire(&self._queue.lock)
+        kb_lock_acquire(&self.queue.lock)
         try:
             self._users -= 1
             if self._users == 0:
                 chunks = self._dismissed(&discharged)
         finally:
-            kb_lock_release(&self._queue.lock)
+            kb_lock_release(&self.queue.lock)
         if discharged or chunks != NULL:
             self._context.memory.exchange(chunks, discharged)
 
     cdef kb_chunk *_dismissed(self, int64_t *discharged) noexcept:
         """The chunks of a batch that has no users, with the lock held; `discharged` is what is to be given
         back besides."""
-        cdef kb_chunk *chunks = self._chain.first
+        cdef kb_chunk *chunks = self.chain.first
         if self._packed is not None and self._context.memory.poison and Py_REFCNT(self._packed) == 1:
             memset(PyBytes_AS_STRING(self._packed), POISON, PyBytes_GET_SIZE(self._packed))
         self._packed = None
-        memset(&self._chain, 0, sizeof(self._chain))
+        memset(&self.chain, 0, sizeof(self.chain))
         discharged[0] = self._charged_bytes
         self._charged_bytes = 0
         return chunks
@@ -833,29 +842,29 @@ cdef class ProducerBatch:
         IllegalStateError
             It was completed before, or split.
         """
-        return self._finish(SUCCEEDED, base_offset, log_append_time_ms, None, None)
+        return self.finish(SUCCEEDED, base_offset, log_append_time_ms, None, None)
 
     def fail(self, error not None, record_errors=None):
         """The batch failed with `error`, or some records with one of their own (`record_errors`, by index).
         Returns, and raises, as `complete` does."""
-        return self._finish(FAILED, -1, -1, error, record_errors)
+        return self.finish(FAILED, -1, -1, error, record_errors)
 
-    cdef bint _finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
+    cdef bint finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
                       object record_errors) except -1:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
         if not self.completion.settle(outcome, base_offset, log_append_time_ms, error, record_errors):
             return False
-        kb_lock_acquire(&self._queue.lock)
+        kb_lock_acquire(&self.queue.lock)
         try:
-            if self._queued:
-                self._queue.remove(self)
-            self._state = DONE
+            if self.is_queued:
+                self.queue.remove(self)
+            self.state = DONE
             self._users -= 1
             if self._users == 0:
                 chunks = self._dismissed(&discharged)
         finally:
-            kb_lock_release(&self._queue.lock)
+            kb_lock_release(&self.queue.lock)
         self._context.memory.exchange(chunks, discharged)
         self.completion.announce()
         # last: a flush that begins now waits for the batch, or for its callbacks
@@ -870,13 +879,13 @@ cdef class ProducerBatch:
             self.attempts += 1
             self.last_attempt_ns = max(self.last_attempt_ns, now_ns)
             self.backoff_ns = backoff_ns
-        self._state = SEALED
-        self._queue.insert(self)
+        self.state = SEALED
+        self.queue.insert(self)
 
     cdef void notice_leader_epoch(self) noexcept:
         """Remembers by which attempt a newer leader than before was known (KIP-951)."""
-        if self._queue.leader_epoch > self.leader_epoch:
-            self.leader_epoch = self._queue.leader_epoch
+        if self.queue.leader_epoch > self.leader_epoch:
+            self.leader_epoch = self.queue.leader_epoch
             self.leader_changed_attempt = self.attempts
 
     cdef bint leader_changed_since_last_attempt(self) noexcept:
@@ -889,9 +898,9 @@ cdef class ProducerBatch:
         return max(<int64_t>0, self.backoff_ns - max(<int64_t>0, now_ns - self.last_attempt_ns))
 
     cdef int64_t estimated_bytes(self) noexcept nogil:
-        if self._state == OPEN or self._state == SEALING:
-            return kb_estimated_bytes(self._open.records_bytes, self._factor)
-        return KB_BATCH_HEADER_SIZE + self._body_bytes
+        if self.state == OPEN or self.state == SEALING:
+            return kb_estimated_bytes(self.contents.records_bytes, self.factor)
+        return KB_BATCH_HEADER_SIZE + self.body_bytes
 
     # Too large for the broker.
 
@@ -901,7 +910,7 @@ cdef class ProducerBatch:
         cdef ProducerBatch part, before = self
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0, charged = 0
-        if self._state != IN_FLIGHT or self._open.count < 2:
+        if self.state != IN_FLIGHT or self.contents.count < 2:
             raise IllegalStateError(f"a batch is split when it is in flight and has two records or more; "
                                     f"this is {self!r}")
         parts = _parts_of(self)
@@ -912,59 +921,60 @@ cdef class ProducerBatch:
         for part in parts:
             self._context.add_incomplete(part, before)
             before = part
-        kb_lock_acquire(&self._queue.lock)
+        kb_lock_acquire(&self.queue.lock)
         try:
             for part in parts:
-                self._queue.insert(part)
-            self._state = DONE
+                self.queue.insert(part)
+            self.state = DONE
             self._users -= 1
             if self._users == 0:
                 chunks = self._dismissed(&discharged)
         finally:
-            kb_lock_release(&self._queue.lock)
+            kb_lock_release(&self.queue.lock)
         self._context.remove_incomplete(self)
         self._context.memory.exchange(chunks, discharged - charged)
         if self._context.codec and not self.is_encoded:
-            self._queue.ratios.reset(self._context.codec,
-                                     <double>self._body_bytes / <double>self._open.records_bytes)
+            self.queue.ratios.reset(self._context.codec,
+                                     <double>self.body_bytes / <double>self.contents.records_bytes)
         return parts
 
     # What is known of it.
 
     def __repr__(self):
-        return (f"<ProducerBatch {self.topic}-{self.partition} {self.state}, {self.record_count} records "
-                f"from {self.first_number}, attempts {self.attempts}, sequence {self.base_sequence}>")
+        return (f"<ProducerBatch {self.topic}-{self.partition} {_STATES[self.state]}, "
+                f"{self.contents.count} records from {self.first_number}, attempts {self.attempts}, sequence "
+                f"{self.header.base_sequence}>")
 
     @property
     def topic(self):
-        return self._queue.topic
+        return self.queue.topic
 
     @property
     def partition(self):
-        return self._queue.partition
+        return self.queue.partition
 
     @property
     def state(self):
         """"open", "sealing", "sealed", "in_flight" or "done"."""
-        return _STATES[self._state]
+        return _STATES[self.state]
 
     @property
     def is_done(self):
-        return self._state == DONE
+        return self.state == DONE
 
     @property
     def record_count(self):
-        return self._open.count
+        return self.contents.count
 
     @property
     def records_bytes(self):
         """Of the records, uncompressed; of a batch that came encoded as they are in it."""
-        return self._open.records_bytes
+        return self.contents.records_bytes
 
     @property
     def largest_record_bytes(self):
         """Of the largest of the records, uncompressed; where the batch came encoded, of all on average."""
-        return self._largest_record_bytes
+        return self.largest_record_bytes
 
     @property
     def size_bytes(self):
@@ -973,7 +983,7 @@ cdef class ProducerBatch:
 
     @property
     def max_timestamp_ms(self):
-        return self._open.max_timestamp_ms
+        return self.contents.max_timestamp_ms
 
     @property
     def user_count(self):
@@ -988,23 +998,23 @@ cdef class ProducerBatch:
 
     @property
     def has_sequence(self):
-        return self._header.base_sequence >= 0
+        return self.header.base_sequence >= 0
 
     @property
     def producer_id(self):
-        return self._header.producer_id
+        return self.header.producer_id
 
     @property
     def producer_epoch(self):
-        return self._header.producer_epoch
+        return self.header.producer_epoch
 
     @property
     def base_sequence(self):
-        return self._header.base_sequence
+        return self.header.base_sequence
 
     @property
     def last_sequence(self):
-        return last_sequence(self._header.base_sequence, self._open.last_offset_delta)
+        return last_sequence(self.header.base_sequence, self.contents.last_offset_delta)
 
 
 cdef object _piece(ProducerBatch batch, uint8_t *data, Py_ssize_t size):
@@ -1053,12 +1063,12 @@ cdef list _parts_of(ProducerBatch batch):
     memset(&scratch, 0, sizeof(scratch))
     memset(&headers, 0, sizeof(headers))
     try:
-        while index < batch._open.count:
+        while index < batch.contents.count:
             memset(&filled, 0, sizeof(filled))
             scratch.used = 0
             largest_bytes = 0
-            at = _fill(batch, at, end, batch._open.count - index, target_bytes, &scratch, &headers, &filled,
-                       &largest_bytes)
+            at = _fill(batch, at, end, batch.contents.count - index, target_bytes, &scratch, &headers,
+                       &filled, &largest_bytes)
             parts.append(_part(batch, index, &scratch, &filled, largest_bytes))
             index += filled.count
     finally:
@@ -1070,17 +1080,17 @@ cdef list _parts_of(ProducerBatch batch):
 cdef bytes _records_of(ProducerBatch batch):
     """The records as they were appended; CorruptRecordError where the batch came encoded, and wrongly."""
     cdef bytes records
-    cdef int codec = batch._header.attributes & KB_CODEC_MASK
+    cdef int codec = batch.header.attributes & KB_CODEC_MASK
     if batch._body_at:
         return _checked_records(batch, decompress_records(
-            codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed) + batch._body_at, batch._body_bytes,
+            codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed) + batch._body_at, batch.body_bytes,
             MAX_DECOMPRESSED_BYTES,
         ))
     if batch._packed is not None:
         return decompress_records(codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed),
-                                  batch._body_bytes, batch._open.records_bytes)
-    records = PyBytes_FromStringAndSize(NULL, batch._open.records_bytes)
-    kb_chain_gather(&batch._chain, <uint8_t *>PyBytes_AS_STRING(records))
+                                  batch.body_bytes, batch.contents.records_bytes)
+    records = PyBytes_FromStringAndSize(NULL, batch.contents.records_bytes)
+    kb_chain_gather(&batch.chain, <uint8_t *>PyBytes_AS_STRING(records))
     return records
 
 
@@ -1088,7 +1098,7 @@ cdef bytes _checked_records(ProducerBatch batch, bytes records):
     cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(records)
     cdef int32_t failed_at
     cdef kb_record_error error = kb_records_check(start, start + PyBytes_GET_SIZE(records),
-                                                  batch._open.count, &failed_at)
+                                                  batch.contents.count, &failed_at)
     if error:
         raise record_error(error, failed_at, 0)
     return records
@@ -1099,9 +1109,9 @@ cdef int64_t _target_bytes(ProducerBatch batch, int64_t records_bytes) noexcept:
     cdef int64_t room = batch._context.batch_size - KB_BATCH_HEADER_SIZE
     if batch._body_at:
         return records_bytes // 2
-    if not batch.is_split and batch._open.records_bytes > room:
+    if not batch.is_split and batch.contents.records_bytes > room:
         return room
-    return max(batch._largest_record_bytes, batch._open.records_bytes // 2)
+    return max(batch.largest_record_bytes, batch.contents.records_bytes // 2)
 
 
 cdef const uint8_t *_fill(ProducerBatch batch, const uint8_t *at, const uint8_t *end, int32_t left,
@@ -1141,7 +1151,7 @@ cdef int _take_record(ProducerBatch batch, const kb_record_view *view, kb_memory
     reserve(headers, view.header_count * sizeof(kb_record_header))
     for i in range(view.header_count):
         kb_record_header_get(&at, view.end, &(<kb_record_header *>headers.data)[i])
-    record.timestamp_ms = record_timestamp(&batch._header, view.timestamp_delta)
+    record.timestamp_ms = record_timestamp(&batch.header, view.timestamp_delta)
     record.key = view.key
     record.value = view.value
     record.headers = <const kb_record_header *>headers.data
@@ -1152,26 +1162,26 @@ cdef int _take_record(ProducerBatch batch, const kb_record_view *view, kb_memory
 cdef ProducerBatch _part(ProducerBatch batch, int32_t index, const kb_memory *records,
                          const kb_open_batch *filled, int64_t largest_bytes):
     """A sealed batch of `records`, which begin with record `index` of the whole."""
-    cdef ProducerBatch part = ProducerBatch.new(batch._context, batch._queue, batch.created_ns)
+    cdef ProducerBatch part = ProducerBatch.new(batch._context, batch.queue, batch.created_ns)
     cdef int codec = batch._context.codec
     cdef int level = batch._context.level
-    if batch.is_encoded and batch._header.attributes & KB_CODEC_MASK != codec:
-        codec = batch._header.attributes & KB_CODEC_MASK
+    if batch.is_encoded and batch.header.attributes & KB_CODEC_MASK != codec:
+        codec = batch.header.attributes & KB_CODEC_MASK
         level = level_of(codec, None)
     part.first_number = batch.first_number + index
     part.is_split = True
     part.is_encoded = batch.is_encoded
     part.possibly_persisted = batch.possibly_persisted
-    part._open = filled[0]
-    part._largest_record_bytes = largest_bytes
+    part.contents = filled[0]
+    part.largest_record_bytes = largest_bytes
     part.completion.record_count = filled.count
-    part._header.producer_id = batch._header.producer_id
-    part._header.producer_epoch = batch._header.producer_epoch
-    if batch._header.base_sequence >= 0:
-        part._header.base_sequence = <int32_t>(
-            (<int64_t>batch._header.base_sequence + index) & INT32_MAX
+    part.header.producer_id = batch.header.producer_id
+    part.header.producer_epoch = batch.header.producer_epoch
+    if batch.header.base_sequence >= 0:
+        part.header.base_sequence = <int32_t>(
+            (<int64_t>batch.header.base_sequence + index) & INT32_MAX
         )
     part._set_body(compress_records(codec, records.data, records.used, level), codec)
-    part._charged_bytes = part._body_bytes
-    part._state = SEALED
+    part._charged_bytes = part.body_bytes
+    part.state = SEALED
     return part

@@ -75,7 +75,7 @@ cdef class TableOutcome:
     cdef kb_row_run *_runs           # of batches that were delivered
     cdef int64_t _run_count
     cdef size_t[5] _sizes            # of these arrays, in bytes
-    cdef int64_t _row_count
+    cdef readonly int64_t row_count
     cdef int64_t _capacity
     cdef int64_t _done_count
     cdef int64_t _failed_count
@@ -87,8 +87,8 @@ cdef class TableOutcome:
     cdef dict _failed_batches        # lists of (first row, BatchRows, error, errors by index) by place
     cdef object _too_large           # makes the error of a row that is
     cdef dict _made                  # errors that were made lately, by row
-    cdef dict _refused_topics        # error by topic, of rows that got no partition
-    cdef object _end_error           # of the rows that were not accepted
+    cdef dict refused_topics         # error by topic, of rows that got no partition
+    cdef readonly object end_error   # of the rows that were not accepted
     cdef public bint is_observed
     cdef readonly object on_acknowledgement   # who is told of every row; None: nobody
     cdef int32_t row_bytes           # what one is charged with in a batch

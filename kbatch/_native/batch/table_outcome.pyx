@@ -260,6 +260,15 @@ cdef class TableOutcome:
 
     `has_codes`: rows have topics of their own. `too_large(size, by_memory)` makes the error of a row that
     was refused. `on_acknowledgement(metadata, error)` is called for every row; None: nobody is.
+
+    Attributes
+    ----------
+    row_count : int
+        Rows so far.
+    unsent_count : int
+        Rows that no batch had.
+    end_error : BaseException or None
+        Why no more rows were accepted.
     """
 
     def __cinit__(self):
@@ -275,7 +284,7 @@ cdef class TableOutcome:
         self._failed_batches = {}
         self._too_large = too_large
         self._made = {}
-        self._refused_topics = {}
+        self.refused_topics = {}
 
     def __dealloc__(self):
         kb_lock_destroy(&self._lock)
@@ -292,7 +301,7 @@ cdef class TableOutcome:
 
     cdef int reserve_rows(self, int64_t count) except -1 nogil:
         """There are `count` rows more."""
-        cdef int64_t needed = self._row_count + count
+        cdef int64_t needed = self.row_count + count
         cdef int64_t capacity = self._capacity
         cdef int64_t i
         cdef bint had_memory = True
@@ -302,16 +311,16 @@ cdef class TableOutcome:
         if capacity != self._capacity:
             had_memory = self._move(capacity)
         if had_memory:
-            for i in range(self._row_count, needed):
+            for i in range(self.row_count, needed):
                 self.partitions[i] = -1
             if self._has_codes:
-                for i in range(self._row_count, needed):
+                for i in range(self.row_count, needed):
                     self.codes_of_topics[i] = -1
             if self._codes != NULL:
-                for i in range(self._row_count, needed):
+                for i in range(self.row_count, needed):
                     self._offsets[i] = -1
                     self._codes[i] = 0
-            self._row_count = needed
+            self.row_count = needed
         kb_lock_release(&self._lock)
         if not had_memory:
             with gil:
@@ -345,17 +354,17 @@ cdef class TableOutcome:
         kb_lock_release(&self._lock)
         if not had_memory:
             with gil:
-                raise MemoryError(f"no memory for the offsets and errors of {self._row_count} rows")
+                raise MemoryError(f"no memory for the offsets and errors of {self.row_count} rows")
         return 0
 
     cdef bint _make_details(self) noexcept nogil:
         """Under the lock, of rows that have none; False without memory."""
         if not (self._move_details(max(self._capacity, <int64_t>1))
                 and kb_put_run_offsets(self._runs, self._run_count, self.codes_of_topics, self.partitions,
-                                       self._row_count, self._offsets)):
+                                       self.row_count, self._offsets)):
             self._forget_details()
             return False
-        memset(self._codes, 0, self._row_count * sizeof(int16_t))
+        memset(self._codes, 0, self.row_count * sizeof(int16_t))
         kb_pages_free(self._runs, self._sizes[RUNS])
         self._runs = NULL
         self._sizes[RUNS] = self._run_count = 0
@@ -387,7 +396,7 @@ cdef class TableOutcome:
 
     cdef int refuse_topic(self, int32_t topic, object error) except -1:
         """Its rows are rejected from now on; others go on."""
-        self._refused_topics[topic] = error
+        self.refused_topics[topic] = error
         return 0
 
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1:
@@ -406,10 +415,10 @@ cdef class TableOutcome:
         """`reject`, of all rows that there are from `first` on."""
         cdef int16_t code = _code_of(error)
         cdef int64_t row
-        if first < self._row_count:
+        if first < self.row_count:
             self._give_details()
         kb_lock_acquire(&self._lock)
-        for row in range(first, self._row_count):
+        for row in range(first, self.row_count):
             self._reject(row, code)
         kb_lock_release(&self._lock)
         return 0
@@ -418,12 +427,12 @@ cdef class TableOutcome:
         """No more rows are accepted; those that were rejected have failed with `error`. Returns whom to tell
         that all is done, as (argument, function)."""
         cdef bint is_done
-        self._end_error = error
+        self.end_error = error
         kb_lock_acquire(&self._lock)
         self._ended = True
         is_done = self._is_done()
-        if self._capacity > self._row_count:
-            self._move(max(self._row_count, <int64_t>1))
+        if self._capacity > self.row_count:
+            self._move(max(self.row_count, <int64_t>1))
         kb_lock_release(&self._lock)
         return self._take_listeners() if is_done else []
 
@@ -494,7 +503,7 @@ cdef class TableOutcome:
         kb_lock_release(&self._lock)
 
     cdef bint _is_done(self) noexcept nogil:
-        return self._ended and self._done_count == self._row_count
+        return self._ended and self._done_count == self.row_count
 
     cdef list _take_listeners(self):
         """It is done: whoever waits is woken, and those are returned that are to be called; once."""
@@ -533,10 +542,6 @@ cdef class TableOutcome:
         return self._event.is_set()
 
     @property
-    def row_count(self):
-        return self._row_count
-
-    @property
     def done_count(self):
         """Rows that were delivered or failed."""
         return self._done_count
@@ -553,12 +558,7 @@ cdef class TableOutcome:
     @property
     def topic_error(self):
         """Why the first topic that was refused was; None where none was."""
-        return next(iter(self._refused_topics.values()), None)
-
-    @property
-    def end_error(self):
-        """Why no more rows were accepted; None where all were."""
-        return self._end_error
+        return next(iter(self.refused_topics.values()), None)
 
     @property
     def topic_codes(self):
@@ -595,9 +595,9 @@ cdef class TableOutcome:
             column = OutcomeColumn.__new__(OutcomeColumn)
             column.table = self
             column.data = self._values(which)
-            column.size = self._row_count * width
+            column.size = self.row_count * width
             return column
-        count = self._row_count
+        count = self.row_count
         copy = OwnedMemory.new(count, width)
         kb_lock_acquire(&self._lock)
         if count:
@@ -619,7 +619,7 @@ cdef class TableOutcome:
         """The first of the rows row .. end - 1 that no batch had; -1 where there is none. Behind the end of
         accepting."""
         if self.unsent_count:
-            for row in range(row, min(end, self._row_count)):
+            for row in range(row, min(end, self.row_count)):
                 if self._offsets[row] <= UNSENT:
                     return row
         return -1
@@ -636,7 +636,7 @@ cdef class TableOutcome:
         cdef int32_t partition = -1, topic = 0, index
         cdef int64_t offset = -1
         kb_lock_acquire(&self._lock)
-        if 0 <= row < self._row_count and self._codes != NULL:
+        if 0 <= row < self.row_count and self._codes != NULL:
             code = self._codes[row]
             offset = self._offsets[row]
             partition = self.partitions[row]
@@ -647,7 +647,7 @@ cdef class TableOutcome:
         if offset < UNSENT:
             return self._error_of_size(row, UNSENT - 1 - offset)
         if offset == UNSENT:
-            return self._refused_topics.get(topic, self._end_error)
+            return self.refused_topics.get(topic, self.end_error)
         failed = self._failed_batches.get(place_of(topic, partition), ())
         at = bisect_right(failed, row, key=_first_row)
         if at > 0:

@@ -353,7 +353,7 @@ cdef class RecordAccumulator:
                         fresh.discard()
                     return NO_METADATA_NOW
                 queue = self.queue_of(info, info.sticky.peek(view))
-            if fresh is not None and fresh._queue is not queue:
+            if fresh is not None and fresh.queue is not queue:
                 fresh.discard()
                 fresh = None
             batch = self._try_append(queue, info, view, fresh, record, on_delivery, turn, transaction,
@@ -415,13 +415,13 @@ cdef class RecordAccumulator:
                 return batch
             before = queue.last
             if before is not None:
-                if before._state == OPEN:
+                if before.state == OPEN:
                     before.close()
                 else:
                     before = None
             self.enqueue(queue, batch)
-            queue.next_number += batch._open.count
-            queue.appended_bytes += batch._body_bytes
+            queue.next_number += batch.contents.count
+            queue.appended_bytes += batch.body_bytes
             return before
         finally:
             kb_lock_release(&queue.lock)
@@ -458,7 +458,7 @@ cdef class RecordAccumulator:
             if self.is_too_late(transaction):
                 step.what = TOO_LATE
                 return None
-            if batch is not None and batch._state != OPEN:
+            if batch is not None and batch.state != OPEN:
                 batch = None
             if view is not None:
                 if batch is None:  # a switch may have waited for that
@@ -471,9 +471,9 @@ cdef class RecordAccumulator:
                     step.what = UNOPENED
                     return None
                 batch = fresh
-            if view is not None and batch._open.count:
+            if view is not None and batch.contents.count:
                 estimated_before = batch.estimated_bytes()
-            bytes_before = batch._open.records_bytes
+            bytes_before = batch.contents.records_bytes
             room = batch.append(record, on_delivery, turn)
             if room == NO_MEMORY:
                 step.what = UNPAID
@@ -482,13 +482,13 @@ cdef class RecordAccumulator:
                 self.enqueue(queue, fresh)
                 step.opened = True
             step.what = APPENDED if room == HAD_ROOM else FILLED
-            step.index = batch._open.count - 1
+            step.index = batch.contents.count - 1
             step.closed = room == NO_ROOM or batch.is_full()
             if step.closed:
                 batch.close()
             if room == HAD_ROOM:
                 queue.next_number += 1
-                queue.appended_bytes += batch._open.records_bytes - bytes_before
+                queue.appended_bytes += batch.contents.records_bytes - bytes_before
                 if view is not None:
                     info.sticky.count(view, batch.estimated_bytes() - estimated_before, step.closed)
             return batch
@@ -733,13 +733,13 @@ cdef class RecordAccumulator:
         kb_lock_acquire(&queue.lock)
         try:
             head = queue.first
-            if head is None or head._state == SEALING:
+            if head is None or head.state == SEALING:
                 return INT64_MAX
             head.notice_leader_epoch()
             if not queue.gate_is_open(head):
                 return INT64_MAX
             backoff_ns = head.backoff_left_ns(now_ns)
-            if head._state == SEALED or backoff_ns > 0 or hurried:
+            if head.state == SEALED or backoff_ns > 0 or hurried:
                 return backoff_ns
             return max(<int64_t>0, self.linger_ns - max(<int64_t>0, now_ns - head.created_ns))
         finally:
@@ -829,7 +829,7 @@ cdef class RecordAccumulator:
             queue = <PartitionQueue>queues[(start + i) % len(queues)]
             self.visited_count += 1
             batch = self._visit(queue, left_bytes, now_ns, &visit)
-            if visit == CLOSED and batch._open.records_bytes <= sealed_bytes:
+            if visit == CLOSED and batch.contents.records_bytes <= sealed_bytes:
                 batch.seal(wake=False)
                 batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:
@@ -852,19 +852,19 @@ cdef class RecordAccumulator:
         kb_lock_acquire(&queue.lock)
         try:
             head = queue.first
-            if head is None or head._state == SEALING:
+            if head is None or head.state == SEALING:
                 return None
             head.notice_leader_epoch()
             if not queue.gate_is_open(head) or head.backoff_left_ns(now_ns) > 0:
                 return None
             if head.estimated_bytes() > left_bytes:
                 visit[0] = NO_SIZE
-            elif head._state == OPEN:
+            elif head.state == OPEN:
                 head.close()
                 visit[0] = CLOSED
             else:
                 queue.remove(head)
-                head._state = IN_FLIGHT
+                head.state = IN_FLIGHT
                 head.drained_ns = now_ns
                 visit[0] = TAKEN
             return head
@@ -894,13 +894,13 @@ cdef class RecordAccumulator:
         """
         cdef int64_t backoff_ns = min(self._backoff(batch.attempts), longest_ns) if attempted else -1
         cdef BatchState state
-        kb_lock_acquire(&batch._queue.lock)
+        kb_lock_acquire(&batch.queue.lock)
         try:
-            state = batch._state
+            state = batch.state
             if state == IN_FLIGHT:
                 batch.reenqueue(now_ns, backoff_ns)
         finally:
-            kb_lock_release(&batch._queue.lock)
+            kb_lock_release(&batch.queue.lock)
         if state == IN_FLIGHT:
             self.reenqueued_count += 1
         elif state != DONE:
@@ -950,12 +950,12 @@ cdef class RecordAccumulator:
         for batch in self.context.incomplete():
             if now_ns < later(batch.created_ns, self.alarm.delivery_timeout_ns):
                 break
-            kb_lock_acquire(&batch._queue.lock)
+            kb_lock_acquire(&batch.queue.lock)
             try:
-                if batch._queued:
-                    batch._queue.remove(batch)
+                if batch.is_queued:
+                    batch.queue.remove(batch)
             finally:
-                kb_lock_release(&batch._queue.lock)
+                kb_lock_release(&batch.queue.lock)
             expired.append(batch)
         return expired
 
@@ -979,12 +979,7 @@ cdef class RecordAccumulator:
         """The batches in a partition's queue, in order."""
         cdef TopicInfo info = self._topics.get(topic)
         cdef PartitionQueue queue = None if info is None else info.queue(partition)
-        cdef ProducerBatch batch = None if queue is None else queue.first
-        found = []
-        while batch is not None:
-            found.append(batch)
-            batch = batch._next
-        return found
+        return [] if queue is None else queue.batches()
 
     def incomplete_batches(self):
         """All batches that are not done, oldest first."""

@@ -72,7 +72,7 @@ cdef class InFlight:
         self.batch = batch
         self.sent_ns = sent_ns
         self.number = batch.first_number
-        self.record_count = batch._open.count
+        self.record_count = batch.contents.count
         self.counter = counter
         self.node_id = -1
 
@@ -154,7 +154,7 @@ cdef class PartitionState:
         if self._has_hole():
             return True
         for each in self.in_flight:
-            if each.is_held or each.batch._state == DONE:
+            if each.is_held or each.batch.state == DONE:
                 return True
         return False
 
@@ -250,7 +250,7 @@ cdef class PartitionState:
         is_blocked = (is_behind or self.known_ns <= oldest_ns or self._has_hole()
                       or first.counter <= self.acked_counter or len(self.in_flight) >= max_in_flight)
         for each in self.in_flight:
-            if each.is_held or each.batch._state == DONE:
+            if each.is_held or each.batch.state == DONE:
                 is_blocked = True
             elif tried == _NOTHING:
                 tried = each.number
@@ -299,10 +299,10 @@ def number_new(list batches not None, dict states not None, identity not None, P
     if identity is _NOBODY:
         return None
     for batch in batches:
-        state = states.get((batch._queue.topic, batch._queue.partition))
+        state = states.get((batch.queue.topic, batch.queue.partition))
         if state is None or state.identity is not identity:
             return None
-        if batch.attempts > 0 or batch._header.base_sequence >= 0:
+        if batch.attempts > 0 or batch.header.base_sequence >= 0:
             return None
         if state.in_flight and state.known_ns <= oldest_ns:  # since its gate was told last
             return None
@@ -316,7 +316,7 @@ def number_new(list batches not None, dict states not None, identity not None, P
         entry.is_out = batch.was_sent = True
         batch.stamp(identity.producer_id, identity.epoch, entry.counter & INT32_MAX)
         entries[state.key] = entry
-        _tell_gate(state, batch._queue, identity, max_in_flight, oldest_ns)
+        _tell_gate(state, batch.queue, identity, max_in_flight, oldest_ns)
     return entries
 
 
@@ -356,7 +356,7 @@ def acknowledge_all(dict entries not None, list topics not None, dict names not 
         return False
     for entry, answer in found.items():
         entry.state._acknowledge(entry, oldest_ns)
-        if entry.batch._finish(SUCCEEDED, answer.base_offset, answer.log_append_time_ms, None, None):
+        if entry.batch.finish(SUCCEEDED, answer.base_offset, answer.log_append_time_ms, None, None):
             completed.append(entry.batch.completion)
-        _tell_gate(entry.state, entry.batch._queue, identity, max_in_flight, oldest_ns)
+        _tell_gate(entry.state, entry.batch.queue, identity, max_in_flight, oldest_ns)
     return True

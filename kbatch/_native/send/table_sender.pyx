@@ -191,7 +191,7 @@ cdef class TableSender:
                 if not self._has_block:
                     self.unknown_places = self._topics.lacking()
                     return NO_METADATA
-                if self.outcome._refused_topics:
+                if self.outcome.refused_topics:
                     self._reject_refused()
             with nogil:
                 step = self._append_block()
@@ -249,17 +249,17 @@ cdef class TableSender:
         data that say how many they have."""
         cdef Lane lane
         cdef int64_t first
-        self.outcome._end_error = error
+        self.outcome.end_error = error
         if self._has_block:
             for lane in self._topics.kept_lanes:
                 self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row, error)
         self._has_block = self._is_read = False
-        first = self.outcome._row_count
+        first = self.outcome.row_count
         if self._batch is not None:
             self.outcome.reserve_rows(self._batch.array.length - self._next_row)
             self._batch = None
         self.outcome.reserve_rows(self._rest_rows)
-        self.outcome.reserve_rows(max(rows_at_hand(self._data) - self.outcome._row_count, <int64_t>0))
+        self.outcome.reserve_rows(max(rows_at_hand(self._data) - self.outcome.row_count, <int64_t>0))
         self.outcome.reject_from(first, error)
 
     # A block of rows.
@@ -314,7 +314,7 @@ cdef class TableSender:
         if not has_all:
             return False
         self._group_rows()
-        self._first_row = self.outcome._row_count
+        self._first_row = self.outcome.row_count
         self.outcome.reserve_rows(count)  # last of what may fail: rows that are reserved are in a lane
         partitions = self.outcome.partitions + self._first_row
         for i in range(count):
@@ -455,14 +455,14 @@ cdef class TableSender:
             step = ROWS_TOO_LATE
         elif sticky and lane.topic.info.sticky.has_left(lane.queue.partition):
             step = ROWS_MOVED
-        elif (lane.batch is None or lane.queue.last is not lane.batch or lane.batch._state != OPEN
+        elif (lane.batch is None or lane.queue.last is not lane.batch or lane.batch.state != OPEN
               or not lane.rows.can_hold(self._first_row + self._columns.rows.count)):
             step = ROWS_UNOPENED
         else:
-            bytes_before = lane.batch._open.records_bytes
+            bytes_before = lane.batch.contents.records_bytes
             step = self._write(lane, next, end, sticky, closed)
             lane.queue.next_number += next[0] - first
-            lane.queue.appended_bytes += lane.batch._open.records_bytes - bytes_before
+            lane.queue.appended_bytes += lane.batch.contents.records_bytes - bytes_before
         kb_lock_release(&lane.queue.lock)
         return step
 
@@ -475,23 +475,23 @@ cdef class TableSender:
         cdef int64_t needed = 0, estimated_before, first, i
         rule.write_limit = self._accumulator.context.batch_size
         rule.record_limit = self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE
-        rule.factor = lane.batch._factor
+        rule.factor = lane.batch.factor
         rule.enough_bytes = INT64_MAX
         while next[0] < end:
             if not self._has_room_for_row(lane):
                 return ROWS_UNPAID
             first = next[0]
-            estimated_before = lane.batch.estimated_bytes() if lane.batch._open.count else 0
+            estimated_before = lane.batch.estimated_bytes() if lane.batch.contents.count else 0
             if sticky:
                 rule.enough_bytes = estimated_before + lane.topic.info.sticky.room_bytes()
             status = kb_chain_append_rows(
-                &lane.batch._chain, &lane.batch._open, &self._columns.rows, self._order, next,
+                &lane.batch.chain, &lane.batch.contents, &self._columns.rows, self._order, next,
                 min(end, first + lane.rows.capacity - lane.rows.count), &rule,
-                &lane.batch._largest_record_bytes, &needed)
+                &lane.batch.largest_record_bytes, &needed)
             closed[0] = status == KB_ROWS_FULL
             if next[0] > first:
                 lane.rows.add(self._order + first, next[0] - first, self._first_row, &self._columns.rows)
-                lane.batch.completion.record_count = lane.batch._open.count
+                lane.batch.completion.record_count = lane.batch.contents.count
                 self.has_begun = True
                 if sticky:
                     for i in range(first, next[0]):
@@ -505,7 +505,7 @@ cdef class TableSender:
                 return ROW_TOO_LARGE
             if status == KB_ROWS_ENOUGH:
                 return ROWS_MOVED
-            if status == KB_ROWS_MEMORY and not lane.batch.grow(needed - kb_chain_room(&lane.batch._chain),
+            if status == KB_ROWS_MEMORY and not lane.batch.grow(needed - kb_chain_room(&lane.batch.chain),
                                                                 self._turn):
                 return ROWS_UNPAID
         return ROWS_IN
@@ -516,8 +516,8 @@ cdef class TableSender:
         if lane.rows.count == lane.rows.capacity:
             if not lane.batch.charge_state(more_bytes, self._turn) or not lane.rows.grow():
                 return False
-            lane.batch._state_left_bytes -= more_bytes
-        return lane.rows.begin_run(lane.batch._open.count)
+            lane.batch.state_left_bytes -= more_bytes
+        return lane.rows.begin_run(lane.batch.contents.count)
 
     # Once a batch, with the GIL.
 
@@ -568,7 +568,7 @@ cdef class TableSender:
         cdef Step step
         if self._accumulator.is_too_late(self._transaction):
             return ROWS_TOO_LATE
-        if batch is not None and batch._state != OPEN:
+        if batch is not None and batch.state != OPEN:
             batch = None
         if sticky:
             if batch is None:  # a switch may have waited for that
@@ -581,7 +581,7 @@ cdef class TableSender:
             batch = fresh
         if not batch.charge_state(rows.capacity * self.outcome.row_bytes, self._turn):
             return ROWS_UNPAID
-        batch._state_left_bytes -= rows.capacity * self.outcome.row_bytes
+        batch.state_left_bytes -= rows.capacity * self.outcome.row_bytes
         rows.next = batch.completion.rows
         batch.completion.rows = rows
         lane.batch = batch
@@ -589,12 +589,12 @@ cdef class TableSender:
         if batch is not fresh:
             return ROWS_IN
         step = self._write(lane, next, next[0] + 1, sticky, closed)
-        if batch._open.count == 0:
+        if batch.contents.count == 0:
             lane.batch = None
             return step
         self._accumulator.enqueue(queue, fresh)
         queue.next_number += 1
-        queue.appended_bytes += batch._open.records_bytes
+        queue.appended_bytes += batch.contents.records_bytes
         return ROWS_IN
 
     cdef int _refuse_row(self, int64_t *next, bint by_memory) except -1 nogil:
