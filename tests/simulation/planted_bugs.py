@@ -553,9 +553,9 @@ def an_error_with_an_offset_is_believed(original: Any) -> Any:
 def a_duplicate_is_taken_for_a_gap(original: Any) -> Any:
     """DUPLICATE_SEQUENCE_NUMBER counts as OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
-    def outcome(code: int, **rest: Any) -> Any:
+    def outcome(code: int, answer: Any, **rest: Any) -> Any:
         is_duplicate = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-        return original(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_duplicate else code, **rest)
+        return original(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_duplicate else code, answer, **rest)
 
     return outcome
 

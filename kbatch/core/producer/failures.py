@@ -55,12 +55,6 @@ class Failures:
         return [each for each in found if each.unobserved_count]
 
 
-def leaves_open(code: int, answer: Any) -> bool:
-    """UNKNOWN_PRODUCER_ID without a log start offset says nothing about the sequence."""
-    is_unknown = code == ErrorCode.UNKNOWN_PRODUCER_ID
-    return is_unknown and (answer is None or answer.log_start_offset < 0)
-
-
 def expiry_error(
     batch: ProducerBatch, entry: InFlight | None, config: ProducerConfig, now_ns: int
 ) -> KafkaTimeoutError:

@@ -6,6 +6,7 @@ After org.apache.kafka.clients.producer.internals.Sender.completeBatch and canRe
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from kbatch.errors import ROWS, ErrorCode
 
@@ -44,10 +45,17 @@ OUTCOMES: dict[ErrorCode, Outcome] = {
 GONE_WITH_THE_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def outcome_of(code: int, *, is_idempotent: bool) -> Outcome:
-    """What is to be done about the code, if the batch has attempts left and can be split.
+def outcome_of(code: int, answer: Any, *, is_idempotent: bool) -> Outcome:
+    """Return what to do about the code, if the batch has attempts left and can be split.
 
-    A batch without a sequence has no place in one: what a broker says about that is an error like others.
+    `answer` is the broker's for the partition; None if there was none. A batch without a sequence has no
+    place in one: what a broker says about that is an error like others. UNKNOWN_PRODUCER_ID without a log
+    start offset says nothing about the sequence.
     """
     outcome = OUTCOMES.get(ErrorCode(code), FAIL)
-    return FAIL if outcome is GAP and not is_idempotent else outcome
+    if outcome is not GAP:
+        return outcome
+    if not is_idempotent:
+        return FAIL
+    is_unknown = code == ErrorCode.UNKNOWN_PRODUCER_ID
+    return RETRY if is_unknown and (answer is None or answer.log_start_offset < 0) else GAP

@@ -26,7 +26,7 @@ from kbatch._native.send.in_flight import InFlight, PartitionState
 from kbatch.core.client.actions import Seal
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.cluster import Node
-from kbatch.core.producer.failures import Failures, errors_of, expiry_error, leaves_open
+from kbatch.core.producer.failures import Failures, errors_of, expiry_error
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.producer.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of
 from kbatch.core.producer.produce_attempt import ProduceAttempt
@@ -385,14 +385,14 @@ class Sender:
         entry.is_out = False
         entry.attempt = None
         entry.last_error = error
-        outcome = outcome_of(code, is_idempotent=self._order.is_idempotent)
+        outcome = outcome_of(code, answer, is_idempotent=self._order.is_idempotent)
         if outcome is Outcome.COMPLETE:
             self._succeed(entry, -1, -1)
         elif batch.is_done:
             self._order.fail(entry)
         elif outcome is Outcome.FATAL:
             self.fail_for_good(error)
-        elif outcome is Outcome.RETRY or (outcome is Outcome.GAP and leaves_open(code, answer)):
+        elif outcome is Outcome.RETRY:
             self._retry(entry, error, now_ns)
         elif self._order.is_proved(entry):
             self._complete_proved(entry)
