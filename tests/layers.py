@@ -124,7 +124,7 @@ LAYERS = (
             "sticky cluster_view": "where records without a key go; who leads which partition",
             "in_flight": "batches in flight and their sequences, a whole request at once if all is usual",
             "encoded_batch": "a batch that was encoded elsewhere",
-            "seal_queue": "batches for the threads that compress",
+            "sealing": "**which thread compresses a batch**: SealPolicy decides, SealQueue hands it over",
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },
     ),

@@ -39,9 +39,6 @@ RECEIVE_BYTES = 131_072
 _RUNS = 8
 # The longest wait: a selector takes no number of milliseconds above 2**31.
 _LONGEST_NS = 3_600_000_000_000
-# Sealing so many bytes takes about as long as having another thread do it, 30 us; only their CRC is quicker.
-_SEALED_AT_ONCE_BYTES = 16_384
-_CRC_AT_ONCE_BYTES = 262_144
 
 
 class Engine(Protocol):
@@ -124,8 +121,6 @@ class EngineDriver(ABC):
             Close: self._close,
             Seal: self._seal,
         }
-        is_plain = config.compression_type == "none"
-        self._sealed_at_once_bytes = _CRC_AT_ONCE_BYTES if is_plain else _SEALED_AT_ONCE_BYTES
         self._select_time = None if metrics is None else metrics.sensor("select")
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
@@ -192,10 +187,7 @@ class EngineDriver(ABC):
                 release(action.buffers)
 
     def _seal(self, action: Seal) -> None:
-        if action.batch.records_bytes <= self._sealed_at_once_bytes:
-            action.batch.seal(wake=False)
-        else:
-            self._sealers.submit(partial(self._seal_elsewhere, action.batch))
+        self._sealers.submit(partial(self._seal_elsewhere, action.batch))
 
     def _seal_elsewhere(self, batch: ProducerBatch) -> None:
         """The batch itself wakes the sender. One that could not be sealed would block its partition."""

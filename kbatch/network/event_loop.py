@@ -20,7 +20,6 @@ from typing import Any, final
 
 from kbatch.config import ProducerConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
-from kbatch.core.producer.sender import SEALED_ON_LOOP_BYTES
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.network.channels import release
 from kbatch.network.driver import (
@@ -58,8 +57,6 @@ class LoopNetwork(EngineDriver):
         **rest: Any,
     ) -> None:
         super().__init__(engine, config=config, **rest)
-        if config.compression_type != "none":
-            self._sealed_at_once_bytes = SEALED_ON_LOOP_BYTES
         self._after_round = after_round
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False

@@ -4,7 +4,7 @@ import threading
 from contextlib import suppress
 from typing import final
 
-from kbatch._native.send.seal_queue import SealQueue
+from kbatch._native.send.sealing import SealQueue
 from kbatch.network.workers import sealer_count
 
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.send.accumulator import Refusal
+from kbatch._native.send.sealing import SealPolicy
 from kbatch._native.send.send import PendingRecord
 from kbatch.config import ProducerConfig
 from kbatch.core.producer.engine import Engine
@@ -95,7 +96,7 @@ class ProducerBase(TableProducer):
         changed: Changing,
         wake: Callable[[], object],
         line: Line,
-        seals_itself: bool = True,
+        on_loop: bool = False,
     ) -> None:
         self.config = config = ProducerConfig(settings, next(_client_numbers), **keywords)
         self._given = None if settings is None else dict(settings), keywords
@@ -111,7 +112,8 @@ class ProducerBase(TableProducer):
         self._releasing = threading.RLock()
         self._line = line
         self._changed = changed
-        accumulator = accumulator_of(config, random, wake, line.freed, seal_on_append=seals_itself)
+        policy = SealPolicy.of(config.compression_type, on_loop=on_loop)
+        accumulator = accumulator_of(config, random, wake, line.freed, policy)
         is_javas = config.partitioner_class is None
         super().__init__(
             accumulator,
@@ -129,7 +131,6 @@ class ProducerBase(TableProducer):
             registry=self._registry,
             now_ns=time.monotonic_ns(),
             on_change=partial(_note_change, weakref.ref(self), changed),
-            seals_itself=seals_itself,
         )
 
     def _opened(self) -> None:

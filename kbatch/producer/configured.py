@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.sealing import SealPolicy
 from kbatch.config import ProducerConfig
 from kbatch.errors import ConfigError
 
@@ -18,8 +19,7 @@ def accumulator_of(
     random: Random,
     wake: Callable[[], object],
     memory_freed: Callable[[], object] | None,
-    *,
-    seal_on_append: bool = True,
+    seal_policy: SealPolicy,
 ) -> RecordAccumulator:
     """The accumulator of a producer; what follows `random` is as RecordAccumulator has it."""
     codec = config.compression_type
@@ -41,7 +41,7 @@ def accumulator_of(
         transactional=config.transactional_id is not None,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ns=_nanoseconds(config.partitioner_availability_timeout_ms),
-        seal_on_append=seal_on_append,
+        seal_policy=seal_policy,
         seed=random.getrandbits(64),
         wake=wake,
         memory_freed=memory_freed,

@@ -92,9 +92,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         waker = Waker()
         line = LoopLine(waker.wake)
-        super().__init__(
-            settings, keywords, changed=LoopChange(), wake=waker.wake, line=line, seals_itself=False
-        )
+        super().__init__(settings, keywords, changed=LoopChange(), wake=waker.wake, line=line, on_loop=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._farewell: AsyncGenerator[None, None] | None = None
         self._is_farewell = False  # it is what closes

@@ -24,6 +24,7 @@ from kbatch._native.batch.delivery import Delivery, Flush, RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.sealing import SealPolicy
 from tests.oracle import plain, strategies
 from tests.unit.accumulating import (
     NEVER,
@@ -55,17 +56,17 @@ class Accumulator(RuleBasedStateMachine):
 
     @initialize(
         codec=strategies.compressions,
-        seal_on_append=st.booleans(),
+        by_appender=st.booleans(),
         buffer_memory=st.sampled_from([8_000, 40_000]),
         linger_ns=st.sampled_from([0, 50]),
         seed=st.integers(0, 99),
     )
-    def begin(self, codec: str, seal_on_append: bool, buffer_memory: int, linger_ns: int, seed: int) -> None:
+    def begin(self, codec: str, by_appender: bool, buffer_memory: int, linger_ns: int, seed: int) -> None:
         self.now_ns = 0
         self.records = accumulator(
             PARTITIONS,
             compression=codec,
-            seal_on_append=seal_on_append,
+            seal_policy=SealPolicy(by_appender=by_appender),
             buffer_memory=buffer_memory,
             batch_size=BATCH_SIZE,
             linger_ns=linger_ns,

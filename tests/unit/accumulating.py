@@ -12,11 +12,16 @@ from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.codec import compression
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.sealing import SealPolicy
 from kbatch.errors import KafkaError
 
 MS = 1_000_000
 NEVER = 2**63 - 1
 MEGABYTE = 1 << 20
+
+
+# Batches that close are left to `take_unsealed`.
+BY_OTHERS = SealPolicy(by_appender=False)
 
 
 def accumulator(partitions: int | list[int] = 1, **settings: Any) -> RecordAccumulator:

@@ -23,6 +23,7 @@ from kbatch._native.batch.delivery import Completion, Delivery
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.in_flight import PartitionState
+from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.config import ProducerConfig
 from kbatch.core.client.actions import Close, Connect, Resolve, Seal, Write
 from kbatch.core.producer.engine import Engine
@@ -133,7 +134,7 @@ class Sending:
             delivery_timeout_ns=config.delivery_timeout_ms * MS,
             partition_availability_timeout_ns=config.partitioner_availability_timeout_ms * MS,
             transactional=config.transactional_id is not None,
-            seal_on_append=False,
+            seal_policy=SealPolicy(by_appender=False, inline_bytes=SENDER_BYTES),
             poison=True,
             wake=self._wake,
         )

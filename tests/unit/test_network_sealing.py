@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbatch._native.send.seal_queue import BACKLOG, SMALL_BYTES
+from kbatch._native.send.sealing import BACKLOG, SMALL_BYTES
 from kbatch.network.sealing import Sealers
 from kbatch.network.workers import sealer_count
 from tests.unit.producing import SECONDS

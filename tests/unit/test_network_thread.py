@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.io.waker import Waker
 from kbatch.core.client.actions import Close, Connect, Resolve, Seal
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network import Network
-from tests.unit.accumulating import accumulator, codec_replaced, is_whole, put
+from tests.unit.accumulating import BY_OTHERS, accumulator, codec_replaced, is_whole, put
 from tests.unit.networking import (
     NEVER,
     SECONDS,
@@ -88,8 +87,8 @@ def test_a_name_that_takes_long_holds_up_nothing(monkeypatch: pytest.MonkeyPatch
 # Sealing
 
 
-def sealing(count: int, size: int, codec: str = "lz4") -> tuple[set[str], list[ProducerBatch]]:
-    """Which threads compress that many batches of `size` bytes."""
+def test_batches_are_sealed_on_other_threads() -> None:
+    count, codec = 20, "lz4"
     threads: set[str] = set()
 
     def compress(data: Any, *_: Any, **__: Any) -> bytes:
@@ -101,46 +100,22 @@ def sealing(count: int, size: int, codec: str = "lz4") -> tuple[set[str], list[P
         partitions=count,
         batch_size=1 << 20,
         compression=codec,
-        seal_on_append=False,
+        seal_policy=BY_OTHERS,
         wake=lambda: [wake() for wake in wakes],
     )
     with codec_replaced("lz4.frame", compress=compress), running(compression_type=codec) as (engine, network):
         wakes.append(network.wake)
         for partition in range(count):
-            put(records, bytes(size), partition)
+            put(records, bytes(200_000), partition)
         records.ready(0)
         records.drain([1], 1 << 26, 0)
         batches = records.take_unsealed()
         engine.do(*map(Seal, batches))
         while any(batch.state != "sealed" for batch in batches):
             engine.pass_round()
-    return threads, batches
-
-
-def test_small_batches_are_sealed_on_the_senders_thread() -> None:
-    threads, batches = sealing(3, 100)
-    assert (threads, len(batches)) == ({SENDER}, 3)
-
-
-def test_large_batches_are_sealed_elsewhere() -> None:
-    threads, batches = sealing(20, 200_000)
-    assert len(batches) == 20
+    assert len(batches) == count
     assert SENDER not in threads
     assert all(name.startswith(f"{SENDER}-sealer") for name in threads)
-
-
-def test_large_batches_without_a_codec_are_sealed_on_the_senders_thread() -> None:
-    """There is only their CRC to do, and no other thread to wait for: they are sealed when the round is."""
-    records = accumulator(batch_size=1 << 20, seal_on_append=False)
-    put(records, bytes(200_000))
-    records.ready(0)
-    records.drain([1], 1 << 26, 0)
-    (batch,) = records.take_unsealed()
-    with running() as (engine, _):
-        engine.do(Seal(batch))
-        engine.pass_round()
-        assert batch.state == "sealed"
-        assert not [thread for thread in threading.enumerate() if "-sealer" in thread.name]
 
 
 def test_a_batch_that_cannot_be_sealed_is_a_defect(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,6 +24,7 @@ from kbatch._native.batch.producer_batch import BatchPiece, ProducerBatch
 from kbatch._native.send.cluster_view import ClusterView
 from tests.oracle import plain
 from tests.unit.accumulating import (
+    BY_OTHERS,
     MEGABYTE,
     NEVER,
     accumulator,
@@ -214,7 +215,7 @@ def test_of_a_batch_that_is_too_large_for_that_the_header_is_a_copy() -> None:
 
 
 def test_F02_a_closed_batch_takes_no_record() -> None:
-    records = accumulator(seal_on_append=False, batch_size=1000)
+    records = accumulator(seal_policy=BY_OTHERS, batch_size=1000)
     put(records, bytes(500))
     put(records, bytes(500))
     put(records, b"small")

@@ -22,6 +22,7 @@ from kbatch._native.send.cluster_view import ClusterView
 from kbatch.errors import RecordTooLargeError
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (
+    BY_OTHERS,
     MEGABYTE,
     NEVER,
     accumulator,
@@ -361,7 +362,7 @@ def test_everything_accepted_is_charged(codec: str) -> None:
 @pytest.mark.parametrize("size", [0, 10, 1000, 40_000, 300_000])
 def test_sealing_asks_for_no_memory(codec: str, size: int) -> None:
     """What it may add, where nothing shrinks, is charged when the record is accepted."""
-    records = accumulator(compression=codec, batch_size=1, seal_on_append=False)
+    records = accumulator(compression=codec, batch_size=1, seal_policy=BY_OTHERS)
     put(records, random.Random(1).randbytes(size))
     before = records.memory.available
     (batch,) = records.take_unsealed()
@@ -539,7 +540,7 @@ def test_a_batch_that_ends_while_it_is_sealed_is_freed_by_its_sealer(end: str) -
 
 
 def test_a_batch_has_one_sealer() -> None:
-    records = accumulator(batch_size=1000, seal_on_append=False)
+    records = accumulator(batch_size=1000, seal_policy=BY_OTHERS)
     put(records, bytes(800))
     with pytest.raises(IllegalStateError, match="sealed once"):
         records.batches("t", 0)[0].seal()

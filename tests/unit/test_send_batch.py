@@ -24,6 +24,7 @@ from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
 from tests.patience import HANG_SECONDS
 from tests.unit.accumulating import (
+    BY_OTHERS,
     MEGABYTE,
     NEVER,
     accumulator,
@@ -181,7 +182,7 @@ def test_a_batch_goes_behind_what_was_sent_before_and_before_what_is_sent_later(
 
 
 def test_what_is_open_before_it_is_left_to_its_sealer_and_it_waits_for_that() -> None:
-    records = accumulator(seal_on_append=False)
+    records = accumulator(seal_policy=BY_OTHERS)
     put(records, b"0")
     give(records, encoded(b"1"))
     first, second = records.batches("t", 0)

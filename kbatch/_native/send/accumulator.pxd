@@ -8,6 +8,7 @@ from kbatch._native.codec.estimator cimport CompressionRatioEstimator, TopicRati
 from kbatch._native.codec.lock cimport kb_lock
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
+from kbatch._native.send.sealing cimport SealPolicy
 from kbatch._native.send.sticky cimport StickyPartitioner
 
 cdef enum Attempt:
@@ -61,7 +62,7 @@ cdef class RecordAccumulator:
     cdef int64_t linger_ns
     cdef public int64_t transaction_count
     cdef public bint completing
-    cdef bint _seal_on_append
+    cdef readonly SealPolicy seal_policy
     cdef bint _adaptive
     cdef int64_t _retry_backoff_ns
     cdef int64_t _retry_backoff_max_ns
@@ -117,7 +118,7 @@ cdef class RecordAccumulator:
     cdef int _take_in(self, list queues) except -1
     cdef int _find_leader(self, PartitionQueue queue) except -1
     cdef set _slow_nodes(self)
-    cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns, int64_t sealed_bytes)
+    cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns)
     cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns,
                               Visit *visit)
     cdef int64_t _backoff(self, int32_t attempts) noexcept

@@ -10,6 +10,7 @@ from kbatch._native.batch.delivery import BatchDelivery, Delivery, DeliveryCallb
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.codec.record import Header
 from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.sealing import SealPolicy
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class TopicInfo:
 class RecordAccumulator:
     memory: BufferPool
     alarm: SenderAlarm
+    seal_policy: SealPolicy
     transaction_count: int
     completing: bool
     @property
@@ -45,7 +47,7 @@ class RecordAccumulator:
         transactional: bool = False,
         adaptive_partitioning: bool = True,
         partition_availability_timeout_ns: int = 0,
-        seal_on_append: bool = True,
+        seal_policy: SealPolicy | None = None,
         seed: int = 0,
         poison: bool | None = None,
         wake: Callable[[], object] | None = None,
@@ -87,7 +89,7 @@ class RecordAccumulator:
     def ready(self, now_ns: int) -> tuple[set[int], int, set[str]]: ...
     def update_node_latency(self, node: int, now_ns: int, can_drain: bool) -> None: ...
     def drain(
-        self, nodes: Iterable[int], max_size_bytes: int, now_ns: int, *, sealed_bytes: int = 0
+        self, nodes: Iterable[int], max_size_bytes: int, now_ns: int
     ) -> dict[int, list[ProducerBatch]]: ...
     def take_unsealed(self) -> list[ProducerBatch]: ...
     def reenqueue(

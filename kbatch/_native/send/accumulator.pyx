@@ -75,6 +75,7 @@ from kbatch._native.codec.memory cimport grown
 from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_record
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
+from kbatch._native.send.sealing cimport SealPolicy
 from kbatch._native.send.sticky cimport StickyPartitioner, kb_random_fraction
 
 import enum
@@ -185,8 +186,9 @@ cdef class RecordAccumulator:
     adaptive_partitioning : bool
     partition_availability_timeout_ns : int
         0 is off.
-    seal_on_append : bool
-        Whether the thread that fills a batch seals it; else `take_unsealed` gives it to somebody who does.
+    seal_policy : SealPolicy or None
+        Who seals a batch when it closes; `take_unsealed` gives what is left to other threads. None: the
+        thread that fills a batch seals it, and no other is sealed here.
     seed : int
     poison : bool or None
         Whether memory that comes back is overwritten; None is whether KBATCH_POISON is in the environment.
@@ -218,8 +220,8 @@ cdef class RecordAccumulator:
                  compression_level=None, int64_t linger_ns=5_000_000, int64_t retry_backoff_ns=100_000_000,
                  int64_t retry_backoff_max_ns=1_000_000_000, int64_t delivery_timeout_ns=120_000_000_000,
                  bint transactional=False, bint adaptive_partitioning=True,
-                 int64_t partition_availability_timeout_ns=0, bint seal_on_append=True, uint64_t seed=0,
-                 poison=None, wake=None, memory_freed=None):
+                 int64_t partition_availability_timeout_ns=0, SealPolicy seal_policy=None,
+                 uint64_t seed=0, poison=None, wake=None, memory_freed=None):
         cdef int codec, level
         if poison is None:
             poison = bool(os.environ.get("KBATCH_POISON"))
@@ -236,7 +238,7 @@ cdef class RecordAccumulator:
         self._retry_backoff_max_ns = retry_backoff_max_ns
         self._partition_availability_timeout_ns = partition_availability_timeout_ns
         self._adaptive = adaptive_partitioning
-        self._seal_on_append = seal_on_append
+        self.seal_policy = SealPolicy() if seal_policy is None else seal_policy
         self._random = seed
         self._estimator = CompressionRatioEstimator()
         self.view = ClusterView()
@@ -512,7 +514,7 @@ cdef class RecordAccumulator:
         return None
 
     cdef int hand_to_sealer(self, ProducerBatch batch) except -1:
-        if self._seal_on_append:
+        if self.seal_policy.by_appender:
             batch.seal()
         else:
             self.leave_unsealed(batch)
@@ -796,13 +798,13 @@ cdef class RecordAccumulator:
         return {node for node, ready_ns in self._ready_ns.items()
                 if ready_ns - self._drain_ns[node] > self._partition_availability_timeout_ns}
 
-    def drain(self, nodes, int64_t max_size_bytes, int64_t now_ns, *, int64_t sealed_bytes=0):
+    def drain(self, nodes, int64_t max_size_bytes, int64_t now_ns):
         """Takes one batch at most of each partition that the nodes lead, up to `max_size_bytes` a node,
         unless the first is larger than that by itself. Each node goes on where it stopped the last time.
 
-        An open batch is closed. One with records of up to `sealed_bytes` is sealed here; a larger one is left
-        to be sealed (`take_unsealed`), and taken by a later call, which begins with it; its place in the
-        request is kept free.
+        An open batch is closed. It is sealed here if the policy says so; else it is left to be sealed
+        (`take_unsealed`), and taken by a later call, which begins with it; its place in the request is kept
+        free.
 
         Returns
         -------
@@ -811,10 +813,10 @@ cdef class RecordAccumulator:
         cdef dict drained = {}
         self._take_in(self.context.take_filled())
         for node in nodes:
-            drained[node] = self._drain_node(node, max_size_bytes, now_ns, sealed_bytes)
+            drained[node] = self._drain_node(node, max_size_bytes, now_ns)
         return drained
 
-    cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns, int64_t sealed_bytes):
+    cdef list _drain_node(self, object node, int64_t max_size_bytes, int64_t now_ns):
         cdef list queues = self._nodes.get(node), batches = []
         cdef PartitionQueue queue, first_closed = None
         cdef ProducerBatch batch = None
@@ -829,7 +831,7 @@ cdef class RecordAccumulator:
             queue = <PartitionQueue>queues[(start + i) % len(queues)]
             self.visited_count += 1
             batch = self._visit(queue, left_bytes, now_ns, &visit)
-            if visit == CLOSED and batch.contents.records_bytes <= sealed_bytes:
+            if visit == CLOSED and batch.contents.records_bytes <= self.seal_policy.inline_bytes:
                 batch.seal(wake=False)
                 batch = self._visit(queue, left_bytes, now_ns, &visit)
             if visit == NO_SIZE:

@@ -70,8 +70,6 @@ class Engine:
         Called when there is another `snapshot` or a `fatal_error`.
     first_counter : int
         Where sequences begin; for tests.
-    seals_itself : bool
-        False: its owner has something better to do than to compress, unless it is very little (`Seal`).
 
     Attributes
     ----------
@@ -91,7 +89,6 @@ class Engine:
         now_ns: int,
         on_change: Callable[[], object] = lambda: None,
         first_counter: int = 0,
-        seals_itself: bool = True,
     ) -> None:
         self._accumulator = accumulator
         self._on_change = on_change
@@ -112,7 +109,6 @@ class Engine:
             self._measures,
             self._completed,
             self.failures,
-            seals_itself=seals_itself,
         )
         self.transactions: Transactions | None = None
         if isinstance(self._order, TransactionalOrder):

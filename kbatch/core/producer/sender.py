@@ -58,10 +58,6 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION_BY_TOPIC_ID = 13
 # A batch whose bytes a closing connection still holds is looked at again so soon.
 HELD_BYTES_DELAY_NS = 1_000_000
-# Batches this small are compressed on the sender's thread, larger ones where the shell has threads for it.
-SEALED_INLINE_BYTES = 16_384
-# The same on an event loop, which has other things to do; as long as it takes to hand one to a thread.
-SEALED_ON_LOOP_BYTES = 2_048
 
 _first_number = attrgetter("first_number")
 _PartitionProduceData = messages.ProduceRequest.PartitionProduceData
@@ -98,8 +94,6 @@ class Sender:
         measures: SenderMeasures,
         completed: list[Completion],
         failures: Failures,
-        *,
-        seals_itself: bool = True,
     ) -> None:
         self._config = config
         self._accumulator = accumulator
@@ -109,7 +103,6 @@ class Sender:
         self._measures = measures
         self._completed = completed
         self._failures = failures
-        self._sealed_inline_bytes = SEALED_INLINE_BYTES if seals_itself else SEALED_ON_LOOP_BYTES
         self._states: dict[tuple[str, int], PartitionState] = {}
         self._unsealed: list[Seal] = []
         self._retries = config.retries
@@ -164,9 +157,7 @@ class Sender:
             self._cluster.request_update(now_ns)
         sendable = [node_id for node_id in nodes if self._can_send(node_id, now_ns)]
         if sendable:
-            drained = accumulator.drain(
-                sendable, self._config.max_request_size, now_ns, sealed_bytes=self._sealed_inline_bytes
-            )
+            drained = accumulator.drain(sendable, self._config.max_request_size, now_ns)
             for node_id, batches in drained.items():
                 if batches:
                     self._send(node_id, batches, now_ns)
@@ -201,7 +192,7 @@ class Sender:
     def _seal_small(self, unsealed: list[ProducerBatch]) -> None:
         """Compresses what is not worth a thread's attention, and leaves the rest for `poll_unsealed`."""
         for batch in unsealed:
-            if batch.records_bytes > self._sealed_inline_bytes:
+            if batch.records_bytes > self._accumulator.seal_policy.inline_bytes:
                 self._unsealed.append(Seal(batch))
             elif batch.seal(wake=False):
                 self._look_again(self._now_ns, 0)

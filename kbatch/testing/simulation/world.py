@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 
 from kbatch._native.send.accumulator import RecordAccumulator
+from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.config import ProducerConfig
 from kbatch.core.client.cluster import ClusterSnapshot
 from kbatch.core.producer.engine import Engine
@@ -217,7 +218,7 @@ def new_accumulator(world: Host, memory_freed: Callable[[], object]) -> RecordAc
         retry_backoff_ns=config.retry_backoff_ms * MS,
         retry_backoff_max_ns=config.retry_backoff_max_ms * MS,
         delivery_timeout_ns=config.delivery_timeout_ms * MS,
-        seal_on_append=world.random.random() < 0.5,
+        seal_policy=SealPolicy(by_appender=world.random.random() < 0.5, inline_bytes=SENDER_BYTES),
         transactional=config.transactional_id is not None,
         seed=world.options.seed,
         poison=True,

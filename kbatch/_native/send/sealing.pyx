@@ -1,8 +1,13 @@
-"""SealQueue: batches on their way from the thread that fills them to threads that compress them.
+"""Which thread seals a batch, that is, compresses it: SealPolicy decides, SealQueue hands it over.
 
-Theory of operation. A batch that is closed is sealed by the one thread that it was handed to, or by none. A
-signal handler runs between two steps of Python code, and what it raises must not come between closing and
-handing over. So the whole way from `seal` to the thread that takes the batch is native. The GIL guards it.
+Theory of operation. A producer's SealPolicy is asked when a batch closes. A batch that is full is sealed by
+the thread that filled it, unless that is an event loop's. All others are for the sender's thread, which seals
+the small ones itself and has other threads seal the rest.
+
+`send_table` fills batches faster than one thread compresses them, and hands them to a SealQueue. A batch that
+is closed is sealed by the one thread that it was handed to, or by none. A signal handler runs between two
+steps of Python code, and what it raises must not come between closing and handing over. So the whole way from
+`seal` to the thread that takes the batch is native. The GIL guards it.
 """
 
 cimport cython
@@ -14,13 +19,43 @@ from queue import SimpleQueue
 
 logger = logging.getLogger(__name__)
 
-# A batch of fewer bytes takes less time to compress than another thread takes to wake up.
-SMALL_BYTES = 32768
+# The sender's thread compresses so many bytes in the time that another thread takes to wake up, 30 us.
+SENDER_BYTES = 16_384
+# An event loop has other work: so many bytes take no longer than handing them to a thread.
+LOOP_BYTES = 2_048
+# Without a codec there is only the CRC to do.
+CRC_BYTES = 262_144
+# A thread that fills batches without a pause compresses fewer bytes than that itself.
+SMALL_BYTES = 32_768
 # Batches that may wait for each thread; beyond them, the thread that fills batches compresses too.
 BACKLOG = 2
 
 cdef int64_t _small_bytes = SMALL_BYTES
 cdef int _backlog = BACKLOG
+
+
+@cython.final
+cdef class SealPolicy:
+    """Where a producer's batches are sealed.
+
+    Attributes
+    ----------
+    by_appender : bool
+        The thread that fills a batch seals it.
+    inline_bytes : int
+        The sender's thread seals batches with records of up to so many bytes; larger ones go to others.
+    """
+
+    def __init__(self, *, bint by_appender=True, int64_t inline_bytes=0):
+        self.by_appender = by_appender
+        self.inline_bytes = inline_bytes
+
+    @staticmethod
+    def of(str compression not None, *, bint on_loop=False):
+        """Return the policy of a producer with that codec, for threads or for an event loop."""
+        cdef int64_t compressed_bytes = LOOP_BYTES if on_loop else SENDER_BYTES
+        return SealPolicy(by_appender=not on_loop,
+                          inline_bytes=CRC_BYTES if compression == "none" else compressed_bytes)
 
 
 @cython.final
