@@ -593,7 +593,7 @@ def note_callback_thread(producer: weakref.ref[ProducerBase], ident: int) -> Non
 def _disown_all() -> None:
     for producer in list(open_producers):
         producer._is_forked = producer._accumulator.memory.is_forked = True
-        producer.sends_directly = False
+        producer.sends_directly = producer.gives_way = False
     open_producers.clear()
 
 

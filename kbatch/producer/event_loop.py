@@ -263,7 +263,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     def recreate(self) -> Self:
         """A new producer of the same configuration; as Producer.recreate. While the loop runs, on it only."""
-        if self._loop is not None and self._loop.is_running():
+        if self._loop is not None and self._loop.is_running() and not self._is_forked:
             self._check_here()
         return super().recreate()
 

@@ -381,6 +381,59 @@ def test_forked_child_has_a_producer_that_says_so(broker: Broker, leave: str) ->
     assert found == [b"parent 1", *[b"child"] * 8, b"parent 2", b"parent 3", b"parent 4"]
 
 
+FORKED_ON_A_LOOP = """
+import asyncio, faulthandler, traceback
+
+async def in_child(producer):
+    batch = kbatch.encode([(None, b"child")])
+    for call in (lambda: producer.send(topic, b"child"), lambda: producer.send_batch(topic, 0, batch),
+                 lambda: producer.send_many(topic, [(None, b"child")]), producer.flush, producer.resume):
+        try:
+            await call()
+        except kbatch.errors.ForkedProducerError:
+            continue
+        raise AssertionError(call)
+    async with producer.recreate() as own:
+        await (await own.send(topic, b"child"))
+
+def status_of_child(producer):
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    code = 1
+    try:
+        faulthandler.dump_traceback_later(60, exit=True)
+        asyncio.run(in_child(producer))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+async def main():
+    settings = {"bootstrap_servers": servers, "linger_ms": 0, "enable_idempotence": False}
+    async with kbatch.AsyncProducer(**settings) as producer:
+        await (await producer.send(topic, b"first"))
+        await producer.send(topic, b"due")
+        assert producer.must_give_way
+        assert status_of_child(producer) == 0
+        giving_way = asyncio.create_task(producer._give_way())
+        await asyncio.sleep(0)
+        assert producer.is_giving_way
+        assert status_of_child(producer) == 0
+        await giving_way
+
+asyncio.run(main())
+"""
+
+
+def test_child_of_a_loop_has_a_producer_that_says_so(broker: Broker) -> None:
+    """It gives way to no network, whose connections are the parent's, and to no task."""
+    assert ended(program(broker, FORKED_ON_A_LOOP)) == ("", "")
+    assert sorted(values(broker)) == [b"child", b"child", b"due", b"first"]
+
+
 FORKED_WHILE_IMPORTING = """
 import builtins, importlib.abc, importlib.util
 importing, is_forked = threading.Event(), threading.Event()
