@@ -272,11 +272,12 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     _new_event = staticmethod(LoopEvent)
 
     async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
-        """A turn that memory cuts short goes on when there is more, before all others."""
+        """A turn that memory cuts short goes on when there is more, before all others; one that has not begun
+        comes after them."""
         left, self.turn_left = self.turn_left, -1
         self._line.wake_first(self._accumulator)
         try:
-            return await self._await_memory(append, deadline, is_in_turn=left > 0)
+            return await self._await_memory(append, deadline, is_in_turn=0 < left < TURN_RECORDS)
         finally:
             self.turn_left = left if left > 0 else self._new_turn(False)
 
