@@ -1,4 +1,4 @@
-"""`python -m kbatch.config` prints docs/configuration.md."""
+"""Print docs/configuration.md: `python -m kbatch.config`."""
 
 from kbatch.config.page import page
 

@@ -1,4 +1,4 @@
-"""From what a user gives to values by key: other clients' names, keywords, and names that nobody has.
+"""Translate user settings to values by key: other clients' names, keywords, and unknown names.
 
 librdkafka's names are those of its CONFIGURATION.md (2.15), kafka-python's and aiokafka's those of their
 producers' arguments.
@@ -12,26 +12,26 @@ from kbatch.errors import ConfigError
 
 
 class Alias(NamedTuple):
-    """Another client's name for a key; `convert` makes of its value ours, whatever the unit."""
+    """Another client's name for a key; `convert` translates its value and unit to ours."""
 
     key: str
     convert: Callable[[object], object] | None = None
 
 
 class Foreign(NamedTuple):
-    """Another client's key that has no counterpart. The values in `harmless` say what holds anyway."""
+    """Another client's key without a counterpart. `harmless` values ask for what kbatch does anyway."""
 
     reason: str
     harmless: tuple[str, ...] = ()
 
 
 def _timeout(value: object) -> object:
-    """librdkafka's 0 is no limit."""
+    """Return the time-out; librdkafka's 0 means no limit."""
     return INT_MAX if str(value).strip() == "0" else value
 
 
 def _buffer(value: object) -> object:
-    """librdkafka's 0 is the system's default."""
+    """Return the buffer size; librdkafka's 0 means the system's default."""
     return -1 if str(value).strip() == "0" else value
 
 
@@ -75,31 +75,31 @@ ALIASES: Mapping[str, Alias] = {
     "sasl.plain.password": Alias("sasl.password"),
 }
 
-_LOGGING = "kbatch logs through Python's logging, below the logger kbatch"
-_STICKY = "records without a key go to one partition until batch.size bytes went there (KIP-794)"
-_TOKEN = "give sasl.oauthbearer.token, a callable without arguments that returns the token"
+_LOGGING = "kbatch logs through Python's logging, under the logger kbatch"
+_STICKY = "records without a key stay with one partition for batch.size bytes (KIP-794)"
+_TOKEN = "set sasl.oauthbearer.token, a callable without arguments that returns the token"
 _EVERY_RECORD = "every send() has its own on_delivery and its own result"
 
 FOREIGN: Mapping[str, Foreign] = {
-    "batch.num.messages": Foreign("a batch ends by its bytes: batch.size"),
-    "queue.buffering.max.messages": Foreign("memory is bounded by bytes: buffer.memory"),
-    "queue.buffering.backpressure.threshold": Foreign("a batch closes when it is full or linger.ms over"),
+    "batch.num.messages": Foreign("bytes limit a batch: set batch.size"),
+    "queue.buffering.max.messages": Foreign("bytes limit the memory: set buffer.memory"),
+    "queue.buffering.backpressure.threshold": Foreign("a batch closes when it is full or after linger.ms"),
     "sticky.partitioning.linger.ms": Foreign(f"{_STICKY}; partitioner.class=random spreads every record"),
     "enable.gapless.guarantee": Foreign("use kbatch.on.delivery.failure=stop_partition", ("false",)),
     "delivery.report.only.error": Foreign(_EVERY_RECORD, ("false",)),
     "dr.cb": Foreign(_EVERY_RECORD),
     "dr.msg.cb": Foreign(_EVERY_RECORD),
     "on.delivery": Foreign(_EVERY_RECORD),
-    "partitioner.cb": Foreign("give the callable as partitioner.class"),
+    "partitioner.cb": Foreign("set the callable as partitioner.class"),
     "enable.ssl.certificate.verification": Foreign("pass an ssl.SSLContext as ssl.context", ("true",)),
     "socket.nagle.disable": Foreign("Nagle's algorithm is always off, as in Java", ("true",)),
     "socket.keepalive.enable": Foreign("keep-alive is always on, as in Java", ("true",)),
-    "api.version.request": Foreign("brokers are always asked for their versions", ("true",)),
-    "broker.version.fallback": Foreign("brokers are always asked for their versions"),
-    "api.version": Foreign("brokers are always asked for their versions", ("auto",)),
+    "api.version.request": Foreign("kbatch always asks brokers for their versions", ("true",)),
+    "broker.version.fallback": Foreign("kbatch always asks brokers for their versions"),
+    "api.version": Foreign("kbatch always asks brokers for their versions", ("auto",)),
     "statistics.interval.ms": Foreign("Producer.metrics() gives every metric at any time", ("0",)),
     "stats.cb": Foreign("Producer.metrics() gives every metric at any time"),
-    "error.cb": Foreign("errors come with the delivery they concern; the rest is logged"),
+    "error.cb": Foreign("deliveries carry their errors; the rest is logged"),
     "throttle.cb": Foreign("read the metric produce-throttle-time-avg"),
     "logger": Foreign(_LOGGING),
     "log.level": Foreign(_LOGGING),
@@ -109,22 +109,22 @@ FOREIGN: Mapping[str, Foreign] = {
     "oauthbearer.token.refresh.cb": Foreign(_TOKEN),
     "sasl.oauth.token.provider": Foreign(_TOKEN),
     "sasl.oauthbearer.method": Foreign(_TOKEN, ("default",)),
-    "loop": Foreign("an AsyncProducer belongs to the event loop it is started in"),
+    "loop": Foreign("an AsyncProducer belongs to the event loop that starts it"),
 }
 
 
 def read_settings(
     settings: Mapping[str, object], keywords: Mapping[str, object], keys: Mapping[str, Key]
 ) -> dict[str, Any]:
-    """The values given, by key, each in its type; ConfigError for whatever cannot be."""
+    """Return the settings by key, each in its type. Raise ConfigError for what is wrong with them."""
     if not isinstance(settings, Mapping):
         raise ConfigError(
-            f"a configuration is a mapping of keys to values, such as {{'bootstrap.servers': "
-            f"'localhost:9092'}}; it is {type(settings).__name__}"
+            f"a configuration must be a mapping of keys to values, got {type(settings).__name__}; pass one "
+            "such as {'bootstrap.servers': 'localhost:9092'}"
         )
     for name in settings:
         if not isinstance(name, str):
-            raise ConfigError(f"a configuration key must be a str; one is {name!r}")
+            raise ConfigError(f"a configuration key must be a str, got {name!r}")
     known = [*keys, *ALIASES, *FOREIGN]
     dotted = {name.replace(".", "_"): name for name in known}
     # librdkafka's own names for callbacks have underscores.
@@ -139,14 +139,14 @@ def read_settings(
             continue
         key, value = translated
         if key in sources:
-            raise ConfigError(f"{sources[key]} and {given} both set {key}: give one of them")
+            raise ConfigError(f"{sources[key]} and {given} both set {key}; set one of them")
         sources[key] = given
         values[key] = keys[key].read(given, value)
     return values
 
 
 def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) -> tuple[str, object] | None:
-    """Key and value in our terms; None where the value says what holds anyway."""
+    """Return key and value in our terms, or None if the value asks for what kbatch does anyway."""
     if name in keys:
         return name, value
     if name in ALIASES:
@@ -158,13 +158,13 @@ def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) ->
     if name in FOREIGN:
         if str(value).strip().lower() in FOREIGN[name].harmless:
             return None
-        raise ConfigError(f"{given} is no key of kbatch: {FOREIGN[name].reason}")
+        raise ConfigError(f"{given} is not a key of kbatch: {FOREIGN[name].reason}")
     known = [*keys, *ALIASES]
     words = {candidate.replace(".", "_"): candidate for candidate in known}
-    import difflib  # memory for whose names are wrong
+    import difflib  # takes memory, so only after a wrong name
 
     nearest = difflib.get_close_matches(given, known if "." in given else words, n=1)
-    if given in words:  # as a keyword it would be right
+    if given in words:  # right as a keyword
         nearest = [words[given]]
     hint = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists the keys"
-    raise ConfigError(f"{given} is no configuration key of a producer: {hint}")
+    raise ConfigError(f"{given} is not a configuration key of a producer; {hint}")

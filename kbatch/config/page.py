@@ -1,4 +1,4 @@
-"""docs/configuration.md, from the tables."""
+"""Write docs/configuration.md from the tables."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,15 @@ from kbatch.config.values import REQUIRED, Importance, Key
 INTRODUCTION = """\
 # Configuration of a producer
 
-`python -m kbatch.config > docs/configuration.md` wrote this page.
+Which keys does a producer accept? All keys of Kafka's Java producer 4.3 with their types and defaults, except
+for [some defaults](#defaults-that-are-not-those-of-java) and [some keys](#keys-of-kafka-that-are-refused).
 
-A producer takes keys as Kafka writes them, in a mapping, or with underscores for dots, as keywords:
-`Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Names
-and types are those of Kafka's Java producer 4.3, and so are defaults, but for
-[some](#defaults-that-are-not-those-of-java). Values may be strings, as in a properties file. None leaves a
-key at its default. A key that nobody has, a value that cannot be, a key given twice and keys that contradict
-each other are a `ConfigError`.
+Pass keys as Kafka writes them, in a mapping, or as keywords with underscores for dots:
+`Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Values
+may be strings, as in a properties file. None leaves a key at its default. Unknown keys, invalid values,
+duplicates and contradictions raise `ConfigError`.
+
+`python -m kbatch.config > docs/configuration.md` writes this page.
 """
 
 OTHER_DEFAULTS_TEXT = """
@@ -29,29 +30,29 @@ OTHER_DEFAULTS_TEXT = """
 ALIASES_TEXT = """
 ## Names of other clients
 
-| name | is |
+| name | kbatch's key |
 |---|---|
 """
 
 REFUSED_TEXT = """
 ## Keys of Kafka that are refused
 
-Their defaults are accepted, so that a complete configuration of a Java producer can be read.
+Their defaults are accepted, so that you can pass a complete configuration of a Java producer.
 
-| key | accepted | why no other value is |
+| key | accepted | why other values are refused |
 |---|---|---|
 """
 
 FOREIGN_TEXT = """
 ## Keys of other clients that are refused
 
-| key | instead | accepted all the same |
+| key | use instead | accepted anyway |
 |---|---|---|
 """
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page in Markdown."""
     return "".join(_lines())
 
 

@@ -1,7 +1,7 @@
-"""What a configuration value may be: its type, how it is read from a string, and the checks on it.
+"""Types of configuration values, their parsers, and the checks on them.
 
-Types are those of Kafka's ConfigDef and are read as ConfigDef.parseType reads them; what a Python caller
-would write besides is accepted too: `acks=1`, a path object, a tuple instead of a comma-separated string.
+Types are those of Kafka's ConfigDef, and parsers follow ConfigDef.parseType. They also accept what Python
+callers write: `acks=1`, a path object, a tuple instead of a comma-separated string.
 """
 
 import os
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple, final
 
 from kbatch.errors import ConfigError
 
-# String.trim of Java: every character up to the blank, and no other.
+# Java's String.trim removes every character up to the blank, and no other.
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 INT_MAX = 2**31 - 1
-# Of a text that is part of requests, and with some words before it of others; they may have 32,767.
+# For a text in requests, some of which prefix it with other words; strings of requests have at most 32,767.
 SENDABLE_BYTES = 32_000
 
 
 class Importance(StrEnum):
-    """How likely a user is to need a key (Kafka's ConfigDef.Importance)."""
+    """The likelihood that a user needs a key (Kafka's ConfigDef.Importance)."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -32,7 +32,7 @@ class Importance(StrEnum):
 
 @final
 class Password:
-    """A secret: `value` is the string, and nothing else shows it (Kafka's Password)."""
+    """A secret that only `value` shows (Kafka's Password)."""
 
     __slots__ = ("_value",)
 
@@ -53,12 +53,12 @@ class Password:
         return hash(self._value)
 
 
-# Types: a parser returns the value, or raises ValueError or TypeError, whose text is not used: what was
-# expected says it.
+# Types: a parser returns the value, or raises ValueError or TypeError without a text, because `expected` says
+# what it accepts.
 
 
 class ValueType(NamedTuple):
-    """A type of values: Kafka's name for it, what an error says was expected, and the parser."""
+    """A type of values: Kafka's name, the words for it in errors, and the parser."""
 
     name: str
     expected: str
@@ -112,14 +112,14 @@ def _fraction(value: object) -> float:
 
 
 def _acks(value: object) -> int:
-    """`acks` is a string for Java; "all" is -1 (ProducerConfig.parseAcks)."""
+    """Return acks as a number; "all" is -1 (ProducerConfig.parseAcks)."""
     if isinstance(value, bool):
         raise TypeError
     return {"all": -1, "-1": -1, "0": 0, "1": 1}[str(value).strip(JAVA_BLANKS)]
 
 
 def _list(value: object) -> tuple[str, ...]:
-    """Duplicates count once, and no member may be empty (KIP-1161)."""
+    """Return the members without duplicates; none may be empty (KIP-1161)."""
     if isinstance(value, str):
         trimmed = value.strip(JAVA_BLANKS)
         members: Iterable[object] = re.split(r"\s*,\s*", trimmed) if trimmed else ()
@@ -158,11 +158,11 @@ OBJECT = ValueType("class", "a name or an object", _object)
 ACKS = ValueType("string", "one of all, -1, 0, 1", _acks)
 
 
-# Checks: of a value that has the right type.
+# Checks of values that have the right type.
 
 
 class Check(NamedTuple):
-    """What a value must satisfy: in words, as a test, and how its spelling is made uniform before."""
+    """A condition on a value: its words, its test, and `fold`, which normalizes the spelling first."""
 
     text: str
     holds: Callable[[Any], bool]
@@ -191,11 +191,9 @@ def at_least(minimum: int) -> Check:
 
 
 def between(minimum: float, maximum: float, other: int | None = None) -> Check:
-    """From `minimum` to `maximum`, or `other`."""
+    """Return a check for `minimum` to `maximum`, or `other`."""
     also = "" if other is None else f" or {other}"
-    return Check(
-        f"{minimum} to {maximum}{also}", lambda value: minimum <= value <= maximum or value == other
-    )
+    return Check(f"{minimum} to {maximum}{also}", lambda value: minimum <= value <= maximum or value == other)
 
 
 def one_of(*names: str, fold: Callable[[str], str] | None = None) -> Check:
@@ -219,11 +217,11 @@ class Key:
     Attributes
     ----------
     type, default, check, importance, doc
-        As in Kafka's ConfigDef; the default is what a user would write, `REQUIRED` where there is none.
+        As in Kafka's ConfigDef; the default is in the user's notation, `REQUIRED` if there is none.
     refused : str | None
-        Why no value but the default is accepted; None for a key that is supported.
+        The reason for accepting only the default; None for a supported key.
     origin : str
-        Whose key it is: "Kafka", "librdkafka" or "kbatch".
+        The project that defines the key: "Kafka", "librdkafka" or "kbatch".
     """
 
     type: ValueType
@@ -235,22 +233,22 @@ class Key:
     origin: str = "Kafka"
 
     def read(self, name: str, value: object) -> Any:
-        """The value in its type; ConfigError, naming the key as the user wrote it, where it cannot be one."""
+        """Return the value in its type. Raise ConfigError with the user's spelling of the key if invalid."""
         try:
             found = self.type.parse(value)
         except (TypeError, ValueError, KeyError, OverflowError):
-            raise ConfigError(f"{name} must be {self.type.expected}; it is {self._shown(value)}") from None
+            raise ConfigError(f"{name} must be {self.type.expected}, got {self._shown(value)}") from None
         if self.check.fold is not None:
             found = self.check.fold(found)
         if not self.check.holds(found):
-            raise ConfigError(f"{name} must be {self.check.text}; it is {self._shown(value)}")
+            raise ConfigError(f"{name} must be {self.check.text}, got {self._shown(value)}")
         if self.refused is not None and found != self.initial:
             raise ConfigError(f"{name} cannot be {self._shown(value)} in kbatch: {self.refused}")
         return found
 
     @property
     def initial(self) -> Any:
-        """The default in its type; None where there is none."""
+        """Return the default in its type, or None if there is none."""
         if self.default is None or self.default is REQUIRED:
             return None
         return self.type.parse(self.default)

@@ -193,7 +193,7 @@ def test_keys_come_with_dots_in_a_mapping_or_with_underscores_as_keywords() -> N
     ],
 )
 def test_a_key_given_twice_is_an_error(mapping: dict[str, object], keywords: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="give one of them"):
+    with pytest.raises(ConfigError, match="set one of them"):
         config(mapping, **keywords)
 
 
@@ -227,14 +227,14 @@ def test_a_keyword_in_a_mapping_is_told_its_key() -> None:
 
 @pytest.mark.parametrize("wrong", ["localhost:9092", [("linger.ms", 1)], {1: 2}, {b"linger.ms": 1}])
 def test_what_is_no_mapping_of_keys_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^a configuration (is a mapping|key must be a str)"):
+    with pytest.raises(ConfigError, match=r"^a configuration (must be a mapping|key must be a str)"):
         ProducerConfig(wrong, bootstrap_servers=SERVER)
-    with pytest.raises(ConfigError, match=r"^a configuration (is a mapping|key must be a str)"):
+    with pytest.raises(ConfigError, match=r"^a configuration (must be a mapping|key must be a str)"):
         Producer(wrong, bootstrap_servers=SERVER)
 
 
 def test_an_unknown_key_that_is_near_to_nothing() -> None:
-    with pytest.raises(ConfigError, match=r"^qqqq\.zzzz is no configuration key.*docs/configuration\.md"):
+    with pytest.raises(ConfigError, match=r"^qqqq\.zzzz is not a configuration key.*docs/configuration\.md"):
         config({"qqqq.zzzz": 1})
 
 
@@ -277,16 +277,16 @@ def test_a_value_that_cannot_be_converted_names_both_keys(name: str) -> None:
 def test_keys_without_a_counterpart_say_what_to_do_instead(name: str) -> None:
     with pytest.raises(ConfigError) as raised:
         config({name: "some other value"})
-    assert str(raised.value) == f"{name} is no key of kbatch: {FOREIGN[name].reason}"
+    assert str(raised.value) == f"{name} is not a key of kbatch: {FOREIGN[name].reason}"
     for harmless in FOREIGN[name].harmless:
         assert config({name: harmless}) == config()
 
 
 def test_callbacks_of_librdkafka_are_known_with_their_underscores() -> None:
     for name in ("error_cb", "stats_cb", "oauth_cb"):
-        with pytest.raises(ConfigError, match=f"^{name} is no key of kbatch"):
+        with pytest.raises(ConfigError, match=f"^{name} is not a key of kbatch"):
             config({name: print})
-        with pytest.raises(ConfigError, match=f"^{name} is no key of kbatch"):
+        with pytest.raises(ConfigError, match=f"^{name} is not a key of kbatch"):
             config(**{name: print})
 
 
@@ -319,13 +319,13 @@ def test_the_metrics_push_is_refused_with_the_reason() -> None:
 
 
 def test_errors_are_value_errors_and_name_key_value_and_remedy() -> None:
-    expected = r"^linger\.ms must be a whole number of 64 bits; it is '5\.0'$"
+    expected = r"^linger\.ms must be a whole number of 64 bits, got '5\.0'$"
     with pytest.raises(ValueError, match=expected) as raised:
         config({"linger.ms": "5.0"})
     assert isinstance(raised.value, KafkaError)
-    with pytest.raises(ConfigError, match=r"^linger_ms must be at least 0; it is -1$"):
+    with pytest.raises(ConfigError, match=r"^linger_ms must be at least 0, got -1$"):
         config(linger_ms=-1)
-    with pytest.raises(ConfigError, match=r"one of none, gzip, snappy, lz4, zstd; it is 'LZ4'"):
+    with pytest.raises(ConfigError, match=r"one of none, gzip, snappy, lz4, zstd, got 'LZ4'"):
         config(compression_type="LZ4")
 
 
