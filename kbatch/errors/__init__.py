@@ -1,7 +1,7 @@
-"""The exceptions of kbatch, all of them a `KafkaError`, and the table of Kafka's error codes.
+"""The exceptions of kbatch, all subclasses of `KafkaError`, and the table of Kafka's error codes.
 
-`base` has the root, Kafka's groups (KIP-1050) and the table; `producing` and `others` have a class for each
-code, named as Kafka names it; `client` has what kbatch raises of itself.
+`base` has the root, Kafka's groups (KIP-1050) and the table. `producing` and `others` have a class for each
+code, with Kafka's name. `client` has the errors that kbatch raises itself.
 
 `python -m kbatch.errors > docs/errors.md` writes the reference page.
 """

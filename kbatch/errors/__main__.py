@@ -1,4 +1,4 @@
-"""`python -m kbatch.errors` prints docs/errors.md."""
+"""Print docs/errors.md: `python -m kbatch.errors`."""
 
 from kbatch.errors.page import page
 

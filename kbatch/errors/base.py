@@ -1,7 +1,7 @@
 """The root of the tree, Kafka's groups below it, and the table of error codes.
 
-A class that has a code is a row of the table: `class RecordTooLargeError(KafkaError, code=10)` says of which
-code it is, its base what may be done about it, its docstring what it means and what the user can do.
+A class with a code is a row of the table: `class RecordTooLargeError(KafkaError, code=10)` names the code,
+its base says how to react, and its docstring what it means and what the user can do.
 """
 
 import inspect
@@ -14,7 +14,7 @@ _Error = TypeVar("_Error", bound="KafkaError")
 
 
 class ErrorRow(NamedTuple):
-    """What is known of an error code.
+    """The facts about an error code.
 
     Attributes
     ----------
@@ -23,13 +23,13 @@ class ErrorRow(NamedTuple):
     retriable : bool
         The same request may succeed later (Kafka's RetriableException).
     refresh_metadata : bool
-        The metadata are out of date, or may be (Kafka's InvalidMetadataException).
+        The metadata may be out of date (Kafka's InvalidMetadataException).
     abortable, fatal : bool
-        What it leaves to do in a transaction, where the request does not decide: abort it, or no more at all.
+        Its effect on a transaction, unless the request decides: abort it, or give up the producer.
     possibly_persisted : bool
-        A batch whose Produce request was answered so may be in the log all the same.
+        A batch whose Produce request got this answer may still be in the log.
     doc : str
-        What it means, and what the user can do.
+        Its meaning, and what the user can do.
     """
 
     code: ErrorCode
@@ -42,28 +42,28 @@ class ErrorRow(NamedTuple):
     doc: str
 
 
-# Every code but NONE; filled by the classes themselves.
+# Every code but NONE; the classes fill it.
 ROWS: dict[ErrorCode, ErrorRow] = {}
 
 
 class KafkaError(Exception):
     """Root of all errors of kbatch.
 
-    The text is the first argument; without one it is what the class's documentation says. An error is shared
-    by the records of a batch: who needs other attributes takes a copy (`marked`).
+    The text is the first argument; the default is the class's documentation. The records of a batch share an
+    error; `marked` makes a copy with other attributes.
 
     Attributes
     ----------
     code : ErrorCode | None
-        Kafka's error code; None where Kafka has none for it.
+        Kafka's error code; None if Kafka has none for it.
     retriable : bool
-        The same may succeed later. A producer has retried already when a delivery fails with such an error.
+        The same request may succeed later. If a delivery fails with it, the producer has retried already.
     fatal : bool
-        The producer is of no use any more: close it and make another (`Producer.recreate()`).
+        The producer cannot go on: close it and create another (`Producer.recreate()`).
     abortable : bool
         The transaction cannot be committed: abort it, and go on with the next.
     possibly_persisted : bool
-        Of a failed delivery: the record may be in the log all the same. False: it is certain that it is not.
+        For a failed delivery: the record may still be in the log. False: it is certainly not there.
     """
 
     code: ErrorCode | None = None
@@ -77,13 +77,13 @@ class KafkaError(Exception):
     def __init_subclass__(
         cls, *, code: int | None = None, possibly_persisted: bool = False, **arguments: Any
     ) -> None:
-        """With a code, the class becomes the row of that code; `possibly_persisted` is the row's, not the
-        class's: an error says it of a delivery, which may have had other answers before.
+        """Make the class the row of its code. `possibly_persisted` is the row's, not the class's: an error
+        says it of a delivery, which may have had other answers before.
         """
         super().__init_subclass__(**arguments)
         if cls.__module__.startswith(f"{_PACKAGE}."):
             cls.__module__ = _PACKAGE  # where users import it from, and pickles find it
-        # without docstrings (python -OO) the name has to do
+        # python -OO removes docstrings and leaves the name
         paragraph = inspect.cleandoc(cls.__doc__ or f"{cls.__name__}.").partition("\n\n")[0]
         cls.doc = " ".join(paragraph.split())
         if code is not None:
@@ -112,7 +112,7 @@ class KafkaError(Exception):
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # not by the constructor, whose arguments need not be `args`
+        # the constructor is not used: its arguments need not be `args`
         return restored, (type(self), self.args), self.__dict__.copy()
 
     def marked(
@@ -122,7 +122,7 @@ class KafkaError(Exception):
         fatal: bool | None = None,
         abortable: bool | None = None,
     ) -> Self:
-        """A copy with other attributes; what is None stays as it is. The traceback stays behind."""
+        """Return a copy with other attributes, without the traceback. None leaves an attribute as it is."""
         marks = {"possibly_persisted": possibly_persisted, "fatal": fatal, "abortable": abortable}
         copied = self.__copy__()
         copied.__dict__.update({name: mark for name, mark in marks.items() if mark is not None})
@@ -130,7 +130,7 @@ class KafkaError(Exception):
 
 
 def restored(kind: type[_Error], args: tuple[Any, ...]) -> _Error:
-    """An exception of that class and `args`, whatever its constructor takes."""
+    """Return an exception of that class and `args` without calling its constructor."""
     error = kind.__new__(kind)
     error.args = args
     return error
@@ -143,30 +143,30 @@ KafkaError.__module__ = _PACKAGE
 
 
 class RetriableError(KafkaError):
-    """Something that passes: the same request may succeed later."""
+    """The request failed for now, and may succeed later: retry it."""
 
     retriable = True
 
 
 class RefreshRetriableError(RetriableError):
-    """Something that passes once the client has asked again where things are."""
+    """The request failed for now, and may succeed after the client has refreshed what it knows: retry it."""
 
 
 class InvalidMetadataError(RefreshRetriableError):
-    """The client's metadata are out of date, or may be: it asks for new ones and tries again."""
+    """The client's metadata may be out of date: the client refreshes them and retries."""
 
 
 class ApplicationRecoverableError(KafkaError):
-    """The broker does not know this client any more, or has replaced it: make a new one."""
+    """The broker no longer knows this client, or has replaced it: create a new one."""
 
 
 class InvalidConfigurationError(KafkaError, code=40):
-    """The request does not agree with the configuration of the cluster or the topic: change one of them."""
+    """The request contradicts the configuration of the cluster or the topic: change one of them."""
 
 
 class AuthenticationError(InvalidConfigurationError):
-    """The broker does not believe who the client is: check security.protocol and the sasl and ssl keys."""
+    """The broker did not authenticate the client: check security.protocol and the sasl and ssl keys."""
 
 
 class AuthorizationError(InvalidConfigurationError):
-    """The client is known and may not do this: have an ACL added, or use another principal."""
+    """The client is authenticated but not authorized: have an ACL added, or use another principal."""

@@ -1,4 +1,4 @@
-"""What kbatch raises of itself. Where Python has a class that callers already catch (`ValueError`,
+"""Errors that kbatch raises itself. If Python has a class that callers already catch (`ValueError`,
 `TimeoutError`, `RuntimeError`), the error is one of those too.
 """
 
@@ -13,57 +13,55 @@ from kbatch.errors.producing import KafkaTimeoutError
 
 
 class ConfigError(KafkaError, ValueError):
-    """A configuration that cannot be: an unknown key, a value of the wrong type or out of range, or keys that
-    contradict each other; the text names the keys, the value and the remedy (Kafka's ConfigException).
+    """The configuration is invalid: an unknown key, a value of the wrong type or out of range, or keys that
+    contradict each other. The text names the keys, the value and the remedy (Kafka's ConfigException).
     """
 
 
 class IllegalStateError(KafkaError, RuntimeError):
-    """A call that the object's state does not allow, such as an append to a sealed batch."""
+    """The object's state does not allow the call, such as appending to a sealed batch: fix the program."""
 
 
 class ProducerClosedError(IllegalStateError):
-    """The producer is closed, or was while the call waited: make another."""
+    """The producer is closed, or was closed while the call waited: create another."""
 
 
 class ForkedProducerError(IllegalStateError):
-    """The producer was made in the process that this one was forked from: make one in each process, after
-    the fork.
-    """
+    """The producer belongs to the parent of this forked process: create one in the child process."""
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """No memory became free within max.block.ms, as records come faster than brokers take them: slow down,
-    or raise buffer.memory.
+    """No memory became free within max.block.ms, because records come faster than brokers accept them: slow
+    down, or raise buffer.memory.
     """
 
     code = None
 
 
 class SerializationError(KafkaError, ValueError):
-    """A key or value could not be made into bytes: the text says why, so correct it or its serializer."""
+    """A key or value could not be converted to bytes: the text says why; correct it or its serializer."""
 
 
 class PartialSendError(KafkaError):
-    """Some records of a call were accepted, and one was refused: send the rest again from there.
+    """Some records of a call were accepted, then one was refused: send the rest again from there.
 
-    Code and what may be done about it are those of the cause. A pickled one has no deliveries, for they
-    belong to their process.
+    Code, `retriable`, `fatal` and `abortable` are those of the cause. A pickled error has no deliveries,
+    because they belong to their process.
 
     Attributes
     ----------
     deliveries : Sequence
-        Those of the accepted records, the first ones of the call.
+        The deliveries of the accepted records, the first ones of the call.
     index : int
-        Of the first record that was not accepted.
+        The index of the first refused record.
     cause : Exception
-        Why it was not.
+        The reason for refusing it.
     """
 
     def __init__(self, deliveries: Sequence[Any], index: int, cause: Exception) -> None:
         super().__init__(
-            f"the record at index {index} was refused, and those before it were accepted: {cause}; what is "
-            f"left is to be sent again, from index {index} on"
+            f"the record at index {index} was refused and those before it were accepted: {cause}; send the "
+            f"rest again, from index {index} on"
         )
         self.deliveries = deliveries
         self.index = index
@@ -78,23 +76,23 @@ class PartialSendError(KafkaError):
 
 
 class DeliveryError(KafkaError):
-    """Records failed, and nobody looked: give send() an on_delivery, or ask each delivery for its result().
+    """Deliveries failed and were never checked: pass an on_delivery to send(), or check each result().
 
-    Code and what may be done about it are those of the first.
+    Code, `retriable`, `fatal` and `abortable` are those of the first.
 
     Attributes
     ----------
     count : int
-        Failed records that had no on_delivery, and whose delivery nobody asked.
+        The number of failed records without an on_delivery whose delivery was never checked.
     first : KafkaError
-        Why the first of them failed.
+        The error of the first of them.
     """
 
     def __init__(self, count: int, first: KafkaError) -> None:
         records = "a record failed" if count == 1 else f"{count} records failed, the first"
         super().__init__(
-            f"{records} with {type(first).__name__}: {first} (nobody looked: on_delivery, or result() of the "
-            "delivery, tells of each)"
+            f"{records} with {type(first).__name__}: {first} (never checked; pass an on_delivery, or call "
+            "result() of each delivery)"
         )
         self.count = count
         self.first = self.__cause__ = first
@@ -103,13 +101,13 @@ class DeliveryError(KafkaError):
 
 
 class PrecedingRecordFailedError(KafkaError):
-    """A record before this one failed, and kbatch.on.delivery.failure lets none pass it: send what failed
-    again, after resume().
+    """A record before this one failed, and kbatch.on.delivery.failure lets none pass it: call resume(), then
+    send the failed records again.
     """
 
 
 class PurgedError(KafkaError):
-    """The record was thrown away by purge(), or by a close() that did not wait for it."""
+    """The record was discarded by purge(), or by a close() that did not wait for it."""
 
 
 class TransactionAbortedError(KafkaError):
@@ -117,7 +115,7 @@ class TransactionAbortedError(KafkaError):
 
 
 class CommitFailedError(KafkaError):
-    """The group has rebalanced, and another consumer has the partitions: abort the transaction, and poll."""
+    """The group has rebalanced, and another consumer has the partitions: abort the transaction, then poll."""
 
     abortable = True
 
@@ -126,8 +124,8 @@ class CommitFailedError(KafkaError):
 
 
 class ProtocolError(KafkaError, ValueError):
-    """Bytes that are not the protocol message they claim to be, or a message that cannot be written; the text
-    says which message, version and field.
+    """The bytes are not the protocol message they claim to be, or a message cannot be written; the text names
+    the message, version and field.
     """
 
     code = ErrorCode.INVALID_REQUEST

@@ -7,7 +7,7 @@ from typing import Self
 class ErrorCode(IntEnum):
     """Every error code of Kafka 4.3.1 (org.apache.kafka.common.protocol.Errors); `str` gives Kafka's name.
 
-    A code that a newer Kafka may send is kept: `ErrorCode(999)` is 999 and prints as UNKNOWN(999).
+    Codes of a newer Kafka are kept: `ErrorCode(999)` is 999 and prints as UNKNOWN(999).
     """
 
     UNKNOWN_SERVER_ERROR = -1

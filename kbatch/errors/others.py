@@ -1,4 +1,4 @@
-"""What brokers answer to consumers, administrators and each other; a producer sees little of it."""
+"""Errors that brokers answer to consumers, administrators and each other; a producer sees few of them."""
 
 from kbatch.errors.base import (
     ApplicationRecoverableError,
@@ -12,7 +12,7 @@ from kbatch.errors.base import (
 
 
 class OffsetOutOfRangeError(KafkaError, code=1):
-    """The log does not have this offset, or not any more: start from its beginning or end."""
+    """The log does not have this offset, or no longer: start from its beginning or end."""
 
 
 class InvalidFetchSizeError(KafkaError, code=4):
@@ -20,19 +20,19 @@ class InvalidFetchSizeError(KafkaError, code=4):
 
 
 class FetchSessionIdNotFoundError(RetriableError, code=70):
-    """The broker has closed the fetch session; it passes with a new one."""
+    """The broker has closed the fetch session; the client opens a new one."""
 
 
 class InvalidFetchSessionEpochError(RetriableError, code=71):
-    """A fetch does not follow the one before it; it passes with a new fetch session."""
+    """A fetch does not follow the previous one; the client opens a new fetch session."""
 
 
 class OffsetNotAvailableError(RetriableError, code=78):
-    """A new leader does not know its high watermark yet; it passes."""
+    """A new leader does not know its high watermark yet: wait."""
 
 
 class FetchSessionTopicIdError(RetriableError, code=106):
-    """A fetch session mixes topic ids with names; it passes with a new one."""
+    """A fetch session mixes topic ids with names; the client opens a new one."""
 
 
 class OffsetMovedToTieredStorageError(KafkaError, code=109):
@@ -47,7 +47,7 @@ class OffsetMetadataTooLargeError(KafkaError, code=12):
 
 
 class IllegalGenerationError(ApplicationRecoverableError, code=22):
-    """The group has rebalanced since: the consumer has to poll, and commits with its new generation."""
+    """The group has rebalanced: poll, then commit with the new generation."""
 
 
 class InconsistentGroupProtocolError(KafkaError, code=23):
@@ -55,11 +55,11 @@ class InconsistentGroupProtocolError(KafkaError, code=23):
 
 
 class InvalidGroupIdError(KafkaError, code=24):
-    """A group cannot have this id, or is of another type: name another."""
+    """The group id is invalid, or the group has another type: use another id."""
 
 
 class UnknownMemberIdError(ApplicationRecoverableError, code=25):
-    """The group has dropped this member, often because it polled too late: it has to join again."""
+    """The group has removed this member, often because it polled too late: join again."""
 
 
 class InvalidSessionTimeoutError(KafkaError, code=26):
@@ -69,7 +69,7 @@ class InvalidSessionTimeoutError(KafkaError, code=26):
 
 
 class RebalanceInProgressError(KafkaError, code=27):
-    """The group is rebalancing: the consumer has to join again by polling."""
+    """The group is rebalancing: poll to join again."""
 
 
 class InvalidCommitOffsetSizeError(KafkaError, code=28):
@@ -81,15 +81,15 @@ class GroupNotEmptyError(KafkaError, code=68):
 
 
 class GroupIdNotFoundError(KafkaError, code=69):
-    """There is no such group: check the name."""
+    """The group does not exist: check the name."""
 
 
 class MemberIdRequiredError(KafkaError, code=79):
-    """A member has to join with the id that this answer gives."""
+    """A member must join with the id in this answer."""
 
 
 class GroupMaxSizeReachedError(KafkaError, code=81):
-    """The group has as many members as it may: stop some, or raise group.max.size."""
+    """The group has its maximum of members: stop some, or raise group.max.size."""
 
 
 class FencedInstanceIdError(ApplicationRecoverableError, code=82):
@@ -97,39 +97,39 @@ class FencedInstanceIdError(ApplicationRecoverableError, code=82):
 
 
 class GroupSubscribedToTopicError(KafkaError, code=86):
-    """The group reads the topic: its offsets cannot be deleted while it does."""
+    """The group reads the topic, so its offsets cannot be deleted: unsubscribe first."""
 
 
 class FencedMemberEpochError(KafkaError, code=110):
-    """The coordinator has gone on without this member: it has to give up its partitions and join again."""
+    """The coordinator has removed this member: give up its partitions and join again."""
 
 
 class UnreleasedInstanceIdError(KafkaError, code=111):
-    """Another member still has this group.instance.id: it has to leave first."""
+    """Another member still has this group.instance.id: wait for it to leave."""
 
 
 class UnsupportedAssignorError(KafkaError, code=112):
-    """The coordinator has no such assignor: configure one that it has."""
+    """The coordinator does not have the assignor: configure another."""
 
 
 class StaleMemberEpochError(KafkaError, code=113):
-    """The member has not heard of its new epoch yet: it tries again after the next heartbeat."""
+    """The member does not know its new epoch yet: retry after the next heartbeat."""
 
 
 class InvalidRecordStateError(KafkaError, code=121):
-    """A share group has done something else with the record meanwhile: it cannot be acknowledged."""
+    """The record's state in the share group has changed, so it cannot be acknowledged."""
 
 
 class ShareSessionNotFoundError(RetriableError, code=122):
-    """The broker has closed the share session; it passes with a new one."""
+    """The broker has closed the share session; the client opens a new one."""
 
 
 class InvalidShareSessionEpochError(RetriableError, code=123):
-    """A share fetch does not follow the one before it; it passes with a new share session."""
+    """A share fetch does not follow the previous one; the client opens a new share session."""
 
 
 class FencedStateEpochError(KafkaError, code=124):
-    """A newer owner keeps the state of the share partition."""
+    """A newer owner has the state of the share partition."""
 
 
 class InvalidRegularExpressionError(KafkaError, code=128):
@@ -149,52 +149,50 @@ class StreamsTopologyFencedError(KafkaError, code=132):
 
 
 class ShareSessionLimitReachedError(RetriableError, code=133):
-    """The broker has as many share sessions as it may; it passes when one is closed."""
+    """The broker has its maximum of share sessions: wait until one is closed."""
 
 
 # Administration
 
 
 class TopicExistsError(KafkaError, code=36):
-    """There is a topic of this name already."""
+    """A topic with this name exists already."""
 
 
 class InvalidPartitionsError(KafkaError, code=37):
-    """A topic cannot have this number of partitions: give 1 or more, and not fewer than it has."""
+    """The number of partitions is invalid: use 1 or more, and not fewer than the topic has."""
 
 
 class InvalidReplicationFactorError(InvalidConfigurationError, code=38):
-    """A topic has 1 replica of each partition or more, and not more than there are brokers: change the
-    factor.
-    """
+    """The replication factor must be from 1 to the number of brokers: change it."""
 
 
 class InvalidReplicaAssignmentError(KafkaError, code=39):
-    """Replicas are assigned to brokers that are not there, twice, or unevenly: correct the assignment."""
+    """Replicas are assigned to missing brokers, twice, or unevenly: correct the assignment."""
 
 
 class LogDirNotFoundError(KafkaError, code=57):
-    """The broker has no such log directory: check its log.dirs."""
+    """The broker does not have the log directory: check its log.dirs."""
 
 
 class ReassignmentInProgressError(KafkaError, code=60):
-    """The partition is being reassigned: wait for its end, or cancel it."""
+    """The partition is being reassigned: wait for the end, or cancel it."""
 
 
 class TopicDeletionDisabledError(KafkaError, code=73):
-    """The brokers' delete.topic.enable forbids it."""
+    """The brokers' delete.topic.enable forbids the deletion."""
 
 
 class PreferredLeaderNotAvailableError(InvalidMetadataError, code=80):
-    """The preferred leader is not available; it passes when its broker is back."""
+    """The preferred leader is not available: wait for its broker."""
 
 
 class EligibleLeadersNotAvailableError(InvalidMetadataError, code=83):
-    """No replica that may lead is available; it passes when one is back."""
+    """No replica that may lead is available: wait for one."""
 
 
 class ElectionNotNeededError(InvalidMetadataError, code=84):
-    """The partition is led by the replica that was asked for already."""
+    """The requested replica leads the partition already."""
 
 
 class NoReassignmentInProgressError(KafkaError, code=85):
@@ -202,7 +200,7 @@ class NoReassignmentInProgressError(KafkaError, code=85):
 
 
 class ResourceNotFoundError(KafkaError, code=91):
-    """There is no such resource: check the name."""
+    """The resource does not exist: check the name."""
 
 
 class DuplicateResourceError(KafkaError, code=92):
@@ -210,7 +208,7 @@ class DuplicateResourceError(KafkaError, code=92):
 
 
 class InvalidUpdateVersionError(KafkaError, code=95):
-    """Something was to be updated from a version that it is not at any more: read it, and try again."""
+    """The version to update from is out of date: read the current one and try again."""
 
 
 class FeatureUpdateFailedError(KafkaError, code=96):
@@ -218,11 +216,11 @@ class FeatureUpdateFailedError(KafkaError, code=96):
 
 
 class MismatchedEndpointTypeError(KafkaError, code=114):
-    """The request is for a controller and went to a broker, or the other way: use the other's address."""
+    """A request for a controller went to a broker, or the reverse: use the other address."""
 
 
 class UnsupportedEndpointTypeError(KafkaError, code=115):
-    """The node does not take this request at any of its endpoints."""
+    """The node does not accept this request at any endpoint."""
 
 
 # Brokers and controllers among themselves
@@ -233,19 +231,19 @@ class ControllerMovedError(KafkaError, code=11):
 
 
 class TransactionCoordinatorFencedError(KafkaError, code=52):
-    """A marker came from a broker that does not coordinate the transaction any more."""
+    """A marker came from a broker that no longer coordinates the transaction."""
 
 
 class StaleBrokerEpochError(KafkaError, code=77):
-    """The broker has registered anew since."""
+    """The broker has registered again since."""
 
 
 class InconsistentVoterSetError(KafkaError, code=94):
-    """A controller does not belong to the voters that another knows."""
+    """A controller is not among the voters that another one knows."""
 
 
 class SnapshotNotFoundError(KafkaError, code=98):
-    """There is no such snapshot of the metadata log."""
+    """The snapshot of the metadata log does not exist."""
 
 
 class PositionOutOfRangeError(KafkaError, code=99):
@@ -257,7 +255,7 @@ class DuplicateBrokerRegistrationError(KafkaError, code=101):
 
 
 class BrokerIdNotRegisteredError(KafkaError, code=102):
-    """No broker of this id is registered."""
+    """No broker with this id is registered."""
 
 
 class InconsistentClusterIdError(KafkaError, code=104):
@@ -265,19 +263,19 @@ class InconsistentClusterIdError(KafkaError, code=104):
 
 
 class IneligibleReplicaError(KafkaError, code=107):
-    """A replica was to come in sync that may not, such as one of a broker that is shutting down."""
+    """A replica may not join the in-sync replicas, for example because its broker is shutting down."""
 
 
 class NewLeaderElectedError(KafkaError, code=108):
-    """The replicas in sync were changed, and the leader with them."""
+    """The in-sync replicas changed, and the leader with them."""
 
 
 class UnknownControllerIdError(KafkaError, code=116):
-    """There is no controller of this id."""
+    """No controller has this id."""
 
 
 class InvalidRegistrationError(KafkaError, code=119):
-    """The controller does not take the broker's registration: its log says why."""
+    """The controller refused the broker's registration: its log says why."""
 
 
 class InvalidVoterKeyError(KafkaError, code=125):
@@ -285,7 +283,7 @@ class InvalidVoterKeyError(KafkaError, code=125):
 
 
 class DuplicateVoterError(KafkaError, code=126):
-    """The voter is in the set of voters already."""
+    """The voter is already in the set of voters."""
 
 
 class VoterNotFoundError(KafkaError, code=127):

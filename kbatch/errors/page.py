@@ -1,4 +1,4 @@
-"""docs/errors.md, from the table and the classes."""
+"""Write docs/errors.md from the table and the classes."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -9,20 +9,19 @@ from kbatch.errors.base import ROWS, ErrorRow, KafkaError
 INTRODUCTION = """\
 # Errors
 
-`python -m kbatch.errors > docs/errors.md` wrote this page.
+What does this error mean, and what do I do? Find its class or code below. Every error is a
+`kbatch.KafkaError`; all classes are in `kbatch.errors`. Besides its text an error has
 
-Every error is a `kbatch.KafkaError`; all classes are in `kbatch.errors`. Besides its text an error has
-
-| attribute | what it says |
+| attribute | meaning |
 |---|---|
-| `code` | Kafka's error code, an `ErrorCode`; None where Kafka has none for it. |
-| `retriable` | The same may succeed later. A delivery fails with it when time or `retries` are used up. |
-| `fatal` | The producer is of no use any more: close it and make another (`Producer.recreate()`). |
+| `code` | Kafka's error code, an `ErrorCode`; None if Kafka has none for it. |
+| `retriable` | The request may succeed later. A delivery fails with it when time or `retries` are used up. |
+| `fatal` | The producer cannot go on: close it and create another (`Producer.recreate()`). |
 | `abortable` | The transaction cannot be committed: abort it, and go on with the next. |
-| `possibly_persisted` | Of a failed delivery: the record may be in the log all the same. |
+| `possibly_persisted` | For a failed delivery: the record may still be in the log. |
 
-What is `fatal` or `abortable` depends on the request too, in [transactions](transaction_states.md#answers)
-above all: where an error differs from the table below, the error is right.
+`fatal` and `abortable` also depend on the request, above all in
+[transactions](transaction_states.md#answers). If an error differs from the table below, the error is right.
 
 ```python
 try:
@@ -34,39 +33,41 @@ except kbatch.errors.AuthorizationError:
 except kbatch.KafkaError as error:
     print(error.code, error.possibly_persisted, error)
 ```
+
+`python -m kbatch.errors > docs/errors.md` writes this page.
 """
 
 GROUPS_TEXT = """
 ## Groups
 
-Kafka's own (KIP-1050). `except` with one of them catches all errors in it.
+The groups are Kafka's (KIP-1050). `except` with a group catches all of its errors.
 
-| class | is also | what it means, and what to do |
+| class | is also | meaning, and what to do |
 |---|---|---|
 """
 
 CLIENT_TEXT = """
 ## Errors of the client
 
-| class | is also | what it means, and what to do |
+| class | is also | meaning, and what to do |
 |---|---|---|
 """
 
 CODES_TEXT = """
 ## Errors by Kafka's code
 
-"can": `retry` the same (`retriable`), `refresh` the metadata first. "abortable" and "fatal": the attributes,
-where the request does not decide. "persisted" is about one such answer to a Produce request: `maybe` the
-batch is in the log all the same. A failed delivery's `possibly_persisted` is true if one of its attempts was
-answered so, or not at all.
+"can": `retry` the request (`retriable`), `refresh` the metadata first. "abortable" and "fatal": the
+attributes, unless the request decides. "persisted": after this answer to a Produce request, `maybe` the
+batch is still in the log. A failed delivery's `possibly_persisted` is true if one of its attempts got such an
+answer, or none.
 
-| code | name | class | is also | can | abortable | fatal | persisted | what it means, and what to do |
+| code | name | class | is also | can | abortable | fatal | persisted | meaning, and what to do |
 |---:|---|---|---|---|---|---|---|---|
 """
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page in Markdown."""
     return "".join(_lines())
 
 
@@ -89,13 +90,13 @@ def _classes(module: ModuleType) -> list[type[KafkaError]]:
 
 
 def _head(kind: type[KafkaError]) -> tuple[str, str]:
-    """The class, and what it is also; that it is a KafkaError need not be said."""
+    """Return the class and its bases, without KafkaError, which all have."""
     bases = [base.__name__ for base in kind.__bases__ if base is not KafkaError]
     return f"`{kind.__name__}`", ", ".join(f"`{name}`" for name in bases)
 
 
 def _says(row: ErrorRow) -> tuple[str, ...]:
-    """What can be done, and what holds."""
+    """Return the cells for reactions and attributes."""
     can = [word for word, is_so in (("retry", row.retriable), ("refresh", row.refresh_metadata)) if is_so]
     return (
         ", ".join(can),

@@ -1,4 +1,4 @@
-"""What brokers answer a producer: records, leaders, requests, transactions, security."""
+"""Errors that brokers answer to producers: records, leaders, requests, transactions, security."""
 
 from kbatch.errors.base import (
     ApplicationRecoverableError,
@@ -15,23 +15,23 @@ from kbatch.errors.base import (
 
 
 class CorruptRecordError(RetriableError, ValueError, code=2):
-    """Bytes that are not the record batch they claim to be; where it comes from a broker, a record on its way
-    was damaged, and is sent again.
+    """The bytes are not the record batch they claim to be; if a broker says so, a record was damaged in
+    transit, and is sent again.
 
-    Also what reading raises: bad CRC, impossible length or count, truncated or over-long varint, a header key
-    that is not UTF-8, an unknown codec, a compressed stream that is broken, ends early or grows beyond the
-    limit.
+    Readers raise it too: for a bad CRC, an impossible length or count, a truncated or over-long varint, a
+    header key that is not UTF-8, an unknown codec, or a compressed stream that is broken, ends early or grows
+    beyond the limit.
     """
 
 
 class RecordTooLargeError(KafkaError, code=10):
-    """A record is larger than the topic takes: make it smaller, or raise the topic's max.message.bytes, and
+    """A record is larger than the topic accepts: make it smaller, or raise the topic's max.message.bytes, and
     max.request.size with it.
     """
 
 
 class InvalidTopicError(InvalidConfigurationError, code=17):
-    """A topic cannot have this name, or is one that only brokers write to: name another."""
+    """The topic name is invalid, or only brokers may write to the topic: use another."""
 
 
 class RecordBatchTooLargeError(InvalidConfigurationError, code=18):
@@ -39,21 +39,21 @@ class RecordBatchTooLargeError(InvalidConfigurationError, code=18):
 
 
 class InvalidRequiredAcksError(InvalidConfigurationError, code=21):
-    """The broker takes no such acks: set all, 1 or 0."""
+    """The broker does not accept these acks: set all, 1 or 0."""
 
 
 class InvalidTimestampError(KafkaError, code=32):
-    """A record's timestamp is too far from the broker's clock: give the milliseconds since 1970 as
-    timestamp_ms, or set the topic's message.timestamp.before.max.ms and after.max.ms.
+    """A record's timestamp is too far from the broker's clock: pass milliseconds since 1970 as timestamp_ms,
+    or set the topic's message.timestamp.before.max.ms and after.max.ms.
     """
 
 
 class UnsupportedForMessageFormatError(InvalidConfigurationError, code=43):
-    """The topic's message format is too old for this: raise it, or do without idempotence and headers."""
+    """The topic's message format is too old: raise it, or use neither idempotence nor headers."""
 
 
 class PolicyViolationError(KafkaError, code=44):
-    """A policy of the cluster forbids it: ask those who run the cluster which."""
+    """A policy of the cluster forbids the request: ask its operators which."""
 
 
 class UnsupportedCompressionTypeError(KafkaError, code=76):
@@ -61,122 +61,118 @@ class UnsupportedCompressionTypeError(KafkaError, code=76):
 
 
 class InvalidRecordError(InvalidConfigurationError, code=87):
-    """The broker found something wrong with a record, such as no key in a compacted topic: its text says
-    what, so correct the record.
+    """The broker found a fault in a record, such as a missing key in a compacted topic: correct the record as
+    its text says.
     """
 
 
 # Leaders and replicas
 #
-# With acks=all a broker looks at its partitions again while it waits for the replicas (DelayedProduce): that
-# the partition, the leader or the disk is gone may be its answer after the append.
+# With acks=all a broker checks its partitions again while it waits for the replicas (DelayedProduce). So it
+# may answer after the append that the partition, the leader or the disk is gone.
 
 
 class UnknownTopicOrPartitionError(InvalidMetadataError, code=3, possibly_persisted=True):
-    """The broker has no such topic or partition: create it, or check the name; of a topic just created it
-    passes.
+    """The broker has no such topic or partition: create it, or check the name. For a topic just created,
+    wait.
     """
 
 
 class LeaderNotAvailableError(InvalidMetadataError, code=5):
-    """The partition has no leader at the moment; it passes when one is elected."""
+    """The partition has no leader at the moment: wait for an election."""
 
 
 class NotLeaderOrFollowerError(InvalidMetadataError, code=6, possibly_persisted=True):
-    """The broker does not lead the partition any more; it passes when the client has found the new leader."""
+    """The broker no longer leads the partition; the client looks for the new leader."""
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError, code=7, possibly_persisted=True):
-    """Something did not happen in its time: look at the network and the load of the brokers, or give it more
-    time.
-    """
+    """The time-out has passed: check the network and the load of the brokers, or raise it."""
 
 
 class BrokerNotAvailableError(KafkaError, code=8):
-    """The broker is not available: see whether it runs."""
+    """The broker is not available: check that it runs."""
 
 
 class ReplicaNotAvailableError(InvalidMetadataError, code=9):
-    """A replica is not available; it passes when its broker is back."""
+    """A replica is not available: wait for its broker."""
 
 
 class NetworkError(InvalidMetadataError, code=13, possibly_persisted=True):
-    """The connection ended before the answer came: look at the network and at the broker's log if it happens
-    again.
+    """The connection ended before the answer came: if it happens again, check the network and the broker's
+    log.
     """
 
 
 class NotEnoughReplicasError(RetriableError, code=19):
-    """Fewer replicas are in sync than min.insync.replicas asks for, and nothing was written: see which
+    """Fewer replicas are in sync than min.insync.replicas requires, and nothing was written: check which
     brokers are down.
     """
 
 
 class NotEnoughReplicasAfterAppendError(RetriableError, code=20, possibly_persisted=True):
-    """The batch was written, but then fewer replicas were in sync than min.insync.replicas asks for: see
+    """The batch was written, but then fewer replicas were in sync than min.insync.replicas requires: check
     which brokers are down.
     """
 
 
 class KafkaStorageError(InvalidMetadataError, code=56, possibly_persisted=True):
-    """A disk of the broker fails; it passes when another broker leads the partition, so look at the disk."""
+    """A disk of the broker failed, and another broker has to lead the partition: check the disk."""
 
 
 class ListenerNotFoundError(InvalidMetadataError, code=72):
-    """The leader has no listener of the name that the client connected to: correct the brokers' listeners."""
+    """The leader has no listener with the name that the client uses: correct the brokers' listeners."""
 
 
 class FencedLeaderEpochError(InvalidMetadataError, code=74):
-    """The client knows an older leader than the broker; it passes with new metadata."""
+    """The client knows an older leader than the broker, and refreshes its metadata."""
 
 
 class UnknownLeaderEpochError(RetriableError, code=75):
-    """The client knows a newer leader than the broker; it passes when the broker has heard of it."""
+    """The client knows a newer leader than the broker, and waits for the broker to learn of it."""
 
 
 class UnknownTopicIdError(InvalidMetadataError, code=100):
-    """The broker has no topic of this id; a topic that was deleted and made again has a new one, which the
-    client asks for.
+    """The broker has no topic with this id. A topic that was deleted and created again has a new one, which
+    the client looks up.
     """
 
 
 class InconsistentTopicIdError(InvalidMetadataError, code=103):
-    """The topic was deleted and made again; it passes with new metadata."""
+    """The topic was deleted and created again; the client refreshes its metadata."""
 
 
 class RebootstrapRequiredError(KafkaError, code=129):
-    """What the client knows of the cluster is too old: it starts over from bootstrap.servers."""
+    """The client's metadata are too old: the client starts over from bootstrap.servers."""
 
 
 # Requests
 
 
 class UnknownServerError(KafkaError, code=-1, possibly_persisted=True):
-    """The broker failed for a reason it does not tell, or with a code that is newer than this client: its log
-    says more.
-    """
+    """The broker failed for an unknown reason, or with a code newer than this client: check its log."""
 
 
 class NotControllerError(RetriableError, code=41):
-    """The broker is not the controller any more; it passes when the client has found the new one."""
+    """The broker is no longer the controller; the client looks for the new one."""
 
 
 class InvalidRequestError(KafkaError, code=42):
-    """The broker cannot make sense of the request: its log says why; please report it, if only kbatch was
-    involved.
+    """The broker found the request invalid: check its log for the reason, and please report it if only kbatch
+    was involved.
     """
 
 
 class UnsupportedVersionError(InvalidConfigurationError, code=35):
-    """The broker and this client have no version of the request in common, or not one that can do what is
-    asked: upgrade the older of the two.
+    """The broker and this client have no suitable version of the request in common: upgrade the older of the
+    two.
 
     Attributes
     ----------
     api_key, version : int
-        Of the message; -1 where it is no request or response, or not one version is meant.
+        Those of the message; -1 if it is no request or response, or more than one version is meant.
     correlation_id : int
-        Of the request, for the answer that Kafka prescribes; -1 where there is none.
+        That of the request, for the answer that Kafka prescribes; -1 if there is none.
     """
 
     fatal = True
@@ -191,58 +187,58 @@ class UnsupportedVersionError(InvalidConfigurationError, code=35):
 
 
 class ThrottlingQuotaExceededError(RetriableError, code=89):
-    """A quota is used up; it passes, so slow down or have the quota raised."""
+    """A quota is used up for now: slow down, or have the quota raised."""
 
 
 class UnknownSubscriptionIdError(KafkaError, code=117):
-    """Metrics were pushed for a subscription that the broker does not know; the client asks for a new one."""
+    """The broker does not know the subscription of pushed metrics; the client requests a new one."""
 
 
 class TelemetryTooLargeError(KafkaError, code=118):
-    """Metrics were pushed that are larger than the broker takes: raise its telemetry.max.bytes."""
+    """The pushed metrics are larger than the broker accepts: raise its telemetry.max.bytes."""
 
 
 # Idempotence and transactions
 
 
 class CoordinatorLoadInProgressError(RetriableError, code=14):
-    """The coordinator is still reading what it has to know; it passes."""
+    """The coordinator is still loading its state: wait."""
 
 
 class CoordinatorNotAvailableError(RefreshRetriableError, code=15):
-    """There is no coordinator at the moment; it passes when one is elected, so see which brokers are down."""
+    """There is no coordinator at the moment: wait for an election, and check which brokers are down."""
 
 
 class NotCoordinatorError(RefreshRetriableError, code=16):
-    """The broker is not the coordinator any more; it passes when the client has found the new one."""
+    """The broker is no longer the coordinator; the client looks for the new one."""
 
 
 class OutOfOrderSequenceError(KafkaError, code=45):
-    """Batches before this one are missing from the partition's log: some were lost, or the broker forgot this
-    producer, so see which deliveries failed.
+    """Batches before this one are missing from the partition's log: check which deliveries failed. Some were
+    lost, or the broker forgot this producer.
     """
 
 
 class DuplicateSequenceError(KafkaError, code=46, possibly_persisted=True):
-    """The batch is in the log already; a producer counts it as delivered."""
+    """The batch is already in the log; the producer counts it as delivered."""
 
 
 class InvalidProducerEpochError(ApplicationRecoverableError, code=47):
-    """A newer producer has taken over, or this one's transaction timed out: abort the transaction, or make a
-    new producer.
+    """A newer producer has taken over, or this one's transaction timed out: abort the transaction, or create
+    a new producer.
     """
 
 
 class InvalidTxnStateError(KafkaError, code=48):
-    """The transaction is not in a state for this, often because it timed out: abort it, and raise
-    transaction.timeout.ms if it was too slow.
+    """The state of the transaction does not allow the request, often because it timed out: abort it, and
+    raise transaction.timeout.ms if it was too slow.
     """
 
     abortable = True
 
 
 class InvalidPidMappingError(ApplicationRecoverableError, code=49):
-    """The coordinator has forgotten the transactional.id, or given it to another producer: make a new one."""
+    """The coordinator forgot the transactional.id, or gave it to another producer: create a new producer."""
 
     fatal = True
 
@@ -254,33 +250,31 @@ class InvalidTxnTimeoutError(KafkaError, code=50):
 
 
 class ConcurrentTransactionsError(RetriableError, code=51):
-    """The transaction before is not finished yet; it passes."""
+    """The previous transaction is not finished yet: wait."""
 
 
 class OperationNotAttemptedError(KafkaError, code=55):
-    """The broker did not try, as another part of the request failed: that part's error is the one to look
-    at.
-    """
+    """The broker did not try, because another part of the request failed: check that part's error."""
 
 
 class UnknownProducerIdError(OutOfOrderSequenceError, code=59):
-    """The partition knows nothing of this producer any more, as its records are deleted; the producer starts
-    a new epoch.
+    """The partition no longer knows this producer, because its records were deleted; the producer starts a
+    new epoch.
     """
 
 
 class UnstableOffsetCommitError(RetriableError, code=88):
-    """Offsets of a transaction that is not finished are in the way; it passes."""
+    """Offsets of an unfinished transaction block the request: wait."""
 
 
 class ProducerFencedError(ApplicationRecoverableError, code=90):
-    """A newer producer has the same transactional.id: let this one end, or give each its own id."""
+    """A newer producer has the same transactional.id: close this one, or give each its own id."""
 
     fatal = True
 
 
 class TransactionalIdNotFoundError(KafkaError, code=105):
-    """The coordinator knows no such transactional.id: check the name."""
+    """The coordinator does not know the transactional.id: check the name."""
 
 
 class TransactionAbortableError(KafkaError, code=120):
@@ -293,7 +287,7 @@ class TransactionAbortableError(KafkaError, code=120):
 
 
 class TopicAuthorizationError(AuthorizationError, code=29):
-    """The client may not write to the topic: have an ACL added (Write, and Describe), or use another
+    """The client may not write to the topic: have an ACL added (Write and Describe), or use another
     principal.
     """
 
@@ -315,8 +309,8 @@ class UnsupportedSaslMechanismError(AuthenticationError, code=33):
 
 
 class IllegalSaslStateError(AuthenticationError, code=34):
-    """The broker did not expect this while it authenticates: check that security.protocol is what the
-    listener speaks.
+    """The broker did not expect the request during authentication: check that security.protocol fits the
+    listener.
     """
 
 
@@ -327,11 +321,11 @@ class TransactionalIdAuthorizationError(AuthorizationError, code=53):
 
 
 class SecurityDisabledError(KafkaError, code=54):
-    """The cluster has no authorizer: it keeps no ACLs."""
+    """The cluster has no authorizer, and so no ACLs: configure one."""
 
 
 class SaslAuthenticationError(AuthenticationError, code=58):
-    """The broker does not believe who the client is: check user name, password or token."""
+    """The broker did not authenticate the client: check user name, password or token."""
 
 
 class DelegationTokenDisabledError(KafkaError, code=61):
@@ -339,19 +333,19 @@ class DelegationTokenDisabledError(KafkaError, code=61):
 
 
 class DelegationTokenNotFoundError(KafkaError, code=62):
-    """The broker knows no such delegation token: get a new one."""
+    """The broker does not know the delegation token: get a new one."""
 
 
 class DelegationTokenOwnerMismatchError(KafkaError, code=63):
-    """Only its owner or a renewer may do this to a delegation token: use their principal."""
+    """Only the owner or a renewer of a delegation token may do this: use their principal."""
 
 
 class UnsupportedByAuthenticationError(KafkaError, code=64):
-    """Delegation tokens are not given over a connection that is not authenticated, or that is by a token."""
+    """Brokers issue tokens only over a connection that is authenticated without a token: use another login."""
 
 
 class DelegationTokenAuthorizationError(AuthorizationError, code=65):
-    """The client may not do this to a delegation token: have an ACL added, or use another principal."""
+    """The client is not authorized for the delegation token: have an ACL added, or use another principal."""
 
 
 class DelegationTokenExpiredError(KafkaError, code=66):
@@ -363,10 +357,10 @@ class InvalidPrincipalTypeError(KafkaError, code=67):
 
 
 class UnacceptableCredentialError(KafkaError, code=93):
-    """The broker does not take such a credential: its text says why."""
+    """The broker does not accept the credential: its text says why."""
 
 
 class PrincipalDeserializationError(KafkaError, code=97):
-    """A broker could not read the principal that another passed on: check principal.builder.class of the
-    brokers.
+    """A broker could not read the principal that another forwarded: check the brokers'
+    principal.builder.class.
     """

@@ -126,7 +126,7 @@ def test_a_code_that_is_newer_than_the_table_is_kept() -> None:
 
 
 def test_none_is_no_error() -> None:
-    with pytest.raises(ValueError, match="NONE is no error"):
+    with pytest.raises(ValueError, match="code must be an error, got NONE"):
         error_of(0)
 
 

@@ -218,7 +218,7 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
         (["-"], "- does not say what it is"),
         (["-", "-f", "parquet"], "Parquet cannot be read from standard input"),
         (["a.csv", "-H", "x"], "'x' is not NAME=VALUE"),
-        (["a.csv", "-X", "linger=5"], "linger is no configuration key"),
+        (["a.csv", "-X", "linger=5"], "linger is not a configuration key"),
         (["a.csv", "-X", "acks"], "'acks' is not NAME=VALUE"),
         (["a.csv", "--config-file", "a.txt"], "a.txt, line 1: 'text' is not KEY=VALUE"),
         (["a.csv", "--delimiter", "ab"], "it must be one character"),
