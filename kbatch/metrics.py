@@ -1,9 +1,9 @@
-"""Metrics under the names of Kafka's Java producer 4.3: the table, and the registry of what measures.
+"""Metrics under the names of Kafka's Java producer 4.3: the table, and the registry of sensors.
 
-A sensor is told values as things happen, and feeds one or more metrics. It keeps `metrics.num.samples`
-windows of `metrics.sample.window.ms` each, so that an average, a maximum or a rate is of the recent past,
-and two sums that never end. Nothing here reads a clock: `now_ms`, of any monotonic clock, comes with every
-call. All of it may be used from several threads.
+A sensor records values as events happen, and feeds one or more metrics. It keeps `metrics.num.samples`
+windows of `metrics.sample.window.ms` each, so that averages, maxima and rates cover the recent past, and two
+sums that never end. Nothing here reads a clock: every call passes `now_ms`, of any monotonic clock. Several
+threads may use all of it.
 
 `python -m kbatch.metrics > docs/metrics.md` writes the reference page.
 """
@@ -20,12 +20,12 @@ PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
 NODE = "producer-node-metrics"
 COUNT = "kafka-metrics-count"
-# Of a metric and of metrics.recording.level; what is recorded at a level is recorded at the ones behind it.
+# Levels of metrics and of metrics.recording.level; each level also records the levels before it.
 LEVELS = ("INFO", "DEBUG", "TRACE")
 
 
 class Kind(StrEnum):
-    """What a metric tells of the values that its sensor was given."""
+    """How a metric is computed from the values of its sensor."""
 
     AVG = "avg"
     MAX = "max"
@@ -38,8 +38,8 @@ class Kind(StrEnum):
 
 
 class Metric(NamedTuple):
-    """A row: which sensor feeds the metric, or for a gauge its own name; unit of the metric's value; whether
-    Java has no such metric."""
+    """A row of the table; a gauge has its own name as sensor, and `is_ours` is True if Java lacks the metric.
+    """
 
     name: str
     group: str
@@ -65,29 +65,29 @@ METRICS: tuple[Metric, ...] = (
     Metric("record-queue-time-max", PRODUCER, "record-queue-time", MAX, "ms", "Longest such wait."),
     Metric("record-size-avg", PRODUCER, "record-size", AVG, "bytes",
            "Mean over batches of the largest record in each, as written and before compression; Java's is "
-           "an estimate from above, with a batch header's 61 bytes."),
+           "an upper estimate, with a batch header's 61 bytes."),
     Metric("record-size-max", PRODUCER, "record-size", MAX, "bytes",
-           "Largest record, measured in the same way."),
+           "Largest record, measured likewise."),
     Metric("records-per-request-avg", PRODUCER, "records-per-request", AVG, "records",
            "Records in a Produce request."),
     Metric("record-send-rate", PRODUCER, "records-per-request", RATE, "records/s", "Records sent."),
     Metric("record-send-total", PRODUCER, "records-per-request", TOTAL, "records", "Records sent."),
     Metric("record-retry-rate", PRODUCER, "record-retry", RATE, "records/s",
-           "Records sent once more; those of a split batch do not count."),
+           "Records sent again; those of a split batch do not count."),
     Metric("record-retry-total", PRODUCER, "record-retry", TOTAL, "records",
-           "Records sent once more; those of a split batch do not count."),
+           "Records sent again; those of a split batch do not count."),
     Metric("record-error-rate", PRODUCER, "record-error", RATE, "records/s",
            "Records that failed, in send() or after it."),
     Metric("record-error-total", PRODUCER, "record-error", TOTAL, "records",
            "Records that failed, in send() or after it."),
     Metric("batch-split-rate", PRODUCER, "batch-split", RATE, "batches/s",
-           "Batches that a broker found too large and that were split."),
+           "Batches that were split because a broker found them too large."),
     Metric("batch-split-total", PRODUCER, "batch-split", TOTAL, "batches",
-           "Batches that a broker found too large and that were split."),
+           "Batches that were split because a broker found them too large."),
     # Memory
     Metric("buffer-total-bytes", PRODUCER, "buffer-total-bytes", GAUGE, "bytes", "buffer.memory."),
     Metric("buffer-available-bytes", PRODUCER, "buffer-available-bytes", GAUGE, "bytes",
-           "Memory that no record holds."),
+           "Memory that records do not use."),
     Metric("waiting-threads", PRODUCER, "waiting-threads", GAUGE, "threads",
            "Threads inside send() that wait for memory."),
     Metric("buffer-exhausted-rate", PRODUCER, "buffer-exhausted", RATE, "records/s",
@@ -95,7 +95,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("buffer-exhausted-total", PRODUCER, "buffer-exhausted", TOTAL, "records",
            "Records refused because no memory became free in time."),
     Metric("bufferpool-wait-ratio", PRODUCER, "bufferpool-wait", RATIO, "1",
-           "Part of the time that threads waited for memory, added up over threads."),
+           "Fraction of the time that threads waited for memory, summed over threads."),
     Metric("bufferpool-wait-time-ns-total", PRODUCER, "bufferpool-wait", TOTAL, "ns",
            "Time that threads waited for memory."),
     # Requests
@@ -103,12 +103,12 @@ METRICS: tuple[Metric, ...] = (
            "From the sending of a Produce request to its answer, good or bad."),
     Metric("request-latency-max", PRODUCER, "request-latency", MAX, "ms", "Longest such time."),
     Metric("requests-in-flight", PRODUCER, "requests-in-flight", GAUGE, "requests",
-           "Requests that have no answer yet."),
+           "Requests without an answer so far."),
     Metric("produce-throttle-time-avg", PRODUCER, "produce-throttle-time", AVG, "ms",
-           "Throttling that brokers imposed with an answer (quotas)."),
+           "Throttling that brokers imposed in answers (quotas)."),
     Metric("produce-throttle-time-max", PRODUCER, "produce-throttle-time", MAX, "ms", "Longest throttling."),
     Metric("metadata-age", PRODUCER, "metadata-age", GAUGE, "s", "Age of the metadata in use."),
-    # Calls of the user's
+    # Calls of users
     Metric("flush-time-ns-total", PRODUCER, "flush-time", TOTAL, "ns", "Time spent in flush()."),
     Metric("metadata-wait-time-ns-total", PRODUCER, "metadata-wait-time", TOTAL, "ns",
            "Time that send() waited for the metadata of a topic."),
@@ -122,7 +122,7 @@ METRICS: tuple[Metric, ...] = (
            "Time spent in commit_transaction()."),
     Metric("txn-abort-time-ns-total", PRODUCER, "txn-abort-time", TOTAL, "ns",
            "Time spent in abort_transaction()."),
-    # Delivery thread; Java calls back on its I/O thread
+    # Delivery thread; Java runs callbacks on its I/O thread
     Metric("callback-queue-size", PRODUCER, "callback-queue-size", GAUGE, "records",
            "Deliveries whose callbacks have not run yet.", is_ours=True),
     Metric("callback-time-ns-avg", PRODUCER, "callback-time", AVG, "ns",
@@ -145,7 +145,7 @@ METRICS: tuple[Metric, ...] = (
            "Connections whose SASL or TLS authentication succeeded."),
     Metric("successful-authentication-no-reauth-total", PRODUCER, "successful-authentication-no-reauth",
            TOTAL, "connections",
-           "Of those, the ones that are never asked to authenticate again (KIP-368): all, as in Java."),
+           "Those of them that need not authenticate again (KIP-368): all, as in Java."),
     Metric("failed-authentication-rate", PRODUCER, "failed-authentication", RATE, "connections/s",
            "Connections that failed to authenticate, or were refused for it."),
     Metric("failed-authentication-total", PRODUCER, "failed-authentication", TOTAL, "connections",
@@ -159,7 +159,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("failed-reauthentication-total", PRODUCER, "failed-reauthentication", TOTAL, "times",
            "Open connections that failed to authenticate again."),
     Metric("reauthentication-latency-avg", PRODUCER, "reauthentication-latency", AVG, "ms",
-           "Time that authenticating again took."),
+           "Time of a reauthentication."),
     Metric("reauthentication-latency-max", PRODUCER, "reauthentication-latency", MAX, "ms",
            "Longest such time."),
     # Bytes and system calls
@@ -182,11 +182,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("io-wait-time-ns-avg", PRODUCER, "select", AVG, "ns", "Length of a wait for sockets."),
     Metric("io-wait-time-ns-total", PRODUCER, "select", TOTAL, "ns", "Time spent waiting for sockets."),
     Metric("io-wait-ratio", PRODUCER, "select", RATIO, "1",
-           "Part of the time that the sender's thread waited for sockets."),
+           "Fraction of the time that the sender's thread waited for sockets."),
     Metric("io-time-ns-avg", PRODUCER, "io", AVG, "ns", "Time of reading and writing after a wait."),
     Metric("io-time-ns-total", PRODUCER, "io", TOTAL, "ns", "Time spent reading and writing."),
     Metric("io-ratio", PRODUCER, "io", RATIO, "1",
-           "Part of the time that the sender's thread read and wrote."),
+           "Fraction of the time that the sender's thread read and wrote."),
     # Of each topic
     Metric("record-send-rate", TOPIC, "record-send", RATE, "records/s", "Records sent to the topic."),
     Metric("record-send-total", TOPIC, "record-send", TOTAL, "records", "Records sent to the topic."),
@@ -194,8 +194,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("byte-total", TOPIC, "byte", TOTAL, "bytes", "Bytes of batches sent to the topic, compressed."),
     Metric("compression-rate", TOPIC, "compression-rate", AVG, "1",
            "Compressed size of a batch's records by their size before, the header left out."),
-    Metric("record-retry-rate", TOPIC, "record-retry", RATE, "records/s", "Records sent once more."),
-    Metric("record-retry-total", TOPIC, "record-retry", TOTAL, "records", "Records sent once more."),
+    Metric("record-retry-rate", TOPIC, "record-retry", RATE, "records/s", "Records sent again."),
+    Metric("record-retry-total", TOPIC, "record-retry", TOTAL, "records", "Records sent again."),
     Metric("record-error-rate", TOPIC, "record-error", RATE, "records/s", "Records that failed."),
     Metric("record-error-total", TOPIC, "record-error", TOTAL, "records", "Records that failed."),
     # Of each broker
@@ -213,7 +213,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("incoming-byte-rate", NODE, "incoming-byte", RATE, "bytes/s", "Bytes read from the node."),
     Metric("incoming-byte-total", NODE, "incoming-byte", TOTAL, "bytes", "Bytes read from the node."),
     # Of the metrics
-    Metric("count", COUNT, "count", GAUGE, "metrics", "Metrics there are."),
+    Metric("count", COUNT, "count", GAUGE, "metrics", "Number of metrics."),
 )
 
 _BY_SENSOR: dict[tuple[str, str], list[Metric]] = {}
@@ -222,14 +222,14 @@ for _metric in METRICS:
 
 
 class MetricName(NamedTuple):
-    """Which metric, and of what: `tags` are pairs such as ("topic", "events"), the client-id first."""
+    """The name, group and tags of a metric; `tags` are pairs such as ("topic", "events"), client-id first."""
 
     name: str
     group: str
     tags: tuple[tuple[str, str], ...]
 
 
-# What sensors measure
+# From readings of sensors to values
 
 _NS_PER_MS = 1e6
 MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
@@ -248,7 +248,7 @@ MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
 
 @final
 class MetricsRegistry:
-    """The metrics of one producer. Sensors of topics and nodes are there from their first use on.
+    """The metrics of one producer. Sensors of topics and nodes exist from their first use on.
 
     Parameters
     ----------
@@ -280,8 +280,8 @@ class MetricsRegistry:
                 self.sensor(metric.sensor)
 
     def sensor(self, name: str, *, topic: str | None = None, node: int | None = None) -> Sensor:
-        """The sensor, to be kept and recorded to; of a topic or node where one is named. ValueError for a
-        name that is not in the table.
+        """Return the sensor, of a topic or node if one is named. Raise ValueError for a name that is not in
+        the table.
         """
         sensor = self._sensors.get((name, topic, node))
         if sensor is not None:
@@ -289,7 +289,7 @@ class MetricsRegistry:
         rows = _BY_SENSOR.get((_group(topic, node), name), [])
         if not rows or rows[0].kind is GAUGE:
             group = _group(topic, node)
-            raise ValueError(f"there is no sensor {name!r} in {group}: docs/metrics.md lists all")
+            raise ValueError(f"{group} has no sensor {name!r}; docs/metrics.md lists all")
         made = Sensor(
             window_ms=self._sample_window_ms,
             num_samples=self._num_samples,
@@ -300,23 +300,23 @@ class MetricsRegistry:
     def record(
         self, name: str, value: float, now_ms: int, *, topic: str | None = None, node: int | None = None
     ) -> None:
-        """One occurrence of `value` at the sensor of that name."""
+        """Record one occurrence of `value` at the named sensor."""
         self.sensor(name, topic=topic, node=node).record(value, now_ms)
 
     def gauge(self, name: str, read: Callable[[int], float]) -> None:
-        """Reads the metric by `read(now_ms)` at each snapshot; ValueError for a name that is no gauge."""
+        """Read the metric by `read(now_ms)` at each snapshot. Raise ValueError if it is not a gauge."""
         if not any(metric.name == name and metric.kind is GAUGE for metric in METRICS):
-            raise ValueError(f"there is no gauge {name!r}: docs/metrics.md lists all")
+            raise ValueError(f"there is no gauge {name!r}; docs/metrics.md lists all")
         self._gauges[name] = read
 
     def counter(self, sensor: str, read: Callable[[], int]) -> None:
-        """Feeds a sensor from a counter that only grows, such as one of a native object."""
+        """Feed a sensor from a counter that only grows, such as one of a native object."""
         self.sensor(sensor)
         self._counters[sensor] = read
         self._counted[sensor] = 0
 
     def observe(self, now_ms: int) -> None:
-        """Records what counters have grown by. To be called once a window at least, for rates to be right."""
+        """Record the growth of counters. Call it at least once a window, or rates are wrong."""
         for name, read in list(self._counters.items()):
             value = read()
             with self._counting:
@@ -327,7 +327,7 @@ class MetricsRegistry:
                 self.record(name, value - before, now_ms)
 
     def snapshot(self, now_ms: int) -> dict[MetricName, float]:
-        """Every metric; NaN for an average or maximum of nothing."""
+        """Return every metric; an average or maximum without values is NaN."""
         self.observe(now_ms)
         client = ("client-id", self._client_id)
         values: dict[MetricName, float] = {}
@@ -359,16 +359,15 @@ def _tags(topic: str | None, node: int | None) -> tuple[tuple[str, str], ...]:
 _INTRODUCTION = """\
 # Metrics of a producer
 
-`python -m kbatch.metrics > docs/metrics.md` wrote this page.
+What can I measure? `Producer.metrics()` returns every metric by its name, group and tags. They are those of
+Kafka's Java producer 4.3; the tags are `client-id`, and `topic` or `node-id` in the groups that have one.
+Metrics that Java lacks are marked *kbatch only*.
 
-`Producer.metrics()` gives every metric by its name, group and tags. Names, groups and tags are those of
-Kafka's Java producer 4.3: `client-id`, and `topic` or `node-id` in the groups that have one. What Java does
-not have is marked *kbatch only*. avg, max, rate and ratio are of the last `metrics.num.samples` windows of
-`metrics.sample.window.ms`; totals are of the producer's life. An average or maximum of nothing is NaN. A
-sensor is what the code records to, and feeds all metrics that name it. Metrics of level DEBUG are recorded
-with `metrics.recording.level` DEBUG or TRACE only.
+avg, max, rate and ratio cover the last `metrics.num.samples` windows of `metrics.sample.window.ms`; totals
+cover the producer's life. An average or maximum without values is NaN. The code records values to a sensor,
+which feeds all metrics that name it. Metrics of level DEBUG need `metrics.recording.level` DEBUG or TRACE.
 
-Prometheus reads them through a collector (`pip install 'kbatch[prometheus]'`), when it scrapes:
+Prometheus reads them through a collector when it scrapes (`pip install 'kbatch[prometheus]'`):
 
 ```python
 from kbatch.prometheus import ProducerCollector
@@ -376,17 +375,19 @@ from kbatch.prometheus import ProducerCollector
 prometheus_client.REGISTRY.register(ProducerCollector(producer))
 ```
 
-`record-send-total` is then the counter `kafka_producer_record_send_total{client_id="..."}`; that of a topic
-is `kafka_producer_topic_record_send_total`, with `topic`; those of nodes begin with `kafka_producer_node_`
-and have `node_id`. What is not a total is a gauge.
+`record-send-total` is then the counter `kafka_producer_record_send_total{client_id="..."}`. A topic's is
+`kafka_producer_topic_record_send_total`, with the label `topic`. Those of nodes begin with
+`kafka_producer_node_` and have the label `node_id`. All metrics but totals are gauges.
+
+`python -m kbatch.metrics > docs/metrics.md` writes this page.
 """
 
 
 def page() -> str:
-    """docs/metrics.md, from the table."""
+    """Return docs/metrics.md, written from the table."""
     lines = [_INTRODUCTION]
     for group in dict.fromkeys(metric.group for metric in METRICS):
-        lines.append(f"\n## {group}\n\n| metric | kind | unit | sensor | level | what it is |\n")
+        lines.append(f"\n## {group}\n\n| metric | kind | unit | sensor | level | meaning |\n")
         lines.append("|---|---|---|---|---|---|\n")
         for metric in sorted(metric for metric in METRICS if metric.group == group):
             doc = f"{metric.doc} *kbatch only*" if metric.is_ours else metric.doc

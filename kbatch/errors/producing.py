@@ -341,7 +341,7 @@ class DelegationTokenOwnerMismatchError(KafkaError, code=63):
 
 
 class UnsupportedByAuthenticationError(KafkaError, code=64):
-    """Brokers issue tokens only over a connection that is authenticated without a token: use another login."""
+    """Brokers issue tokens only over connections authenticated without a token: use another login."""
 
 
 class DelegationTokenAuthorizationError(AuthorizationError, code=65):

@@ -307,7 +307,7 @@ def test_a_sensor_can_be_kept() -> None:
     ],
 )
 def test_a_sensor_that_is_not_in_the_table(name: str, where: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=f"there is no sensor '{name}' in producer-"):
+    with pytest.raises(ValueError, match=f"^producer-.* has no sensor '{name}'"):
         MetricsRegistry("c").record(name, 1, 0, **where)  # type: ignore[arg-type]
 
 
@@ -336,7 +336,7 @@ def test_counters_that_grow_elsewhere_become_rates_and_totals() -> None:
     later = registry.snapshot(10_000)
     assert later[producer_metric("buffer-exhausted-total")] == 9
     assert later[producer_metric("buffer-exhausted-rate")] == 0
-    with pytest.raises(ValueError, match="there is no sensor 'nonsense'"):
+    with pytest.raises(ValueError, match="has no sensor 'nonsense'"):
         registry.counter("nonsense", lambda: 0)
 
 
