@@ -1,9 +1,9 @@
-"""The long campaigns, in full: `python -m tests.fuzz.soak` runs what is left of each and writes docs/soak.md.
+"""Run the rest of each long campaign and write docs/soak.md: `python -m tests.fuzz.soak`.
 
-A campaign is a number of blocks, each made from its own number alone. Finished blocks are kept in .soak/, so
-that a campaign that was stopped goes on where it was; changed sources begin it anew. `--block K` replays one
-block of a campaign in this process, and `--verbose` prints every case before it is tried: the last one is
-the one that crashed or hung.
+A campaign has many blocks, each generated from its number alone. Finished blocks are kept in .soak/, so an
+interrupted campaign continues where it was; changed sources restart it. `--block K` replays one block of a
+campaign in this process. `--verbose` prints every case before it runs, so the last one is the one that
+crashed or hung.
 """
 
 import argparse
@@ -38,20 +38,21 @@ STATE = ROOT / ".soak"
 RESULTS = ROOT / "docs" / "soak.md"
 PREFACE = """# Soak results
 
-What `make soak` found when each campaign last ran in full. Seconds are summed over its processes; peak memory
-is that of the largest. A campaign ends with its first failure, and then leaves the row of the run before.
+How long has kbatch run under faults without a failure? Each row is the last full run of a campaign of `make
+soak`. Seconds are summed over its processes; peak memory is that of the largest. A failed run keeps the row
+of the previous run.
 
 """
 COLUMNS = ("campaign", "commit", "date", "cases", "outcomes", "seconds", "peak memory")
 
 
 class Campaign(NamedTuple):
-    """`run_block(k)` gives block k's tally in a process of its own; `replay(k, verbose)` runs it here."""
+    """`run_block(k)` returns the tally of block k from its own process; `replay(k, verbose)` runs it here."""
 
     blocks: int
     run_block: Callable[[int], Tally]
     replay: Callable[[int, bool], Tally]
-    sources: tuple[str, ...]  # globs: a change in them makes earlier blocks worthless
+    sources: tuple[str, ...]  # globs: a change in them invalidates earlier blocks
 
 
 def _campaign_of(module: ModuleType, blocks: int, *sources: str) -> Campaign:
@@ -205,7 +206,7 @@ def _line(cells: list[str]) -> str:
 
 
 def with_row(page: str, row: dict[str, str]) -> str:
-    """The results page with the campaign's row replaced, or added."""
+    """Return the results page with the campaign's row replaced or added."""
     rows = [line for line in page.splitlines() if line.startswith("| ")][2:]
     rows = [line for line in rows if not line.startswith(f"| {row['campaign']} |")]
     rows.append(_line([row[column] for column in COLUMNS]))

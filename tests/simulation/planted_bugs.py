@@ -39,7 +39,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
 
 @plants(Idempotence, "renumber")
 def no_renumbering(original: Any) -> Any:
-    """After a gap batches keep their numbers, under the new epoch."""
+    """After a gap, batches keep their sequences under the new epoch."""
 
     def renumber(self: Idempotence, state: Any) -> list[InFlight]:
         counters = [each.counter for each in state.in_flight]
@@ -53,7 +53,7 @@ def no_renumbering(original: Any) -> Any:
 
 @plants(Idempotence, "settle")
 def resends_what_may_be_in_the_log(original: Any) -> Any:
-    """Java: a gap is ended by a bump, and what may be in the log is sent again under the new epoch."""
+    """Java: a bump ends a gap, and batches that may be in the log are sent again under the new epoch."""
 
     def settle(self: Idempotence, state: Any) -> Any:
         before, self._resends_gaps = self._resends_gaps, True
@@ -67,7 +67,9 @@ def resends_what_may_be_in_the_log(original: Any) -> Any:
 
 @plants(Idempotence, "fail")
 def unresolved_is_ignored(original: Any) -> Any:
-    """A batch that failed after it had a sequence leaves no hole: its followers go on as if it were there."""
+    """A batch that failed after it got a sequence leaves no hole: its followers go on as if it were in the
+    log.
+    """
 
     def fail(self: Idempotence, entry: InFlight) -> None:
         before = entry.state.hole_end
@@ -92,7 +94,7 @@ def unresolved_only_in_a_retry(original: Any) -> Any:
 
 @plants(Idempotence, "_begin_anew")
 def acknowledged_numbers_outlive_their_epoch(original: Any) -> Any:
-    """What was acknowledged in the old epoch counts as acknowledged in the new one."""
+    """Acknowledgements of the old epoch count in the new one."""
 
     def begin_anew(self: Idempotence, state: Any) -> None:
         acked = state.acked_counter
@@ -104,7 +106,7 @@ def acknowledged_numbers_outlive_their_epoch(original: Any) -> Any:
 
 @plants(Idempotence, "admit")
 def a_bump_touches_all_partitions(original: Any) -> Any:
-    """Batches of other partitions go on under the new epoch with the sequences of the old one."""
+    """Batches of other partitions go on under the new epoch with the old epoch's sequences."""
 
     def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
         if state.in_flight and not self.needs_identity:
@@ -116,7 +118,7 @@ def a_bump_touches_all_partitions(original: Any) -> Any:
 
 @plants(Idempotence, "_bump")
 def the_epoch_wraps(original: Any) -> Any:
-    """Behind epoch 32767 comes 0 of the same producer id."""
+    """After epoch 32767 comes 0 of the same producer id."""
 
     def bump(self: Idempotence) -> None:
         self.adopt(Identity(self.identity.producer_id, (self.identity.epoch + 1) & 0x7FFF))
@@ -126,8 +128,8 @@ def the_epoch_wraps(original: Any) -> Any:
 
 @plants(Idempotence, "settle")
 def sends_without_a_producer_id(original: Any) -> Any:
-    """Java: when epochs are used up, what is in flight is sent again as if without idempotence, until there
-    is a new producer id."""
+    """Java: when epochs are used up, batches in flight are sent again without idempotence until there is a
+    new producer id."""
 
     def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
         entry = Idempotence.admit(self, state, batch, now_ns)
@@ -151,7 +153,7 @@ def sends_without_a_producer_id(original: Any) -> Any:
 
 @plants(Idempotence, "_bump")
 def no_bump(original: Any) -> Any:
-    """Numbers begin anew in the epoch that was."""
+    """Sequences start again from 0 in the old epoch."""
 
     def bump(self: Idempotence) -> None:
         """Not at all."""
@@ -161,7 +163,7 @@ def no_bump(original: Any) -> Any:
 
 @plants(Idempotence, "admit")
 def sequences_are_compared_wrapped(original: Any) -> Any:
-    """Java: what is compared are sequences, which begin again behind 2^31 - 1."""
+    """Java: comparisons use sequences, which wrap after 2^31 - 1."""
 
     def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
         entry = original(self, state, batch, now_ns)
@@ -173,7 +175,7 @@ def sequences_are_compared_wrapped(original: Any) -> Any:
 
 @plants(Idempotence, "is_proved")
 def a_refused_batch_is_believed_delivered(original: Any) -> Any:
-    """A batch that is refused as out of order counts as a duplicate."""
+    """A batch refused as out of order counts as a duplicate."""
 
     def is_proved(self: Idempotence, entry: InFlight) -> bool:
         return True
@@ -186,7 +188,7 @@ def a_refused_batch_is_believed_delivered(original: Any) -> Any:
 
 @plants(Idempotence, "__init__")
 def an_idle_producer_is_not_forgotten(original: Any) -> Any:
-    """However long a partition was idle, its leader is taken to know the producer."""
+    """The leader is assumed to know the producer, however long the partition was idle."""
 
     def init(self: Idempotence, **given: Any) -> None:
         original(self, **given | {"idle_ns": 2**61})
@@ -196,19 +198,19 @@ def an_idle_producer_is_not_forgotten(original: Any) -> Any:
 
 @plants(Sender, "_look_up")
 def a_topic_made_anew_knows_the_producer(original: Any) -> Any:
-    """What the brokers of a topic knew, those of the next one of the name are taken to know."""
+    """The leaders of a recreated topic are assumed to know what those of the old one knew."""
     return _knows_on(original, lambda state: bytes(state.topic_id))
 
 
 @plants(Sender, "_look_up")
 def a_new_leader_knows_the_producer(original: Any) -> Any:
-    """What a leader said proves something after a fail-over, whatever was cut off the log."""
+    """A leader's answers count after a fail-over, although the log may have been truncated."""
     return _knows_on(original, lambda state: (state.leader, state.leader_epoch))
 
 
 @plants(Sender, "_look_up")
 def an_answer_of_an_old_epoch_is_believed(original: Any) -> Any:
-    """After a fail-over, what a leader was sent in an epoch that is over says something about the new one."""
+    """After a fail-over, the answer to a batch of an old epoch counts in the new one."""
 
     def look_up(self: Sender, state: Any) -> None:
         nodes = [(each, each.node_id) for each in state.in_flight]
@@ -231,7 +233,7 @@ def _knows_on(original: Any, told: Callable[[Any], Any]) -> Any:
 
 @plants(Sender, "leaders_changed")
 def idle_partitions_hear_of_no_change(original: Any) -> Any:
-    """A new leader, and a topic made anew, are noted for partitions with batches in flight only."""
+    """Only partitions with batches in flight notice a new leader or a recreated topic."""
 
     def changed(self: Sender) -> None:
         states = self._states
@@ -260,7 +262,7 @@ def _gate(change: Callable[[Any, Any, Gate], Gate]) -> Callable[[Any], Any]:
 
 @plants(Idempotence, "gate")
 def ten_batches_of_a_partition(original: Any) -> Any:
-    """Java: five batches a connection, so that after a change of leader ten are unanswered."""
+    """Java: five batches a connection, so ten are unanswered after a change of leader."""
 
     def gate(self: Idempotence, state: Any, now_ns: int) -> Any:
         if self._max_in_flight < 5:  # one that sends fewer is not Java's case
@@ -281,13 +283,13 @@ def ten_batches_of_a_partition(original: Any) -> Any:
 
 @plants(Idempotence, "gate")
 def any_retry_may_go_first(original: Any) -> Any:
-    """Batches that come back are sent in any order."""
+    """Batches to retry are sent in any order."""
     return _gate(lambda self, state, gate: (gate[0], gate[1], -1))(original)
 
 
 @plants(Idempotence, "gate")
 def new_batches_pass_an_epoch(original: Any) -> Any:
-    """New batches are sent while some of the old epoch are unanswered."""
+    """New batches are sent while batches of the old epoch are unanswered."""
     return _gate(lambda self, state, gate: (gate[0], gate[1] and state.identity == self.identity, gate[2]))(
         original
     )
@@ -295,7 +297,7 @@ def new_batches_pass_an_epoch(original: Any) -> Any:
 
 @plants(Idempotence, "admit_new")
 def a_whole_request_uses_no_numbers_up(original: Any) -> Any:
-    """What follows a request of new batches has their sequences once more."""
+    """Batches after a request of new batches reuse its sequences."""
 
     def admit_new(self: Idempotence, *rest: Any) -> Any:
         entries = original(self, *rest) or {}
@@ -308,7 +310,7 @@ def a_whole_request_uses_no_numbers_up(original: Any) -> Any:
 
 @plants(Idempotence, "acknowledge_all")
 def a_whole_answer_is_believed(original: Any) -> Any:
-    """An answer that refuses some of the batches is taken for one that accepts all."""
+    """An answer that refuses some batches counts as one that accepts all."""
 
     def acknowledge_all(self: Idempotence, attempt: Any, topics: list[Any], *rest: Any) -> bool:
         for topic in topics:
@@ -321,7 +323,7 @@ def a_whole_answer_is_believed(original: Any) -> Any:
 
 @plants(Idempotence, "gate")
 def a_new_leader_does_not_wait_for_the_old_one(original: Any) -> Any:
-    """New batches go to a new leader while the old one has yet to answer."""
+    """New batches go to a new leader before the old one has answered."""
 
     def gate(self: Idempotence, state: Any, *rest: Any) -> Any:
         nodes = [(each, each.node_id) for each in state.in_flight]
@@ -338,13 +340,13 @@ def a_new_leader_does_not_wait_for_the_old_one(original: Any) -> Any:
 
 @plants(WithoutIdempotence, "gate")
 def a_partition_is_never_muted(original: Any) -> Any:
-    """With max.in.flight=1 and a change of leader two batches are under way."""
+    """With max.in.flight=1 and a change of leader, two batches are in flight."""
     return _gate(lambda self, state, gate: (False, gate[1], gate[2]))(original)
 
 
 @plants(WithoutIdempotence, "come_back")
 def a_partition_stays_muted(original: Any) -> Any:
-    """A batch that is to be tried again leaves its partition muted."""
+    """A batch to retry leaves its partition muted."""
 
     def come_back(self: WithoutIdempotence, entry: InFlight) -> None:
         """Not at all."""
@@ -354,7 +356,7 @@ def a_partition_stays_muted(original: Any) -> Any:
 
 @plants(Sender, "_drain")
 def a_blocked_partition_stops_its_node(original: Any) -> Any:
-    """Java: a partition of which nothing new may go yet ends the drain of its node."""
+    """Java: a partition that may send nothing new yet ends the drain of its node."""
 
     def drain(self: Sender, now_ns: int) -> None:
         stopped = {state.leader for state in self._states.values() if state.gate[1]}
@@ -373,13 +375,13 @@ def a_blocked_partition_stops_its_node(original: Any) -> Any:
 
 @plants(Sender, "_keeps_its_number")
 def splits_what_may_be_in_the_log(original: Any) -> Any:
-    """Java: a batch that is too large is split, though an earlier attempt of it may have been appended."""
+    """Java: a batch that is too large is split, although an earlier attempt may have been appended."""
     return lambda self, entry: False
 
 
 @plants(Sender, "_handle_no_answer")
 def no_answer_means_not_appended(original: Any) -> Any:
-    """A request that was written and not answered counts as not done."""
+    """A request that was written but not answered counts as not done."""
 
     def handle(self: Sender, attempt: Any, *rest: Any) -> None:
         attempt.request = None
@@ -401,7 +403,7 @@ def a_retry_forgets_what_may_be_in_the_log(original: Any) -> Any:
 
 @plants(Sender, "_retry")
 def a_retry_does_not_back_off(original: Any) -> Any:
-    """Batches are tried again at once."""
+    """Batches are retried at once."""
 
     def retry(self: Sender, entry: InFlight, error: Any, now_ns: int) -> None:
         self._order.come_back(entry)
@@ -422,7 +424,7 @@ def a_back_off_without_end(original: Any) -> Any:
 
 @plants(Sender, "run")
 def an_expired_batch_is_sent(original: Any) -> Any:
-    """Java: what is to be sent is drained first, and what is too old given up behind that."""
+    """Java: batches are drained first and expired after that."""
 
     def run(self: Sender, now_ns: int) -> None:
         self._drain(now_ns)
@@ -433,13 +435,13 @@ def an_expired_batch_is_sent(original: Any) -> Any:
 
 @plants(Sender, "_expire")
 def nothing_expires(original: Any) -> Any:
-    """delivery.timeout.ms is forgotten."""
+    """delivery.timeout.ms has no effect."""
     return lambda self, now_ns: None
 
 
 @plants(Sender, "_done")
 def a_completion_is_lost(original: Any) -> Any:
-    """The callbacks of batches that failed are not run."""
+    """The callbacks of failed batches do not run."""
 
     def done(self: Sender, batch: Any) -> None:
         if batch.completion.error is None:
@@ -450,7 +452,7 @@ def a_completion_is_lost(original: Any) -> Any:
 
 @plants(engine.Engine, "poll_completed")
 def completions_come_twice(original: Any) -> Any:
-    """The list of what was done is not emptied."""
+    """The list of completed batches is not cleared."""
 
     def poll(self: Any) -> Any:
         completed = original(self)
@@ -462,7 +464,7 @@ def completions_come_twice(original: Any) -> Any:
 
 @plants(Sender, "_succeed")
 def the_offset_is_one_off(original: Any) -> Any:
-    """The offset that is told is the next one."""
+    """The reported offset is the next one."""
 
     def succeed(self: Sender, entry: InFlight, base_offset: int, *rest: Any) -> None:
         original(self, entry, base_offset + (base_offset >= 0), *rest)
@@ -472,13 +474,13 @@ def the_offset_is_one_off(original: Any) -> Any:
 
 @plants(Sender, "_enforce_stop")
 def records_pass_a_failed_one(original: Any) -> Any:
-    """kbatch.on.delivery.failure is forgotten: Java's close(0) in a callback."""
+    """kbatch.on.delivery.failure has no effect, like Java's close(0) in a callback."""
     return lambda self, *rest: None
 
 
 @plants(Sender, "_split")
 def a_split_loses_its_sequences(original: Any) -> Any:
-    """The parts of a batch that was too large begin where new batches do."""
+    """The parts of a split batch get the next sequences instead of their own."""
 
     def split(self: Sender, entry: InFlight, *rest: Any) -> None:
         original(self, entry, *rest)
@@ -490,7 +492,7 @@ def a_split_loses_its_sequences(original: Any) -> Any:
 
 
 class Beside:
-    """Something with other attributes than its own."""
+    """An object with other attributes than its own."""
 
     def __init__(self, own: Any, **others: Any) -> None:
         self._own = own
@@ -502,7 +504,7 @@ class Beside:
 
 @plants(Sender, "_split")
 def a_part_of_an_unsure_batch_is_sure(original: Any) -> Any:
-    """Of a batch that may be in the log, and is too large now, the last part counts as never sent."""
+    """If a batch that may be in the log is split, its last part counts as never sent."""
 
     def split(self: Sender, entry: InFlight, *rest: Any) -> None:
         accumulator = self._accumulator
@@ -523,7 +525,7 @@ def a_part_of_an_unsure_batch_is_sure(original: Any) -> Any:
 
 @plants(Sender, "_send")
 def acks_1_for_acks_all(original: Any) -> Any:
-    """The leader alone is asked, whatever the user asked for."""
+    """acks=1 is sent whatever the user configured."""
 
     def send(self: Sender, *rest: Any) -> None:
         config = self._config
@@ -538,7 +540,7 @@ def acks_1_for_acks_all(original: Any) -> Any:
 
 @plants(Sender, "_handle_answer")
 def an_error_with_an_offset_is_believed(original: Any) -> Any:
-    """A batch that was appended and not replicated, as its answer says, counts as delivered."""
+    """A batch that was appended but not replicated, by its answer, counts as delivered."""
 
     def handle(self: Sender, entry: InFlight, answer: Any, *rest: Any) -> None:
         if answer.error_code and answer.base_offset >= 0:
@@ -562,7 +564,7 @@ def a_duplicate_is_taken_for_a_gap(original: Any) -> Any:
 
 @plants(Sender, "handle_response")
 def answers_are_matched_by_position(original: Any) -> Any:
-    """The first answer of a response is taken for that to the first batch of the request."""
+    """The first answer of a response is matched with the first batch of the request."""
 
     def handle(self: Sender, attempt: Any, response: Any) -> None:
         if response.message is not None:
@@ -589,7 +591,7 @@ def _moved(answer: Any, index: int) -> Any:
 
 @plants(engine.Engine, "poll_completed")
 def failed_batches_are_called_back_first(original: Any) -> Any:
-    """The callbacks of batches that failed come before those of batches that are delivered."""
+    """The callbacks of failed batches run before those of delivered ones."""
     return lambda self: sorted(original(self), key=lambda completion: completion.error is None)
 
 
@@ -637,13 +639,13 @@ def a_buffer_in_flight_is_used_again(original: Any) -> Any:
 
 @plants(NodeState, "can_send")
 def requests_without_limit(original: Any) -> Any:
-    """max.in.flight.requests.per.connection is not looked at."""
+    """max.in.flight.requests.per.connection has no effect."""
     return lambda self, max_in_flight, now_ns: original(self, 1000, now_ns)
 
 
 @plants(NodeState, "can_send")
 def throttling_is_ignored(original: Any) -> Any:
-    """A node that throttles is sent to all the same."""
+    """A node that throttles still gets requests."""
     return lambda self, max_in_flight, now_ns: original(
         self, max_in_flight, max(now_ns, self.throttled_until_ns)
     )
@@ -651,7 +653,7 @@ def throttling_is_ignored(original: Any) -> Any:
 
 @plants(connections.Connections, "_time_out")
 def a_request_never_times_out(original: Any) -> Any:
-    """A connection that has died silently is waited for."""
+    """The client waits for a connection that has died silently."""
 
     def time_out(self: Any, state: Any, now_ns: int) -> None:
         for request in state.connection.in_flight:
@@ -662,19 +664,19 @@ def a_request_never_times_out(original: Any) -> Any:
 
 @plants(cluster, "_newest")
 def an_older_leader_is_believed(original: Any) -> Any:
-    """Metadata of a node that lags behind replaces what is known."""
+    """Metadata of a node that lags replaces newer metadata."""
     return lambda known, answer, nodes: original(None, answer, nodes)
 
 
 @plants(ExponentialBackoff, "delay_ns")
 def questions_do_not_back_off(original: Any) -> Any:
-    """Metadata and InitProducerId are asked for again at once."""
+    """Metadata and InitProducerId are requested again at once."""
     return lambda self, attempts: 0
 
 
 @plants(Sender, "_admit")
 def a_request_keeps_its_batches(original: Any) -> Any:
-    """The bytes of what was sent are kept for as long as the collector does not come by."""
+    """The bytes of sent batches stay until the garbage collector runs."""
     kept: list[Any] = []
 
     def admit(self: Sender, batch: Any, *rest: Any) -> Any:
@@ -687,7 +689,7 @@ def a_request_keeps_its_batches(original: Any) -> Any:
 
 @plants(cluster.Cluster, "update_leader")
 def a_leader_of_an_old_epoch_is_believed(original: Any) -> Any:
-    """After a fail-over a node that has not heard of it says who leads, and is believed."""
+    """After a fail-over, a leader named by a node that does not know of it is believed."""
 
     def update(self: Any, topic: str, partition: int, leader_id: int, leader_epoch: int, nodes: Any) -> bool:
         entry = self._topics.get(topic)
@@ -702,46 +704,42 @@ def a_leader_of_an_old_epoch_is_believed(original: Any) -> Any:
 
 @plants(cluster.Cluster, "handle_failure")
 def a_failed_metadata_request_is_forgotten(original: Any) -> Any:
-    """A request for metadata that failed counts as unanswered, and no other is sent."""
+    """A failed metadata request counts as unanswered, and no other is sent."""
     return lambda self, error, now_ns: None
 
 
 @plants(cluster.Cluster, "request_update")
 def metadata_is_not_asked_for(original: Any) -> Any:
-    """NOT_LEADER_OR_FOLLOWER does not lead to a refresh."""
+    """NOT_LEADER_OR_FOLLOWER does not refresh the metadata."""
     return lambda self, now_ns: None
 
 
-# Looking for them; those of tables and transactions come behind
+# Hunting for them; those of tables and transactions come last
 
 from tests.simulation import planted_table_bugs as planted_table_bugs  # noqa: E402
 from tests.simulation import planted_transaction_bugs as planted_transaction_bugs  # noqa: E402
 
 INTRODUCTION = """\
-Made by `python -m tests.simulation.planted_bugs`. Each row is a bug that was put into the producer
-on purpose, a seed whose world sees it, and what it says. The seed is the first, from 0 on, that did
-when one was last looked for. Every third world, from 2 on, is one of transactions; bugs of
-transactions are looked for in those alone.
+Would the simulator find a bug in the producer? Each row below is a bug that was planted on purpose, the first
+seed whose world detects it, counted from 0 at the last search, and the message of that world. Every third
+world, from 2 on, runs transactions; transaction bugs are hunted only there.
 
-One weakness of Java's no world can see, for it changes how large batches become and nothing of what
-becomes of them: that the compression of tiny batches sets the estimate for full ones. Unit tests see it
-(`test_a_tiny_batch_teaches_nothing`, `test_C09_a_batch_below_a_quarter_does_not_move_the_ratio`).
+- Bugs are planted beside the native steps that users run. A step is off only for a bug in the step itself
+  (`planting.STEPS`).
+- An acknowledged record may be lost only after an unclean election or with acks=1.
+- A duplicated connection is a Produce request that the broker gets, and executes, on two connections; TCP
+  does not duplicate the bytes of one. The wall clock steps both ways. The monotonic clock only advances, as
+  Python promises for `time.monotonic` (PEP 418); a unit test turns it back (D07).
+- No world can detect one weakness of Java, that the compression of tiny batches sets the estimate for full
+  ones: it changes only the size of batches. Unit tests do (`test_a_tiny_batch_teaches_nothing`,
+  `test_C09_a_batch_below_a_quarter_does_not_move_the_ratio`).
 
-Bugs are planted beside the native steps that users run; a step stands still only for a bug in what it does
-itself (`planting.STEPS`).
-
-Where an unclean election cut what was replicated, or acks=1 asked nobody else, a record may be lost though it
-was acknowledged. Nothing else excuses a loss.
-
-Of the faults that worlds have, a duplicated connection is a Produce request that the broker gets on two
-connections, and does twice; bytes of one connection TCP does not double. The monotonic clock goes forwards
-only, as Python promises of `time.monotonic` (PEP 418), and the wall clock steps both ways; that the engine
-bears a monotonic clock that goes back is with the unit tests (D07).
+`python -m tests.simulation.planted_bugs` writes this page.
 """
 
 
 class Caught(NamedTuple):
-    """A seed whose world sees a bug, and what it says; -1 where none does."""
+    """A seed whose world detects a bug, and its message; -1 if none does."""
 
     seed: int
     text: str
@@ -760,19 +758,19 @@ def hunt(bug: Bug, seeds: range) -> Caught:
 
 
 def find(name: str, budget: int) -> Caught:
-    """By the seed that is known, or else the first of so many."""
+    """Detect the bug by its known seed, or else by the first of `budget` seeds."""
     seed = known_seeds().get(name, -1)
     known = hunt(BUGS[name], range(seed, seed + 1)) if seed >= 0 else Caught(-1, "")
     return known if known.seed >= 0 else hunt(BUGS[name], range(budget))
 
 
 def page(found: dict[str, Caught]) -> str:
-    """docs/simulation.md"""
+    """Return docs/simulation.md."""
     lines = [
-        "# What the simulation sees",
+        "# What the simulation detects",
         "",
         INTRODUCTION,
-        "| bug | what it does | seed | what was seen |",
+        "| bug | what it does | seed | message |",
         "|---|---|---|---|",
     ]
     for name, (seed, text) in found.items():
@@ -784,7 +782,7 @@ def page(found: dict[str, Caught]) -> str:
 
 
 def known_seeds() -> dict[str, int]:
-    """By bug, the seed that stands in docs/simulation.md."""
+    """Return the seed of each bug in docs/simulation.md."""
     rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
     return {row[0].removeprefix("| ").replace(" ", "_"): int(row[2]) for row in rows if row[2] != "-"}
 

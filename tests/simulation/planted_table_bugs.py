@@ -17,13 +17,13 @@ from tests.simulation.planting import plants
 
 @plants(TableReport, "error_codes")
 def rows_of_a_failed_batch_have_succeeded(original: Any) -> Any:
-    """The report knows of no errors."""
+    """The report has no errors."""
     return property(lambda self: original.fget(self) * 0)
 
 
 @plants(TableReport, "offsets")
 def offsets_of_a_report_are_sorted(original: Any) -> Any:
-    """Offsets of a table are in the order of its rows, whichever partitions these went to."""
+    """The offsets of a table ascend over its rows, whichever partitions the rows went to."""
     return property(lambda self: sorted_known(original.fget(self)))
 
 
@@ -35,13 +35,13 @@ def sorted_known(offsets: Any) -> Any:
 
 @plants(TableReport, "topic_codes")
 def topics_of_a_report_are_sorted(original: Any) -> Any:
-    """Topics of a table are in the order of their names' first appearance, whichever rows these were."""
+    """The topics of a table are in order of first appearance, whichever rows they belong to."""
     return property(lambda self: sorted(original.fget(self)))
 
 
 @plants(tables, "TableSender")
 def chunks_of_a_table_change_places(original: Any) -> Any:
-    """The rows of every second record batch come before those of the one in front of it."""
+    """The rows of every second record batch come before those of the previous one."""
 
     def sender(owner: Any, topic: str, data: Any, names: Any, **rest: Any) -> Any:
         batches = data.to_batches()
@@ -53,7 +53,7 @@ def chunks_of_a_table_change_places(original: Any) -> Any:
 
 
 class Paused:
-    """A TableSender that forgets where it was when it has to wait."""
+    """A TableSender that forgets its position when it has to wait."""
 
     def __init__(self, make: Callable[..., Any], data: Any, *rest: Any, **keywords: Any) -> None:
         self._has_paused = False
@@ -76,13 +76,13 @@ class Paused:
 
 @plants(tables, "TableSender")
 def a_paused_pull_loses_a_row(original: Any) -> Any:
-    """Once there was no memory for a row, the first row of what is pulled next is not sent."""
+    """After a wait for memory, the first row of the next pull is not sent."""
     return lambda owner, topic, data, names, **rest: Paused(original, data, owner, topic, names, **rest)
 
 
 @plants(TableProducer, "_stop_table")
 def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
-    """Rows that are not accepted any more have no outcome."""
+    """Rows that are no longer accepted get no outcome."""
 
     def stop(self: TableProducer, table: Any, stopped: BaseException) -> None:
         if not table.has_begun:
@@ -93,8 +93,8 @@ def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
 
 
 @plants(TableProducer, "_end_table")
-def a_table_that_is_done_early_is_not_told_of(original: Any) -> Any:
-    """What is answered before the last row is accepted was the last answer, and nobody is called."""
+def a_table_that_is_done_early_is_not_reported(original: Any) -> Any:
+    """An answer before the last row is accepted counts as the last one, and no callback runs."""
 
     def end(self: TableProducer, table: Any, error: Any) -> None:
         if table.end(error):
@@ -105,7 +105,7 @@ def a_table_that_is_done_early_is_not_told_of(original: Any) -> Any:
 
 @plants(Sender, "_succeed")
 def offsets_of_parts_are_one_off(original: Any) -> Any:
-    """Of a batch that was split the parts behind the first stand one further on."""
+    """The offsets of a split batch's later parts are one too high."""
 
     def succeed(self: Sender, entry: InFlight, base_offset: int, *rest: Any) -> None:
         is_later = entry.batch.is_split and base_offset > 0

@@ -35,7 +35,7 @@ plants = partial(plants_any, of_transactions=True)
 
 @plants(Transactions, "_complete")
 def no_bump_after_an_abort(original: Any) -> Any:
-    """Version 1: the epoch stays behind a transaction of which a batch may be in the log."""
+    """Version 1: the epoch stays after a transaction with a batch that may be in the log."""
 
     def complete(self: Transactions, operation: Any) -> None:
         self._bumps = False
@@ -46,7 +46,7 @@ def no_bump_after_an_abort(original: Any) -> Any:
 
 @plants(transactions, "_DONE")
 def the_epoch_of_end_txn_is_ignored(original: Any) -> Any:
-    """Version 2: the producer goes on with the epoch that it had."""
+    """Version 2: the producer goes on with its old epoch."""
 
     def ended(self: Transactions, operation: Any, *rest: Any) -> None:
         self._complete(operation)
@@ -56,7 +56,7 @@ def the_epoch_of_end_txn_is_ignored(original: Any) -> Any:
 
 @plants(Idempotence, "_begin_anew")
 def sequences_go_on_in_a_new_epoch(original: Any) -> Any:
-    """The first sequence of an epoch follows the last one of the epoch before."""
+    """The first sequence of an epoch follows the last one of the previous epoch."""
 
     def begin_anew(self: Idempotence, state: Any) -> None:
         counter = state.next_counter
@@ -68,7 +68,7 @@ def sequences_go_on_in_a_new_epoch(original: Any) -> Any:
 
 @plants(CommitOffsets, "message")
 def offsets_have_an_old_epoch(original: Any) -> Any:
-    """TxnOffsetCommit has the epoch that the producer had before."""
+    """TxnOffsetCommit has the producer's previous epoch."""
 
     def message(self: CommitOffsets, transactional_id: str, identity: Identity, version: int) -> Any:
         old = Identity(identity.producer_id, max(identity.epoch - 1, 0))
@@ -82,19 +82,19 @@ def offsets_have_an_old_epoch(original: Any) -> Any:
 
 @plants(Transactions, "_has_to_wait")
 def end_txn_passes_records(original: Any) -> Any:
-    """EndTxn is sent while records of the transaction are under way."""
+    """EndTxn is sent while records of the transaction are in flight."""
     return lambda self, operation: False
 
 
 @plants(Transactions, "_handle_failure")
 def a_commit_without_a_record(original: Any) -> Any:
-    """A record that failed does not keep the transaction from being committed."""
+    """A transaction with a failed record can be committed."""
     return lambda self, error, had_sequence: None
 
 
 @plants(Transactions, "_may")
 def a_commit_after_an_error(original: Any) -> Any:
-    """commit_transaction() is accepted though the transaction can only be aborted."""
+    """commit_transaction() is accepted although the transaction can only be aborted."""
 
     def may(self: Transactions, call: Any, *states: State) -> bool:
         if call.name == "commit_transaction" and self.state is State.ABORTABLE_ERROR:
@@ -106,7 +106,7 @@ def a_commit_after_an_error(original: Any) -> Any:
 
 @plants(Transactions, "_handle_response")
 def no_answer_to_end_txn_means_done(original: Any) -> Any:
-    """A connection that breaks behind EndTxn counts as its answer."""
+    """A connection that breaks after EndTxn counts as its answer."""
 
     def handle(self: Transactions, operation: Any, response: Any) -> None:
         if response.message is None and isinstance(operation, Commit):
@@ -120,7 +120,7 @@ def no_answer_to_end_txn_means_done(original: Any) -> Any:
 
 @plants(Transactions, "_next")
 def an_abort_is_forgotten(original: Any) -> Any:
-    """abort_transaction() does not tell the coordinator."""
+    """abort_transaction() sends nothing to the coordinator."""
 
     def following(self: Transactions, now_ns: int) -> Any:
         operation = original(self, now_ns)
@@ -135,7 +135,7 @@ def an_abort_is_forgotten(original: Any) -> Any:
 
 @plants(Transactions, "_next")
 def an_empty_transaction_is_ended(original: Any) -> Any:
-    """EndTxn is sent for a transaction of which the coordinator knows nothing."""
+    """EndTxn is sent for a transaction that the coordinator does not know."""
 
     def following(self: Transactions, now_ns: int) -> Any:
         before, self._has_offsets = self._has_offsets, True
@@ -149,19 +149,19 @@ def an_empty_transaction_is_ended(original: Any) -> Any:
 
 @plants(Sender, "abort_unsent")
 def unsent_records_outlive_an_abort(original: Any) -> Any:
-    """What was not sent when the transaction was aborted stays in its queue."""
+    """Unsent records stay in their queue after an abort."""
     return lambda self, error: None
 
 
 @plants(TransactionMethods, "_check_transaction")
 def sends_while_committing(original: Any) -> Any:
-    """send() does not look whether the transaction is being committed."""
+    """send() is accepted while the transaction is being committed."""
     return lambda self: None
 
 
 @plants(TransactionMethods, "_run_call")
 def a_call_that_timed_out_is_forgotten(original: Any) -> Any:
-    """Behind a commit of which nobody knows what came of it an abort is accepted."""
+    """An abort is accepted after a commit with an unknown outcome."""
 
     async def run_call(self: TransactionMethods, *given: Any) -> Any:
         try:
@@ -194,7 +194,7 @@ def partitions_outlive_their_transaction(original: Any) -> Any:
 
 @plants(Transactions, "_handle_response")
 def no_answer_means_added(original: Any) -> Any:
-    """Version 1: a connection that breaks behind AddPartitionsToTxn counts as its answer."""
+    """Version 1: a connection that breaks after AddPartitionsToTxn counts as its answer."""
 
     def handle(self: Transactions, operation: Any, response: Any) -> None:
         if response.message is None and isinstance(operation, AddPartitions):
@@ -208,7 +208,7 @@ def no_answer_means_added(original: Any) -> Any:
 
 @plants(CommitOffsets, "coordinator")
 def offsets_go_to_the_wrong_coordinator(original: Any) -> Any:
-    """TxnOffsetCommit is sent to the coordinator of the transaction, not of the group."""
+    """TxnOffsetCommit is sent to the coordinator of the transaction instead of the group's."""
     return lambda self, transactional_id: CoordinatorKey(TRANSACTION, transactional_id)
 
 
@@ -228,25 +228,25 @@ def _instead(actions: dict[Action, Action]) -> Callable[[Any], Any]:
 
 @plants(transactions, "verdict_of")
 def fencing_is_retried(original: Any) -> Any:
-    """PRODUCER_FENCED counts as an error that passes."""
+    """PRODUCER_FENCED counts as retriable."""
     return _instead({Action.FENCED: Action.RETRY})(original)
 
 
 @plants(transactions, "verdict_of")
 def the_coordinator_is_not_looked_up_again(original: Any) -> Any:
-    """NOT_COORDINATOR is retried where it came from."""
+    """NOT_COORDINATOR is retried at the same node."""
     return _instead({Action.FIND: Action.RETRY})(original)
 
 
 @plants(transactions, "verdict_of")
 def every_error_is_fatal(original: Any) -> Any:
-    """What an abort would mend ends the producer."""
+    """Abortable errors end the producer."""
     return _instead({Action.ABORT: Action.FATAL})(original)
 
 
 @plants(Transactions, "_handle_refusal")
 def a_fenced_producer_comes_back(original: Any) -> Any:
-    """PRODUCER_FENCED leads to a new InitProducerId, by which the old producer fences the new one."""
+    """PRODUCER_FENCED leads to a new InitProducerId, with which the old producer fences the new one."""
 
     def handle(
         self: Transactions, operation: Any, action: Action, code: int, about: str, now_ns: int
@@ -263,13 +263,13 @@ def a_fenced_producer_comes_back(original: Any) -> Any:
 
 @plants(Transactions, "_may_be_committed")
 def a_commit_that_may_be_done_is_given_up(original: Any) -> Any:
-    """An error while the coordinator is looked for ends a commit of which nobody knows what came of it."""
+    """An error of FindCoordinator ends a commit with an unknown outcome."""
     return property(lambda self: False)
 
 
 @plants(transactions, "_can_drop")
 def init_producer_id_outlives_an_error(original: Any) -> Any:
-    """InitProducerId that was not answered goes on behind an error, and ends in a state that has passed."""
+    """An unanswered InitProducerId goes on after an error, and ends in a past state."""
     return lambda operation: (
         not isinstance(operation, transactions.FindCoordinator) and not operation.is_unsure
     )

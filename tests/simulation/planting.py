@@ -1,4 +1,4 @@
-"""How bugs are planted: each replaces a function of the producer by a worse one, for a while."""
+"""Planting of bugs: each temporarily replaces a function of the producer by a worse one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kbatch.testing.simulation.transactional_options import is_transactional
 
 
 class Bug(NamedTuple):
-    """`owner.name` is replaced by `make(the original)`; in worlds of transactions only, or in any."""
+    """A replacement of `owner.name` by `make(the original)`, in worlds of transactions only, or in any."""
 
     owner: Any
     name: str
@@ -30,7 +30,7 @@ BUGS: dict[str, Bug] = {}
 def plants(
     owner: Any, name: str, *, of_transactions: bool = False
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Adds a bug: the function gets the original, and gives what takes its place."""
+    """Add a bug: the decorated function gets the original and returns its replacement."""
 
     def add(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         doc = " ".join((make.__doc__ or "").split())
@@ -40,8 +40,8 @@ def plants(
     return add
 
 
-# What each native step does for a whole request. With a bug in that it is told to do nothing; all other bugs
-# are planted beside it, in the producer as users run it.
+# The functions that each native step replaces for a whole request. A bug in one of them turns the step off;
+# all other bugs are planted beside it, in the producer as users run it.
 STEPS: dict[str, tuple[Any, tuple[tuple[Any, str], ...]]] = {
     "admit_new": (
         lambda *_: None,

@@ -1,4 +1,4 @@
-"""The simulation sees every planted bug, in the world that docs/simulation.md names."""
+"""The simulation detects every planted bug, in the world that docs/simulation.md names."""
 
 import logging
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_the_page_has_every_bug_and_the_seed_that_sees_it() -> None:
+def test_page_has_every_bug_with_its_seed() -> None:
     assert list(known_seeds()) == list(BUGS)
 
 
-def test_native_steps_stay_on_but_for_bugs_in_what_they_do() -> None:
+def test_native_steps_stay_on_except_for_bugs_in_them() -> None:
     steps = Idempotence.admit_new, Idempotence.acknowledge_all
     with planted(BUGS["acks_1_for_acks_all"]):
         assert (Idempotence.admit_new, Idempotence.acknowledge_all) == steps
@@ -37,10 +37,12 @@ def test_native_steps_stay_on_but_for_bugs_in_what_they_do() -> None:
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_seen(name: str) -> None:
+def test_planted_bug_is_detected(name: str) -> None:
     seed = known_seeds()[name]
     if hunt(BUGS[name], range(seed, seed + 1)).seed == seed:
         return
     found = hunt(BUGS[name], range(BUDGET)).seed
-    now = f"seed {found} is now the first that does" if found >= 0 else "no other does any more"
-    pytest.fail(f"seed {seed} of docs/simulation.md no longer sees it, {now}: {WRITE_PAGE} writes the page")
+    now = f"seed {found} is now the first that does" if found >= 0 else "nor does any other"
+    pytest.fail(
+        f"seed {seed} of docs/simulation.md no longer detects it, {now}; run {WRITE_PAGE}"
+    )
