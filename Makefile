@@ -21,7 +21,7 @@ help:
 	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks.md and docs/costs.md"
+	@echo "make bench     kbatch beside its peers; results go to docs/benchmarks/ and docs/costs.md"
 	@echo "               (BENCH='throughput latency --quick': some of the groups, and few records)"
 	@echo "make bench-compare   what runs in one process beside its saved baseline; fails at 1.15 x"
 	@echo "make bench-baseline  saves it"

@@ -146,7 +146,7 @@ def pace(name: str, job: Job) -> Answer:
 
 
 def transact(name: str, job: Job) -> Answer:
-    """Transactions of `records` records, one behind the other; the first is not measured."""
+    """Transactions of `records` records, one after the other; the first is not measured."""
     client = opened(name, job)
     client.producer.init_transactions()
     work = Work.of(job)

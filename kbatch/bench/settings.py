@@ -1,6 +1,4 @@
-"""The settings that are equal for all contestants, under Kafka's names, in each client's own; and all of them
-as text, for a page.
-"""
+"""Translate the contestants' common settings from Kafka's names to each client's own, and describe them."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 
 Settings = Mapping[str, Any]
 
-# Its queue is bounded by bytes alone, as buffer.memory does it; keys go where Java's client puts them.
+# Only bytes bound its queue, like buffer.memory; keys go to the partitions of Java's client.
 LIBRDKAFKA: dict[str, Any] = {
     "queue.buffering.max.messages": 10_000_000,
     "partitioner": "murmur2_random",
@@ -21,7 +19,7 @@ LIBRDKAFKA: dict[str, Any] = {
 
 
 def listed(settings: Mapping[str, object]) -> str:
-    """As key=value, the way Kafka writes them."""
+    """Return the settings as key=value, in Kafka's notation."""
     return ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items())
 
 
@@ -39,7 +37,7 @@ def for_kafka_python(settings: Settings) -> dict[str, Any]:
     theirs = {name.replace(".", "_"): value for name, value in settings.items()}
     if theirs["compression_type"] == "none":
         theirs["compression_type"] = None
-    if "buffer_memory" not in KafkaProducer.DEFAULT_CONFIG:  # since 3.0 it bounds no memory
+    if "buffer_memory" not in KafkaProducer.DEFAULT_CONFIG:  # since 3.0 nothing bounds its memory
         del theirs["buffer_memory"]
     if theirs["send_buffer_bytes"] < 0:
         theirs["send_buffer_bytes"] = None
@@ -47,7 +45,7 @@ def for_kafka_python(settings: Settings) -> dict[str, Any]:
 
 
 def for_aiokafka(settings: Settings) -> dict[str, Any]:
-    """It has neither buffer.memory nor the others that are missing here."""
+    """Translate the settings; aiokafka has neither buffer.memory nor the others that are missing here."""
     compression = settings["compression.type"]
     theirs = {
         "acks": settings["acks"],
@@ -72,16 +70,16 @@ _OWN: Mapping[tuple[str, str], Callable[[Settings], dict[str, Any]]] = {
 }
 
 
-def told(settings: Settings, java_options: tuple[str, ...]) -> Iterator[str]:
-    """What clients are set to, and who reads back: items of a list."""
-    from importlib.metadata import version  # memory that a client need not have
+def describe_settings(settings: Settings, java_options: tuple[str, ...]) -> Iterator[str]:
+    """Yield the settings of each client and the client that reads back, as items of a list."""
+    from importlib.metadata import version  # clients do not need its memory
 
-    yield f"- kbatch and Java, where a group says nothing else: {listed(settings)}."
+    yield f"- kbatch and Java, unless a group says otherwise: {listed(settings)}."
     yield f"- Java's process: `java {' '.join(java_options)}`."
     for (package, module), translated in _OWN.items():
         if find_spec(module) is not None:
-            yield f"- {package}, the same in its own words: {listed(translated(settings))}."
+            yield f"- {package}, the same under its own names: {listed(translated(settings))}."
     yield (
-        f"- Another client, which reads back: the consumer of librdkafka (confluent-kafka "
-        f"{version('confluent-kafka')}), in the process that measures."
+        f"- The client that reads back: librdkafka's consumer (confluent-kafka "
+        f"{version('confluent-kafka')}), in the measuring process."
     )

@@ -1,4 +1,4 @@
-"""How many transactions can be had, one behind the other?"""
+"""How many transactions does a client complete, one after the other?"""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def question(plan: Plan) -> Iterator[Question]:
         cpu_ns //= RECORDS * count * len(contender.timings)
         contender.note = f"{1e3 / contender.median:.0f} transactions/s, {cpu_ns} ns of CPU a record"
     yield Question(
-        f"Transactions of {RECORDS:,} records, one behind the other",
+        f"Transactions of {RECORDS:,} records, one after the other",
         f"{count} a round, from begin to the end of commit; all records are read back, as committed. "
         f"{listed(SETTINGS)}.",
         contenders,

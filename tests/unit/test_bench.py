@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.compare import Run, compare, run_of
 from benchmarks.costs import bound_by
+from benchmarks.pages import FIGURES, SUMMARY
 from benchmarks.pressure import tenth_and_rest
 from benchmarks.profiles import own_costs, stage_of
 from benchmarks.scaling import key_of_each
@@ -25,9 +26,9 @@ from kbatch.bench.contest import JAVA_OPTIONS, SETTINGS, Contest, Driver
 from kbatch.bench.contestants import CONTESTANTS, JARS_VARIABLE, JAVA, why_missing
 from kbatch.bench.harness import Claim, Contender, Question, ratio, report
 from kbatch.bench.log_reader import expected
-from kbatch.bench.page import Page
+from kbatch.bench.page import Figure, GroupPages, Page
 from kbatch.bench.probes import tree_cpu_ns
-from kbatch.bench.settings import for_aiokafka, for_kafka_python, for_librdkafka, told
+from kbatch.bench.settings import describe_settings, for_aiokafka, for_kafka_python, for_librdkafka
 from kbatch.bench.work import CHUNK_RECORDS, Work
 from kbatch.cli.commands import kbatch as command_line
 
@@ -70,6 +71,31 @@ def test_a_page_keeps_the_groups_that_were_not_measured_and_their_order(tmp_path
     (plot,) = (tmp_path / "plots").iterdir()
     assert f"](plots/{plot.name})" in before
     assert 1_000 < plot.stat().st_size < LARGEST_PLOT_BYTES
+
+
+def test_groups_have_pages_and_the_summary_their_figures(tmp_path: Path) -> None:
+    figures = [
+        Figure("first", "A question", "time", "ours", ("theirs", "missing")),
+        Figure("second", "A question", "other", "missing", ()),
+    ]
+    summary = tmp_path / "docs" / "speed.md"
+    pages = GroupPages(summary, "# Head\n", "Foot.\n", {"first": "How fast?", "second": "And?"}, figures)
+    pages.put("second", "2026-01-02, stamp", [question()])
+    pages.put("first", "2026-01-01, stamp", [question()])
+    text = summary.read_text()
+    assert "| [time](speed/first.md) | **110.0** ns a record; theirs 200.0 |" in text
+    assert "| [first](speed/first.md) | How fast? | 2026-01-01 |\n| [second](speed/second.md) |" in text
+    assert text.startswith("# Head\n") and text.endswith("\nFoot.\n") and "other" not in text
+    page = (tmp_path / "docs" / "speed" / "first.md").read_text()
+    assert "How fast?\n\n- time: **110.0** ns a record; theirs 200.0\n" in page
+    (plot,) = (tmp_path / "docs" / "plots").iterdir()
+    assert f"](../plots/{plot.name})" in page
+
+
+def test_pages_of_benchmarks_have_every_figure_of_the_summary() -> None:
+    summary = SUMMARY.read_text()
+    for figure in FIGURES:
+        assert f"| [{figure.text}](benchmarks/{figure.group}.md) | **" in summary
 
 
 rows_strategy = st.lists(
@@ -147,7 +173,7 @@ def test_what_is_busy_bounds() -> None:
 
 
 def test_the_page_lists_what_clients_are_given() -> None:
-    lines = "\n".join(told(SETTINGS, JAVA_OPTIONS))
+    lines = "\n".join(describe_settings(SETTINGS, JAVA_OPTIONS))
     for translated in (for_librdkafka, for_kafka_python, for_aiokafka):
         for name in translated(SETTINGS):
             assert f"{name}=" in lines
@@ -194,7 +220,7 @@ def test_the_command_names_its_groups_and_refuses_others() -> None:
     assert "throughput" in listed.output.splitlines()
     refused = CliRunner().invoke(command_line, ["bench", "nonsense"])
     assert refused.exit_code == 2
-    assert "no group 'nonsense': they are throughput" in refused.output
+    assert "there is no group 'nonsense'; the groups are throughput" in refused.output
 
 
 BURNS_WITH_A_CHILD = """
