@@ -1,6 +1,6 @@
-"""How much does the embedded broker take? Kafka's own ProducerPerformance (idempotent, acks=all) into it, and
-into a real Kafka of the same version on the same machine, in turn. The limit is the producer: both brokers
-share the machine's cores with it.
+"""How fast does the embedded broker accept records? Kafka's own ProducerPerformance (idempotent, acks=all)
+sends to it, and to a real Kafka of the same version on the same machine, in turn. The producer is the limit:
+both brokers share the machine's cores with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def question(peers: Peers) -> Question:
                     properties=SETTINGS,
                     java_options=JAVA_OPTIONS,
                 )
-                if number:  # the first warms the brokers up
+                if number:  # the first round warms up the brokers
                     contender.timings.append(1e9 / done.records_per_second)
         embedded.terminate()
     settings = ", ".join(f"{name}={value}" for name, value in SETTINGS.items())

@@ -1,5 +1,5 @@
-"""What does a row cost as JSON, from columns? Beside it json.dumps of rows as pyarrow gives them, and of rows
-that are there as dicts already; orjson where it is installed.
+"""What does a row of columns cost as JSON? Peers: json.dumps of rows from pyarrow, and of ready dicts; orjson
+if it is installed.
 """
 
 from __future__ import annotations

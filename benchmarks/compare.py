@@ -1,8 +1,9 @@
-"""`python -m benchmarks.compare [--save] RESULTS`: what pytest-benchmark measured, beside the saved baseline.
+"""Compare results of pytest-benchmark with the saved baseline: `python -m benchmarks.compare [--save]
+RESULTS`.
 
-A row is the CPU time of its shortest round over that of zlib's CRC-32 in the same run, so that a throttled
-machine judges as a fast one. That ratio differs from processor to processor, and with the interpreter: a
-baseline of another machine is shown, and judges nothing.
+A row is the CPU time of its shortest round divided by that of zlib's CRC-32 in the same run, so a throttled
+machine gives the same verdict as a fast one. The ratio depends on the processor and the interpreter, so a
+baseline of another machine is shown but judges nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ BASELINE = Path(__file__).with_name("baseline.json")
 LIMIT = 1.15
 # Keys of a row's extra_info.
 GROUP, REFERENCE = "row", "reference_ns"
-# What kbatch does not answer for.
+# Rows that kbatch is not responsible for.
 PEERS = {"limit", "aiokafka", "kafka-python", "crc32c", "google-crc32c", "confluent-kafka"}
 
 
 class Run(NamedTuple):
-    """One run: on what, and each row as a multiple of the reference."""
+    """One run: its machine, and each row as a multiple of the reference."""
 
     machine: str
     rows: Mapping[str, float]
@@ -41,7 +42,7 @@ def run_of(results: Mapping[str, Any]) -> Run:
 
 
 def compare(baseline: Run, run: Run) -> tuple[str, list[str]]:
-    """Return a table of all rows, and those of kbatch that take more than LIMIT x what they did."""
+    """Return a table of all rows, and the kbatch rows that take more than LIMIT x their baseline."""
     lines, slower = [], []
     for name in dict.fromkeys([*run.rows, *baseline.rows]):
         now, before = run.rows.get(name), baseline.rows.get(name)
@@ -60,7 +61,7 @@ def compare(baseline: Run, run: Run) -> tuple[str, list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     parser.add_argument("results", type=Path, help="what pytest --benchmark-json wrote")
-    parser.add_argument("--save", action="store_true", help="as the baseline, instead of comparing")
+    parser.add_argument("--save", action="store_true", help="save the baseline instead of comparing")
     arguments = parser.parse_args()
     run = run_of(json.loads(arguments.results.read_text()))
     if arguments.save:

@@ -14,19 +14,19 @@ from tests.oracle.kafka import DEFAULTS, JAVA_OPTIONS, RealKafka
 
 # Tests start faster without the second compiler, and need less memory.
 BROKER_OPTIONS = ("-XX:TieredStopAtLevel=4", "-Xmx2g")
-BROKER_PROPERTIES: Mapping[str, object] = {"broker.session.timeout.ms": 9000}  # it is made to stand still
+BROKER_PROPERTIES: Mapping[str, object] = {"broker.session.timeout.ms": 9000}  # benchmarks pause the broker
 IN_MEMORY = Path("/dev/shm")
 
 
 def fetch_jars() -> None:
-    """Has Kafka's jars in the cache before contestants are looked for, of which Java's client is one."""
+    """Download Kafka's jars before contestants are looked up, because Java's client is one of them."""
     with suppress(JavaMissingError):
         jars()
 
 
 @contextmanager
 def kafka() -> Iterator[RealKafka]:
-    """Its logs are in memory where there is such a folder: no disk is to be measured."""
+    """Run a Kafka with its logs in memory if there is such a folder, so that no disk is measured."""
     folder = IN_MEMORY if IN_MEMORY.is_dir() else None
     with TemporaryDirectory(prefix="kbatch-logs-", dir=folder) as logs:
         properties = {**BROKER_PROPERTIES, "log.dirs": logs}
@@ -35,10 +35,10 @@ def kafka() -> Iterator[RealKafka]:
 
 
 def described() -> str:
-    """The broker's version, its heap and its properties."""
+    """Describe the broker's version, heap and properties."""
     options = " ".join((*JVM_OPTIONS, *JAVA_OPTIONS, *BROKER_OPTIONS))
     return (
         f"Apache Kafka {KAFKA_VERSION}, KRaft, broker and controller in one process, `java {options}`, of "
-        "options that come twice the last; its own defaults, and "
-        f"{listed({**DEFAULTS, **BROKER_PROPERTIES})}, with its log in {IN_MEMORY} where that is there"
+        "repeated options the last; its own defaults, and "
+        f"{listed({**DEFAULTS, **BROKER_PROPERTIES})}, with its log in {IN_MEMORY} if that exists"
     )

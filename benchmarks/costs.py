@@ -1,9 +1,9 @@
-"""Where the time of a record goes, and how that grows: `python -m benchmarks costs` writes docs/costs.md.
+"""Where the time of a record goes, and how it grows: `python -m benchmarks costs` writes docs/costs.md.
 
-Three instruments: perf samples a producer at work against a real Kafka, by function; the sender's thread,
-which is Python, is timed function by function; callgrind counts instructions, which no other load on the
-machine changes. What bounds each path is said from rounds without any of them; growth (`benchmarks.growth`)
-is measured without a network.
+There are three instruments. perf samples a producer with a real Kafka, by function. The sender's thread,
+which is Python, is timed function by function. callgrind counts instructions, which other load on the machine
+does not change. The bound of each path comes from rounds without any of them, and growth
+(`benchmarks.growth`) is measured without a network.
 """
 
 from __future__ import annotations
@@ -30,49 +30,50 @@ PATHS = {
 }
 BOUND_PATHS = {**PATHS, "send_many": "kbatch send_many"}
 CODECS = ("lz4", "none")
-# What is busy this share of the time holds up what waits for it.
+# From this utilization on, a part is the bound.
 BUSY = 0.9
 FEW, MANY = 2_000, 22_000  # records that callgrind sees
 HEAD = """# What a record costs
 
-Made by `make bench` (`.venv/bin/python -m benchmarks costs` for this page alone). Nanoseconds are processor
-time a record, for 16-byte keys and, where nothing else is said, 100-byte JSON values, in batches of 128 KiB,
-compressed by lz4.
+Where does the time of a record go? The tables below split it into stages. Nanoseconds are processor time a
+record, for 16-byte keys and, unless stated otherwise, 100-byte JSON values, in batches of 128 KiB, compressed
+by lz4.
 
-Read it so: the stages of a table add up to what the client's process takes for a record *while it is
-profiled*. That adds to what it takes otherwise: perf stops each thread some 2,000 times in a second of its
-time, and the timing of the sender's stages is Python around each of its calls. What the same process took
-just before, with neither, stands above each table, so a stage's share says more than its nanoseconds. What is
-done once a batch (a seal, a stamp) or once a request (its encoding, sendmsg, its answer) is divided by the
-records in it, so it grows as batches get smaller; what is done once a record does not.
+The stages of a table add up to the time of the client's process *under the profiler*. Profiling adds to it:
+perf stops each thread some 2,000 times in a second of its time, and timing the sender's stages wraps each of
+its calls in Python. The line above each table has the time of the same process just before, without either.
+So a stage's share says more than its nanoseconds. Work per batch (a seal, a stamp) or per request (its
+encoding, sendmsg, its answer) is divided by the records in it, so it grows as batches get smaller; work per
+record does not.
 
-Latency, memory and peers are in [benchmarks.md](benchmarks.md).
+[benchmarks.md](benchmarks.md) has latency, memory and peers. `make bench` writes this page (`.venv/bin/python
+-m benchmarks costs` writes only this one).
 """
 
 
 def write(plan: Plan, path: Path | None, commit: str = "") -> None:
-    """Measures, prints, and writes the page where there is to be one."""
+    """Measure, print, and write the page if there is a path."""
     sections = {"bounds": bounds, "stages": stages, "instructions": counted, "growth": growth}
     page = None if path is None else Page(path, HEAD, sections)
     for name, section in sections.items():
-        told = f"*{stamp('a quick run' if plan.quick else 'a full run', commit=commit)}*\n"
-        text = "\n".join([told, *section(plan), ""])
+        conditions = f"*{stamp('a quick run' if plan.quick else 'a full run', commit=commit)}*\n"
+        text = "\n".join([conditions, *section(plan), ""])
         print(text, flush=True)
         if page is not None:
             page.put_text(name, text)
 
 
-# What bounds each path, against a broker
+# The bound of each path, with a broker
 
 
 def bounds(plan: Plan) -> Iterator[str]:
     yield "## What bounds each path\n"
     yield (
-        f"Against a real Kafka that shares the {os.cpu_count()} cores, without any profiler; each in a "
-        f"process of its own, the last of {BOUND_ROUNDS} rounds. {PARTITIONS} partitions. "
-        f"{listed(SETTINGS)}, but for the compression that a row names. Busy is processor time divided by "
-        "time, in cores: of the thread that calls, of the client's process, that thread with it, and of the "
-        "broker, there from when the client is made to when it is closed.\n"
+        f"Against a real Kafka that shares the {os.cpu_count()} cores, without a profiler; each in "
+        f"its own process, the last of {BOUND_ROUNDS} rounds. {PARTITIONS} partitions. "
+        f"{listed(SETTINGS)}, except for the compression in a row. Busy is processor time divided by "
+        "time, in cores: of the calling thread, of the client's process including it, and of the "
+        "broker, from the creation of the client to its close.\n"
     )
     yield "| path | compression | records/s | CPU, ns | caller busy | client busy | broker busy | bound by |"
     yield "|---|---|---:|---:|---:|---:|---:|---|"
@@ -85,8 +86,8 @@ def bounds(plan: Plan) -> Iterator[str]:
                     answers = [contest.ask(driver, "load", count, settings) for _ in range(BOUND_ROUNDS)]
                 yield _bound_row(path, codec, count, answers[-1])
     yield (
-        f"\nThe caller: its thread is busy for {BUSY:.0%} of the time, or more. The cores: so are all of "
-        "them, with client and broker. Neither: the client waits, for answers or for memory that they free.\n"
+        f"\nThe caller: its thread is busy for at least {BUSY:.0%} of the time. The cores: all of "
+        "them are, with client and broker. Neither: the client waits for answers or for memory.\n"
     )
 
 
@@ -104,7 +105,7 @@ def _bound_row(path: str, codec: str, records: int, answer: Answer) -> str:
 
 
 def bound_by(caller: float, both: float, cores: int) -> str:
-    """`caller` and `both`, client and broker: how many cores they keep busy."""
+    """Name the bound, from the cores that the caller, and client and broker together, keep busy."""
     found = []
     if caller >= BUSY:
         found.append("the caller")
@@ -117,7 +118,7 @@ def _rate(records: int, answer: Answer) -> str:
     return f"{records / answer['elapsed_ns'] * 1e9:,.0f}"
 
 
-# Stages, against a broker
+# Stages, with a broker
 
 
 def stages(plan: Plan) -> Iterator[str]:
@@ -137,7 +138,7 @@ def stages(plan: Plan) -> Iterator[str]:
 
 
 def _added(records: int, plain: Answer, profiled: Answer, what: str) -> str:
-    """What a profiler adds to a round."""
+    """Describe what the profiler adds to a round."""
     cost_ns, more_ns = (answer["cpu_ns"] / records for answer in (plain, profiled))
     return (
         f"Without a profiler {cost_ns:,.0f} ns a record and {_rate(records, plain)} records/s; {what} "
@@ -193,9 +194,9 @@ def _row(name: str, cost_ns: float, records: int, requests: float) -> str:
 def counted(plan: Plan) -> Iterator[str]:
     yield "## Instructions a record\n"
     yield (
-        "Counted by callgrind from the call to the answered batch, without a network, in one process: what "
-        f"sending {MANY:,} records takes more than sending the first {FEW:,} of them, divided. All are made "
-        "before, in either process, so that making them cancels.\n"
+        "Counted by callgrind from the call to the answered batch, without a network, in one process: the "
+        f"difference of sending {MANY:,} records and the first {FEW:,} of them, divided. All are created "
+        "beforehand in both processes, so their creation cancels.\n"
     )
     found = {path: instructions(path, FEW, MANY) for path in costs_job.PATHS}
     counts = {path: count for path, count in found.items() if count is not None}

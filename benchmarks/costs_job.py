@@ -1,6 +1,6 @@
-"""Records accepted, sealed, drained and answered, without a network. `python -m benchmarks.costs_job
-send|send_table RECORDS MADE` is what callgrind counts the instructions of: of MADE records, the same for each
-count so that what making them takes cancels, the first RECORDS are sent.
+"""Records accepted, sealed, drained and answered without a network. callgrind counts the instructions of
+`python -m benchmarks.costs_job send|send_table RECORDS MADE`. It creates MADE records, the same number for
+each count so that creating them cancels, and sends the first RECORDS.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def job(
     *,
     made: int | None = None,
 ) -> Callable[[], None]:
-    """Ready to run, again and again; with `partitions`, keys that are all different. `made` records are there
-    then, of which the first are sent; None: as many as are sent.
+    """A repeatable job; with `partitions`, all keys are different. It creates `made` records and sends the
+    first ones; None creates only those it sends.
     """
     drained = Drained(partitions=partitions or PARTITIONS, **SETTINGS)
     rows = _rows(made or records, value_bytes)
@@ -57,7 +57,7 @@ def table_job(
     topic: str | None = "t",
     seal: Callable[[ProducerBatch], object] | None = None,
 ) -> Callable[[], None]:
-    """`topic` None: a column names it. `seal` None: the caller seals."""
+    """Run the job; without `topic` a column names it, and without `seal` the caller seals."""
     from kbatch._native.send.table_sender import TableSender
 
     sender = _sender(drained)
@@ -75,7 +75,7 @@ def table_job(
 
 
 def job_over_topics(path: str, records: int, topics: int) -> Callable[[], None]:
-    """To one topic after the other, of one partition each."""
+    """Send to one topic after the other, each with one partition."""
     drained = Drained(topics, 1, **SETTINGS)
     rows = _rows(records)
     names = list(islice(cycle(topic_names(topics)), records))
@@ -96,8 +96,8 @@ def job_over_topics(path: str, records: int, topics: int) -> Callable[[], None]:
 
 
 def job_on_cores(path: str, records: int, cores: int) -> Callable[[], None]:
-    """As many threads that send; or one that sends a table, beside as many sealers as a producer would have
-    where this process may run.
+    """Send from several threads, or send a table from one with as many sealers as a producer on these cores
+    has.
     """
     drained = Drained(**SETTINGS)
     rows = _rows(records)

@@ -1,5 +1,5 @@
 """How fast are batches read? For `decode_arrow` the limit is the copy and CRC of the same bytes; for
-`decode`, which makes three Python objects a record, what those cost. Everybody checks the CRC, as their
+`decode`, which makes three Python objects a record, it is their cost. All contenders check the CRC, as their
 consumers do by default.
 """
 

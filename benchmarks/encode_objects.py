@@ -1,5 +1,5 @@
 """How fast is `kbatch.encode` from Python objects? The limit is the copy and CRC of the same bytes
-(benchmarks/limit.py); what lies between is reading Python objects, about 15 ns a record for the loop alone.
+(benchmarks/limit.py). The difference is reading Python objects, about 15 ns a record for the loop alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kbatch.bench.workload import RECORDS_PER_BATCH, Row, batch_rows
 
 
 def built_by(builder: type, rows: list[Row]) -> bytes:
-    """The batch of rows without headers that aiokafka's or kafka-python's builder makes."""
+    """Return the batch of rows without headers from aiokafka's or kafka-python's builder."""
     no_headers: list[tuple[str, bytes]] = []
     batch = builder(2, 0, 0, -1, -1, -1, 1 << 20)
     for offset, (key, value, _, timestamp) in enumerate(rows):

@@ -1,5 +1,5 @@
 """How fast does `encode_arrow` turn columns into batches? Without compression the limit is the copy and CRC
-of the same bytes; with it, the codec's own time for the same record bytes with the same settings, batch by
+of the same bytes. With it, the limit is the codec's own time for the same record bytes and settings, batch by
 batch.
 """
 
@@ -71,7 +71,7 @@ def codec_question(peers: Peers, name: str) -> Question:
     data = table()
     size = batch_size()
     encoded = kbatch.encode_arrow(data, partitions=1, compression=name, batch_size=size)
-    # the very record bytes that encode_arrow compressed, batch by batch
+    # exactly the record bytes that encode_arrow compressed, batch by batch
     plain = [record_bytes(batch.as_py()) for batch in encoded["batch"]]
 
     def codec_alone() -> None:
@@ -103,7 +103,7 @@ def codec_question(peers: Peers, name: str) -> Question:
 
 
 def sizes_question(peers: Peers) -> Question:
-    """What the same batch takes in kbatch and in Java."""
+    """Return the size of the same batch in kbatch and in Java."""
     import kbatch
 
     contenders, claims = [], []
@@ -127,7 +127,7 @@ def sizes_question(peers: Peers) -> Question:
 
 
 def record_bytes(batch: bytes) -> bytes:
-    """The records of a batch, uncompressed."""
+    """Return the uncompressed records of a batch."""
     import kbatch
     from kbatch._native.codec.compression import decompress
 

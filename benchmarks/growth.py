@@ -1,8 +1,8 @@
-"""How does the cost of a record grow, with its size, with partitions, topics, producers and cores? Measured
-without a network: a thread drains and answers at once. A part of docs/costs.md.
+"""How does the cost of a record grow with its size, partitions, topics, producers and cores? Measured without
+a network: a thread drains and answers at once. A part of docs/costs.md.
 
-`python -m benchmarks.growth send|send_table RECORDS CORES` measures on so many cores alone, in a process of
-its own, for threads that are there already stay where they are.
+`python -m benchmarks.growth send|send_table RECORDS CORES` measures on this many cores, in its own process,
+because running threads stay on their cores.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _partitions(records: int) -> Iterator[str]:
     }
     yield from _table("partitions", PARTITION_COUNTS, costs)
     yield (
-        f"{records:,} records under different keys, and then a flush: where partitions are many, batches go "
-        "before they are full, and what a batch costs is divided by fewer records.\n"
+        f"{records:,} records under different keys, and then a flush: with many partitions, batches go out "
+        "before they are full, and the cost of a batch is divided by fewer records.\n"
     )
     most = PARTITION_COUNTS[-1]
     with no_collector():
@@ -77,8 +77,8 @@ def _partitions(records: int) -> Iterator[str]:
     said = " and ".join(f"`{path}` {cost:,.0f}" for path, cost in found.items())
     yield (
         f"With Python's garbage collector off, {most:,} partitions cost {said} ns. A table has a lane for "
-        "each partition that its rows go to, and a note of the rows in each batch: objects that `send` has "
-        "not, and that the collector looks through again and again while they are many. To sort a "
+        "each partition of its rows, and a note of the rows in each batch. `send` lacks these "
+        "objects, which the collector scans repeatedly while there are many. Sorting a "
         "block's rows by partition takes under 1 % of perf's samples there.\n"
     )
 
@@ -104,7 +104,7 @@ def _topics(records: int) -> Iterator[str]:
 
 
 def _producers(records: int) -> Iterator[str]:
-    """Producers of one process, a thread each: `send` shares the GIL, `send_table` shares the cores."""
+    """Measure producers of one process, a thread each: `send` shares the GIL, `send_table` the cores."""
     yield "### With the number of producers in a process, a thread each\n"
     columns: dict[str, list[float]] = {}
     for path in PATHS:
@@ -116,7 +116,7 @@ def _producers(records: int) -> Iterator[str]:
 
 
 def _cores(records: int) -> Iterator[str]:
-    """One producer that may run on some of the cores."""
+    """Measure one producer that may run on some of the cores."""
     yield "### With the number of cores\n"
     if not hasattr(os, "sched_setaffinity"):
         yield "Not measured: on this system a process cannot be held to some of the cores.\n"
@@ -130,9 +130,9 @@ def _cores(records: int) -> Iterator[str]:
             _note(columns, path, records, *found)
     yield from _table("cores", counts, _ordered(columns))
     yield (
-        f"{records:,} records of one producer, in a process that may run on so many cores. `send` is called "
-        "by as many threads, which share the GIL; `send_table` by one, and as many sealers as there are "
-        "other cores compress.\n"
+        f"{records:,} records of one producer, in a process that may run on this many cores. `send` is "
+        "called by as many threads, which share the GIL; `send_table` by one, with as many sealers as "
+        "there are other cores.\n"
     )
 
 
@@ -142,7 +142,7 @@ def _note(columns: dict[str, list[float]], path: str, records: int, cpu_ns: int,
 
 
 def _ordered(columns: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Costs before rates."""
+    """Return costs before rates."""
     return dict(sorted(columns.items(), key=lambda item: item[0].endswith("/s")))
 
 
@@ -154,7 +154,7 @@ def _table(what: str, steps: Sequence[int], columns: dict[str, list[float]]) -> 
 
 
 def measured(run: Callable[[], Any]) -> tuple[int, int]:
-    """Processor time and time, each the least of some rounds."""
+    """Return processor time and time, each the least of the rounds."""
     found = []
     for _ in range(1 + ROUNDS):
         start_ns, start_cpu_ns = time.perf_counter_ns(), time.process_time_ns()
@@ -177,13 +177,15 @@ def together(jobs: Sequence[Callable[[], None]]) -> None:
 
 
 def line_through(sizes: Sequence[int], costs: Sequence[float]) -> tuple[float, float]:
-    """What is fixed, and what a byte costs: the slope between the largest sizes, and the smallest's rest."""
+    """Return the fixed cost and the cost per byte: the slope between the largest sizes, and the rest of the
+    smallest.
+    """
     per_byte = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
     return statistics.median(costs[:2]) - per_byte * statistics.median(sizes[:2]), per_byte
 
 
 def main(path: str, records: str, cores: str) -> None:
-    """Prints the processor time and the time, each the least of some rounds, on so many cores."""
+    """Print the processor time and the time, each the least of some rounds, on this many cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     print(json.dumps(measured(job_on_cores(path, int(records), int(cores)))))
 

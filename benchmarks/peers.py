@@ -1,6 +1,7 @@
-"""The Java client as a peer: its MemoryRecordsBuilder and its iterator, warm, timed inside a JVM of its own.
+"""The Java client as a peer: its MemoryRecordsBuilder and its iterator, warm, timed inside its own JVM.
 
-A fresh JVM for each codec: what the just-in-time compiler learnt of another makes Java up to twice as slow.
+Each codec gets a fresh JVM: otherwise the just-in-time compiler's knowledge of another codec makes Java up to
+twice as slow.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ROUNDS = 15
 
 
 class Peers:
-    """None for every peer that this machine cannot run; the reason is printed."""
+    """The peers; None for each that this machine cannot run, with a printed reason."""
 
     def __init__(self) -> None:
         self._encoding: dict[str, Timing | None] = {}
@@ -30,7 +31,7 @@ class Peers:
         return Contender(f"Java, {compression}", RECORDS_PER_BATCH, timings=timing.ns_per_record, note=size)
 
     def java_size(self, compression: str) -> float | None:
-        """Bytes a record of Java's batch of `batch_rows`."""
+        """Return the bytes a record of Java's batch of `batch_rows`."""
         timing = self._java_encoding(compression)
         return None if timing is None else timing.size_bytes / RECORDS_PER_BATCH
 

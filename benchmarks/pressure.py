@@ -1,4 +1,4 @@
-"""How much memory does a producer take with many partitions open, and while brokers take less than it
+"""How much memory does a producer need with many partitions open, and while brokers accept less than it
 sends?
 """
 
@@ -21,9 +21,9 @@ MANY_PARTITIONS, MANY_RECORDS, MANY_ROUNDS = 10_000, 200_000, 3
 # Long enough for all partitions to be open at once.
 MANY_SETTINGS = {**SETTINGS, "linger.ms": 1000}
 PARTITIONS = 4
-# The slower one shows in fewer what it takes.
+# The slower client needs fewer records to show its memory.
 RECORDS: Mapping[str, int] = {"kbatch": 10_000_000, "confluent-kafka": 2_000_000}
-# What waits is as large in memory as buffer.memory counts it.
+# Waiting records take the memory that buffer.memory counts.
 PRESSURE_SETTINGS = {**SETTINGS, "compression.type": "none"}
 STANDSTILL_SECONDS = 1.0
 MOST_GROWTH = 1.05
@@ -45,7 +45,7 @@ def partitions_question(plan: Plan) -> Question:
     return Question(
         f"Memory of a producer with {MANY_PARTITIONS:,} partitions open",
         f"{records:,} records under different keys, {len(answers)} times, in a new process each; peak "
-        f"resident memory of the process, Python with it. {listed(MANY_SETTINGS)}.",
+        f"resident memory of the process, Python included. {listed(MANY_SETTINGS)}.",
         [peak, Contender(HIGHEST, records, timings=[max(peak.timings)]), budget()],
         [Claim(HIGHEST, BUDGET, 1.0, "the highest peak: buffer.memory + 40 MiB, or less")],
         "MiB",
@@ -64,7 +64,7 @@ def pressure_question(plan: Plan) -> Question:
     return Question(
         "Memory of a producer under back-pressure",
         f"Records ({said}) to a real Kafka that stands still every other {STANDSTILL_SECONDS:.0f} s; peak "
-        "resident memory of the process, Python with it, and the most of what was seen while the first tenth "
+        "resident memory of the process, Python included, and its maximum while the first tenth "
         f"of kbatch's records was sent, and the others. {listed(PRESSURE_SETTINGS)}.",
         [
             *(peaks(name, [answer], counts[name]) for name, answer in answers.items()),
@@ -77,7 +77,7 @@ def pressure_question(plan: Plan) -> Question:
                 REST,
                 BEGINNING,
                 MOST_GROWTH,
-                f"flat over {counts['kbatch']:,} records: grows by 5 % at most behind the first tenth",
+                f"flat over {counts['kbatch']:,} records: grows by 5 % at most after the first tenth",
             ),
         ],
         "MiB",
@@ -102,7 +102,7 @@ def budget() -> Contender:
 
 
 def peaks(name: str, answers: Sequence[Answer], records: int) -> Contender:
-    """Of each answer; the note is about the last of them."""
+    """Build a contender from the answers, with a note about the last one."""
     answer = answers[-1]
     idle, ready = answer["idle_kib"] / 1024, answer["ready_kib"] / 1024
     note = f"{idle:.1f} for Python, {ready:.1f} when connected; {answer['elapsed_ns'] / 1e9:.1f} s"
@@ -114,7 +114,7 @@ def peaks(name: str, answers: Sequence[Answer], records: int) -> Contender:
 
 @contextmanager
 def standing_still(broker: RealKafka) -> Iterator[None]:
-    """The broker stands still and runs, in turn, until the block ends."""
+    """Pause and resume the broker in turn until the block ends."""
     is_over = threading.Event()
 
     def alternate() -> None:

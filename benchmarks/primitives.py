@@ -1,4 +1,4 @@
-"""What does each of the small steps cost that every record takes: varints, a partition, an estimate?"""
+"""What do the small steps of every record cost: varints, a partition, an estimate?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def varint_question(peers: Peers) -> Question:
                 pass
 
     return Question(
-        "Records that are nothing but varints",
+        "Records of varints only",
         "One batch of 1,000 records with an empty key and an empty value.",
         [
             Contender("kbatch.encode", RECORDS_PER_BATCH, lambda: kbatch.encode(rows)),
@@ -77,7 +77,7 @@ def ratio_question(peers: Peers) -> Question:
             estimator.estimate("topic", "lz4")
 
     return Question(
-        "The compression ratio, learnt and asked for",
+        "The compression ratio, learnt and read",
         "Once a batch.",
         [Contender("CompressionRatioEstimator", RECORDS_PER_BATCH, estimate)],
     )

@@ -1,4 +1,4 @@
-"""Where a process spends its time, by function: samples of perf, and instructions that callgrind counted."""
+"""The time of a process by function: samples of perf, and instructions counted by callgrind."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 
 SAMPLES_A_SECOND = 1999
 STOP_SECONDS, CALLGRIND_SECONDS = 60.0, 600.0
-# numpy's threads count while they look for work, and the order in sets follows from the seed.
+# numpy's threads count while they look for work, and the seed sets the order in sets.
 REPEATABLE = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
-# What a function belongs to: the first whose pattern its name, or the file it is in, matches.
+# A function belongs to the first stage whose pattern matches its name or its file.
 STAGES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (stage, re.compile(pattern))
     for stage, pattern in {
@@ -55,7 +55,7 @@ def stage_of(function: str) -> str:
 
 
 def has_perf() -> bool:
-    """Whether this machine lets us sample."""
+    """Return True if this machine allows sampling."""
     if shutil.which("perf") is None:
         return False
     done = subprocess.run(
@@ -65,14 +65,14 @@ def has_perf() -> bool:
 
 
 class Samples:
-    """perf's samples of a process: whether of its main thread, when, and in which function."""
+    """perf's samples of a process: each has main thread or not, time, and function."""
 
     def __init__(self, process_id: int) -> None:
         self._process_id = process_id
         self._found: list[tuple[bool, int, str]] = []
 
     def shares(self, start_ns: int, elapsed_ns: int) -> dict[tuple[bool, str], float]:
-        """The share of each (main thread?, stage) among the samples of that time."""
+        """Return the share of each (main thread?, stage) among the samples of that time."""
         counts = Counter(
             (is_main, stage_of(function))
             for is_main, when_ns, function in self._found
@@ -92,7 +92,7 @@ class Samples:
 
 @contextmanager
 def sampled(process_id: int) -> Iterator[Samples]:
-    """Samples of the block; they are there when it is left."""
+    """Sample the block; the samples are available after it."""
     samples = Samples(process_id)
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
@@ -109,14 +109,14 @@ def sampled(process_id: int) -> Iterator[Samples]:
             answers.readline()  # it samples from now on
             yield samples
         finally:
-            perf.send_signal(signal.SIGINT)  # it writes what it has
+            perf.send_signal(signal.SIGINT)  # it writes its samples
             perf.wait(STOP_SECONDS)
         samples.read(path)
 
 
 def instructions(path: str, few: int, many: int) -> Counter[str] | None:
-    """Instructions a record by stage, of benchmarks.costs_job: what `many` records take more than `few`, so
-    that nothing of the start is counted. None where valgrind is not there, or cannot run it.
+    """Return the instructions a record by stage, from benchmarks.costs_job: the difference between `many` and
+    `few` records, so the start does not count. Return None if valgrind is missing or cannot run it.
     """
     if shutil.which("valgrind") is None:
         return None
@@ -141,7 +141,7 @@ def _callgrind(path: str, records: int, made: int) -> Counter[str]:
 
 
 def own_costs(text: str) -> Counter[str]:
-    """Of callgrind's format (see Callgrind's manual): what each function took itself, by file and name."""
+    """Parse callgrind's format (see Callgrind's manual): each function's own cost, by file and name."""
     names: dict[str, str] = {}
     objects: dict[str, str] = {}
     costs: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""How long does the protocol take for a Produce request of 12 partitions, 16 KiB of records each?
+"""How long does the protocol need for a Produce request of 12 partitions, 16 KiB of records each?
 
-The peer is kio, whose messages come from Kafka's schemas too; its reader is native code.
+The peer is kio, whose messages also come from Kafka's schemas; its reader is native code.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def question(peers: Peers) -> Question:
     calls = CALLS * PARTITIONS
     return Question(
         "A Produce request of 12 partitions, 16 KiB each",
-        "Version 12, body alone. kbatch neither copies records nor joins them with what stands around them; "
+        "Version 12, body alone. kbatch neither copies records nor joins them with the rest; "
         "kio's reader is native code.",
         [
             Contender("kbatch, encode", calls, kbatch_encode),

@@ -1,8 +1,7 @@
-"""What does a batch cost the processor, when every one of many partitions gets one record at a time?
+"""What CPU does a batch cost if each of many partitions gets one record at a time?
 
-A record a partition, by key, until linger.ms is over: each is a batch of its own, in kbatch as in librdkafka.
-What grows with the number of partitions that there are, instead of those that have something, shows as a row
-that costs more.
+Each partition gets a record by key and waits for linger.ms, so each record is a batch, in kbatch as in
+librdkafka. If the cost grows with the number of partitions instead of those with data, a row costs more.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from kbatch.bench.settings import listed
 
 CLIENTS = ("kbatch", "confluent-kafka")
 ROUNDS = 3
-BATCHES = 20_000  # of a client in a round, or what a round has at least
+BATCHES = 20_000  # for a client in a round, or the minimum of a round
 MOST_BYTES = 200_000_000
 Answer = dict[str, int]
 SCALING_SETTINGS = {**SETTINGS, "compression.type": "none"}
 
 
 class Shape(NamedTuple):
-    """What is sent: a record of `value_bytes` to each partition, by each of the producers in turn."""
+    """The records to send: one of `value_bytes` to each partition, by each of the producers in turn."""
 
     partitions: int
     value_bytes: int
@@ -77,8 +76,8 @@ def questions(plan: Plan) -> Iterator[Question]:
             claims.append(Claim(ours, theirs, 2.0, f"{shape}: 2 x confluent-kafka's, or less"))
     yield Question(
         "CPU of a batch of one record",
-        "Every partition gets a record, by its key, and linger.ms sends it; when all are answered, again. "
-        "What the first time costs is left out. Another client reads all records back then and compares "
+        "Every partition gets a record, by its key, and linger.ms sends it; then, after the answers, again. "
+        "The first time does not count. Another client reads all records back then and compares "
         f"them. {listed(SCALING_SETTINGS)}.",
         contenders,
         claims,
@@ -89,7 +88,7 @@ def questions(plan: Plan) -> Iterator[Question]:
 
 @cache
 def key_of_each(partitions: int) -> list[bytes]:
-    """A key for each partition, by Java's partitioner."""
+    """Return a key for each partition, by Java's partitioner."""
     found: dict[int, bytes] = {}
     for number in count():
         key = b"%d" % number
@@ -116,7 +115,8 @@ class Scatter:
         self._wanted = expected(((key, value) for value in values for key in keys), shape.partitions)
 
     def ask(self, name: str) -> Answer:
-        """What the client measured; AssertionError or WrongLogError unless the log has what it was asked for.
+        """Return the client's measurements. Raise AssertionError or WrongLogError unless the log has the
+        requested records.
         """
         command = [sys.executable, "-m", "benchmarks.scatter", name]
         job = json.dumps(self._job)

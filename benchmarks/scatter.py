@@ -1,9 +1,9 @@
-"""A contender of `benchmarks.scaling`, in a process of its own: a job as JSON on its input, what it measured
-on its output.
+"""Run a contender of `benchmarks.scaling` in its own process: a job as JSON on stdin, its measurements on
+stdout.
 
-A record under each of `keys`, of which every partition has one, `rounds` times, by each of `producers` in
-turn; a round ends when linger.ms has sent all of it and all is answered. Measured is the processor time, once
-all partitions were sent to before.
+It sends a record under each of `keys`, one per partition, `rounds` times, by each of `producers` in turn; a
+round ends when linger.ms has sent everything and all is answered. It measures the processor time after a
+first round to all partitions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NUMBER_BYTES = 8
 
 
 def value_of(number: int, value_bytes: int) -> bytes:
-    """Of the records of a round: which one it is, and zeros."""
+    """Return the value of the records of a round: its number, and zeros."""
     return number.to_bytes(NUMBER_BYTES).ljust(value_bytes, b"\0")
 
 
 class Delivered:
-    """Counts successes, whichever of its two arguments a client gives the error in."""
+    """Count successes, whichever of its two arguments holds a client's error."""
 
     def __init__(self) -> None:
         self.count = self.settled_count = self._wanted = 0
@@ -50,16 +50,16 @@ class Delivered:
 
 class Scatterer(Protocol):
     def scatter(self, topic: str, keys: Sequence[bytes], value: bytes, delivered: Delivered) -> None:
-        """Sends the value under each key."""
+        """Send the value under each key."""
 
     def wait(self, delivered: Delivered) -> None:
-        """Until all are settled, none of them hurried."""
+        """Wait until all are settled, without hurrying any."""
 
     def close(self) -> None: ...
 
 
 class ToPartitions(clients.Kbatch):
-    """`send` with an on_delivery."""
+    """Use `send` with an on_delivery."""
 
     def scatter(self, topic: str, keys: Sequence[bytes], value: bytes, delivered: Delivered) -> None:
         send = self.producer.send
@@ -71,7 +71,7 @@ class ToPartitions(clients.Kbatch):
 
 
 class ConfluentToPartitions(clients.Confluent):
-    """`produce` with an on_delivery, and the polls that it needs."""
+    """Use `produce` with an on_delivery, and the polls that it needs."""
 
     def scatter(self, topic: str, keys: Sequence[bytes], value: bytes, delivered: Delivered) -> None:
         self.produce_all(topic, [(key, value) for key in keys], delivered.confluent)

@@ -1,5 +1,5 @@
-"""What does `send` cost a record, up to where it lies in a batch? The limit is the accumulator's append,
-which is given all that `send` finds out: types, size, partition, time. A thread drains and answers at once.
+"""What does `send` cost a record, until it is in a batch? The limit is the accumulator's append, which gets
+everything that `send` determines: types, size, partition, time. A thread drains and answers at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What does `send_table` cost a row, from Arrow memory to a batch that is sealed, drained and answered?
-Without compression the limit is the copy and CRC of the same bytes; beside it `encode_arrow`, which makes the
-same batches and keeps them, and `send_many`, which is given the same rows as Python objects.
+Without compression the limit is the copy and CRC of the same bytes. Peers: `encode_arrow`, which makes the
+same batches and keeps them, and `send_many`, which gets the same rows as Python objects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rows in Spark into record batches: by `encode`, by the aggregate `kbatch_encode`, and by a Python UDF that
-encodes row by row; and what Spark costs when its workers drop the rows.
+encodes row by row; and the cost of Spark when its workers drop the rows.
 
-One session encodes the same frame in all ways, in turn, and drops the batches. Before that, what each way
-makes is decoded and compared. The session has a process of its own, whose end ends the JVM.
+One session encodes the same frame in all ways, in turn, and drops the batches. Before that, the batches of
+each way are decoded and compared. The session has its own process, whose end ends the JVM.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ WAYS: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 
 @dataclass
 class Way:
-    """What a row took, a figure a round, and the batches that it makes."""
+    """The time of a row, a figure a round, and the resulting batches."""
 
     elapsed_ns: list[float]
     cpu_ns: list[float]
@@ -77,11 +77,13 @@ class Way:
 
 
 class WrongRecordsError(RuntimeError):
-    """What is in the batches is not what was encoded."""
+    """The batches do not have the encoded records."""
 
 
 def checked(frame: DataFrame, name: str) -> tuple[int, int]:
-    """Number and bytes of the batches, which have all rows, each where Kafka's producers place it."""
+    """Return number and bytes of the batches, after checking that they have all rows, on the partitions of
+    Kafka's producers.
+    """
     made = WAYS[name][0](frame)
     records = kbatch.spark.decode(made.select("partition", "batch"))
     wanted, found = (tuple(each.agg(*digest()).collect()[0]) for each in (frame, records))
@@ -93,7 +95,9 @@ def checked(frame: DataFrame, name: str) -> tuple[int, int]:
 
 
 def measured(rows: int, rounds: int, warm_up: int) -> dict[str, Way]:
-    """All of it, in this process. RuntimeError has the text of what went wrong, which may not be pickled."""
+    """Run everything in this process. Raise RuntimeError with the text of a failure, which may not be
+    picklable.
+    """
     memory = IN_MEMORY if IN_MEMORY.is_dir() else None
     with TemporaryDirectory(prefix="kbatch-spark-", dir=memory) as scratch:
         folder = Path(scratch)
@@ -130,7 +134,7 @@ def questions(plan: Plan) -> Iterator[Question]:
         f"{rows:,} rows, 16-byte keys, {VALUE_BYTES}-byte values, from uncompressed Parquet in memory, "
         f"{TASKS} tasks on local[{CORES}], into batches of {PARTITIONS} partitions: {COMPRESSION}, "
         f"batch_size={BATCH_SIZE}. "
-        "The batches are dropped (format noop); what each way makes is decoded once and compared by count, "
+        "The batches are dropped (format noop); those of each way are decoded once and compared by count, "
         "digest and partition. The JVM and all its Python processes, user and kernel.",
         [Contender(name, rows, timings=way.cpu_ns, note=WAYS[name][1]) for name, way in found.items()],
         [
@@ -140,7 +144,7 @@ def questions(plan: Plan) -> Iterator[Question]:
         "ns of CPU a row",
         in_turns=True,
         speaks_of_speed=False,
-        behind=_table(found, rows),
+        after_tables=_table(found, rows),
     )
     yield Question(
         "Rows encoded in Spark",

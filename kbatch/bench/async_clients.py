@@ -1,4 +1,4 @@
-"""Ways to use a producer of asyncio, as in clients.py; a job is one run of an event loop."""
+"""Ways to use an asyncio producer, like those in clients.py; a job is one run of an event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbatch.bench.work import FIRST_ROW, Row, Work
 
 
 class Async:
-    """What clients of asyncio have in common."""
+    """The common part of asyncio clients."""
 
     producer: Any
 
@@ -28,7 +28,7 @@ class Async:
         raise NotImplementedError
 
     async def _send(self, topic: str, row: Row) -> Any:
-        """An awaitable that is done with the acknowledgement."""
+        """Return an awaitable that is done at the acknowledgement."""
         raise NotImplementedError
 
     async def _load(self, topic: str, prepared: Any) -> int:
@@ -80,7 +80,7 @@ async def _settle(acknowledged: Any, settled: Callable[[object], None]) -> None:
 
 
 class KbatchAsync(Async):
-    """`AsyncProducer.send`, awaited, with an on_delivery."""
+    """Await `AsyncProducer.send` with an on_delivery."""
 
     async def _open(self, settings: Settings) -> Any:
         return await import_module("kbatch").AsyncProducer(settings).__aenter__()
@@ -108,7 +108,7 @@ class KbatchAsync(Async):
 
 
 class Aiokafka(Async):
-    """`send`, awaited, with a callback on the future that it gives."""
+    """Await `send`, with a callback on the future that it returns."""
 
     async def _open(self, settings: Settings) -> Any:
         from aiokafka import AIOKafkaProducer
@@ -133,7 +133,7 @@ class Aiokafka(Async):
         for key, value in prepared:
             (await send(topic, value, key)).add_done_callback(count)
         await self.producer.flush()
-        await asyncio.sleep(0)  # flush may be told before the last callbacks are
+        await asyncio.sleep(0)  # flush may return before the last callbacks ran
         return delivered
 
     async def _close(self) -> None:

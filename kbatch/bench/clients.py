@@ -1,6 +1,6 @@
-"""Ways to use a producer, each a class: how its documentation has one send many records, or one at a time.
+"""Ways to use a producer, each a class that follows its documentation to send many records, or one at a time.
 
-All have the same settings, under Kafka's names; `settings` translates them into a client's own.
+All get the same settings under Kafka's names; `settings` translates them for each client.
 """
 
 from __future__ import annotations
@@ -15,48 +15,50 @@ from kbatch.bench.contents import Contents, Tally
 from kbatch.bench.settings import Settings, for_kafka_python, for_librdkafka
 from kbatch.bench.work import CHUNK_RECORDS, FIRST_ROW, Row, Work
 
-# The documentation has poll(0) called before each record, or at regular intervals; so often it costs least.
+# The documentation calls poll(0) before each record, or at regular intervals; this interval costs least.
 POLL_EVERY_RECORDS = 100
 POLL_SECONDS = 0.1
 
 
 class Pace(Protocol):
-    """When records are due, and what became of them."""
+    """The times at which records are due, and their outcomes."""
 
     @property
     def rows(self) -> Iterable[Row]: ...
     def left_seconds(self, number: int) -> float: ...
     def send(self, number: int) -> Callable[[object], None]:
-        """The record is sent now; what is returned takes its error, or None, when that is known."""
+        """Note that the record is sent now, and return a function that takes its final error, or None."""
 
 
 class Client(Protocol):
-    """What the jobs need of a producer. One that cannot do a job has the method raise NotImplementedError."""
+    """The jobs' interface to a producer. A job that a producer cannot do raises NotImplementedError."""
 
     producer: Any
 
     def __init__(self, settings: Settings) -> None: ...
 
     def first(self, topic: str) -> None:
-        """Sends FIRST_ROW and waits for its acknowledgement."""
+        """Send FIRST_ROW and wait for its acknowledgement."""
 
     def prepare(self, topic: str, work: Work) -> Any:
-        """What `load` takes, made before the time runs."""
+        """Return what `load` needs, prepared before the clock starts."""
 
     def load(self, topic: str, prepared: Any) -> int:
-        """Sends all as fast as it can, waits for the last, and returns how many are said to be delivered."""
+        """Send everything as fast as possible, wait for the last, and return the number of reported
+        deliveries.
+        """
 
     def pace(self, topic: str, pace: Pace) -> None:
-        """Sends a record each time that one is due, and waits for the last."""
+        """Send a record whenever one is due, and wait for the last."""
 
     def transact(self, topic: str, work: Work, count: int) -> None:
-        """Sends `work` in a transaction and commits it, `count` times."""
+        """Send `work` in a transaction and commit it, `count` times."""
 
     def close(self) -> None: ...
 
 
 class Sync:
-    """What clients without an event loop have in common: `send` one at a time."""
+    """The common part of clients without an event loop: `send`, one record at a time."""
 
     producer: Any
 
@@ -85,10 +87,10 @@ class Sync:
 
 
 class Kbatch(Sync):
-    """`send` with an on_delivery."""
+    """Use `send` with an on_delivery."""
 
     def __init__(self, settings: Settings) -> None:
-        # as a user does; a layer below may not name the package itself
+        # like a user; a lower layer may not import the package itself
         self.producer = import_module("kbatch").Producer(settings)
 
     def first(self, topic: str) -> None:
@@ -122,7 +124,7 @@ class Kbatch(Sync):
 
 
 class KbatchSilent(Kbatch):
-    """`send` alone; flush() raises where a record failed."""
+    """Use `send` alone; flush() raises if a record failed."""
 
     def load(self, topic: str, prepared: Any) -> int:
         send = self.producer.send
@@ -134,7 +136,7 @@ class KbatchSilent(Kbatch):
 
 
 class KbatchMany(Kbatch):
-    """`send_many`."""
+    """Use `send_many`."""
 
     def prepare(self, topic: str, work: Work) -> Any:
         return work.chunks()
@@ -148,7 +150,7 @@ class KbatchMany(Kbatch):
 
 
 class KbatchTable(Kbatch):
-    """`send_table`, one call for all."""
+    """Use `send_table`, one call for all rows."""
 
     def first(self, topic: str) -> None:
         key, value = FIRST_ROW
@@ -158,7 +160,7 @@ class KbatchTable(Kbatch):
         import pyarrow as pa
 
         table = work.table()
-        pa.default_memory_pool().release_unused()  # what making it took is not sending's
+        pa.default_memory_pool().release_unused()  # creating it is not part of sending
         return table
 
     def load(self, topic: str, prepared: Any) -> int:
@@ -166,11 +168,11 @@ class KbatchTable(Kbatch):
         return int(report.done_rows - report.failed_rows)
 
     def reported(self, work: Work) -> Contents:
-        """What lies where, by what was told of the first record and of each row of the table."""
+        """Return the location of each row, from the reports of the first record and of the table."""
         tally = Tally()
         tally.add_at(self._first.partition, self._first.offset, *FIRST_ROW)
         partitions, offsets, each = self._report.partitions, self._report.offsets, work.each()
-        for start in range(0, work.records, CHUNK_RECORDS):  # all at once would be a Python object a row
+        for start in range(0, work.records, CHUNK_RECORDS):  # all at once would make a Python object per row
             places = (column[start : start + CHUNK_RECORDS].tolist() for column in (partitions, offsets))
             for (partition, offset), row in zip(zip(*places, strict=True), each, strict=False):
                 tally.add_at(partition, offset, *row)
@@ -178,8 +180,8 @@ class KbatchTable(Kbatch):
 
 
 class KbatchBatches(Kbatch):
-    """`send_batch` with batches that `encode_arrow` made before: a client that has nothing to do but to send,
-    for the broker's and the kernel's share.
+    """Use `send_batch` with batches that `encode_arrow` made before: the client only sends, so the rest is
+    the share of broker and kernel.
     """
 
     def prepare(self, topic: str, work: Work) -> Any:
@@ -205,9 +207,9 @@ class KbatchBatches(Kbatch):
 
 
 class Confluent(Sync):
-    """`produce` with an on_delivery, and poll(0) every POLL_EVERY_RECORDS.
+    """Use `produce` with an on_delivery, and poll(0) every POLL_EVERY_RECORDS.
 
-    A sender that sleeps between records has a thread for the callbacks.
+    A sender that sleeps between records has its own thread for callbacks.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -272,7 +274,7 @@ class Confluent(Sync):
 
 
 class ConfluentSilent(Confluent):
-    """`produce` alone; what it could not deliver, nobody is told."""
+    """Use `produce` alone; undelivered records are not reported."""
 
     def load(self, topic: str, prepared: Any) -> int:
         count = self.produce_all(topic, prepared, None)
@@ -280,7 +282,7 @@ class ConfluentSilent(Confluent):
 
 
 class ConfluentBatches(Confluent):
-    """`produce_batch` with one on_delivery, and a poll(0) behind each call."""
+    """Use `produce_batch` with one on_delivery, and poll(0) after each call."""
 
     def prepare(self, topic: str, work: Work) -> Any:
         chunks = work.chunks()
@@ -300,7 +302,7 @@ class ConfluentBatches(Confluent):
 
         for chunk in prepared:
             left = chunk
-            while left:  # it takes the first that there is room for
+            while left:  # it accepts as many as there is room for
                 left = left[self.producer.produce_batch(topic, left, on_delivery=count) :]
                 self.producer.poll(POLL_SECONDS if left else 0)
         self.producer.flush()
@@ -311,7 +313,7 @@ class ConfluentBatches(Confluent):
 
 
 class KafkaPython(Sync):
-    """`send` with a callback."""
+    """Use `send` with a callback."""
 
     def __init__(self, settings: Settings) -> None:
         from kafka import KafkaProducer

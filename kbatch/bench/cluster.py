@@ -1,4 +1,4 @@
-"""Where the contestants send to."""
+"""The brokers that contestants send to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Cluster(Protocol):
-    """`process_id` is the broker's on this machine, whose processor time is measured then."""
+    """A broker; `process_id` is its process on this machine, if its processor time can be measured."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -27,7 +27,7 @@ class Address:
 
 @contextmanager
 def embedded() -> Iterator[Address]:
-    """kbatch's own broker, in a process of its own."""
+    """Run kbatch's embedded broker in its own process."""
     command = [sys.executable, "-m", "kbatch.cli", "broker", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""What a log holds, partition by partition, as a count and a hash, which processes can tell each other."""
+"""The content of a log as a count and a hash per partition, which processes can exchange."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-# Neither keys nor values of the workload have it, so that the hash tells where each ends.
+# Neither keys nor values of the workload contain it, so the hash shows where each ends.
 SEPARATOR = b"\0"
 
 Contents = dict[int, tuple[int, str]]
 
 
 class Tally:
-    """Count and hash of what is added to each partition, in order."""
+    """Count and hash everything added to each partition, in order."""
 
     def __init__(self) -> None:
-        from hashlib import blake2b  # OpenSSL, 4 MiB: nothing for the memory of who only sends
+        from hashlib import blake2b  # OpenSSL takes 4 MiB, which senders should not have
 
         self._counts: dict[int, int] = defaultdict(int)
         self._hashes: dict[int, Any] = defaultdict(blake2b)
@@ -26,7 +26,7 @@ class Tally:
         self._hashes[partition].update(SEPARATOR.join((*fields, SEPARATOR)))
 
     def add_at(self, partition: int, offset: int, key: bytes, value: bytes) -> None:
-        """A record, and where it lies."""
+        """Add a record and its location."""
         self.add(partition, b"%d" % offset, key, value)
 
     @property
@@ -35,7 +35,7 @@ class Tally:
 
 
 def contents_of(rows: Iterable[tuple[int, bytes, bytes]]) -> Contents:
-    """Count and hash of each partition's keys and values, in order."""
+    """Return count and hash of each partition's keys and values, in order."""
     tally = Tally()
     for partition, key, value in rows:
         tally.add(partition, key, value)

@@ -1,5 +1,5 @@
-"""Contestants in turn, each a process, into one broker: what they are asked to send, and the proof that it is
-there. A record counts when its client told of success and another client read it back.
+"""Contestants take turns, each in its own process, on one broker. A record counts if its client reported
+success and another client read it back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kbatch.bench.workload import batch_rows
 
 KIB, MIB = 1 << 10, 1 << 20
 BUFFER_MEMORY = 32 * MIB
-# Equal for all; other clients' names of the same in clients.py.
+# Equal for all; `settings` has the other clients' names.
 SETTINGS: Mapping[str, object] = {
     "acks": "all",
     "enable.idempotence": True,
@@ -36,18 +36,18 @@ SETTINGS: Mapping[str, object] = {
     "batch.size": 128 * KIB,
     "buffer.memory": BUFFER_MEMORY,
     "max.request.size": MIB,
-    "send.buffer.bytes": -1,  # all as large as the system lets it grow
+    "send.buffer.bytes": -1,  # as large as the system lets it grow
 }
 JAVA_OPTIONS = ("-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 JAVA_DRIVER = Path(__file__).with_name("Driver.java")
-# Records that a job sends apart from those it is asked for.
+# Records that a job sends in addition to the requested ones.
 BEFORE: Mapping[str, Sequence[Row]] = {"load": [FIRST_ROW], "pace": [FIRST_ROW], "transact": []}
 
 Answer = dict[str, Any]
 
 
 class ContestError(RuntimeError):
-    """A contestant ended, or did not do what it was asked."""
+    """A contestant ended, or did not do its job."""
 
 
 class Driver:
@@ -85,11 +85,11 @@ class Driver:
 
 
 class Contest:
-    """A new topic, and jobs for those who send to it. As a context it deletes the topic in the end."""
+    """A new topic, and jobs for those that send to it. Leaving the context deletes the topic."""
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int, value_bytes: int = 100) -> None:
         self._cluster = cluster
-        self._topic = f"kbatch-bench-{topic}-{uuid4().hex[:8]}"  # clusters of others keep what they have
+        self._topic = f"kbatch-bench-{topic}-{uuid4().hex[:8]}"  # foreign clusters keep their data
         self._partitions = partitions
         self._rows = [(key.decode(), value.decode()) for key, value, _, _ in batch_rows(value_bytes)]
         self._known: dict[tuple[Any, ...], Contents] = {}
@@ -104,9 +104,9 @@ class Contest:
     def ask(
         self, driver: Driver, job: str, records: int, settings: Mapping[str, object], **rest: Any
     ) -> Answer:
-        """What it measured, with the broker's processor time and the bytes on the wire; WrongLogError unless
-        the records are proven to be in the log, and no others; with `reported`, at the offsets that a client
-        which reports them tells of.
+        """Run a job and return its measurements, with the broker's processor time and the bytes on the wire.
+        Raise WrongLogError unless exactly these records are in the log; with `reported`, also at the reported
+        offsets.
         """
         asked = {
             "job": job,
@@ -133,7 +133,7 @@ class Contest:
     def ask_crowd(
         self, driver: Driver, settings: Mapping[str, object], *, producers: int, chunk: int, **rest: Any
     ) -> Answer:
-        """As `ask`, for a number of senders that send as often as they can, `chunk` records at a time."""
+        """Run a job like `ask` for senders that send as often as they can, `chunk` records at a time."""
         asked = {
             "job": "crowd",
             "topic": self._topic,
@@ -172,7 +172,7 @@ def _since(before: int | None, after: int | None) -> int | None:
 
 
 def able(names: Iterable[str]) -> list[str]:
-    """Those who can take part here; why others cannot is told on stderr."""
+    """Return the contestants that can run here; print the reasons of the others to stderr."""
     found = []
     for name in names:
         reason = why_missing(name)
@@ -185,11 +185,11 @@ def able(names: Iterable[str]) -> list[str]:
 
 @contextmanager
 def drivers_of(names: Iterable[str]) -> Iterator[list[Driver]]:
-    """A process each."""
+    """Start a process for each."""
     with ExitStack() as stack:
         yield [stack.enter_context(Driver(name)) for name in names]
 
 
 def records_for(name: str, records: int) -> int:
-    """A contestant's share of a contest's records."""
+    """Return a contestant's share of a contest's records."""
     return max(1000, int(records * CONTESTANTS[name].share))

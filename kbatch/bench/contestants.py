@@ -1,4 +1,4 @@
-"""Who takes part: a row a contestant. To add one, write its class (see clients.py) and give it a row here."""
+"""The table of contestants. To add one, write its class (see clients.py) and a row here."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ JARS_VARIABLE = "KBATCH_KAFKA_JARS"
 
 @dataclass(frozen=True)
 class Contestant:
-    """`needs` is a module, or a name in one; `share` of a contest's records is what it is given, the slow
-    ones less; `note` stands beside its figures.
+    """A row: `needs` is a module, or a name in one; `share` is its fraction of the records, less for slow
+    ones; `note` appears beside its figures.
     """
 
     client: Callable[[Settings], clients.Client] | None
@@ -31,7 +31,7 @@ class Contestant:
 
 
 def _of_asyncio(name: str) -> Callable[[Settings], clients.Client]:
-    """A class of async_clients.py, which the processes of others do without: their memory is measured."""
+    """Import a class of async_clients.py only here: other processes do without its memory."""
 
     def opened(settings: Settings) -> clients.Client:
         client: clients.Client = getattr(import_module("kbatch.bench.async_clients"), name)(settings)
@@ -72,7 +72,7 @@ CONTESTANTS: dict[str, Contestant] = {
 
 
 def why_missing(name: str) -> str | None:
-    """Why a contestant cannot take part here; None where it can."""
+    """Return why a contestant cannot run here, or None if it can."""
     needed = CONTESTANTS[name].needs
     if name == JAVA:
         if shutil.which("java") is None:
@@ -90,7 +90,7 @@ def why_missing(name: str) -> str | None:
 
 
 def kafka_jars() -> Path | None:
-    """The folder of Kafka's jars: $KBATCH_KAFKA_JARS, or what the tests have fetched."""
+    """Return the folder of Kafka's jars: $KBATCH_KAFKA_JARS, or the one that the tests downloaded."""
     cache = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
     given = os.environ.get(JARS_VARIABLE)
     folders = [Path(given)] if given else sorted(cache.glob("kafka-*"), reverse=True)

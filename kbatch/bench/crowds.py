@@ -18,7 +18,7 @@ Job = Mapping[str, Any]
 
 
 class Sender:
-    """What a thread or a task has sent, and what was said to be delivered of it."""
+    """The number of records that a thread or task sent, and of reported deliveries."""
 
     def __init__(self, client: Any, topic: str, work: Work, chunk: Any) -> None:
         self.client = client
@@ -26,18 +26,19 @@ class Sender:
         self.work = work
         self.chunk = chunk
         self.sent = 0
-        self._delivered = count()  # next() is atomic, and clients call back on whichever thread polls
+        self._delivered = count()  # next() is atomic, and clients run callbacks on whichever thread polls
 
     def take_delivered(self) -> int:
-        """How many deliveries there were, once all are known; where nobody counts, the flush has raised
-        unless it was all."""
+        """Return the number of deliveries after the last; without a counter, flush has raised unless all
+        succeeded.
+        """
         return self.sent if type(self.client) in UNCOUNTED else next(self._delivered)
 
-    def told(self, metadata: object, error: object) -> None:
+    def settled(self, metadata: object, error: object) -> None:
         if error is None:
             next(self._delivered)
 
-    def told_first(self, error: object, message: object) -> None:
+    def settled_first(self, error: object, message: object) -> None:
         if error is None:
             next(self._delivered)
 
@@ -48,17 +49,17 @@ class Sender:
             self.sent += self.work.records
 
     async def run_as_task(self, deadline: float) -> None:
-        send, told = self.client.producer.send, self.told
+        send, settled = self.client.producer.send, self.settled
         while time.monotonic() < deadline:
             for key, value in self.chunk:
-                await send(self.topic, value, key, on_delivery=told)
+                await send(self.topic, value, key, on_delivery=settled)
             self.sent += self.work.records
 
 
 def _send(sender: Sender) -> None:
-    send, told = sender.client.producer.send, sender.told
+    send, settled = sender.client.producer.send, sender.settled
     for key, value in sender.chunk:
-        send(sender.topic, value, key, on_delivery=told)
+        send(sender.topic, value, key, on_delivery=settled)
 
 
 def _send_many(sender: Sender) -> None:
@@ -76,7 +77,7 @@ def _send_table(sender: Sender) -> None:
 
 
 def _produce(sender: Sender) -> None:
-    sender.client.produce_all(sender.topic, sender.chunk, sender.told_first)
+    sender.client.produce_all(sender.topic, sender.chunk, sender.settled_first)
 
 
 SENDS: Mapping[type, Callable[[Sender], None]] = {
@@ -90,7 +91,7 @@ UNCOUNTED = (clients.KbatchMany, clients.KbatchBatches, clients.KbatchTable)
 
 
 def run(opened: Sequence[Any], job: Job) -> list[Sender]:
-    """Has `senders` of them send for `seconds`, one behind the other to each of the clients, and flushes."""
+    """Let `senders` of them send for `seconds`, spread evenly over the clients, then flush."""
     work = Work.of({**job, "records": job["chunk"]})
     prepared = [client.prepare(job["topic"], work) for client in opened]
     chunk = prepared[0] if hasattr(prepared[0], "schema") else list(prepared[0])

@@ -1,7 +1,7 @@
-"""A contestant at work in a process of its own: `python -m kbatch.bench.driver NAME`.
+"""Run a contestant in its own process: `python -m kbatch.bench.driver NAME`.
 
-A job is a line of JSON on stdin, what was measured a line on stdout; `Driver.java` is the same for Java, and
-`contest` the other side. Nothing large is imported but the client, for its memory is measured.
+A job is a line of JSON on stdin, its result a line on stdout. `Driver.java` does the same for Java, and
+`contest` is the other side. Only the client is imported, because its memory is measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Answer = dict[str, Any]
 
 
 class Meter:
-    """Time, processor time, that of the calling thread with it, and resident memory from here to `read`."""
+    """Measure time, processor time (also of the calling thread) and resident memory from here to `read`."""
 
     def __init__(self) -> None:
         forget_peak()
@@ -66,7 +66,7 @@ def opened(name: str, job: Job) -> Client:
 
 
 def load(name: str, job: Job) -> Answer:
-    """All records at once: what is measured up to the last acknowledgement."""
+    """Send all records at once, and measure up to the last acknowledgement."""
     answer: Answer = {"idle_kib": resident_kib("VmRSS"), "samples_kib": []}
     client = opened(name, job)
     client.first(job["topic"])
@@ -91,7 +91,7 @@ def load(name: str, job: Job) -> Answer:
 
 
 class PacedRecords:
-    """A record each `interval_ns`: when it was due, sent, and known to be delivered."""
+    """Send a record every `interval_ns`, and return when each was due, sent, and known to be delivered."""
 
     def __init__(self, job: Job) -> None:
         self.rows = Work.of(job).each()
@@ -125,8 +125,8 @@ class PacedRecords:
 
 
 def pace(name: str, job: Job) -> Answer:
-    """A record each `interval_ns`: how long it took to its callback, from when it was due and from when it
-    was sent. While "computing", another thread runs Python.
+    """Send a record every `interval_ns`, and return the time to its callback, from when it was due and from
+    when it was sent. With "computing", another thread runs Python.
     """
     client = opened(name, job)
     client.first(job["topic"])
@@ -146,7 +146,7 @@ def pace(name: str, job: Job) -> Answer:
 
 
 def transact(name: str, job: Job) -> Answer:
-    """Transactions of `records` records, one after the other; the first is not measured."""
+    """Commit transactions of `records` records, one after the other; the first is not measured."""
     client = opened(name, job)
     client.producer.init_transactions()
     work = Work.of(job)
@@ -159,8 +159,9 @@ def transact(name: str, job: Job) -> Answer:
 
 
 def crowd(name: str, job: Job) -> Answer:
-    """Several threads or tasks, of several producers, send at once: what is measured up to the last
-    acknowledgement."""
+    """Let several threads or tasks of several producers send at once, and measure up to the last
+    acknowledgement.
+    """
     clients = [opened(name, job) for _ in range(job["producers"])]
     for client in clients:
         client.first(job["topic"])
@@ -175,7 +176,7 @@ def crowd(name: str, job: Job) -> Answer:
 
 
 def compute() -> Callable[[], None]:
-    """Starts a thread that computes in Python, and returns what ends it."""
+    """Start a thread that computes in Python, and return a function that ends it."""
     is_over = False
 
     def run() -> None:

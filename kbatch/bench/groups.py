@@ -1,4 +1,4 @@
-"""The groups of questions that `kbatch bench` can be asked for, in the order of the page."""
+"""The groups of questions of `kbatch bench`, in the order of the page."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Questions: contenders in turn, medians, and ratios between neighbours of the same round.
 
-pytest-benchmark runs one contender to the end before the next, so a machine whose speed drifts favours one
-of them, and it cannot take timings that another process (a warm JVM) measured itself. So it has the same
-questions to compare kbatch with what it was before (benchmarks/test_local.py); this compares it with others.
+pytest-benchmark runs one contender to the end before the next, so a machine whose speed drifts favours one of
+them. It also cannot use timings that another process (a warm JVM) measured. So it compares kbatch only with
+an older kbatch (benchmarks/test_local.py), and this module with other clients.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-# The first rounds pay for imports, allocator growth and branch prediction.
+# The first rounds include imports, allocator growth and branch prediction.
 WARM_UP_ROUNDS = 3
 
 
 @dataclass
 class Contender:
-    """`run` handles `records` records; or `timings`, nanoseconds a record of each round, were measured
-    elsewhere.
+    """A contender: `run` handles `records` records, or `timings`, nanoseconds a record of each round, come
+    from elsewhere.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Contender:
 
 @dataclass
 class Claim:
-    """`candidate` should take at most `at_most` x the time (or memory, or CPU) of `reference`.
+    """An aim: `candidate` takes at most `at_most` x the time (or memory, or CPU) of `reference`.
 
-    `excuse` is said where it does not: what shows that something else is the bound.
+    `excuse` is shown if it is missed: evidence that something else is the bound.
     """
 
     candidate: str
@@ -49,10 +49,10 @@ class Claim:
 
 @dataclass
 class Question:
-    """What is asked, of whom, and what is aimed at.
+    """A question, its contenders, and its aims.
 
-    `in_turns` is for contenders of other processes that took turns as if they ran here. `speaks_of_speed`
-    has aims below 1 said the other way round: "2.5 x as fast as". `behind` is Markdown to follow the tables.
+    `in_turns` is for contenders in other processes that took turns. `speaks_of_speed` words aims below 1 as
+    speed: "2.5 x as fast as". `after_tables` is Markdown to follow the tables.
     """
 
     title: str
@@ -62,14 +62,14 @@ class Question:
     unit: str = "ns a record"
     in_turns: bool = False
     speaks_of_speed: bool = True
-    behind: str = ""
+    after_tables: str = ""
 
     def contender(self, name: str) -> Contender | None:
         return next((contender for contender in self.contenders if contender.name == name), None)
 
 
 def measure(question: Question, rounds: int) -> Question:
-    """Runs every contender once a round, in turn, and fills in their timings."""
+    """Run every contender once a round, in turn, and fill in their timings."""
     local = [contender for contender in question.contenders if contender.run is not None]
     for number in range(WARM_UP_ROUNDS + rounds if local else 0):
         for contender in local:
@@ -83,8 +83,8 @@ def measure(question: Question, rounds: int) -> Question:
 
 
 def ratio(question: Question, claim: Claim) -> float | None:
-    """Pair by pair where both took turns; else of the lowest, which depend least on what the machine did
-    meanwhile. None where one of them was not there.
+    """Return the ratio by pairs if both took turns, else of the lowest times, which depend least on the
+    machine's other load. Return None if one of them is missing.
     """
     candidate, reference = question.contender(claim.candidate), question.contender(claim.reference)
     if candidate is None or reference is None:
@@ -96,7 +96,7 @@ def ratio(question: Question, claim: Claim) -> float | None:
 
 
 def report(question: Question) -> str:
-    """The question as Markdown: a table of contenders and a table of claims."""
+    """Return the question as Markdown: a table of contenders and a table of claims."""
     lines = [f"## {question.title}", "", question.limit, ""]
     lines += [f"| | median, {question.unit} | lowest | highest | |", "|---|---:|---:|---:|---|"]
     for c in question.contenders:
@@ -107,12 +107,12 @@ def report(question: Question) -> str:
     for claim in question.claims:
         measured = ratio(question, claim)
         if measured is None:
-            lines.append(f"| {claim.text} | {claim.candidate} or {claim.reference} was not there | |")
+            lines.append(f"| {claim.text} | {claim.candidate} or {claim.reference} was missing | |")
             continue
         verdict = "reached" if measured <= claim.at_most else ("not reached. " + claim.excuse).strip(". ")
         lines.append(f"| {claim.text} | {_times(question, measured, claim)} | {verdict} |")
-    if question.behind:
-        lines += ["", question.behind]
+    if question.after_tables:
+        lines += ["", question.after_tables]
     return "\n".join([*lines, ""])
 
 

@@ -1,4 +1,4 @@
-"""How much memory does send_table take for a table that is much larger than buffer.memory?"""
+"""How much memory does send_table need for a table that is much larger than buffer.memory?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kbatch.bench.settings import listed
 PARTITIONS = 4
 NAME = "kbatch send_table"
 ROW_BYTES = 16 + 100 + 2 * 4  # key, value and their offsets
-REPORT_ROW_BYTES = 4  # its partition
-DETAIL_ROW_BYTES = 8 + 2  # offset and error code, once they are asked for
+REPORT_ROW_BYTES = 4  # the partition
+DETAIL_ROW_BYTES = 8 + 2  # offset and error code, after their first use
 TABLE_BYTES = 2 << 30
 MARGIN_MIB = 64
 PEAK, GROWTH = "peak", "growth while sending"
@@ -43,9 +43,9 @@ def question(plan: Plan) -> Iterator[Question]:
     yield Question(
         f"Memory for a table of {table:,.0f} MiB",
         f"One send_table call, {records:,} rows, {PARTITIONS} partitions; resident memory of the process, "
-        f"Python and pyarrow with it. The report takes {REPORT_ROW_BYTES} bytes a row, {report:,.0f} MiB, "
-        "part of what the process grows by, which no setting bounds. Whoever asks for offsets, or for why "
-        f"rows failed, has it take {DETAIL_ROW_BYTES} bytes a row more; nobody does here. "
+        f"Python and pyarrow included. The report takes {REPORT_ROW_BYTES} bytes a row, {report:,.0f} MiB, "
+        "a part of the growth that no setting bounds. Reading offsets, or errors of rows, would take "
+        f"{DETAIL_ROW_BYTES} bytes a row more. "
         f"{listed(SETTINGS)}.",
         [Contender(name, records, timings=[mib], note=note) for name, (mib, note) in figures.items()],
         [
@@ -53,7 +53,7 @@ def question(plan: Plan) -> Iterator[Question]:
                 PEAK,
                 PEAK_AIM,
                 1.0,
-                "at most the table, buffer.memory and 64 MiB, Python, pyarrow and the report with it",
+                "at most the table, buffer.memory and 64 MiB, Python, pyarrow and the report included",
                 f"{report:,.0f} MiB are the report, {before - table:,.0f} what is there beside the table "
                 "before sending begins",
             ),

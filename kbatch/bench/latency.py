@@ -1,5 +1,5 @@
-"""How long does a record take to its acknowledgement when there is no load, and when the sender shares its
-process with a thread that computes in Python?
+"""How long does a record take to its acknowledgement without load, and beside a thread of the same process
+that computes in Python?
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PERCENTILES = (50, 99)
 ROUNDS = 4
 LATENCY_SETTINGS = {**SETTINGS, "linger.ms": 0}
 QUIET_RECORDS, QUIET_PER_SECOND = 5_000, 1_000
-# A thread that wants the GIL gets it after 5 ms (sys.getswitchinterval()): more records a second than this,
-# and any sender falls behind.
+# A thread that wants the GIL gets it after 5 ms (sys.getswitchinterval()): at more records a second than
+# this, any sender falls behind.
 BUSY_RECORDS, BUSY_PER_SECOND = 500, 100
 LIMIT = (
     "{records:,} records a round at {per_second:,} a second, the percentiles of each round; {what}. The "
@@ -71,12 +71,12 @@ def busy(plan: Plan) -> Iterator[Question]:
 def measured(
     plan: Plan, names: Sequence[str], records: int, per_second: int, *, computing: bool
 ) -> dict[str, list[Answer]]:
-    """A process a client, for all rounds; a new one each round beside Python that computes, since what counts
-    waits there stays in a process.
+    """Return a process for each client: one for all rounds, or a new one each round beside Python that
+    computes, because the probe that counts its waits stays in the process.
     """
     answers: dict[str, list[Answer]] = {name: [] for name in able(names)}
     job = {"interval_ns": 10**9 // per_second, "computing": computing}
-    rounds = range(-1, plan.rounds_of(ROUNDS))  # the first warms the broker up
+    rounds = range(-1, plan.rounds_of(ROUNDS))  # the first round warms up the broker
     with plan.cluster() as cluster, Contest(cluster, "latency", PARTITIONS) as contest:
         sittings = [[number] for number in rounds] if computing else [list(rounds)]
         for sitting in sittings:
@@ -102,7 +102,7 @@ def contenders(answers: dict[str, list[Answer]], figure: str) -> list[Contender]
 
 
 def waits_of(answers: Sequence[Answer], records: int) -> str:
-    """kbatch.bench.probes.GilWaits of all rounds, as a sentence."""
+    """Return kbatch.bench.probes.GilWaits of all rounds as a sentence."""
     total = {
         name: sum(answer["waits"][name] for answer in answers)
         for name in ("rounds", "sleeps", "waits", "waited_ns")
@@ -111,7 +111,7 @@ def waits_of(answers: Sequence[Answer], records: int) -> str:
     return (
         f"for each record the sender has {total['rounds'] / records:.1f} rounds, sleeps "
         f"{total['sleeps'] / records:.1f} times, and waits for the GIL {total['waits'] / records:.2f} times "
-        f"behind calls that do not sleep, {average_ms:.1f} ms each"
+        f"after calls that do not sleep, {average_ms:.1f} ms each"
     )
 
 

@@ -1,4 +1,4 @@
-"""The limit: what the hardware takes to copy a batch's bytes once and to compute their CRC."""
+"""The limit: the time of the hardware to copy a batch's bytes once and to compute their CRC."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _memmove = ctypes.memmove
 
 
 class CopyAndChecksum:
-    """memcpy of `data` piece by piece into memory allocated as kbatch allocates its output, and the CRC of
-    each piece while it is still in the cache.
+    """Copy `data` piece by piece into memory allocated like kbatch's output, and compute the CRC of each
+    piece while it is in the cache.
     """
 
     def __init__(self, data: bytes, piece: int) -> None:

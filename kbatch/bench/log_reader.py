@@ -1,8 +1,8 @@
-"""What is in the log, read by a client that sent none of it: librdkafka's consumer.
+"""The content of the log, read by a client that sent none of it: librdkafka's consumer.
 
-A contest compares, partition by partition, how many records there are and a hash of all keys and values in
-order with what it asked for. Java's partitioner, which all contestants are set to, makes that one answer.
-Where a client reports offsets, it compares these with the records that lie there.
+A contest compares the number of records and a hash of all keys and values, in order and by partition, with
+its job. All contestants use Java's partitioner, so the result is unique. If a client reports offsets, the
+contest compares them with the records there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REACH_SECONDS = 10.0
 READ_RECORDS = 10_000
 READERS = 5
 FIELDS: tuple[Any, ...] = (Message.partition, Message.key, Message.value)
-# With what it has by default a consumer that reads at full speed pauses for a second every 100,000 records.
+# With default settings a consumer that reads at full speed pauses for a second every 100,000 records.
 READING: dict[str, str | int | float | bool] = {
     "group.id": "kbatch-bench",
     "enable.partition.eof": True,
@@ -38,16 +38,16 @@ READING: dict[str, str | int | float | bool] = {
     "queued.max.messages.kbytes": 256 * 1024,
     "fetch.queue.backoff.ms": 1,
 }
-# Kafka's controller takes up to 10,000 changes at a time (KafkaRaft's MAX_RECORDS_PER_USER_OP).
+# Kafka's controller accepts up to 10,000 changes at a time (KafkaRaft's MAX_RECORDS_PER_USER_OP).
 MOST_AT_ONCE = 5_000
 
 
 class WrongLogError(RuntimeError):
-    """What is in the log is not what was sent."""
+    """The log does not contain what was sent."""
 
 
 def expected(rows: Iterable[Row], partitions: int) -> Contents:
-    """What is in the log when all rows are sent, by Java's partitioner."""
+    """Return the content of the log after all rows are sent, by Java's partitioner."""
     chosen: dict[bytes, int] = {}
 
     def partition_of(key: bytes) -> int:
@@ -59,7 +59,7 @@ def expected(rows: Iterable[Row], partitions: int) -> Contents:
 
 
 class Log:
-    """A new topic, and what came since the last `read`."""
+    """A new topic, and everything since the last `read`."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         self._address: dict[str, str | int | float | bool]
@@ -71,7 +71,7 @@ class Log:
 
     def _create(self) -> None:
         admin = AdminClient(self._address)
-        admin.list_topics(timeout=REACH_SECONDS)  # says soon that nobody is there
+        admin.list_topics(timeout=REACH_SECONDS)  # reports the end soon
         topic = NewTopic(self._topic, min(len(self._partitions), MOST_AT_ONCE))
         admin.create_topics([topic])[self._topic].result()
         if len(self._partitions) > MOST_AT_ONCE:
@@ -79,8 +79,8 @@ class Log:
             admin.create_partitions([more])[self._topic].result()
 
     def end_offsets(self) -> list[int]:
-        """Waits for leaders: those that metadata know may not have heard of it themselves, and a client that
-        has asked too early does not see new partitions.
+        """Wait for leaders: those named by the metadata may not know it yet, and a client that asks too early
+        misses new partitions.
         """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(self._topic, number): latest for number in self._partitions}
@@ -100,8 +100,8 @@ class Log:
         admin.delete_topics([self._topic])[self._topic].result()
 
     def check(self, who: str, wanted: Contents, reported: Contents | None = None) -> None:
-        """Raises WrongLogError unless exactly that has come, and is committed, since the last check, and lies
-        where it is `reported` (what Tally.add_at makes of that).
+        """Raise WrongLogError unless exactly these records have arrived, committed, since the last check, at
+        the `reported` locations (see Tally.add_at).
         """
         plain, placed = Tally(), Tally()
         for record in chain.from_iterable(self._read(sum(count for count, _ in wanted.values()))):
@@ -113,9 +113,9 @@ class Log:
             raise WrongLogError(f"of {who} records do not lie at the offsets that it reports")
 
     def check_any_order(self, who: str, wanted: Counter[tuple[int, Row]]) -> None:
-        """As `check`, of records whose order nobody can foretell, for several threads have sent them."""
+        """Check like `check`, for records whose order is unpredictable because several threads sent them."""
         found: Counter[tuple[int, bytes, bytes]] = Counter()
-        for records in self._read(wanted.total()):  # millions, so each is counted without a line of Python
+        for records in self._read(wanted.total()):  # millions, counted without a line of Python each
             found.update(zip(*(map(field, records) for field in FIELDS), strict=True))
         if found != Counter({(partition, *row): count for (partition, row), count in wanted.items()}):
             raise WrongLogError(f"of {who} there are {found.total()} records of {wanted.total()}, or others")
@@ -124,8 +124,8 @@ class Log:
         """Yield lists of `count` records or more, with whatever else is there. There are fewer only if all
         partitions have no more; the caller compares.
 
-        Of thousands of partitions a consumer leaves some alone for half a minute now and then; another one
-        goes on where it stands then.
+        With thousands of partitions a consumer sometimes ignores a few for half a minute; another one then
+        continues where it stopped.
         """
         for _ in range(READERS):
             ended: set[int] = set()
@@ -138,8 +138,8 @@ class Log:
         raise TimeoutError(f"the ends of {len(left)} partitions were not reached, of {left[0]} first")
 
     def _read_on(self, count: int, ended: set[int]) -> Iterator[Sequence[Any]]:
-        """What one consumer gets, until it has nothing for IDLE_SECONDS; `ended` are those where it is at the
-        end.
+        """Yield what one consumer gets until it has nothing for IDLE_SECONDS; `ended` collects the partitions
+        at their end.
         """
         consumer = Consumer(self._address | READING)
         positions = self._positions
@@ -167,7 +167,7 @@ class Log:
 
 
 def _ended(polled: Sequence[Any]) -> set[int]:
-    """The partitions at whose end the consumer is after these messages."""
+    """Return the partitions at whose end the consumer is after these messages."""
     ended: set[int] = set()
     for message in polled:
         error = message.error()

@@ -1,4 +1,4 @@
-"""How much is to be measured, and where."""
+"""How much to measure, and where."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUICK_ROUNDS, QUICK_RECORDS, QUICK_SHARE = 2, 1_000, 0.05
 
 @dataclass(frozen=True)
 class Plan:
-    """`cluster` opens a broker for a group; `rounds` replaces what groups have of their own."""
+    """The plan of a run: `cluster` opens a broker for a group; `rounds` replaces the groups' own numbers."""
 
     cluster: Callable[[], AbstractContextManager[Cluster]]
     quick: bool = False

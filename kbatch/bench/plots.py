@@ -1,4 +1,4 @@
-"""Questions as pictures: medians, with a line from the lowest round to the highest."""
+"""Plots of questions: medians, with a line from the lowest round to the highest."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kbatch.bench.harness import Contender, Question
 DOTS_PER_INCH = 80
 WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 8.0, 0.3, 1.2
 OURS, OTHERS, LINE = "#2a6fbb", "#9aa5b1", "#333333"
-# From here on a linear axis shows the slow ones only.
+# Above this ratio a linear axis would show only the slow ones.
 LOGARITHMIC_FROM = 15.0
 OURS_BEGIN = ("kbatch", "encode", "decode", "send", "append", "embedded")
 
 
 def name_of(question: Question) -> str:
-    """Of the picture's file."""
+    """Return the file name of the plot."""
     return re.sub(r"[^a-z0-9]+", "-", question.title.lower()).strip("-") + ".png"
 
 
 def draw(question: Question, path: Path) -> None:
-    """Writes a PNG. ImportError without matplotlib (the extra `kbatch[bench]`)."""
+    """Write a PNG. Raise ImportError without matplotlib (the extra `kbatch[bench]`)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

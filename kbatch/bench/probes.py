@@ -1,5 +1,5 @@
-"""What can be seen of a process, of itself and of the machine: memory, processor time, bytes sent, threads,
-waits. Linux alone has /proc; elsewhere what comes from there is not known.
+"""Measurements of this process, other processes and the machine: memory, processor time, bytes sent, threads,
+waits. Only Linux has /proc; elsewhere its figures are unknown.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
-RESET_PEAK = "5"  # of resident memory; see proc(5)
+RESET_PEAK = "5"  # for resident memory; see proc(5)
 NETWORK_DEVICES = Path("/proc/net/dev")
-# Where the fields lie in a line of /proc/net/dev, behind its name, and in /proc/PID/stat, behind its comm.
+# Positions of fields in a line of /proc/net/dev, after its name, and in /proc/PID/stat, after its comm.
 TRANSMITTED_BYTES, PARENT, USER_TICKS, SYSTEM_TICKS, START_TICKS = 8, 1, 11, 12, 19
 TASKS = Path("/proc/self/task")
 
@@ -28,22 +28,22 @@ Item = TypeVar("Item")
 
 
 def process_cpu_ns() -> tuple[int, int]:
-    """Of all threads of this process, in user and in kernel mode."""
+    """Return the processor time of all threads of this process, in user and kernel mode."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return int(used.ru_utime * 1e9), int(used.ru_stime * 1e9)
 
 
 def cpu_ns_of(process_id: int | None) -> int | None:
-    """Of another process, in steps of a clock tick; None where it is not on this machine."""
+    """Return that of another process, in clock ticks, or None if it is not on this machine."""
     fields = _stat(Path(f"/proc/{process_id}"))
     return None if fields is None else _cpu_ns(fields)
 
 
 def tree_cpu_ns(process_id: int) -> dict[tuple[int, int], int]:
-    """Of a process and all below it that live now, by process id and start, each its own.
+    """Return the processor time of a process and each living descendant, by process id and start.
 
-    Nothing is known of those that ended: Spark's daemon ignores SIGCHLD, and then the kernel adds a child's
-    time to nobody's.
+    Ended ones are unknown: Spark's daemon ignores SIGCHLD, and the kernel then adds a child's time to no
+    process.
     """
     found = {int(path.name): _stat(path) for path in Path("/proc").iterdir() if path.name.isdecimal()}
     below: dict[int, list[int]] = {}
@@ -60,7 +60,7 @@ def tree_cpu_ns(process_id: int) -> dict[tuple[int, int], int]:
 
 
 def _stat(process: Path) -> list[str] | None:
-    """The fields of /proc/PID/stat behind the name; None where the process is not there."""
+    """Return the fields of /proc/PID/stat after the name, or None if there is no such process."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -72,7 +72,7 @@ def _cpu_ns(fields: list[str]) -> int:
 
 
 def wire_bytes() -> int | None:
-    """What this machine has sent over all of its interfaces, loopback with them, headers included."""
+    """Return the bytes sent over all interfaces of this machine, loopback and headers included."""
     try:
         lines = NETWORK_DEVICES.read_text().splitlines()[2:]
     except FileNotFoundError:
@@ -81,9 +81,7 @@ def wire_bytes() -> int | None:
 
 
 def resident_kib(field: str) -> int:
-    """VmRSS or VmHWM, its peak: ru_maxrss would begin with what the parent process had. Without /proc it is
-    that all the same.
-    """
+    """Return VmRSS or its peak VmHWM. Without /proc return ru_maxrss, which starts at the parent's peak."""
     if not STATUS.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform == "darwin" else 1)
     for line in STATUS.read_text().splitlines():
@@ -93,13 +91,13 @@ def resident_kib(field: str) -> int:
 
 
 def forget_peak() -> None:
-    """From now on VmHWM is the peak of what comes."""
+    """Reset VmHWM, so that it is the peak from now on."""
     if CLEAR_REFS.exists():
         CLEAR_REFS.write_text(RESET_PEAK)
 
 
 def watched(items: Iterable[Item], every: int, samples_kib: list[int]) -> Iterator[Item]:
-    """The items; with each so many-th the resident memory of that moment goes into `samples_kib`."""
+    """Yield the items; every n-th time append the resident memory to `samples_kib`."""
     for number, item in enumerate(items, 1):
         if number % every == 0:
             samples_kib.append(resident_kib("VmRSS"))
@@ -107,7 +105,7 @@ def watched(items: Iterable[Item], every: int, samples_kib: list[int]) -> Iterat
 
 
 def metric(producer: Producer, name: str) -> float:
-    """The producer's metric of that name, over all topics and nodes."""
+    """Return the producer's metric of that name, summed over topics and nodes."""
     metrics = producer.metrics().items()
     return next(
         value
@@ -117,7 +115,7 @@ def metric(producer: Producer, name: str) -> float:
 
 
 def threads() -> dict[str, dict[str, int]]:
-    """By name: CPU time, and how often the thread gave its core up, to wait or by force."""
+    """Return CPU time, and the number of voluntary and involuntary context switches, by thread name."""
     found = {}
     for thread in threading.enumerate():
         assert thread.ident is not None
@@ -131,7 +129,7 @@ def threads() -> dict[str, dict[str, int]]:
 
 
 class Profile:
-    """What each thread of a producer does from now to `taken`, and what comes of it."""
+    """Measure each thread of a producer from now to `taken`."""
 
     _TOTALS = ("request-total", "outgoing-byte-total")
 
@@ -165,8 +163,8 @@ class Profile:
 
 
 class SenderStages:
-    """Processor time of the sender's thread by what it does: each function's own, without that of those below
-    which are in the list as well. Once a process.
+    """Measure the processor time of the sender's thread by activity: each function's own, without callees
+    that are in the list too. Once a process.
     """
 
     def __init__(self) -> None:
@@ -206,10 +204,10 @@ class SenderStages:
 
 
 class GilWaits:
-    """How often a producer's sender waits for the GIL around a system call that itself never blocks, whether
-    that lets go of the GIL or the GIL is taken away: when it took longer than half a switch interval. Waits
-    for sockets (sleeps) end in such a wait, too, that nobody can tell from the sleep; they are counted apart.
-    Once a process.
+    """Count how often a producer's sender waits for the GIL around a system call that never blocks, whether
+    the call releases the GIL or the GIL is taken away: a call that took longer than half a switch interval.
+    Waits for sockets (sleeps) may end in such a wait too, which cannot be separated from the sleep; they are
+    counted apart. Once a process.
     """
 
     def __init__(self, producer: Producer) -> None:

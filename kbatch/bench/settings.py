@@ -62,7 +62,7 @@ def for_aiokafka(settings: Settings) -> dict[str, Any]:
     }
 
 
-# By the package and its module.
+# By package and module.
 _OWN: Mapping[tuple[str, str], Callable[[Settings], dict[str, Any]]] = {
     ("confluent-kafka", "confluent_kafka"): for_librdkafka,
     ("aiokafka", "aiokafka"): for_aiokafka,

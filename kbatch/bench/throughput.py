@@ -1,4 +1,4 @@
-"""How fast is each client, and what does a record cost the processor, from call to acknowledgement?"""
+"""How fast is each client, and how much CPU does a record cost, from call to acknowledgement?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kbatch.bench.workload import batch_rows, table_of
 
 PARTITIONS = 4
 RECORDS, ROUNDS = 1_000_000, 5
-# Rounds that do not count: Java's compiler needs two, the others connect, and warm the broker up.
+# Rounds that do not count: Java's compiler needs two, and the others connect and warm up the broker.
 WARM_UP_ROUNDS, JAVA_WARM_UP_ROUNDS = 1, 2
 CONFLUENT, BATCHED = "confluent-kafka", "confluent-kafka produce_batch"
 TABLE, ASYNC = "kbatch send_table", "kbatch AsyncProducer"
@@ -27,16 +27,16 @@ LIMIT, LIMIT_ROWS, LIMIT_PIECE = "memcpy + CRC-32C", 100_000, 128 * KIB
 ASYNC_BUDGET, ASYNC_BUDGET_NS = "1.5 us", 1500.0
 WHAT = (
     "{records:,} records a round and contestant ({shares}); 16-byte keys, 100-byte JSON values, 1,000 of "
-    "them again and again, {partitions} partitions by murmur2. A round ends with the last acknowledgement; "
-    "another client reads all records back then and compares them; in a round that does not count, it "
-    "compares the partition and offset that send_table reports of each row as well. {settings}. librdkafka "
-    "counts batch.size before compression; Java and kbatch estimate it behind, from batch to batch better."
+    "them repeated, {partitions} partitions by murmur2. A round ends with the last acknowledgement; "
+    "another client then reads all records back and compares them; in a round that does not count, it also "
+    "compares the partition and offset that send_table reports of each row. {settings}. librdkafka "
+    "counts batch.size before compression; Java and kbatch estimate the size after it."
 )
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What differs from SETTINGS, who takes part, and what is aimed at."""
+    """A scenario: differences from SETTINGS, contestants, and aims."""
 
     title: str
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -84,7 +84,7 @@ PLAIN = Scenario(
 
 
 class Rounds:
-    """The answers of each contestant, in turns."""
+    """Return the answers of each contestant, in turns."""
 
     def __init__(self, scenario: Scenario, plan: Plan) -> None:
         self.scenario = scenario
@@ -111,7 +111,7 @@ class Rounds:
                     self.limit_ns.append(limit.ns_a_record())
 
     def contenders(self, figure: str) -> list[Contender]:
-        """Nanoseconds a record."""
+        """Return nanoseconds a record."""
         return [
             Contender(
                 name,
@@ -123,14 +123,14 @@ class Rounds:
         ]
 
     def median(self, name: str, figure: str, *, per_record: bool = True) -> float | None:
-        """None where it was not measured."""
+        """Return the figure, or None if it was not measured."""
         values = [answer[figure] for answer in self.answers[name] if answer.get(figure) is not None]
         divisor = records_for(name, self.records) if per_record else 1
         return statistics.median(values) / divisor if values else None
 
 
 class Limit:
-    """Processor time of the copy and the checksum of the bytes of a table's batches, without compression."""
+    """Return the processor time to copy and checksum the bytes of a table's batches without compression."""
 
     def __init__(self) -> None:
         from kbatch.codec.columns import encode_arrow
@@ -175,12 +175,12 @@ def _cpu(rounds: Rounds) -> Question:
         "ns of CPU a record",
         in_turns=True,
         speaks_of_speed=False,
-        behind=_table(rounds),
+        after_tables=_table(rounds),
     )
 
 
 def _shares(rounds: Rounds) -> str:
-    """Who is given another number of records."""
+    """Name the contestants with another number of records."""
     found = [(name, CONTESTANTS[name].share) for name in rounds.answers if CONTESTANTS[name].share != 1]
     return ", ".join(f"{name} {share:g} x as many" for name, share in found) or "the same for all"
 
@@ -189,7 +189,7 @@ def _user(rounds: Rounds) -> Question:
     limit = Contender(LIMIT, LIMIT_ROWS, timings=rounds.limit_ns, note="of the same batches, the limit")
     return Question(
         f"Without the kernel: {rounds.scenario.title}",
-        "The same rounds, the time in user mode: what is left of the client when sending costs nothing.",
+        "The same rounds, the time in user mode: the client's own share, without sending.",
         [limit, *rounds.contenders("user_ns")],
         rounds.scenario.user_aims,
         "ns of CPU a record",
@@ -217,7 +217,7 @@ def _time(rounds: Rounds) -> Question:
 
 
 def _bound(question: Question, rounds: Rounds) -> str:
-    """What shows that the broker holds send_table up: batches that are ready go no faster."""
+    """Show that the broker limits send_table: ready-made batches go no faster."""
     beside = ratio(question, Claim(TABLE, READY, 1.0, ""))
     if beside is None:
         return ""
@@ -234,7 +234,7 @@ COLUMNS = (
 
 
 def _table(rounds: Rounds) -> str:
-    """All that was measured, the medians, a record."""
+    """Return all measured medians, a record."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---|" + "---:|" * (len(COLUMNS) - 1)]
     for name in rounds.answers:
         elapsed_ns = rounds.median(name, "elapsed_ns")

@@ -1,4 +1,4 @@
-"""What a contestant is asked to send, the same for all, in the forms that their calls take."""
+"""The records that a contestant sends, the same for all, in the forms that their calls accept."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from kbatch.bench.workload import table_of
 
-# Records a call, of calls that take many.
+# Records a call, for calls that take many.
 CHUNK_RECORDS = 10_000
 PIECE_CHUNKS = 100
-# Sent before anything is measured: connections, metadata and a producer id are there then.
+# Sent before anything is measured, so that connections, metadata and a producer id exist.
 FIRST_ROW = b"first", b""
 
 Row = tuple[bytes, bytes]
@@ -20,9 +20,7 @@ Row = tuple[bytes, bytes]
 
 @dataclass
 class Work:
-    """The rows again and again until there are `records`; or their values alone, under keys that are all
-    different.
-    """
+    """The rows, repeated up to `records` records; or their values alone, under all different keys."""
 
     rows: list[Row]
     records: int
@@ -40,7 +38,7 @@ class Work:
         return islice(cycle(self.rows), self.records)
 
     def chunks(self) -> list[list[Row]]:
-        """Lists of CHUNK_RECORDS; made once where rows repeat."""
+        """Return lists of CHUNK_RECORDS; made once if rows repeat."""
         if self.different_keys or CHUNK_RECORDS % len(self.rows):
             rows = self.each()
             return list(iter(lambda: list(islice(rows, CHUNK_RECORDS)), []))
@@ -49,8 +47,8 @@ class Work:
         return [chunk] * whole + [chunk[:rest]] * bool(rest)
 
     def table(self) -> Any:
-        """A pyarrow.Table of key and value, whose rows all have memory of their own, PIECE_CHUNKS chunks in a
-        piece: what it takes to make it is not much more than the table itself.
+        """Return a pyarrow.Table of key and value in which each row has its own memory, PIECE_CHUNKS chunks
+        in a piece, so that creating it needs little more than the table itself.
         """
         import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What is measured: 16-byte keys and 100-byte JSON values, in batches of 1,000, for one partition."""
+"""The workload: 16-byte keys and 100-byte JSON values, in batches of 1,000, for one partition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from kbatch._native.codec.batch_writer import encode
 
 RECORDS_PER_BATCH = 1000
-# What Spark hands over at a time (spark.sql.execution.arrow.maxRecordsPerBatch).
+# Rows that Spark passes at a time (spark.sql.execution.arrow.maxRecordsPerBatch).
 TABLE_ROWS = 10_000
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -17,8 +17,8 @@ Row = tuple[bytes, bytes, tuple[()], int]
 
 
 def row(number: int, value_bytes: int = 100) -> Row:
-    """A key of 16 bytes and a JSON object of 100 that looks like a service's event; or of another size, then
-    cut off where that is too short for one.
+    """Return a key of 16 bytes and a JSON object of 100 that looks like a service's event; other sizes are
+    cut off if too short for one.
     """
     noise = f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * (value_bytes // 16 + 1)
     event = {
@@ -41,7 +41,7 @@ def batch_rows(value_bytes: int = 100) -> list[Row]:
 
 
 def table_of(rows: list[Row]) -> Any:
-    """A pyarrow.Table with the columns key, value and timestamp."""
+    """Return a pyarrow.Table with the columns key, value and timestamp."""
     import pyarrow as pa
 
     return pa.table(
@@ -60,6 +60,6 @@ def table() -> Any:
 
 @cache
 def batch_size() -> int:
-    """The batch.size that closes uncompressed batches after RECORDS_PER_BATCH records, and no earlier."""
+    """Return the batch.size that closes uncompressed batches after exactly RECORDS_PER_BATCH records."""
     rows = [row(number) for number in range(TABLE_ROWS - RECORDS_PER_BATCH, TABLE_ROWS)]
     return max(len(encode(rows)), len(encode(batch_rows())))

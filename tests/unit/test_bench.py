@@ -53,8 +53,8 @@ def test_a_verdict_says_what_excuses_a_failure_and_nothing_where_there_is_none()
     missed = Claim("ours", "theirs", 0.4, "aim", "the broker is the bound")
     assert "| aim | 2.0 x as fast as theirs | reached |" in report(question(reached))
     assert "| not reached. the broker is the bound |" in report(question(missed))
-    assert "nobody was not there" in report(question(Claim("nobody", "theirs", 1.0, "aim"))).replace(
-        "nobody or theirs", "nobody"
+    assert "missing was missing" in report(question(Claim("missing", "theirs", 1.0, "aim"))).replace(
+        "missing or theirs", "missing"
     )
 
 
