@@ -1,4 +1,4 @@
-"""kbatch: a Kafka producer, and its record batches, at the speed of the hardware."""
+"""kbatch: a Kafka producer and codec for record batches, with a native core."""
 
 try:
     from kbatch._native.codec.compression import _importing
@@ -96,7 +96,7 @@ __all__ = [
 ]
 
 
-# What a Producer does without: asyncio and ssl are 6 MiB, the others 1.
+# Modules that a Producer does without: asyncio and ssl are 6 MiB, the others 1.
 _AT_FIRST_USE = {
     "ArrowEncoder": "kbatch.codec.columns",
     "AsyncProducer": "kbatch.producer.event_loop",
@@ -109,10 +109,10 @@ _AT_FIRST_USE = {
 
 
 def __getattr__(name: str) -> object:
-    """What is imported at its first use (PEP 562)."""
+    """Import a name at its first use (PEP 562)."""
     if name not in _AT_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with _importing:  # for which a fork() waits
+    with _importing:  # fork() waits for this
         module = import_module(_AT_FIRST_USE[name])
     return globals().setdefault(name, getattr(module, name, module))
 

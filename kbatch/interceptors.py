@@ -1,6 +1,6 @@
-"""Interceptors: a program's own code on the way of every record (KIP-42), for tracing, auditing, redirecting.
+"""Interceptors: a program's own code that sees every record (KIP-42), for tracing, auditing, redirecting.
 
-An interceptor's mistake is logged and costs no record: what it failed at goes on as it was before.
+An interceptor's exception is logged and costs no record: the record goes on unchanged.
 """
 
 from __future__ import annotations
@@ -22,40 +22,41 @@ logger = logging.getLogger(__name__)
 
 
 class Interceptor:
-    """The base class. Every method may be left out. They may be called by several threads at once."""
+    """The base class. Every method is optional. Several threads may call them at once."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called by `send()` first; what is returned is sent. `record._replace(...)` alters it."""
+        """Return the record to send; `send()` calls this first. Use `record._replace(...)` to change it."""
         return record
 
     def on_send_table(self, topic: str | None, table: Any) -> Any:
-        """Called by `send_table()` once for a whole table, in its stead; what is returned is sent. `topic` is
-        None where a column says it.
+        """Return the table to send; `send_table()` calls this once for a whole table, instead of `on_send`.
+        `topic` is None if a column names it.
         """
         return table
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        """Called before a record's own on_delivery, with the same two: on failure `metadata` has offset -1,
-        and partition -1 where none was chosen yet. For every row of a table too, before that's on_delivery.
+        """Handle a record's outcome, before its own on_delivery and with the same arguments: on failure
+        `metadata` has offset -1, and partition -1 if none was chosen. It is also called for every row of a
+        table, before the table's on_delivery.
         """
 
     def close(self) -> None:
-        """Called once, when the producer has closed."""
+        """Clean up; called once, when the producer has closed."""
 
 
 @final
 class InterceptorChain:
-    """All interceptors of a producer, in the order of interceptor.classes; false where there are none.
+    """All interceptors of a producer, in the order of interceptor.classes; false if there are none.
 
     Parameters
     ----------
     given : Iterable of Interceptor or of its subclasses
-        Classes are instantiated without arguments. ConfigError for anything else.
+        Classes are instantiated without arguments. Other objects raise ConfigError.
 
     Attributes
     ----------
     acknowledges : bool
-        Whether any of them has an `on_acknowledgement`.
+        True if any of them has an `on_acknowledgement`.
     """
 
     def __init__(self, given: Iterable[object]) -> None:
@@ -72,7 +73,7 @@ class InterceptorChain:
         return len(self._interceptors)
 
     def intercept(self, record: PendingRecord | PendingBatch) -> None:
-        """Makes of what is about to be sent what `on_send` makes of it, and has `on_acknowledgement` told."""
+        """Apply `on_send` to a record, and call `on_acknowledgement` with its outcome."""
         if isinstance(record, PendingRecord):
             made = self.on_send(
                 ProducerRecord(
@@ -92,7 +93,7 @@ class InterceptorChain:
         record.on_delivery = Acknowledgement(self.on_acknowledgement, record.on_delivery)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record that the last interceptor made of it."""
+        """Return the record from the last interceptor."""
         for interceptor in self._interceptors:
             made = _shielded(interceptor, "on_send", interceptor.on_send, record)
             if isinstance(made, ProducerRecord):
@@ -103,23 +104,23 @@ class InterceptorChain:
         return record
 
     def on_send_table(self, topic: str | None, table: Any) -> Any:
-        """The table that the last interceptor made of it; IllegalStateError where one only knows records,
-        which the rows of a table would pass unseen.
+        """Return the table from the last interceptor. Raise IllegalStateError if one handles records only,
+        and would miss the table's rows.
         """
         if self._only_records:
             names = ", ".join(self._only_records)
-            raise IllegalStateError(f"{names} sees no tables: define its on_send_table, or send records")
+            raise IllegalStateError(f"{names} sees no tables; define its on_send_table, or send records")
         for interceptor in self._interceptors:
             made = _shielded(interceptor, "on_send_table", interceptor.on_send_table, topic, table)
             table = table if made is _FAILED else made
         return table
 
     def on_send_batch(self) -> None:
-        """IllegalStateError where one knows records, which an encoded batch keeps to itself."""
+        """Raise IllegalStateError if an interceptor handles records: it cannot see an encoded batch's."""
         names = ", ".join(type(each).__name__ for each in self._interceptors if _overrides(each, "on_send"))
         if names:
             raise IllegalStateError(
-                f"{names} cannot see the records of an encoded batch: send them one by one, or leave it out "
+                f"{names} cannot see the records of an encoded batch; send them one by one, or remove it "
                 f"of interceptor.classes"
             )
 
@@ -139,7 +140,7 @@ def _shielded(interceptor: Interceptor, name: str, method: Callable[..., Any], *
     try:
         return method(*arguments)
     except Exception:
-        logger.exception("%s.%s failed and is passed over", type(interceptor).__name__, name)
+        logger.exception("%s.%s failed and is skipped", type(interceptor).__name__, name)
         return _FAILED
 
 
@@ -147,8 +148,8 @@ def _instance(given: object) -> Interceptor:
     interceptor = given() if isinstance(given, type) else given
     if not isinstance(interceptor, Interceptor):
         raise ConfigError(
-            f"interceptor.classes must be subclasses of kbatch.interceptors.Interceptor, or objects of them; "
-            f"one is {given!r}"
+            f"interceptor.classes must be subclasses of kbatch.interceptors.Interceptor, or objects of them, "
+            f"got {given!r}"
         )
     return interceptor
 

@@ -1,8 +1,8 @@
-"""Which partition a record goes to, where the caller does not say.
+"""The choice of a record's partition if the caller names none.
 
-A partitioner either chooses, or leaves the record to the sticky state of the accumulator (`STICKY`), which
-fills one partition's batch and then takes another (KIP-480, KIP-794). What weighs partitions by their load is
-here too; the state itself is native.
+A partitioner either chooses a partition, or leaves the record to the sticky state of the accumulator
+(`STICKY`), which fills one partition's batch and then takes another (KIP-480, KIP-794). The weights of
+partitions by load are here too; the state itself is native.
 """
 
 import zlib
@@ -25,14 +25,14 @@ CustomPartitioner = Callable[[str, "Buffer | None", "Buffer | None", int, Sequen
 
 
 class Partitioner(Protocol):
-    """What `partitioner_for` makes.
+    """The result of `partitioner_for`.
 
     Attributes
     ----------
     name : str
-        As configured, or of the callable.
+        The configured name, or that of the callable.
     sticky : bool
-        Whether `partition` may ever answer `STICKY`.
+        True if `partition` may return `STICKY`.
     """
 
     @property
@@ -49,21 +49,21 @@ class Partitioner(Protocol):
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        """The partition of a record, or `STICKY`.
+        """Return the partition of a record, or `STICKY`.
 
         Parameters
         ----------
         key, value
-            Serialized.
+            The serialized key and value.
         partition_count : int
-            Of the topic, at least 1.
+            The topic's number, at least 1.
         available : Sequence[int]
-            Partitions that have a leader, in their order; may be empty.
+            Partitions with a leader, in order; may be empty.
         """
         ...
 
 
-# Hashes of keys: not negative.
+# Hashes of keys, never negative.
 
 
 def _java(key: "Buffer") -> int:
@@ -75,7 +75,7 @@ def _crc32(key: "Buffer") -> int:
 
 
 def _fnv1a(key: "Buffer") -> int:
-    """32 bits, made positive as Sarama does it: the absolute value of the signed hash (rdfnv1a.c)."""
+    """Return a 32-bit hash, made positive like Sarama's: its absolute value (rdfnv1a.c)."""
     value = 0x811C9DC5
     for byte in bytes(key):
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -84,15 +84,15 @@ def _fnv1a(key: "Buffer") -> int:
 
 @final
 class HashPartitioner(NamedTuple):
-    """By the hash of the key, over all partitions, whether they have a leader or not.
+    """Choose by the hash of the key, over all partitions, with or without a leader.
 
     Attributes
     ----------
     hash_key : Callable[[Buffer], int] | None
         None hashes nothing (partitioner.ignore.keys).
     hashes_null, hashes_empty : bool
-        Whether a record without a key is hashed like one with an empty key, and whether an empty key is
-        hashed; otherwise it is sticky.
+        True if a record without a key is hashed like one with an empty key, and if an empty key is hashed;
+        otherwise it is sticky.
     """
 
     name: str
@@ -106,7 +106,7 @@ class HashPartitioner(NamedTuple):
 
     @property
     def is_javas(self) -> bool:
-        """Whether keys go by Java's murmur2 and the rest is sticky, which native code does by itself."""
+        """True if keys go by Java's murmur2 and the rest is sticky, which native code does alone."""
         return self.hash_key is _java and self.hashes_empty and not self.hashes_null
 
     def partition(
@@ -126,7 +126,9 @@ class HashPartitioner(NamedTuple):
 
 @final
 class RandomPartitioner:
-    """Every record, with a key or without, to any partition that has a leader, or to any if none has one."""
+    """Send every record, with or without a key, to a random partition with a leader, or to any if none has
+    one.
+    """
 
     name = "random"
     sticky = False
@@ -147,7 +149,7 @@ class RandomPartitioner:
 
 @final
 class RoundRobinPartitioner:
-    """Every record, with a key or without, to the next partition that has a leader."""
+    """Send every record, with or without a key, to the next partition with a leader."""
 
     name = "round_robin"
     sticky = False
@@ -170,8 +172,8 @@ class RoundRobinPartitioner:
 
 @final
 class CallablePartitioner:
-    """A program's own function. It may return None, which leaves the record to the sticky state; what it
-    raises comes through `send()`.
+    """A program's own function. It may return None, which leaves the record to the sticky state; `send()`
+    raises its exceptions.
     """
 
     sticky = True
@@ -188,26 +190,26 @@ class CallablePartitioner:
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        """TypeError and ValueError for what is not a partition of the topic."""
+        """Raise TypeError or ValueError for anything but a partition of the topic."""
         chosen: object = self._function(topic, key, value, partition_count, available)
         if chosen is None:
             return STICKY
         if isinstance(chosen, bool) or not hasattr(chosen, "__index__"):
             kind = type(chosen).__name__
-            raise TypeError(f"partitioner.class {self.name} must return an int or None; it returned {kind}")
+            raise TypeError(f"partitioner.class {self.name} must return an int or None, got {kind}")
         partition = chosen.__index__()
         if not 0 <= partition < partition_count:
             raise ValueError(
-                f"partitioner.class {self.name} must return 0 to {partition_count - 1} for topic {topic}; "
-                f"it returned {partition}"
+                f"partitioner.class {self.name} must return 0 to {partition_count - 1} for topic {topic}, "
+                f"got {partition}"
             )
         return int(partition)
 
 
 _DEFAULT = HashPartitioner("murmur2 of the key, as in Java", _java, hashes_null=False, hashes_empty=True)
 _IGNORING_KEYS = HashPartitioner("sticky", None, hashes_null=False, hashes_empty=False)
-# rdkafka_msg.c: what has _random in its name spreads records without a key, stickily by default; the others
-# hash them as if their key were empty.
+# rdkafka_msg.c: partitioners with _random in their name spread records without a key, stickily by default;
+# the others hash them like an empty key.
 _HASHING = (
     HashPartitioner("consistent", _crc32, hashes_null=True, hashes_empty=True),
     HashPartitioner("consistent_random", _crc32, hashes_null=False, hashes_empty=False),
@@ -220,12 +222,13 @@ _JAVA_ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 
 
 def partitioner_for(config: ProducerConfig, random: Random) -> Partitioner:
-    """The partitioner by partitioner.class and partitioner.ignore.keys; ConfigError for an unknown name.
+    """Return the partitioner for partitioner.class and partitioner.ignore.keys. Raise ConfigError for an
+    unknown name.
 
     Parameters
     ----------
     random : random.Random
-        What the random partitioner draws from.
+        The random source of the random partitioner.
     """
     given = config.partitioner_class
     if given is None:
@@ -237,5 +240,5 @@ def partitioner_for(config: ProducerConfig, random: Random) -> Partitioner:
     named["round_robin"] = named[_JAVA_ROUND_ROBIN] = RoundRobinPartitioner()
     if not isinstance(given, str) or given not in named:
         names = ", ".join(str(name) for name in named if name != _JAVA_ROUND_ROBIN)
-        raise ConfigError(f"partitioner.class must be a callable, or one of {names}; it is {given!r}")
+        raise ConfigError(f"partitioner.class must be a callable, or one of {names}, got {given!r}")
     return named[given]

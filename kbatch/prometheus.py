@@ -1,7 +1,7 @@
-"""ProducerCollector: what producers measure, for Prometheus; needs `kbatch[prometheus]`.
+"""ProducerCollector: metrics of producers for Prometheus; needs `kbatch[prometheus]`.
 
 Metrics are read when Prometheus scrapes, and cost nothing in between. Totals are counters, the rest gauges;
-docs/metrics.md says how they are called.
+docs/metrics.md has their names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ImportError as error:
-    raise ImportError(f"kbatch.prometheus needs {error.name}: pip install 'kbatch[prometheus]'") from error
+    raise ImportError(f"kbatch.prometheus needs {error.name}; pip install 'kbatch[prometheus]'") from error
 
 __all__ = ["ProducerCollector"]
 
@@ -42,23 +42,23 @@ class Measured(Protocol):
 
 @final
 class ProducerCollector(Collector):
-    """For `prometheus_client.REGISTRY.register(ProducerCollector(producer))`, until `unregister`.
+    """A collector for `prometheus_client.REGISTRY.register(ProducerCollector(producer))`, until `unregister`.
 
     Parameters
     ----------
     producers : Producer or AsyncProducer
-        Each under a client.id of its own. They are kept for as long as the collector is registered.
+        Producers with different client.id. The collector keeps them while it is registered.
     """
 
     def __init__(self, *producers: Measured) -> None:
         self._producers = producers
 
     def describe(self) -> Iterable[Family]:
-        """The names, for the registry to find doubles."""
+        """Yield the names, so that the registry can detect duplicates."""
         return map(_family, METRICS)
 
     def collect(self) -> Iterable[Family]:
-        """All that the producers measure, now."""
+        """Yield all current metrics of the producers."""
         families = {(metric.group, metric.name): _family(metric) for metric in METRICS}
         for producer in self._producers:
             for name, value in producer.metrics().items():

@@ -1,4 +1,4 @@
-"""The small values that go in and out of a producer, beside the native Record."""
+"""The small values that users pass to a producer and get from it, besides the native Record."""
 
 import struct
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-# Of a string in a request (STRING, COMPACT_STRING).
+# The limit of a string in a request (STRING, COMPACT_STRING).
 MAX_STRING_BYTES = 2**15 - 1
 
 __all__ = [
@@ -29,15 +29,15 @@ __all__ = [
 
 
 def check_integer(name: str, value: object, lowest: int, highest: int) -> None:
-    """TypeError or ValueError, naming what it is, for what is no integer or out of range."""
+    """Raise TypeError or ValueError, with the value's name, unless it is an integer in range."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if not lowest <= index(value) <= highest:
-        raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
+        raise ValueError(f"{name} must be {lowest} to {highest}, got {value!r}")
 
 
 def is_sendable(text: str) -> bool:
-    """Whether a request can say it."""
+    """True if a request can carry it."""
     try:
         return len(text.encode()) <= MAX_STRING_BYTES
     except UnicodeEncodeError:
@@ -45,11 +45,11 @@ def is_sendable(text: str) -> bool:
 
 
 def check_text(name: str, value: object) -> None:
-    """TypeError or ValueError, naming what it is, for what no request can say."""
+    """Raise TypeError or ValueError, with the value's name, unless a request can carry it."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+        raise TypeError(f"{name} must be a str, got {type(value).__name__}")
     if not is_sendable(value):
-        raise ValueError(f"{name} must be at most {MAX_STRING_BYTES} bytes of UTF-8; it is {value[:50]!a}")
+        raise ValueError(f"{name} must be at most {MAX_STRING_BYTES} bytes of UTF-8, got {value[:50]!a}")
 
 
 class TopicPartition(NamedTuple):
@@ -63,9 +63,11 @@ class TopicPartition(NamedTuple):
 
 
 def checked_partition(given: Any) -> TopicPartition:
-    """A pair of a topic and a partition, as one; TypeError or ValueError for what no request can say."""
+    """Return a pair of topic and partition as TopicPartition. Raise TypeError or ValueError unless a request
+    can carry it.
+    """
     if not isinstance(given, tuple) or len(given) != 2:
-        raise TypeError(f"a partition must be a TopicPartition or (topic, partition); one is {given!r}")
+        raise TypeError(f"a partition must be a TopicPartition or (topic, partition), got {given!r}")
     checked = TopicPartition(*given)
     check_text("topic", checked.topic)
     check_integer("partition", checked.partition, 0, INT32_MAX)
@@ -73,7 +75,7 @@ def checked_partition(given: Any) -> TopicPartition:
 
 
 class ProducerRecord(NamedTuple):
-    """What `send()` was given, before key and value are serialized (Kafka's ProducerRecord).
+    """The arguments of `send()`, before key and value are serialized (Kafka's ProducerRecord).
 
     Attributes
     ----------
@@ -93,16 +95,16 @@ class ProducerRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A consumer's position, as a transaction commits it. TypeError and ValueError for what cannot be one.
+    """A consumer's position, as a transaction commits it. Invalid values raise TypeError or ValueError.
 
     Attributes
     ----------
     offset : int
-        Of the next record to read.
+        The offset of the next record to read.
     metadata : str
         Free text that Kafka keeps with it.
     leader_epoch : int
-        Of the last record read; -1 where it is not known.
+        The leader epoch of the last record read; -1 if unknown.
     """
 
     offset: int
@@ -112,22 +114,22 @@ class OffsetAndMetadata:
     def __post_init__(self) -> None:
         check_integer("offset", self.offset, 0, INT64_MAX)
         check_integer("leader_epoch", self.leader_epoch, -1, INT32_MAX)
-        if self.metadata is not None:  # which brokers take for no text
+        if self.metadata is not None:  # which brokers treat as no text
             check_text("metadata", self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits offsets within a transaction (KIP-447). TypeError and ValueError for what cannot be one, as
-    a generation without a member.
+    """The consumer that commits offsets within a transaction (KIP-447). Invalid values, such as a generation
+    without a member, raise TypeError or ValueError.
 
     Attributes
     ----------
     group_id : str
     generation_id, member_id
-        Of the consumer's membership; -1 and "" for one that assigns itself its partitions.
+        Those of the consumer's membership; -1 and "" for a consumer that assigns its own partitions.
     group_instance_id : str | None
-        group.instance.id of a static member.
+        The group.instance.id of a static member.
     """
 
     group_id: str
@@ -144,13 +146,13 @@ class ConsumerGroupMetadata:
         if self.generation_id > 0 and not self.member_id:
             generation = self.generation_id
             raise ValueError(
-                f"member_id must be given with generation_id={generation}: take both from the consumer"
+                f"member_id must be set with generation_id={generation}; take both from the consumer"
             )
 
     @classmethod
     def from_librdkafka(cls, data: bytes) -> "ConsumerGroupMetadata":
-        """Of what `Consumer.consumer_group_metadata()` of confluent-kafka gives: a magic, the generation in
-        the machine's byte order, three texts that end with a NUL byte. ValueError for anything else.
+        """Parse the result of confluent-kafka's `Consumer.consumer_group_metadata()`: a magic, the generation
+        in the machine's byte order, three texts that end with a NUL byte. Raise ValueError for other bytes.
         """
         magic, generation, texts = data[:7], data[7:11], data[11:]
         try:

@@ -1,7 +1,7 @@
-"""From the keys and values of a program to bytes.
+"""Serializers: from the keys and values of a program to bytes.
 
-A serializer is a callable of (value), of (topic, value) or of (topic, headers, value), or an object whose
-`serialize` is one. It returns bytes, or anything else with the buffer protocol. None is never serialized: a
+A serializer is a callable of (value), of (topic, value) or of (topic, headers, value), or an object with such
+a `serialize`. It returns bytes, or another object with the buffer protocol. None is never serialized: a
 missing key stays missing, and a tombstone a tombstone.
 """
 
@@ -14,7 +14,7 @@ from kbatch.errors import ConfigError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# By how many values a serializer takes: which ones.
+# The arguments of a serializer, by their number.
 _ARGUMENTS: Mapping[int, Callable[[str, object, object], tuple[object, ...]]] = {
     1: lambda topic, headers, value: (value,),
     2: lambda topic, headers, value: (topic, value),
@@ -23,33 +23,33 @@ _ARGUMENTS: Mapping[int, Callable[[str, object, object], tuple[object, ...]]] = 
 
 
 def utf8(value: str) -> bytes:
-    """The text as UTF-8 (StringSerializer). TypeError for anything but a str."""
+    """Return the text as UTF-8 (StringSerializer). Raise TypeError for anything but a str."""
     if not isinstance(value, str):
-        raise TypeError(f"utf8 takes a str; it was given {type(value).__name__}")
+        raise TypeError(f"utf8 needs a str, got {type(value).__name__}")
     return value.encode()
 
 
 def int32(value: int) -> bytes:
-    """Four bytes, big-endian (IntegerSerializer). TypeError and ValueError for what is no such integer."""
+    """Return four bytes, big-endian (IntegerSerializer). Raise TypeError or ValueError for other values."""
     return _big_endian(value, 4)
 
 
 def int64(value: int) -> bytes:
-    """Eight bytes, big-endian (LongSerializer). TypeError and ValueError for what is no such integer."""
+    """Return eight bytes, big-endian (LongSerializer). Raise TypeError or ValueError for other values."""
     return _big_endian(value, 8)
 
 
 def _big_endian(value: int, size_bytes: int) -> bytes:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"int{size_bytes * 8} takes an int; it was given {type(value).__name__}")
+        raise TypeError(f"int{size_bytes * 8} needs an int, got {type(value).__name__}")
     limit = 1 << (size_bytes * 8 - 1)
     if not -limit <= value < limit:
-        raise ValueError(f"int{size_bytes * 8} takes {-limit} to {limit - 1}; it was given {value}")
+        raise ValueError(f"int{size_bytes * 8} needs {-limit} to {limit - 1}, got {value}")
     return value.to_bytes(size_bytes, "big", signed=True)
 
 
 _JAVA = "org.apache.kafka.common.serialization."
-# By name, ours and Java's; None leaves bytes as they are.
+# Our names and Java's; None leaves bytes unchanged.
 SERIALIZERS: Mapping[str, Callable[[Any], bytes] | None] = {
     "bytes": None,
     "utf8": utf8,
@@ -66,16 +66,17 @@ SERIALIZERS: Mapping[str, Callable[[Any], bytes] | None] = {
 
 @final
 class Serializer:
-    """A serializer of whatever form, called in one way. What it raises comes through, with a note of the key.
+    """A serializer of any form with one calling convention. Its exceptions pass through, with a note of the
+    key.
 
     Attributes
     ----------
     key : str
         "key.serializer" or "value.serializer".
     function : Callable
-        What was configured.
+        The configured object.
     arity : int
-        How many values it takes: 1, 2 or 3.
+        Its number of arguments: 1, 2 or 3.
     """
 
     __slots__ = ("_arguments", "arity", "function", "key")
@@ -87,7 +88,7 @@ class Serializer:
         self._arguments = _ARGUMENTS[self.arity]
 
     def __call__(self, topic: str, headers: object, value: object) -> "Buffer | None":
-        """The bytes of a value for a topic; TypeError where the serializer returns something else."""
+        """Return the bytes of a value for a topic. Raise TypeError if the serializer returns no bytes."""
         if value is None:
             return None
         try:
@@ -101,43 +102,43 @@ class Serializer:
 
 
 def serializer_for(key: str, given: object) -> Serializer | None:
-    """The serializer that a configuration names; None where bytes are taken as they are.
+    """Return the serializer that a configuration names, or None if bytes are used unchanged.
 
     Parameters
     ----------
     key : str
         "key.serializer" or "value.serializer", for errors.
     given : object
-        That key's value: a callable, an object or class with `serialize`, a name, or None. ConfigError for
-        anything else.
+        That key's value: a callable, an object or class with `serialize`, a name, or None. Others raise
+        ConfigError.
     """
     if given is None:
         return None
     if isinstance(given, str):
         if given not in SERIALIZERS:
             names = ", ".join(name for name in SERIALIZERS if not name.startswith(_JAVA))
-            raise ConfigError(f"{key} must be a callable, or one of {names}; it is {given!r}")
+            raise ConfigError(f"{key} must be a callable, or one of {names}, got {given!r}")
         named = SERIALIZERS[given]
         return None if named is None else Serializer(key, named)
     if isinstance(given, type) and hasattr(given, "serialize"):
         given = given()
     function = getattr(given, "serialize", given)
     if not callable(function):
-        raise ConfigError(f"{key} must be a callable or have a method serialize; it is {given!r}")
+        raise ConfigError(f"{key} must be a callable or have a method serialize, got {given!r}")
     return Serializer(key, function)
 
 
 def _arity(key: str, function: Callable[..., object]) -> int:
-    """How many values a function takes, defaults not counted; ConfigError for none of the three forms."""
+    """Return the number of a function's arguments without defaults. Raise ConfigError for other forms."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise ConfigError(f"{key} {function!r} does not tell its parameters: wrap it in a function") from None
+        raise ConfigError(f"{key} {function!r} hides its parameters; wrap it in a function") from None
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
     if len(needed) not in _ARGUMENTS or any(p.kind is p.KEYWORD_ONLY for p in needed):
         raise ConfigError(
-            f"{key} must take (value), (topic, value) or (topic, headers, value); {function!r} takes "
+            f"{key} must take (value), (topic, value) or (topic, headers, value), but {function!r} takes "
             f"({', '.join(p.name for p in needed)})"
         )
     return len(needed)
@@ -148,5 +149,5 @@ def _check_buffer(key: str, topic: str, data: object) -> None:
         memoryview(data).release()  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
-            f"{key} must return bytes; for a record to {topic} it returned {type(data).__name__}"
+            f"{key} must return bytes, got {type(data).__name__} for a record to {topic}"
         ) from None

@@ -1,8 +1,8 @@
 """TracingInterceptor: OpenTelemetry's trace context in every record; needs `kbatch[opentelemetry]`.
 
-`Producer(interceptor_classes=[TracingInterceptor])` makes a span of each `send()`, under the one that is
-current, and puts its context into the record's headers (W3C's `traceparent`, or what else the program
-propagates), for consumers to go on with. Names are those of OpenTelemetry's conventions for messaging.
+`Producer(interceptor_classes=[TracingInterceptor])` makes a span of each `send()`, under the current one, and
+puts its context into the record's headers (W3C's `traceparent`, or another format that the program
+propagates), for consumers to continue. Names follow OpenTelemetry's conventions for messaging.
 """
 
 from typing import Any, final
@@ -13,15 +13,15 @@ from kbatch.records import ProducerRecord
 try:
     from opentelemetry import propagate, trace
 except ImportError as error:
-    raise ImportError(f"kbatch.tracing needs {error.name}: pip install 'kbatch[opentelemetry]'") from error
+    raise ImportError(f"kbatch.tracing needs {error.name}; pip install 'kbatch[opentelemetry]'") from error
 
 __all__ = ["TracingInterceptor"]
 
 
 @final
 class TracingInterceptor(Interceptor):
-    """Of records; a table goes as it is, with no span and no header. `send_batch` is refused, for what is
-    encoded cannot get headers.
+    """Traces records; a table passes without span and header. `send_batch` is refused, because encoded
+    records cannot get headers.
 
     Parameters
     ----------

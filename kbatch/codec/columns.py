@@ -230,7 +230,7 @@ def _as_int(name: str, value: int) -> int:
 
 def _thread_count(threads: int) -> int:
     if _as_int("threads", threads) < 0:
-        raise ValueError(f"threads must be 0 (one a CPU) or more; it is {threads}")
+        raise ValueError(f"threads must be 0 (one a CPU) or more, got {threads}")
     if threads:
         return threads
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -293,7 +293,7 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
         return len(column), lambda first, last: pa.array(column[first:last])
     raise TypeError(
         f"column {name!r} must be a 1-D array of 'S', 'V', numbers, bool or datetime64, or 2-D of uint8; "
-        f"it is {column.ndim}-D of {column.dtype}"
+        f"got {column.ndim}-D of {column.dtype}"
     )
 
 

@@ -1,17 +1,17 @@
-"""Column serializers: the keys or values of a table's records, from as many of its columns as it takes.
+"""Column serializers: the keys or values of a table's records, from any number of its columns.
 
 A column serializer is a callable of (columns), a pyarrow.RecordBatch, that returns a binary column with a
-value a row; null is no key, or a tombstone. `send_table` and `encode_arrow` take one in the place of a
+value a row; null means no key, or a tombstone. `send_table` and `encode_arrow` accept one in place of a
 column's name:
 
     producer.send_table("orders", frame, key="id", value=JsonLines())
 
-A plain callable gets the columns that have no other part (key, headers, timestamp, partition). Those here can
-be told which: several names, or one name for the column's own values. Tables are serialized piece by piece,
-so that a stream may be larger than memory. What a row cannot be is a SerializationError that names column and
-row; that row and those behind it are not sent.
+A plain callable gets the columns without another role (key, headers, timestamp, partition). For those here
+you can choose columns: several names, or one name for the column's own values. Tables are serialized piece by
+piece, so a stream may be larger than memory. A row that cannot be serialized raises SerializationError, which
+names column and row; that row and later ones are not sent.
 
-`kbatch.serializers` is the same for records.
+`kbatch.serializers` does the same for records.
 """
 
 from kbatch.column_serializers.avro_rows import Avro

@@ -22,33 +22,34 @@ from kbatch.column_serializers.base import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The integers that fastavro writes without looking at their size, and readers then take for others.
+# The integers that fastavro writes without a range check, so that readers see other numbers.
 _BITS = {"int": 32, "long": 64}
 
 
 class Avro(ColumnSerializer):
-    """An Avro value a row, as Confluent's deserializers read it: 0, the schema's id in four bytes, the value.
+    """An Avro value for each row in the format of Confluent's deserializers: 0, the schema's id in four
+    bytes, the value.
 
-    A schema of a record takes the columns that its fields name, wherever else they have a part; fields
-    without such a column must have a default. Any other schema takes one column, whose nulls stay null.
-    Logical types take what Arrow has for them: timestamps, dates, times, decimals.
+    A record schema takes the columns that its fields name, even if they have another role; fields without a
+    column must have a default. Any other schema takes one column, whose nulls stay null. Logical types accept
+    their Arrow equivalents: timestamps, dates, times, decimals.
 
     Parameters
     ----------
     schema : str, Mapping or sequence
-        The schema as JSON, or as what JSON becomes in Python.
+        The schema as JSON, or as Python's form of that JSON.
     schema_id : int or None
-        Its id in the schema registry, 0 to 2147483647; None is the Avro value alone.
+        Its id in the schema registry, 0 to 2147483647; None writes the Avro value alone.
     columns : str, sequence of str, or None
-        As for ColumnSerializer, where the schema's fields do not say it. With one name, as a str, a column
-        of structs.
+        See ColumnSerializer, if the schema's fields do not name them. One name, as a str, means a column of
+        structs.
 
     Raises
     ------
     ImportError
-        fastavro is not there.
+        fastavro is not installed.
     ValueError
-        The schema is none.
+        The schema is invalid.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class Avro(ColumnSerializer):
         try:
             import fastavro
         except ImportError as error:
-            raise ImportError("Avro needs fastavro: pip install 'kbatch[avro]'") from error
+            raise ImportError("Avro needs fastavro; pip install 'kbatch[avro]'") from error
         self._header = confluent_header(schema_id)
         try:
             parsed: Any = fastavro.parse_schema(_as_python(schema))
         except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError) as error:
-            raise ValueError(f"this is no Avro schema: {type(error).__name__}: {error}") from error
+            raise ValueError(f"invalid Avro schema: {type(error).__name__}: {error}") from error
         self._schema: Any = parsed
         is_record = isinstance(parsed, dict) and parsed.get("type") == "record"
         self._fields = {field["name"]: field for field in parsed["fields"]} if is_record else None
@@ -81,7 +82,7 @@ class Avro(ColumnSerializer):
         if self._fields is None:
             if len(names) != 1:
                 raise ValueError(
-                    f"an Avro schema that is no record takes one column: name it (columns=..); there are "
+                    f"an Avro schema other than a record takes one column; name it (columns=..); there are "
                     f"{', '.join(names) or 'none'}"
                 )
             return names
@@ -94,7 +95,7 @@ class Avro(ColumnSerializer):
         for name, field in self._fields.items():
             if name not in names and "default" not in field:
                 find_column(schema, name, f"Avro field, which has no default, of {self._schema['name']}")
-                raise ValueError(f"the Avro field {name!r} has no default: it has to be among columns=[..]")
+                raise ValueError(f"the Avro field {name!r} has no default; add it to columns=[..]")
         return names
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
@@ -120,7 +121,7 @@ class Avro(ColumnSerializer):
         return binary_column(output.getvalue(), ends, is_null)
 
     def _check_integers(self, columns: pa.RecordBatch) -> None:
-        """RowError for integers that are too large for their field."""
+        """Raise RowError for integers that are too large for their field."""
         import pyarrow as pa
 
         fields = None if self.takes_one else self._fields
@@ -134,14 +135,14 @@ class Avro(ColumnSerializer):
                 raise RowError(row, f"{array[row]} is too large for the Avro type {json.dumps(kind)}", name)
 
     def _hides_ints(self, columns: pa.RecordBatch) -> bool:
-        """Whether there may be integers too large for their field within others, to be looked for by row."""
+        """True if nested integers may be too large for their field, so that each row needs a check."""
         import pyarrow as pa
 
         is_nested = any(pa.types.is_nested(kind) and "int64" in str(kind) for kind in columns.schema.types)
         return is_nested and '"int"' in json.dumps(self._schema, default=str)
 
     def _refused(self, number: int, row: Any, error: Exception) -> RowError:
-        """What fastavro says when it looks more closely."""
+        """Return fastavro's error for a value, from its validation."""
         from fastavro.validation import ValidationError, validate
 
         try:
@@ -153,7 +154,7 @@ class Avro(ColumnSerializer):
             return RowError(number, text, column)
         except Exception:
             pass
-        return RowError(number, f"Avro does not take it: {type(error).__name__}: {error}")
+        return RowError(number, f"Avro refuses it: {type(error).__name__}: {error}")
 
     def _record_name(self) -> str:
         return str(self._schema["name"]) if isinstance(self._schema, dict) and "name" in self._schema else ""
@@ -167,11 +168,11 @@ def _as_python(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
     except ValueError:
         if schema.lstrip()[:1] in ("{", "["):
             raise
-        return schema  # the name of a primitive type
+        return schema  # a primitive type
 
 
 def _branches(kind: Any) -> list[Any]:
-    """The names of the types that a value may have."""
+    """Return the names of a value's possible types."""
     if isinstance(kind, list):
         return [name for each in kind for name in _branches(each)]
     return _branches(kind["type"]) if isinstance(kind, dict) and "type" in kind else [kind]

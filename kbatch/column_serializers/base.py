@@ -1,5 +1,5 @@
-"""What column serializers have in common: which columns they take, what of a row they refuse, the header of
-the Confluent wire format, and values written one behind another.
+"""The base of column serializers: the choice of columns, refused rows, the header of the Confluent wire
+format, and concatenated values.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What pyarrow calls the index of a pandas frame that has no name; a number of rows, and no data.
+# pyarrow's name for an unnamed index of a pandas frame, which has no data.
 _UNNAMED_INDEX = "__index_level_"
 MAX_SCHEMA_ID = 2**31 - 1
 
 
 class RowError(ValueError):
-    """A row cannot be serialized. `row` counts from 0 in the columns that the serializer was given."""
+    """A row cannot be serialized. `row` counts from 0 in the serializer's columns."""
 
     def __init__(self, row: int, reason: str, column: str | None = None) -> None:
         super().__init__(row, reason, column)
@@ -26,7 +26,7 @@ class RowError(ValueError):
         self.column = column
 
     def text(self, first_row: int) -> str:
-        """What is wrong, with the row's number in the whole table."""
+        """Return the error with the row's number in the whole table."""
         row = f"row {first_row + self.row}: {self.reason}"
         return row if self.column is None else f"column {self.column!r}, {row}"
 
@@ -35,40 +35,40 @@ class RowError(ValueError):
 
 
 class ColumnSerializer:
-    """The base class: override `__call__`, and `choose` where the columns follow from something else.
+    """The base class: override `__call__`, and `choose` if something else determines the columns.
 
     Parameters
     ----------
     columns : str, sequence of str, or None
-        A name: that column's own values, where null stays null. Several: those columns, named. None: the
-        columns that have no other part in the records.
+        One name: that column's own values, where null stays null. Several: those columns, named. None: the
+        columns without another role in the records.
     """
 
     def __init__(self, columns: str | Iterable[str] | None = None) -> None:
         self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
         names = (columns,) if isinstance(columns, str) else self.columns or ()
         if not all(isinstance(name, str) for name in names):
-            raise TypeError(f"columns must be the names of columns; they are {columns!r}")
+            raise TypeError(f"columns must be the names of columns, got {columns!r}")
 
     @property
     def takes_one(self) -> bool:
-        """Whether it takes one column's own values, and not rows."""
+        """True if it takes one column's own values instead of rows."""
         return isinstance(self.columns, str)
 
     def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
-        """The columns it will be called with.
+        """Return the columns to call it with.
 
         Parameters
         ----------
         schema : pyarrow.Schema
-            Of the table.
+            The table's schema.
         free : sequence of str
-            The columns that have no other part.
+            The columns without another role.
 
         Raises
         ------
         ValueError, TypeError
-            A column that is missing, or of a type that cannot be.
+            A column is missing, or its type is unsupported.
         """
         if self.columns is None:
             return [name for name in free if not name.startswith(_UNNAMED_INDEX)]
@@ -78,15 +78,15 @@ class ColumnSerializer:
         return names
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
-        """A binary value a row. RowError for what a row cannot be."""
+        """Return a binary value for each row. Raise RowError for an invalid row."""
         raise NotImplementedError
 
 
 def find_column(schema: pa.Schema, name: str, role: str) -> pa.Field:
-    """The column of that name; ValueError, which says which columns there are, unless there is one."""
+    """Return the column of that name. Raise ValueError, which lists them, unless there is exactly one."""
     found = schema.get_all_field_indices(name)
     if len(found) > 1:
-        raise ValueError(f"column {name!r} is there twice: rename one of them")
+        raise ValueError(f"column {name!r} exists twice; rename one of them")
     if not found:
         raise ValueError(
             f"there is no column {name!r} (the {role}); the columns are {', '.join(schema.names) or 'none'}"
@@ -97,40 +97,40 @@ def find_column(schema: pa.Schema, name: str, role: str) -> pa.Field:
 def check_fields(
     serializer: ColumnSerializer, chosen: Sequence[str], fields: Iterable[str], schema_name: str
 ) -> None:
-    """ValueError for columns that a schema has no field for: they would be lost without a word."""
+    """Raise ValueError for columns without a field in the schema, which would be lost silently."""
     strays = [name for name in chosen if name not in set(fields)]
     if strays:
         raise ValueError(
-            f"{schema_name} has no field for {', '.join(map(repr, strays))}: drop what is not to be sent, or "
-            f"name what is with {type(serializer).__name__}(columns=[...]); its fields are "
+            f"{schema_name} has no field for {', '.join(map(repr, strays))}; drop these columns, or "
+            f"name others with {type(serializer).__name__}(columns=[...]); its fields are "
             f"{', '.join(fields) or 'none'}"
         )
 
 
 def confluent_header(schema_id: int | None) -> bytes:
-    """The first five bytes of Confluent's wire format, a 0 and the schema's id; none for None."""
+    """Return the first five bytes of Confluent's wire format, a 0 and the schema's id; none for None."""
     if schema_id is None:
         return b""
     if not isinstance(schema_id, int) or isinstance(schema_id, bool):
         raise TypeError(
-            f"schema_id must be the number that the schema registry gave the schema, or None for values "
-            f"without Confluent's header; it is {schema_id!r}"
+            f"schema_id must be the schema's number in the schema registry, or None for values "
+            f"without Confluent's header, got {schema_id!r}"
         )
     if not 0 <= schema_id <= MAX_SCHEMA_ID:
-        raise ValueError(f"schema_id must be 0 to {MAX_SCHEMA_ID}; it is {schema_id}")
+        raise ValueError(f"schema_id must be 0 to {MAX_SCHEMA_ID}, got {schema_id}")
     return struct.pack(">bI", 0, schema_id)
 
 
 def rows_of(columns: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-    """The rows as dicts of Python's values."""
+    """Return the rows as dicts of Python values."""
     names = columns.schema.names
     values = [python_values(column) for column in columns.columns]
     return (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
 
 
 def python_values(array: pa.Array) -> list[Any]:
-    """Python's values of an array. Nanoseconds, which Python's times have not, become microseconds; times
-    are in UTC.
+    """Return the Python values of an array. Nanoseconds, which Python's times lack, become microseconds;
+    times are in UTC.
     """
     import pyarrow as pa
 
@@ -138,13 +138,13 @@ def python_values(array: pa.Array) -> list[Any]:
     kind = array.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     is_text = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    if is_text or (is_number and not array.null_count):  # many times faster than a scalar at a time
+    if is_text or (is_number and not array.null_count):  # many times faster than one scalar at a time
         return list(array.to_numpy(zero_copy_only=False).tolist())
     return list(array.to_pylist(maps_as_pydicts="strict"))
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """The type with what Python's values can hold, and pyarrow makes them of quickly."""
+    """Return the type whose values Python can hold and pyarrow converts quickly."""
     import pyarrow as pa
 
     types = pa.types
@@ -154,7 +154,7 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()
     if types.is_binary(kind) or types.is_binary_view(kind):
         return pa.large_binary()
-    if types.is_timestamp(kind):  # one without a zone would be taken for local time
+    if types.is_timestamp(kind):  # a type without a zone would be taken for local time
         return pa.timestamp("us" if kind.unit == "ns" else kind.unit, "UTC")
     if types.is_duration(kind) and kind.unit == "ns":
         return pa.duration("us")
@@ -168,7 +168,7 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def first_beyond(array: pa.Array, bits: int) -> int | None:
-    """The first row whose integer does not fit into so many bits, 32 or 64; None where all do."""
+    """Return the first row whose integer does not fit into this many bits, 32 or 64; None if all do."""
     import pyarrow as pa
 
     try:
@@ -181,7 +181,7 @@ def first_beyond(array: pa.Array, bits: int) -> int | None:
 
 
 def binary_column(data: bytes, ends: Sequence[int], is_null: Sequence[bool] = ()) -> pa.Array:
-    """Values that stand one behind another, by where each ends."""
+    """Concatenated values, by the end of each."""
     import numpy as np
     import pyarrow as pa
 

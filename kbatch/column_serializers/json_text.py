@@ -1,8 +1,8 @@
-"""JSON of whole columns, by pyarrow's string kernels and without a Python object a value.
+"""JSON of whole columns with pyarrow's string kernels, without a Python object per value.
 
-Every function here takes an array and gives one of large_string with the JSON text of each value, null where
-the value is null; `or_null` writes the nulls. Python's own values are made where a string has something to
-escape, for binary (base64), and for calendar intervals.
+Every function here takes an array and returns a large_string array with the JSON text of each value, null for
+null; `or_null` writes the nulls. Python values are made only for strings with characters to escape, for
+binary (base64), and for calendar intervals.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DECIMALS = ("number", "string")
-# pyarrow's text for times that its calendar has not.
+# pyarrow's text for times outside its calendar.
 _OUT_OF_RANGE = "<value out of range"
 
 
 class JsonLines(ColumnSerializer):
-    """A JSON object a row, as UTF-8 without spaces or a line end; as fast as columns are.
+    """A JSON object for each row, as UTF-8 without spaces or a line end; this is the fastest serializer of
+    rows.
 
-    Every column becomes a member, null ones too. Numbers are numbers, and NaN and infinities, which JSON has
-    not, are null. Strings, times and dates are strings: ISO 8601, with as many digits as the unit has,
-    in UTC with a Z where there is a time zone, and without either where there is none; durations as "PT1.5S".
-    Binary is base64. Structs and maps are objects (a map's keys are strings always), lists are arrays. UUIDs
-    are their text, and columns of the type arrow.json are the JSON that they are.
+    Every column becomes a member, null ones too. Numbers are numbers; NaN and infinities, which JSON lacks,
+    are null. Strings, times and dates are strings: ISO 8601, with as many digits as the unit has, in UTC with
+    a Z if there is a time zone, and without either if there is none; durations are "PT1.5S". Binary is
+    base64. Structs and maps are objects (a map's keys always become strings), lists are arrays. UUIDs are
+    their text, and columns of the type arrow.json are the JSON itself.
 
     Parameters
     ----------
     columns : str, sequence of str, or None
-        As for ColumnSerializer. With one name, as a str, each value is that column's own JSON.
+        See ColumnSerializer. With one name, as a str, each value is that column's own JSON.
     decimals : "number" or "string"
-        Decimals as JSON numbers with all their digits (many readers make doubles of them), or as strings.
+        Decimals as JSON numbers with all their digits (many readers parse these as doubles), or as strings.
     schema_id : int or None
-        A schema's id in the schema registry, for Confluent's header in front (its JSON Schema format).
+        A schema's id in the schema registry, for Confluent's header (its JSON Schema format).
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class JsonLines(ColumnSerializer):
     ) -> None:
         super().__init__(columns)
         if decimals not in DECIMALS:
-            raise ValueError(f"decimals must be one of {', '.join(DECIMALS)}; it is {decimals!r}")
+            raise ValueError(f"decimals must be one of {', '.join(DECIMALS)}, got {decimals!r}")
         self._writer = _Writer(quotes_decimals=decimals == "string")
         self._header = confluent_header(schema_id)
 
@@ -62,7 +63,7 @@ class JsonLines(ColumnSerializer):
         names = super().choose(schema, free)
         for name in names:
             field = find_column(schema, name, "value")
-            self._writer.write(pa.nulls(0, field.type), name)  # TypeError for what has no JSON
+            self._writer.write(pa.nulls(0, field.type), name)  # TypeError for types without JSON
         return names
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
@@ -84,7 +85,7 @@ class JsonLines(ColumnSerializer):
 
 
 def texts(array: pa.Array, name: str) -> pa.Array:
-    """Values as text: strings and binary as they are, others as JSON has them, without quotes."""
+    """Return values as text: strings and binary unchanged, others like JSON without quotes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -95,17 +96,17 @@ def texts(array: pa.Array, name: str) -> pa.Array:
 
 
 class _Writer:
-    """JSON of arrays of any type."""
+    """Return JSON of arrays of any type."""
 
     def __init__(self, quotes_decimals: bool = False) -> None:
         self._quotes_decimals = quotes_decimals
 
     def shielded(self, array: pa.Array, name: str) -> pa.Array:
-        """`write`, with a RowError for the first row that it refuses."""
+        """Call `write`, and raise RowError for the first row that it refuses."""
         try:
             return self.write(array, name)
         except ValueError as error:
-            first, last = 0, len(array)  # rows before `first` can be written, those before `last` cannot
+            first, last = 0, len(array)  # rows before `first` can be written, a row before `last` cannot
             reason = str(error)
             while last - first > 1:
                 middle = (first + last) // 2
@@ -117,7 +118,7 @@ class _Writer:
             raise RowError(first, reason, name) from None
 
     def write(self, array: pa.Array, path: str) -> pa.Array:
-        """TypeError for a type that has no JSON, ValueError for such a value."""
+        """Raise TypeError for a type without JSON, ValueError for such a value."""
         import pyarrow as pa
 
         if getattr(array.type, "extension_name", "") == "arrow.json":
@@ -157,10 +158,10 @@ class _Writer:
             names = _as_names(self.write(keys, f"{path}.key"), keys.type, path)
             entries = _joined(names, ":", or_null(self.write(items, f"{path}.value")))
             return _enclosed("{", array, pairs, entries, "}")
-        if hasattr(array, "value_lengths"):  # every kind of list
+        if hasattr(array, "value_lengths"):  # all kinds of list
             items = or_null(self.write(array.flatten(), f"{path}[]"))
             return _enclosed("[", array, array, items, "]")
-        raise TypeError(f"column {path!r} is of {kind}, which JSON has no form for: cast it, or leave it out")
+        raise TypeError(f"column {path!r} is of {kind}, which has no JSON form; cast it, or omit it")
 
 
 # Types
@@ -185,7 +186,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _unwrapped(array: pa.Array) -> pa.Array:
-    """Extension types by what they mean where they are known, else by what they are stored as."""
+    """Return extension types by their meaning if it is known, else by their storage."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -240,7 +241,7 @@ def _timestamps(array: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     zone = "" if array.type.tz is None else "Z"
-    text = _cast(array.cast(pa.timestamp(array.type.unit)))  # in UTC; with a zone it takes 20 times as long
+    text = _cast(array.cast(pa.timestamp(array.type.unit)))  # in UTC; a zone takes 20 times as long
     _check_range(text)
     return _joined('"', pc.replace_substring(text, " ", "T", max_replacements=1), f'{zone}"')
 
@@ -249,7 +250,7 @@ _UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def _durations(array: pa.Array) -> pa.Array:
-    """Seconds, as java.time.Duration reads them."""
+    """Return seconds in the format of java.time.Duration."""
     import pyarrow as pa
 
     digits = _UNIT_DIGITS[array.type.unit]
@@ -286,7 +287,7 @@ def _base64(array: pa.Array) -> pa.Array:
 
 
 def quoted(array: pa.Array) -> pa.Array:
-    """Strings; those that JSON takes as they are, which most are, are only quoted."""
+    """Return strings; those without characters to escape, the usual case, are only quoted."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -300,7 +301,7 @@ def quoted(array: pa.Array) -> pa.Array:
 
 
 def _needs_escapes(array: pa.Array) -> bool:
-    """Whether a quote, a backslash or a control character is anywhere in an array of large_string."""
+    """True if an array of large_string has a quote, a backslash or a control character."""
     import numpy as np
 
     _, offsets_buffer, data = array.buffers()
@@ -315,7 +316,7 @@ def _needs_escapes(array: pa.Array) -> bool:
 
 
 def _joined(*parts: Any) -> pa.Array:
-    """Arrays and constants side by side; null where one is."""
+    """Concatenate arrays and constants element by element; null if one is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -338,7 +339,7 @@ def _where_valid(array: pa.Array, texts: pa.Array) -> pa.Array:
 
 
 def objects(members: Sequence[tuple[str, pa.Array]], rows: int) -> pa.Array:
-    """Objects, of the names and texts of their members."""
+    """Return objects from the names and texts of their members."""
     import pyarrow as pa
 
     if not members:
@@ -356,7 +357,7 @@ def objects(members: Sequence[tuple[str, pa.Array]], rows: int) -> pa.Array:
 
 
 def _enclosed(opening: str, array: pa.Array, lists: pa.Array, items: pa.Array, closing: str) -> pa.Array:
-    """The items of each list, of which `items` has the texts, with commas between."""
+    """Return the items of each list, joined by commas; `items` has their texts."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -369,7 +370,7 @@ def _enclosed(opening: str, array: pa.Array, lists: pa.Array, items: pa.Array, c
 
 
 def _map_pairs(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets, and key and item side by side, of a map's entries."""
+    """Return offsets, and keys and items side by side, of a map's entries."""
     import pyarrow as pa
 
     first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
@@ -379,10 +380,10 @@ def _map_pairs(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _as_names(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """The texts of a map's keys as names of members, which are strings."""
+    """Return the texts of a map's keys as member names, which are strings."""
     import pyarrow as pa
 
     if pa.types.is_nested(kind):
-        raise TypeError(f"column {path!r} is a map with keys of {kind}, which names no member in JSON")
+        raise TypeError(f"column {path!r} is a map with keys of {kind}, which cannot name members in JSON")
     is_quoted = len(texts) and texts[0].as_py().startswith('"')
     return texts if is_quoted else _joined('"', texts, '"')

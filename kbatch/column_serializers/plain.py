@@ -1,4 +1,4 @@
-"""Keys and values of one column: its text, or its integers as Java's serializers write them."""
+"""Keys and values from one column: its text, or its integers in the format of Java's serializers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Utf8(ColumnSerializer):
-    """A column's values as text (StringSerializer): strings as they are, others as JsonLines writes them,
-    without quotes; binary stays as it is.
+    """A column's values as text (StringSerializer): strings unchanged, others like JsonLines without quotes;
+    binary unchanged.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Utf8(ColumnSerializer):
         import pyarrow as pa
 
         (name,) = super().choose(schema, free)
-        texts(pa.nulls(0, find_column(schema, name, "text").type), name)  # TypeError for what has none
+        texts(pa.nulls(0, find_column(schema, name, "text").type), name)  # TypeError for types without text
         return [name]
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
@@ -48,13 +48,13 @@ class _Integer(ColumnSerializer):
         kind = find_column(schema, name, "integer").type
         if not pa.types.is_integer(kind):
             raise TypeError(
-                f"column {name!r} must be of integers for {type(self).__name__}; it is {kind} (Utf8 sends "
+                f"column {name!r} must be of integers for {type(self).__name__}, got {kind} (Utf8 sends "
                 f"its text)"
             )
         return [name]
 
     def __call__(self, columns: pa.RecordBatch) -> pa.Array:
-        """Big-endian. RowError for an integer that is too large."""
+        """Return big-endian bytes. Raise RowError for an integer that is too large."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -1,12 +1,12 @@
-"""From a table and the parts that its columns have, to the stream of columns that becomes records.
+"""From a table and the roles of its columns to the stream of columns that becomes records.
 
-Theory of operation. Where all parts are names, the table is taken as it is. Where one is a serializer, or
-None, a stream of pieces stands between: of each, columns with a part as they are, and what serializers make
-of the others. The stream goes through Arrow's C interface, which knows nothing of Python's exceptions: the
-first one is kept in `error`, for whoever reads the stream to raise (`reading`).
+Theory of operation. If all roles are names, the table is used as it is. If one is a serializer, or None, a
+stream of pieces takes its place: each piece has the columns with a role unchanged, and the serializers'
+results for the others. The stream goes through Arrow's C interface, which cannot carry Python exceptions. So
+the first one is kept in `error`, and the reader of the stream raises it (`reading`).
 
-When a row cannot be serialized, those before it come first, then the error. `num_rows` says how many rows
-there are, as far as that is known, for what is not sent to be counted.
+If a row cannot be serialized, the rows before it come first, then the error. `num_rows` is the known number
+of rows, so that unsent ones can be counted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kbatch.errors import SerializationError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows that a serializer is called with at most.
+# Maximum rows of one call of a serializer.
 PIECE_ROWS = 16384
-# What a role's argument is called, where that is not the role.
+# A role's argument name, if it differs from the role.
 _ARGUMENTS = {"topic": "topic_column"}
 Part = str | Callable[["pa.RecordBatch"], Any] | None
 Names = dict[str, tuple[str, bool]]
@@ -41,12 +41,12 @@ def record_columns(
     partition: str | None,
     topic: str | None = None,
 ) -> tuple[Any, Names]:
-    """The stream to read, and by part the name of a column of it and whether it has to be there.
+    """Return the stream to read, and for each role the name of its column and whether it is required.
 
     Raises
     ------
     ValueError, TypeError
-        A column that is missing, or of a type that its serializer does not take.
+        A column is missing, or its serializer does not accept its type.
     """
     parts: dict[str, Part] = {
         "key": key,
@@ -78,13 +78,13 @@ def _check_parts(parts: Mapping[str, Part]) -> None:
             raise TypeError(
                 f"{_ARGUMENTS.get(role, role)} must be a column's name"
                 f"{' or a column serializer' if is_serializable else ''}"
-                f"{'' if role == 'value' else ', or None'}; it is {part!r}"
+                f"{'' if role == 'value' else ', or None'}, got {part!r}"
             )
 
 
 @contextmanager
 def reading(source: Any) -> Iterator[None]:
-    """Raises what went wrong in a source of ours, in the place of what Arrow made of that."""
+    """Raise the original error of a source of ours instead of Arrow's error for it."""
     try:
         yield
     except Exception:
@@ -95,14 +95,14 @@ def reading(source: Any) -> Iterator[None]:
 
 
 class SerializedColumns:
-    """The columns of records, of which serializers make some; an Arrow stream, to be read once.
+    """The columns of records, some from serializers; an Arrow stream, to be read once.
 
     Attributes
     ----------
     names : dict
-        By part, the name of a column of this stream and whether it has to be there.
+        For each role, the name of a column of this stream and whether it is required.
     error : BaseException or None
-        What ended it.
+        The error that ended it.
     """
 
     def __init__(self, data: Any, parts: Mapping[str, Part], names: Names) -> None:
@@ -129,12 +129,12 @@ class SerializedColumns:
             if part is not None and not isinstance(part, str):
                 chosen = list(part.choose(schema, free) if isinstance(part, ColumnSerializer) else free)
                 self._makers.append((role, part, chosen))
-                if chosen != free:  # what a key was told to take, the value leaves
+                if chosen != free:  # the value omits the columns of an explicit key
                     free = [name for name in free if name not in chosen]
         made = [(self.names[role][0], pa.large_binary()) for role, _, _ in self._makers]
         self._schema = pa.schema([*self._copied.values(), *(pa.field(name, kind) for name, kind in made)])
         self._first_row = 0
-        self._fault: SerializationError | None = None  # to be raised behind the rows before it
+        self._fault: SerializationError | None = None  # raised after the rows before it
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         import pyarrow as pa
@@ -143,11 +143,11 @@ class SerializedColumns:
 
     @property
     def num_rows(self) -> int:
-        """Of all the data, where these say it; else of what was read of them."""
+        """Return the number of all rows if the data know it, else of those that were read."""
         return max(rows_at_hand(self._data), self._read_rows)
 
     def count_rest(self, until_ns: int) -> None:
-        """As TableSender.count_rest; nothing is serialized for it."""
+        """Do what TableSender.count_rest does, without serializing."""
         while not rows_at_hand(self._data) and time.monotonic_ns() < until_ns:
             if next(self._pieces, None) is None:
                 return
@@ -202,20 +202,20 @@ def _reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _check_key(names: Names, columns: Mapping[str, pa.Field]) -> None:
-    """A column of numbers as the key is what many tables have: it says how its values become bytes."""
+    """Refuse a key column of numbers, a common case, with advice on its serialization."""
     import pyarrow as pa
 
     name, _ = names.get("key", ("", False))
     kind = columns[name].type if name in columns else None
     if kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise TypeError(
-            f"column {name!r} (the key) is of {kind}, not of bytes: key=Utf8({name!r}) sends its text, "
-            f"key=Int64({name!r}) what Java's LongSerializer makes of it"
+            f"column {name!r} (the key) is of {kind}, not of bytes; key=Utf8({name!r}) sends its text, "
+            f"key=Int64({name!r}) the bytes of Java's LongSerializer"
         )
 
 
 def _checked(made: Any, rows: int, role: str) -> pa.Array:
-    """What a serializer returned, as large_binary."""
+    """Return a serializer's result as large_binary."""
     import pyarrow as pa
 
     try:
@@ -225,7 +225,7 @@ def _checked(made: Any, rows: int, role: str) -> pa.Array:
         array = array.cast(pa.large_binary())
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         raise TypeError(
-            f"the {role}'s column serializer must return a binary column; it returned "
+            f"the {role}'s column serializer must return a binary column, got "
             f"{getattr(made, 'type', type(made).__name__)}"
         ) from error
     if len(array) != rows:

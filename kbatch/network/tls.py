@@ -86,7 +86,7 @@ def context_of(config: ProducerConfig) -> ssl.SSLContext:
     """
     if config.ssl_context is not None:
         if not isinstance(config.ssl_context, ssl.SSLContext):
-            raise ConfigError(f"ssl.context must be an ssl.SSLContext; it is {config.ssl_context!r}")
+            raise ConfigError(f"ssl.context must be an ssl.SSLContext, got {config.ssl_context!r}")
         return config.ssl_context
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"

@@ -47,7 +47,7 @@ class GroupMethods:
         Needs the ACLs Describe of the group and of the topics.
         """
         if not isinstance(group_id, str) or not group_id:
-            raise ValueError(f"group_id must be a str that is not empty; it is {group_id!r}")
+            raise ValueError(f"group_id must be a str that is not empty, got {group_id!r}")
         check_text("group_id", group_id)
         question = CommittedOffsets(group_id, map(checked_partition, partitions))
         await self._ask([question], self._deadline(timeout))

@@ -9,15 +9,15 @@
     by_partition.write.format("kbatch-segments").option("topic", "flights").mode("append").save(path)
     spark.read.format("kbatch-segments").load(path)
 
-Importing this needs no session, and nothing here uses a SparkContext: it works over Spark Connect too,
-where the server needs kbatch installed.
+Importing this module needs no session, and nothing here uses a SparkContext. So it also works over Spark
+Connect, with kbatch installed on the server.
 """
 
 try:
     import pyarrow as _pyarrow  # noqa: F401
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"kbatch.spark needs {error.name}: pip install 'kbatch[spark]'") from error
+    raise ImportError(f"kbatch.spark needs {error.name}; pip install 'kbatch[spark]'") from error
 
 from pyspark.sql import SparkSession
 
@@ -59,16 +59,16 @@ def register(
     compression_level: int | None = None,
     batch_size: int = 16384,
 ) -> None:
-    """Make formats and SQL functions known to a session.
+    """Register the formats and SQL functions with a session.
 
-    The formats are `kbatch` and `kbatch-segments`; Spark finds them by itself where kbatch is installed from
-    a wheel. The functions are `kafka_partition`, `murmur2`, `decode_batches` and `kbatch_encode`.
+    The formats are `kbatch` and `kbatch-segments`; if kbatch is installed from a wheel, Spark finds them by
+    itself. The functions are `kafka_partition`, `murmur2`, `decode_batches` and `kbatch_encode`.
 
     Parameters
     ----------
     compression, compression_level, batch_size
-        How `kbatch_encode` encodes in SQL, see `kbatch.encode_arrow`. Another call changes it for the queries
-        after that.
+        The encoding of `kbatch_encode` in SQL, see `kbatch.encode_arrow`. Another call changes it for later
+        queries.
 
     Raises
     ------

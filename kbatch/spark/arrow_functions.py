@@ -1,4 +1,4 @@
-"""Functions for `mapInArrow`: rows to record batches and record batches to rows, Arrow all the way."""
+"""Functions for `mapInArrow`: rows to record batches and record batches to rows, all in Arrow."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -32,9 +32,9 @@ from kbatch.spark.schemas import (
 
 ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-# Rows that are encoded in one call: Spark hands over 10,000 at a time, which would give many short columns.
+# Rows to encode in one call: Spark passes 10,000 at a time, which would give many short columns.
 ENCODE_BYTES = 8 << 20
-# Compressed bytes that are decoded in one go.
+# Compressed bytes to decode in one call.
 DECODE_BYTES = 4 << 20
 
 BYTES_TYPES = (BinaryType(), StringType())
@@ -59,24 +59,24 @@ def encoder(
     timestamp: str = "timestamp",
     partition: str = "partition",
 ) -> ArrowFunction:
-    """A function that turns rows into record batches, for `frame.mapInArrow(..., ENCODED_SCHEMA)`.
+    """Return a function that turns rows into record batches, for `frame.mapInArrow(..., ENCODED_SCHEMA)`.
 
-    The arguments are those of `kbatch.encode_arrow` and are checked here, on the driver. Rows keep their
-    order within a Kafka partition and a Spark partition. Each task has one `kbatch.ArrowEncoder`: it learns
-    the compression ratio from all batches of the task, and closes those that are not full at its end. A
-    worker holds about 8 MiB of rows, and partitions x batch_size / ratio bytes of open batches.
+    The arguments are those of `kbatch.encode_arrow`, checked here on the driver. Rows keep their order within
+    a Kafka partition and a Spark partition. Each task has one `kbatch.ArrowEncoder`, which learns the
+    compression ratio from all batches of the task, and closes the open ones at its end. A worker holds about
+    8 MiB of rows, and partitions x batch_size / ratio bytes of open batches.
 
     Parameters
     ----------
     partitions : int or None
-        Kafka partitions; a row without a partition of its own goes to the one that Java chooses for its key.
-        None: every row says its partition.
+        Kafka partitions; a row without a partition goes to the one that Java chooses for its key. None: every
+        row names its partition.
     compression, compression_level : str, int or None
         "none", "gzip", "snappy", "lz4" or "zstd", and its level.
     batch_size : int
-        Bytes at which a batch is full (the producer's batch.size).
+        Bytes of a full batch (the producer's batch.size).
     key, value, headers, timestamp, partition : str
-        Names of the columns. All but the value's may be absent under their default names.
+        Names of the columns. All but the value's may be missing under their default names.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def encoder(
         "compression_level": compression_level,
         "batch_size": batch_size,
     }
-    # Refuses wrong arguments before any task starts.
+    # Refuse wrong arguments before any task starts.
     encode_arrow(_one_row(names, 0 if partitions is None else None), **arguments)
 
     def encode_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,7 @@ def _one_row(names: dict[str, str], partition: int | None) -> pa.Table:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], least_bytes: int) -> Iterator[pa.Table]:
-    """Join batches, without copying, to tables of `least_bytes` or more, except the last."""
+    """Join batches, without copying, to tables of at least `least_bytes`, except the last."""
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in batches:
@@ -130,13 +130,13 @@ def gathered(batches: Iterable[pa.RecordBatch], least_bytes: int) -> Iterator[pa
 
 
 def decoder() -> ArrowFunction:
-    """A function that turns record batches into rows, for `encoded.mapInArrow(..., RECORD_SCHEMA)`.
+    """Return a function that turns record batches into rows, for `encoded.mapInArrow(..., RECORD_SCHEMA)`.
 
-    Takes a binary column `batch`, of one or more whole record batches a row, and an int column `partition`,
-    which is carried through (null if there is none). Other columns are dropped. CRCs are checked.
+    It takes a binary column `batch`, with one or more whole record batches a row, and an int column
+    `partition`, which it copies (null if there is none). Other columns are dropped. CRCs are checked.
 
-    The function raises CorruptRecordError for bytes that are no record batches, and ValueError for a
-    missing or null `batch`.
+    The function raises CorruptRecordError for bytes that are not record batches, and ValueError for a missing
+    or null `batch`.
     """
 
     def decode_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,13 +148,13 @@ def decoder() -> ArrowFunction:
 
 
 def _pieces(encoded: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of about DECODE_BYTES of record batches: what they hold may be many times larger."""
+    """Yield slices of about DECODE_BYTES of record batches, whose content may be many times larger."""
     if "batch" not in encoded.schema.names:
-        raise ValueError(f"no column 'batch' among {encoded.schema.names}: decode what `encoder` gave")
+        raise ValueError(f"no column 'batch' among {encoded.schema.names}; decode the rows of `encoder`")
     column = encoded.column("batch")
     if column.null_count:
         raise ValueError(
-            f"column 'batch' is null in {column.null_count} rows: every row needs its record batch"
+            f"column 'batch' is null in {column.null_count} rows; every row needs a record batch"
         )
     if encoded.num_rows == 0:
         return
@@ -175,14 +175,15 @@ def _decoded(encoded: pa.RecordBatch) -> pa.Table:
 
 
 def encode(frame: DataFrame, partitions: int | None = 12, **arguments: Any) -> DataFrame:
-    """`frame.mapInArrow(encoder(partitions, ...), ENCODED_SCHEMA)`, its columns checked here, on the driver.
+    """Call `frame.mapInArrow(encoder(partitions, ...), ENCODED_SCHEMA)` after checking the columns on the
+    driver.
 
     Columns: value and key (binary or string), headers (array<struct<key: string, value: binary>> or
     map<string, binary>), timestamp (timestamp, or long milliseconds), partition (int); only value is
     required.
 
-    Raises ValueError for a missing or unknown column and TypeError for one of a wrong type, naming it, and
-    what `encoder` raises.
+    Raise ValueError for a missing or unknown column and TypeError for one of a wrong type, naming it, and the
+    errors of `encoder`.
     """
     function = encoder(partitions, **arguments)
     _check_columns(frame.schema, {role: arguments.get(role, role) for role in COLUMN_TYPES})
@@ -190,17 +191,17 @@ def encode(frame: DataFrame, partitions: int | None = 12, **arguments: Any) -> D
 
 
 def decode(encoded: DataFrame) -> DataFrame:
-    """`encoded.mapInArrow(decoder(), RECORD_SCHEMA)`, its columns checked here, on the driver.
+    """Call `encoded.mapInArrow(decoder(), RECORD_SCHEMA)` after checking the columns on the driver.
 
-    Raises ValueError for a missing `batch` and TypeError for a column of a wrong type.
+    Raise ValueError for a missing `batch` and TypeError for a column of a wrong type.
     """
     types = {field.name: field.dataType for field in encoded.schema.fields}
     if "batch" not in types:
-        raise ValueError(f"no column 'batch' among {list(types)}: decode what `encode` gave")
+        raise ValueError(f"no column 'batch' among {list(types)}; decode the rows of `encode`")
     for name, expected in (("batch", BinaryType()), ("partition", IntegerType())):
         if types.get(name, expected) != expected:
             raise TypeError(
-                f"column {name!r} is {types[name].simpleString()}: it must be {expected.simpleString()}"
+                f"column {name!r} must be {expected.simpleString()}, got {types[name].simpleString()}"
             )
     return encoded.mapInArrow(decoder(), RECORD_SCHEMA)
 
@@ -215,7 +216,7 @@ def _check_columns(schema: StructType, names: dict[str, str]) -> None:
         kind, allowed = types.pop(name), COLUMN_TYPES[role]
         if not any(same_type(kind, other) for other in allowed):
             expected = " or ".join(other.simpleString() for other in allowed)
-            raise TypeError(f"column {name!r} is {kind.simpleString()}: the {role} must be {expected}")
+            raise TypeError(f"column {name!r} must be {expected} for the {role}, got {kind.simpleString()}")
     if types:
         unknown = next(iter(types))
-        raise ValueError(f"unknown column {unknown!r}: drop it, or say what it is, as in value={unknown!r}")
+        raise ValueError(f"unknown column {unknown!r}; drop it, or give it a role, as in value={unknown!r}")

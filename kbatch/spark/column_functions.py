@@ -1,7 +1,7 @@
-"""Functions of columns, as Arrow UDFs: where Kafka puts a key, rows into record batches, and back.
+"""Functions of columns as Arrow UDFs: a key's Kafka partition, rows into record batches, and back.
 
-Each call makes its UDF, so that importing this needs no session, and a plan of Spark Connect gets one of its
-own kind. The types are objects: a DDL string would be parsed by a session.
+Each call creates its UDF, so importing this needs no session, and a plan of Spark Connect gets its own kind.
+The types are objects, because a session would have to parse a DDL string.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from kbatch.spark.arrow_functions import ENCODE_BYTES, gathered
 from kbatch.spark.schemas import ENCODED_ARROW, ENCODED_SCHEMA, RECORD_ARROW, RECORD_SCHEMA, declared_batches
 from kbatch.spark.versions import PysparkTooOldError, needs_pyspark
 
-# What `decode_batches` gives for each record, and `kbatch_encode` for each batch.
+# Results of `decode_batches` for each record, and of `kbatch_encode` for each batch.
 DECODED_TYPE, ENCODED_TYPE = (
     ArrayType(StructType([field for field in schema if field.name != "partition"]))
     for schema in (RECORD_SCHEMA, ENCODED_SCHEMA)
@@ -31,14 +31,14 @@ _DECODED_ARROW, _ENCODED_ARROW = (
     pa.schema([field for field in schema if field.name != "partition"])
     for schema in (RECORD_ARROW, ENCODED_ARROW)
 )
-# The arguments of `kbatch_encode`, in their order.
+# The arguments of `kbatch_encode`, in order.
 _ROLES = ("key", "value", "headers", "timestamp")
-# The most bytes that an Arrow array of Spark holds, and with it a value.
+# The maximum bytes of an Arrow array in Spark, and so of a value.
 _MAX_VALUE_BYTES = 2**31 - 1
 
 
 def murmur2(key: Column | str) -> Column:
-    """Java's murmur2 of a key (binary or string), as an int; null for null.
+    """Return Java's murmur2 of a key (binary or string) as an int; null for null.
 
     Source: org.apache.kafka.common.utils.Utils.murmur2.
     """
@@ -46,19 +46,19 @@ def murmur2(key: Column | str) -> Column:
 
 
 def kafka_partition(key: Column | str, num_partitions: int) -> Column:
-    """The partition that Kafka's producers choose for a key (binary or string), as an int; null for null,
-    which they place anywhere.
+    """Return the partition that Kafka's producers choose for a key (binary or string) as an int; null for
+    null, which they may place anywhere.
 
     Parameters
     ----------
     num_partitions : int
-        Of the topic. ValueError unless it is 1 or more.
+        The topic's number. ValueError unless it is 1 or more.
     """
     if isinstance(num_partitions, bool) or not isinstance(num_partitions, int):
-        raise TypeError(f"num_partitions must be an int, not {type(num_partitions).__name__}")
+        raise TypeError(f"num_partitions must be an int, got {type(num_partitions).__name__}")
     if not 1 <= num_partitions < 2**31:
         raise ValueError(
-            f"num_partitions must be 1 or more, the topic's number of partitions; it is {num_partitions}"
+            f"num_partitions must be 1 or more, the topic's number of partitions, got {num_partitions}"
         )
 
     def partition(keys: pa.Array) -> pa.Array:
@@ -68,9 +68,9 @@ def kafka_partition(key: Column | str, num_partitions: int) -> Column:
 
 
 def decode_batches(batch: Column | str) -> Column:
-    """The records of record batches (binary, one or more whole ones a row), as
-    array<struct<offset, timestamp, key, value, headers>>; null for null. CRCs are checked:
-    the query fails with CorruptRecordError.
+    """Return the records of record batches (binary, one or more whole ones a row) as array<struct<offset,
+    timestamp, key, value, headers>>; null for null. CRCs are checked: the query fails with
+    CorruptRecordError.
     """
     return _udf(_decoded, DECODED_TYPE)(batch)
 
@@ -87,26 +87,26 @@ def kbatch_encode(
 ) -> Column:
     """Encode the rows of each group into record batches, as an aggregate for `groupBy(...).agg(...)`.
 
-    Gives array<struct<record_count, max_timestamp_ms, uncompressed_bytes, batch>>, of which `inline` makes a
-    row a batch: with a column `partition` those of ENCODED_SCHEMA. A group's rows have the order in which
-    Spark's shuffle brings them. The groups of a task share the compression ratio that is learnt.
+    It returns array<struct<record_count, max_timestamp_ms, uncompressed_bytes, batch>>. `inline` turns each
+    batch into a row: with a column `partition` these are the rows of ENCODED_SCHEMA. A group's rows come in
+    the order of Spark's shuffle. The groups of a task share the learnt compression ratio.
 
     Parameters
     ----------
     key, value : Column or str
-        Binary or string. No key is None.
+        Binary or string. A key of None means no key.
     headers : Column, str or None
         array<struct<key: string, value: binary>> or map<string, binary>.
     timestamp : Column, str or None
         Timestamp, or long milliseconds; null is the time of encoding.
     compression, compression_level, batch_size
-        See `kbatch.encode_arrow`; they are checked here, on the driver.
+        See `kbatch.encode_arrow`; checked here, on the driver.
 
     Raises
     ------
     ValueError, TypeError
-        An argument that `kbatch.encode_arrow` refuses. The query fails where the batches of one group have
-        2 GiB or more, which no value of Spark holds.
+        An argument that `kbatch.encode_arrow` refuses. The query fails if the batches of one group have 2 GiB
+        or more, which no value in Spark can hold.
     """
     if value is None:
         raise TypeError("value must be a Column or the name of one, got None; name the column of the values")
@@ -118,9 +118,9 @@ def kbatch_encode(
 
 
 def sql_functions(**encoding: Any) -> dict[str, Any]:
-    """Return the UDFs that this pyspark has, by their names in SQL.
+    """Return the UDFs that this pyspark has, by their SQL names.
 
-    `encoding` is what `kbatch_encode` takes by keyword.
+    `encoding` has the keyword arguments of `kbatch_encode`.
     """
     encode = _group_encoder(**encoding)
     functions: dict[str, Callable[[], Any]] = {
@@ -137,12 +137,12 @@ def sql_functions(**encoding: Any) -> dict[str, Any]:
 
 
 def _udf(function: Callable[..., pa.Array | pa.Scalar], kind: DataType) -> Callable[..., Column]:
-    """Make a UDF; by the function's annotations Spark knows whether it is an aggregate."""
+    """Make a UDF; the function's annotations tell Spark whether it is an aggregate."""
     try:
         from pyspark.sql.pandas.functions import arrow_udf
     except ImportError as error:
         raise needs_pyspark("4.1", "a column function of kbatch.spark") from error
-    make: Any = arrow_udf  # whose stubs know of no arrays as arguments
+    make: Any = arrow_udf  # its stubs allow no arrays as arguments
     made: Callable[..., Column] = make(function, returnType=kind)
     return made
 
@@ -171,11 +171,11 @@ def _nulls(column: pa.Array) -> np.ndarray:
 
 
 def _partition_of_count(keys: pa.Array, counts: pa.Array) -> pa.Array:
-    """SQL has the number of partitions as a column, whose values are nearly always those of one literal."""
+    """Return the number of partitions from SQL's column, whose values nearly always equal."""
     wrong = pc.drop_null(counts.filter(pc.less(counts, 1)))
     if counts.null_count or len(wrong):
         raise ValueError(
-            "num_partitions must be 1 or more, the topic's number of partitions; it is "
+            "num_partitions must be 1 or more, the topic's number of partitions, got "
             f"{wrong[0].as_py() if len(wrong) else 'null'}"
         )
     partitions = (_hashes(keys, 0) & 0x7FFFFFFF) % counts.to_numpy()
@@ -185,13 +185,13 @@ def _partition_of_count(keys: pa.Array, counts: pa.Array) -> pa.Array:
 def _group_encoder(
     compression: str = "none", compression_level: int | None = None, batch_size: int = 16384
 ) -> Callable[[Iterator[tuple[pa.Array, ...]]], pa.Scalar]:
-    """The aggregate itself; each task has a copy of it, with an encoder that it makes for its first group."""
+    """The aggregate itself; each task has a copy, which makes an encoder for its first group."""
     settings: dict[str, Any] = {
         "compression": compression,
         "compression_level": compression_level,
         "batch_size": batch_size,
     }
-    ArrowEncoder(partitions=1, **settings)  # refuses wrong arguments before any task starts
+    ArrowEncoder(partitions=1, **settings)  # refuse wrong arguments before any task starts
     encoders: list[ArrowEncoder] = []
 
     def encode(batches: Iterator[tuple[pa.Array, ...]]) -> pa.Scalar:
@@ -202,8 +202,8 @@ def _group_encoder(
         encoded = pa.concat_tables([*calls, encoder.flush()])
         if (size := pc.sum(pc.binary_length(encoded["batch"])).as_py() or 0) > _MAX_VALUE_BYTES:
             raise ValueError(
-                f"the batches of a group have {size} bytes, and a value of Spark holds {_MAX_VALUE_BYTES}: "
-                "group by more columns, or use `kbatch.spark.encode`, which gives a row a batch"
+                f"the batches of a group have {size} bytes, and a value in Spark holds {_MAX_VALUE_BYTES}; "
+                "group by more columns, or use `kbatch.spark.encode`, which gives a row for each batch"
             )
         return pa.ListArray.from_arrays([0, encoded.num_rows], _structs(encoded, _ENCODED_ARROW))[0]
 
@@ -211,10 +211,10 @@ def _group_encoder(
 
 
 def _rows(columns: tuple[pa.Array, ...]) -> pa.RecordBatch:
-    count = 1 if isinstance(columns, pa.Array) else len(columns)  # Spark gives no tuple of one
+    count = 1 if isinstance(columns, pa.Array) else len(columns)  # Spark passes no tuple of one
     if not 2 <= count <= len(_ROLES):
         raise TypeError(
-            f"kbatch_encode takes (key, value[, headers[, timestamp]]), by position; it got {count} arguments"
+            f"kbatch_encode must have (key, value[, headers[, timestamp]]) by position, got {count} arguments"
         )
     given = {
         role: column

@@ -1,10 +1,10 @@
-"""Which batches of a partition's segments a read_committed consumer sees.
+"""The batches of a partition's segments that a read_committed consumer sees.
 
-A broker tells consumers of aborted transactions; here there are only the files. Transactions end by a control
-record behind their batches, of a producer that has one of them open at a time: the next control record of
-its producer decides about a batch. Where a transaction has none, its first offset is the last stable offset,
-and nothing is seen from there on. Compaction keeps the control record of a transaction as long as a batch of
-it is left (org.apache.kafka.storage.internals.log.CleanedTransactionMetadata).
+A broker sends consumers the aborted transactions; here there are only the files. A producer has one open
+transaction at a time, which ends with a control record after its batches, so the next control record of its
+producer decides about a batch. If there is none, the transaction's first offset is the last stable offset,
+and nothing is visible from there on. Compaction keeps the control record of a transaction while one of its
+batches is left (org.apache.kafka.storage.internals.log.CleanedTransactionMetadata).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ABORT, COMMIT = 0, 1
 
 
 class CommittedBatches:
-    """What is known from reading the headers of all batches of a partition, in order."""
+    """The knowledge from the headers of all batches of a partition, in order."""
 
     def __init__(self, batches: Iterable[RecordBatch]) -> None:
         self._marker_offsets: dict[int, list[int]] = defaultdict(list)
@@ -37,7 +37,7 @@ class CommittedBatches:
         self._last_stable_offset = min(first_open.values(), default=None)
 
     def holds(self, batch: RecordBatch) -> bool:
-        """Whether a consumer sees the batch, which is no control batch."""
+        """True if a consumer sees the batch, which is not a control batch."""
         if self._last_stable_offset is not None and batch.base_offset >= self._last_stable_offset:
             return False
         if not batch.is_transactional:
@@ -47,8 +47,8 @@ class CommittedBatches:
 
 
 def _kind_of(control: RecordBatch) -> int | None:
-    """The type in the key of a control record: version int16, type int16 (ControlRecordType); None: it is
-    not there any more.
+    """Return the type in the key of a control record: version int16, type int16 (ControlRecordType); None if
+    it was removed.
     """
     for record in control:
         key = b"" if record.key is None else bytes(record.key)

@@ -1,27 +1,27 @@
-"""Exactly once: a transaction a task attempt, and in it a marker by which a replay knows that it is one.
+"""Exactly once: a transaction for each task attempt, with a marker by which a replay recognizes itself.
 
-Theory of operation. A write is named by app_id and sink, the write of a batch in it by version; a task of it
-by its Spark partition. From these follows the name of the task:
+Theory of operation. app_id and sink name a write, version its write of one batch, and the Spark partition a
+task of it. They give the name of the task:
 
     <prefix>.<app_id>.<sink>.<Spark partition>
 
-It is the task's transactional.id, so that InitProducerId of a newer attempt fences the older one and aborts
-what that had open; and the id of the consumer group that has the marker: the offset `version`, committed for
-partition 0 of the marker topic in the same transaction as the rows (the txnAppId and txnVersion of Delta).
-Its metadata say how many rows there were and an order-free digest of them.
+The name is the task's transactional.id, so InitProducerId of a newer attempt fences the older one and aborts
+its open transaction. It is also the id of the consumer group with the marker: the offset `version`, committed
+for partition 0 of the marker topic in the same transaction as the rows (txnAppId and txnVersion of Delta).
+The marker's metadata have the number of rows and an order-free digest of them.
 
-An attempt asks for the producer id, and only then reads the marker, since until then an older attempt can
-commit. No marker, or one below the version: the rows are written. At the version: they are there, and the
-attempt only reads its input, to see that it is the same. Above it: the query goes on from a checkpoint older
-than the topic, which nothing here can make right.
+An attempt first requests the producer id and then reads the marker, because an older attempt can commit until
+then. If there is no marker, or one below the version, it writes the rows. At the version, the rows are there,
+and the attempt only reads its input to check that it is the same. Above it, the query runs from a checkpoint
+older than the topic, which nothing here can repair.
 
-The transaction begins with a claim, the offset that the marker takes the place of. While it is open brokers
-call the offset unstable (KIP-447), by which others see that an attempt is at work.
+The transaction begins with a claim, the offset that the marker will replace. While it is open, brokers report
+the offset as unstable (KIP-447), so others see that an attempt is at work.
 
 A fenced attempt does not fail, which would count towards spark.task.maxFailures: a newer one has its rows. It
-waits until the marker says so, or until Spark kills it. But who took over may be one that Spark gave up while
-it was connecting, and that will never commit: where there is neither a marker nor a claim, nobody has the
-rows, and the attempt fails, so that Spark begins another.
+waits until the marker says so, or until Spark kills it. But Spark may have given up the newer attempt while
+it was connecting, so that it never commits. If there is neither a marker nor a claim, no attempt has the
+rows, and the fenced one fails, so that Spark begins another.
 """
 
 from __future__ import annotations
@@ -51,30 +51,30 @@ from kbatch.spark.sink_rows import RowSender, TaskReport, by_topic
 
 logger = logging.getLogger(__name__)
 
-# Of transaction.timeout.ms, when a task gives up before the coordinator does.
+# The fraction of transaction.timeout.ms after which a task gives up, before the coordinator does.
 GIVES_UP_AT = 0.9
-# Between two looks of a fenced attempt at the marker of the one that took over.
+# The interval at which a fenced attempt checks the newer one's marker.
 POLL_SECONDS = 0.5
-# From when it has fenced the one before, an attempt takes less to claim the rows: beyond that there is none.
+# After fencing, an attempt claims the rows within this time: after it, there is none at work.
 CLAIM_SECONDS = 10.0
-# An answer that takes longer is one that brokers hold back, for a transaction is open.
+# Brokers that take longer to answer withhold the offset because of an open transaction.
 LOOK_SECONDS = 2.0
-# What an attempt that fails takes to abort; a newer one does it otherwise.
+# Time for a failing attempt to abort; otherwise a newer one does it.
 ABORT_SECONDS = 5.0
-# Instead of a marker's metadata, of an offset that is never committed.
+# Metadata of an offset that is never committed, in place of a marker's.
 CLAIM = "claim"
 _DIGEST_MODULUS = 2**64
 
 
 def write_name(prefix: str, app_id: str, sink: str) -> str:
-    """What the names of the tasks of a write begin with; different for different writes."""
+    """Return the prefix of the names of a write's tasks; different for different writes."""
     escaped = app_id.replace("%", "%25").replace(".", "%2E")
     return f"{prefix}.{escaped}.{sink}."
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What was written: of which version, how many rows, and their digest."""
+    """A record of what was written: the version, the number of rows, and their digest."""
 
     version: int
     rows: int
@@ -86,19 +86,19 @@ class Marker:
 
     @classmethod
     def of(cls, group: str, committed: OffsetAndMetadata) -> Marker:
-        """Raises ValueError for an offset that is no marker."""
+        """Parse a committed offset; raise ValueError if it is not a marker."""
         try:
             content = json.loads(committed.metadata)
             return cls(committed.offset, content["rows"], int(content["digest"], 16))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"group {group} has offset {committed.offset} with metadata {committed.metadata!r}, "
-                "which kbatch did not write: choose another transactional.id.prefix, or delete that group"
+                "which kbatch did not write; choose another transactional.id.prefix, or delete the group"
             ) from error
 
 
 class Digest:
-    """The rows of a task and their digest, whatever their order and their batches."""
+    """Count the rows of a task and compute their digest, independent of order and batches."""
 
     def __init__(self, topic: str | None, task: int) -> None:
         self._topic = topic
@@ -119,11 +119,11 @@ class TaskWrite:
     ----------
     options : SinkOptions
     app_id, version
-        Which write it is.
+        Identifies the write.
     report : TaskReport
-        Of this attempt.
+        The report of this attempt.
     settings : Mapping[str, object]
-        Of the producer, without transactional.id.
+        Settings of the producer, without transactional.id.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class TaskWrite:
         report.app_id, report.version = app_id, version
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Writes the rows, or finds that they are there."""
+        """Write the rows, or find that they are there."""
         iterator = iter(batches)
         try:
             with self._report.stage("connect"):
@@ -191,21 +191,21 @@ class TaskWrite:
         except InvalidTxnTimeoutError as error:
             raise InvalidTxnTimeoutError(
                 f"kafka.transaction.timeout.ms={producer.config.transaction_timeout_ms} is more than the "
-                "brokers' transaction.max.timeout.ms: lower the one or raise the other; a task has to be "
+                "brokers' transaction.max.timeout.ms; lower the one or raise the other; a task must be "
                 "done within it"
             ) from error
 
     def _check_time(self, deadline: float, producer: Producer) -> None:
         if time.monotonic() > deadline:
             raise KafkaTimeoutError(
-                f"Spark partition {self._report.task} takes longer than {GIVES_UP_AT:.0%} of "
+                f"Spark partition {self._report.task} took longer than {GIVES_UP_AT:.0%} of "
                 f"kafka.transaction.timeout.ms={producer.config.transaction_timeout_ms}, after which the "
-                "brokers would abort its transaction: have smaller tasks (repartition, "
+                "brokers would abort its transaction; use smaller tasks (repartition, "
                 "maxOffsetsPerTrigger), or a higher limit, which the brokers' transaction.max.timeout.ms "
                 "bounds"
             )
 
-    # Rows that are there
+    # Rows that are already there
 
     def _is_replay(self, marker: Marker | None) -> bool:
         if marker is None or marker.version < self._version:
@@ -214,13 +214,13 @@ class TaskWrite:
             raise ValueError(
                 f"{self._write}: version {marker.version} was written before, by Spark partition "
                 f"{self._report.task}. A checkpoint older than the topic was restored, or txnversion does "
-                "not grow: what was written since cannot be told from what is new; go on with another "
-                "checkpoint or txnappid, and take what is there twice out by hand"
+                "not grow, so later rows cannot be distinguished from new ones; go on with another "
+                "checkpoint or txnappid, and remove duplicates by hand"
             )
         return True
 
     def _skip(self, batches: Iterable[pa.RecordBatch], marker: Marker) -> None:
-        """Nothing is written; the input is compared with what was."""
+        """Write nothing, and compare the input with the rows written before."""
         for batch in batches:
             self._digest.add(batch)
         self._report.skipped = True
@@ -228,13 +228,13 @@ class TaskWrite:
         if (marker.rows, marker.digest) != (self._digest.rows, self._digest.value):
             raise ValueError(
                 f"{self._write}, Spark partition {self._report.task}: {marker.rows} rows with digest "
-                f"{marker.digest:016x} were written, and now there are {self._digest.rows} with "
-                f"{self._digest.value:016x}. Rows have to come to the same tasks when a batch is repeated: "
+                f"{marker.digest:016x} were written, but now there are {self._digest.rows} with "
+                f"{self._digest.value:016x}. A repeated batch must have the same rows in the same tasks: "
                 "no repartition(n) without columns, no rand(), no current time"
             )
 
     def _await_successor(self, batches: Iterator[pa.RecordBatch], fenced: KafkaError) -> None:
-        """Until the newer attempt has committed, or nothing can be left of it, or there is none at work."""
+        """Wait until the newer attempt has committed, has expired, or is not at work."""
         for batch in batches:
             self._digest.add(batch)
         with Producer(asking(self._settings)) as client:
@@ -257,7 +257,7 @@ class TaskWrite:
 
 
 def commit(producer: Producer, deadline: float) -> None:
-    """Commits; where the answer is late it is asked for again, since nobody knows meanwhile."""
+    """Commit; if the answer is late, call again, because the outcome is unknown until then."""
     while True:
         try:
             producer.commit_transaction()
@@ -269,9 +269,7 @@ def commit(producer: Producer, deadline: float) -> None:
 
 @contextmanager
 def closing_now(producer: Producer) -> Iterator[None]:
-    """Closes a producer at the end of a block; after an exception without waiting for more than the abort of
-    its transaction.
-    """
+    """Close a producer at the end of a block; after an exception wait only for an abort."""
     try:
         yield
     except BaseException:
@@ -282,20 +280,22 @@ def closing_now(producer: Producer) -> Iterator[None]:
 
 
 def asking(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings for a producer that only asks questions: it needs no ACL of its own."""
+    """Return settings for a producer that only makes queries and needs no ACL of its own."""
     return {**settings, "enable.idempotence": "false"}
 
 
 def read_marker(
     client: Producer, group: str, place: TopicPartition, timeout: float | None = None
 ) -> Marker | None:
-    """Raises KafkaTimeoutError, after max.block.ms or `timeout` seconds, also while a claim is open."""
+    """Return the marker. Raise KafkaTimeoutError after max.block.ms or `timeout` seconds, also while a claim
+    is open.
+    """
     committed = client.committed_offsets(group, [place], timeout).get(place)
     return None if committed is None else Marker.of(group, committed)
 
 
 def is_fenced(error: BaseException | None) -> bool:
-    """Whether another producer has the transactional.id now."""
+    """True if another producer now has the transactional.id."""
     while error is not None:
         if isinstance(error, ProducerFencedError | InvalidProducerEpochError):
             return True
@@ -304,8 +304,8 @@ def is_fenced(error: BaseException | None) -> bool:
 
 
 def check_other_tasks(options: SinkOptions, app_id: str, version: int, tasks: set[int]) -> None:
-    """Raise ValueError where a task that is not among `tasks` has written the same version: the write was
-    begun with more tasks, and repeated with fewer.
+    """Raise ValueError if a task outside `tasks` has written the same version: the write was begun with more
+    tasks, and repeated with fewer.
     """
     begin = write_name(options.prefix, app_id, options.sink)
     place = TopicPartition(options.marker_topic, 0)
@@ -326,8 +326,8 @@ def check_other_tasks(options: SinkOptions, app_id: str, version: int, tasks: se
 def _last_marker(
     client: Producer, settings: Mapping[str, object], group: str, place: TopicPartition
 ) -> Marker | None:
-    """The marker of a task that is not there any more. What it has left open is aborted, which it could still
-    commit.
+    """Return the marker of a task that no longer exists, after aborting its open transaction, which it could
+    still commit.
     """
     with suppress(KafkaTimeoutError):
         return read_marker(client, group, place, LOOK_SECONDS)

@@ -1,8 +1,7 @@
-"""The shapes of rows that pass between Spark and kbatch, in Spark's types and in Arrow's.
+"""The schemas of rows between Spark and kbatch, in Spark's types and in Arrow's.
 
-Spark takes what a Python worker sends only in the very types it declared: timestamp[us, UTC], binary and
-string with 32-bit offsets, int32. `declared_batches` brings tables into that form, in batches of a bounded
-size.
+Spark accepts only the declared types from a Python worker: timestamp[us, UTC], binary and string with 32-bit
+offsets, int32. `declared_batches` converts tables to them, in batches of a bounded size.
 """
 
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from pyspark.sql.types import (
 
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
-# What `encoder` gives, a row a record batch; uncompressed_bytes and max_timestamp_ms are in bytes and ms.
+# Rows of `encoder`, one for each record batch; uncompressed_bytes and max_timestamp_ms are in bytes and ms.
 ENCODED_SCHEMA = StructType(
     [
         StructField("partition", IntegerType()),
@@ -33,7 +32,7 @@ ENCODED_SCHEMA = StructType(
     ]
 )
 
-# What `decoder` gives, a row a record; partition is carried through, null where the input has none.
+# Rows of `decoder`, one for each record; partition is copied, null if the input has none.
 RECORD_SCHEMA = StructType(
     [
         StructField("partition", IntegerType()),
@@ -45,8 +44,8 @@ RECORD_SCHEMA = StructType(
     ]
 )
 
-# What reading `kbatch-segments` gives: the columns of Spark's own Kafka source, headers included.
-# timestampType: 0 set by the producer, 1 by the broker.
+# Rows of `kbatch-segments`: the columns of Spark's own Kafka source, headers included. timestampType: 0 set
+# by the producer, 1 by the broker.
 SEGMENT_SCHEMA = StructType(
     [
         StructField("topic", StringType()),
@@ -75,16 +74,17 @@ ENCODED_ARROW, RECORD_ARROW, SEGMENT_ARROW = (
     for schema in (ENCODED_SCHEMA, RECORD_SCHEMA, SEGMENT_SCHEMA)
 )
 
-# Far below the 2 GiB that 32-bit offsets reach, and small enough for the memory of a worker and of the JVM.
+# Far below the 2 GiB of 32-bit offsets, and small enough for the memory of a worker and of the JVM.
 MAX_BATCH_BYTES = 64 << 20
 
 
 def declared_batches(
     table: pa.Table, schema: pa.Schema, max_bytes: int = MAX_BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The table's rows in the types of `schema`, no batch larger than `max_bytes` unless it is a single row.
+    """Yield the table's rows in the types of `schema`, in batches of at most `max_bytes` unless a single row
+    is larger.
 
-    Raises ValueError for a value that a declared type cannot hold, such as a timestamp beyond 64-bit
+    Raise ValueError for a value that a declared type cannot hold, such as a timestamp beyond 64-bit
     microseconds.
     """
     if table.nbytes > max_bytes and table.num_rows > 1:
@@ -102,7 +102,7 @@ def declared_batches(
 
 
 def same_type(kind: DataType, other: DataType) -> bool:
-    """Equal but for whether nulls may occur inside."""
+    """True if the types are equal except for nulls inside."""
     if isinstance(kind, ArrayType) and isinstance(other, ArrayType):
         return same_type(kind.elementType, other.elementType)
     return kind.simpleString() == other.simpleString()

@@ -4,8 +4,8 @@
     path/<topic>.json                                  manifest: what a finished write put there
     path/.kbatch-<job>/task-<task>-attempt-<attempt>/  what tasks wrote and nobody has committed
 
-A commit renames what its tasks staged into place, and the manifest last. The staging folder stands until
-then, so that a reader can tell a write that is not finished.
+A commit renames what its tasks staged into place, and the manifest last. The staging folder exists until
+then, so readers can detect an unfinished write.
 """
 
 import json
@@ -24,13 +24,13 @@ from kbatch.codec.segments import sync_directory
 FORMAT = "kbatch-segments"
 VERSION = 1
 STAGING_PREFIX = ".kbatch-"
-# Short, for Kafka lets a topic's name come within 6 bytes of what file systems take.
+# Short, because Kafka's topic names may come within 6 bytes of the limit of file systems.
 MANIFEST_SUFFIX = ".json"
 
 
 @dataclass(frozen=True)
 class PartitionFiles:
-    """What one task wrote of one Kafka partition; sizes are those of the .log files, in bytes."""
+    """The files of one Kafka partition from one task; sizes are those of the .log files, in bytes."""
 
     next_offset: int
     batches: int
@@ -47,20 +47,20 @@ class Segment:
 
 
 def local_path(path: str) -> Path:
-    """The folder that the option `path` names. Raises ValueError for a file system that is not mounted."""
+    """Return the folder of the option `path`. Raise ValueError for a file system that is not mounted."""
     scheme, colon, rest = path.partition(":")
     if not colon or "/" in scheme:
         return Path(path).absolute()
     if scheme == "file" and (rest.startswith("///") or not rest.startswith("//")):
         return Path("/" + rest.lstrip("/"))
     raise ValueError(
-        f"option 'path' is {path!r}: segments go to a local folder, or to one mounted on all machines; "
+        f"option 'path' must be a local folder, or one mounted on all machines, got {path!r}; "
         "write there and copy the files"
     )
 
 
 def topic_folders(path: Path) -> dict[str, dict[int, Path]]:
-    """Topic -> partition -> folder, by the names of the folders in `path`."""
+    """Return topic -> partition -> folder, from the names of the folders in `path`."""
     found: dict[str, dict[int, Path]] = defaultdict(dict)
     for folder in path.iterdir() if path.is_dir() else ():
         name = re.fullmatch(r"(.+)-(0|[1-9]\d*)", folder.name)
@@ -74,18 +74,18 @@ def manifest_path(path: Path, topic: str) -> Path:
 
 
 def check_absent(path: Path, topic: str) -> None:
-    """Raise FileExistsError when `path` holds the topic."""
+    """Raise FileExistsError if `path` has the topic."""
     if topic_folders(path).get(topic) or manifest_path(path, topic).exists():
         raise FileExistsError(
-            f"{path} holds topic {topic!r} already, and offsets start at 0: write to another path, give "
+            f"{path} already has topic {topic!r}, and offsets start at 0; write to another path, give "
             "another option 'topic', or replace it with mode('overwrite')"
         )
 
 
 class StagedWrite:
-    """One job's write of one topic. Made on the driver and sent to the tasks; every method but `stage` is
-    for the
-    driver. Restarting a job makes another one."""
+    """One job's write of one topic. The driver creates it and sends it to the tasks; all methods but `stage`
+    are for the driver. A restarted job creates another.
+    """
 
     def __init__(self, path: Path, topic: str, *, replace: bool) -> None:
         if not replace:
@@ -97,16 +97,16 @@ class StagedWrite:
         self.staging.mkdir(parents=True)
 
     def stage(self, task: int, attempt: int) -> Path:
-        """The folder for one attempt of one task: no two attempts write to the same files."""
+        """Return the folder for one attempt of one task: no two attempts write the same files."""
         folder = self.staging / f"task-{task}-attempt-{attempt}"
         folder.mkdir()
         return folder
 
     def commit(self, results: Iterable[tuple[Path, Mapping[int, PartitionFiles]]]) -> None:
-        """Put the partitions that each task staged into place, or change nothing.
+        """Move the partitions that each task staged into place, or change nothing.
 
-        Raises ValueError when a Kafka partition came from two tasks, FileExistsError when the topic has
-        appeared in the meantime, OSError when a rename fails.
+        Raise ValueError if a Kafka partition came from two tasks, FileExistsError if the topic has appeared
+        meanwhile, OSError if a rename fails.
         """
         sources: dict[int, tuple[Path, PartitionFiles]] = {}
         for folder, partitions in results:
@@ -114,7 +114,7 @@ class StagedWrite:
                 if partition in sources:
                     raise ValueError(
                         f"Kafka partition {partition} of topic {self.topic!r} came from two tasks, which "
-                        "both gave offsets from 0: bring each into one task with "
+                        "both gave offsets from 0; bring each into one task with "
                         "frame.repartitionById(<partitions>, 'partition')"
                     )
                 sources[partition] = folder / f"{self.topic}-{partition}", files
@@ -137,7 +137,7 @@ class StagedWrite:
         self.discard()
 
     def discard(self) -> None:
-        """Remove what the tasks staged; a second call does nothing."""
+        """Remove everything that the tasks staged; a second call does nothing."""
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def _write_manifest(self, file: Path, partitions: Mapping[int, PartitionFiles]) -> None:
@@ -154,17 +154,16 @@ class StagedWrite:
 
 
 def segments(path: Path, topic: str | None) -> list[Segment]:
-    """The .log files to read, of one topic or of all, in the order of topic, partition and offset.
+    """Return the .log files of one topic or of all, in the order of topic, partition and offset.
 
-    Where a topic has a manifest it rules; otherwise (SegmentWriter's files, a broker's) all .log files are
-    taken.
+    A topic's manifest decides; without one (SegmentWriter's files, a broker's) all .log files are read.
 
     Raises
     ------
     FileNotFoundError
-        No such folder, no topic in it, or a file of a manifest missing.
+        There is no such folder, no topic in it, or a file of a manifest is missing.
     ValueError
-        A manifest that is not one, a file whose size is not the manifest's, or a write that is not finished.
+        A manifest is invalid, the size of a file differs from it, or a write is unfinished.
     """
     folders = topic_folders(path)
     topics = {manifest.stem for manifest in path.glob("*" + MANIFEST_SUFFIX)} | set(folders)
@@ -172,9 +171,7 @@ def segments(path: Path, topic: str | None) -> list[Segment]:
         topics &= {topic}
     if not topics:
         wanted = "log segments" if topic is None else f"log segments of topic {topic!r}"
-        raise FileNotFoundError(
-            f"{path} holds no {wanted}: name the folder that holds <topic>-<partition> folders"
-        )
+        raise FileNotFoundError(f"{path} has no {wanted}; name the folder of the <topic>-<partition> folders")
     found = []
     for name in sorted(topics):
         manifest = manifest_path(path, name)
@@ -189,13 +186,13 @@ def _listed(path: Path, topic: str, manifest: Path) -> list[Segment]:
             raise ValueError(f"not of {FORMAT} version {VERSION} and topic {topic!r}")
         partitions = {int(number): PartitionFiles(**files) for number, files in content["partitions"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{manifest} is no manifest of {FORMAT}: {error}") from error
+        raise ValueError(f"{manifest} is not a manifest of {FORMAT}: {error}") from error
     found = []
     for partition, files in partitions.items():
         for name, size in files.segments.items():
             log_path = path / f"{topic}-{partition}" / name
             if log_path.stat().st_size != size:
-                raise ValueError(f"{log_path} has {log_path.stat().st_size} bytes, its manifest says {size}")
+                raise ValueError(f"{log_path} has {log_path.stat().st_size} bytes, its manifest has {size}")
             found.append(Segment(topic, partition, str(log_path)))
     return found
 
@@ -203,8 +200,8 @@ def _listed(path: Path, topic: str, manifest: Path) -> list[Segment]:
 def _unlisted(path: Path, topic: str, folders: Mapping[int, Path]) -> list[Segment]:
     if staging := next(path.glob(STAGING_PREFIX + "*"), None):
         raise ValueError(
-            f"topic {topic!r} has no manifest and {staging} stands beside it: a write is going on or was cut "
-            "short; if none is going on, remove that folder and the topic's"
+            f"topic {topic!r} has no manifest, but {staging} exists: a write is running or was cut "
+            "short; if none is running, remove that folder and the topic's"
         )
     return [
         Segment(topic, partition, str(log_path))

@@ -28,29 +28,29 @@ from kbatch.spark.committed import CommittedBatches
 from kbatch.spark.schemas import ENCODED_SCHEMA, SEGMENT_ARROW, SEGMENT_SCHEMA, declared_batches
 from kbatch.spark.segment_store import PartitionFiles, Segment, StagedWrite, local_path, segments
 
-# Spark hands over option names in lower case. Other names are refused.
+# Spark passes option names in lower case. Other names are refused.
 WRITE_OPTIONS = ("path", "topic", "segment.bytes")
 READ_OPTIONS = ("path", "topic", "check.crcs", "isolation")
 ISOLATIONS = ("read_uncommitted", "read_committed")
 REQUIRED_COLUMNS = ("partition", "batch")
 
-# Bounds of what is decoded in one go; what the bytes hold may be many times larger.
+# Bounds for one decoding call; the content of the bytes may be many times larger.
 RUN_BYTES = 4 << 20
 RUN_RECORDS = 1 << 17
 
 
 class SegmentDataSource(DataSource):
-    """Format `kbatch-segments`.
+    """The format `kbatch-segments`.
 
-    Writing takes rows of ENCODED_SCHEMA; all batches of a Kafka partition must come in one Spark partition
-    (`frame.repartitionById(n, "partition")`), which gives them offsets from 0. Modes: append (the path must
-    not hold the topic yet) and overwrite (replaces this topic only). Options: `path` (a folder that all
-    executors see), `topic`, `segment.bytes`.
+    Writing takes rows of ENCODED_SCHEMA. All batches of a Kafka partition must come in one Spark partition
+    (`frame.repartitionById(n, "partition")`), which assigns offsets from 0. Modes: append (the path must not
+    have the topic yet) and overwrite (replaces this topic only). Options: `path` (a folder that all executors
+    see), `topic`, `segment.bytes`.
 
-    Reading gives SEGMENT_SCHEMA, a task a segment, control records left out. Options: `path`, `topic`
-    (default: all), `check.crcs` (default true), `isolation` (default read_uncommitted). With read_committed
-    what was aborted is left out, and all from the first transaction on that is not over; a task is then a
-    partition, whose files are read twice.
+    Reading gives SEGMENT_SCHEMA, a task for each segment, without control records. Options: `path`, `topic`
+    (default: all), `check.crcs` (default true), `isolation` (default read_uncommitted). read_committed omits
+    aborted records and everything from the first open transaction on; a task is then a partition, whose files
+    are read twice.
     """
 
     @classmethod
@@ -65,7 +65,7 @@ class SegmentDataSource(DataSource):
         _check_encoded(schema)
         topic = self.options.get("topic")
         if topic is None:
-            raise ValueError("option 'topic' is missing: name the Kafka topic with .option('topic', ...)")
+            raise ValueError("option 'topic' is missing; name the Kafka topic with .option('topic', ...)")
         check_topic(topic)
         segment_bytes = _whole_number(self.options, "segment.bytes", SEGMENT_BYTES)
         return SegmentsWriter(StagedWrite(path, topic, replace=overwrite), segment_bytes)
@@ -77,20 +77,20 @@ class SegmentDataSource(DataSource):
         ]:
             raise ValueError(
                 f"the schema of kbatch-segments is {SEGMENT_SCHEMA.simpleString()}, "
-                f"not {schema.simpleString()}: leave out .schema(...) and select what you need"
+                f"not {schema.simpleString()}; omit .schema(...) and select what you need"
             )
         check_crc = self.options.get("check.crcs", "true").lower()
         if check_crc not in ("true", "false"):
-            raise ValueError(f"option 'check.crcs' is {check_crc!r}: it must be true or false")
+            raise ValueError(f"option 'check.crcs' must be true or false, got {check_crc!r}")
         isolation = self.options.get("isolation", ISOLATIONS[0])
         if isolation not in ISOLATIONS:
-            raise ValueError(f"option 'isolation' is {isolation!r}: it must be {' or '.join(ISOLATIONS)}")
+            raise ValueError(f"option 'isolation' must be {' or '.join(ISOLATIONS)}, got {isolation!r}")
         found = segments(path, self.options.get("topic"))
         return SegmentsReader(found, check_crc == "true", committed=isolation == "read_committed")
 
 
 def _path(options: Mapping[str, str], known: tuple[str, ...]) -> Path:
-    """The folder, when every option is one of `known`."""
+    """Return the folder, if every option is one of `known`."""
     for name in options:
         if name.lower() not in known:
             nearest = difflib.get_close_matches(name.lower(), known, 1, 0) or known
@@ -99,14 +99,14 @@ def _path(options: Mapping[str, str], known: tuple[str, ...]) -> Path:
             )
     path = options.get("path")
     if not path:
-        raise ValueError("option 'path' is missing: name the folder in .save(path) or .load(path)")
+        raise ValueError("option 'path' is missing; name the folder in .save(path) or .load(path)")
     return local_path(path)
 
 
 def _whole_number(options: Mapping[str, str], name: str, default: int) -> int:
     text = options.get(name, str(default))
     if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise ValueError(f"option {name!r} is {text!r}: it must be a whole number from 1 to {2**31 - 1}")
+        raise ValueError(f"option {name!r} must be a whole number from 1 to {2**31 - 1}, got {text!r}")
     return int(text)
 
 
@@ -115,7 +115,7 @@ def _check_encoded(schema: StructType) -> None:
     for field in schema:
         if field.name not in expected:
             raise ValueError(
-                f"unknown column {field.name!r}: kbatch-segments takes the columns of ENCODED_SCHEMA, "
+                f"unknown column {field.name!r}; kbatch-segments takes the columns of ENCODED_SCHEMA, "
                 f"{', '.join(expected)}; encode the frame with kbatch.spark.encode first"
             )
         if field.dataType != expected[field.name]:
@@ -125,19 +125,19 @@ def _check_encoded(schema: StructType) -> None:
             )
     for name in REQUIRED_COLUMNS:
         if name not in schema.names:
-            raise ValueError(f"column {name!r} is missing: keep it as kbatch.spark.encoder gives it")
+            raise ValueError(f"column {name!r} is missing; keep it as kbatch.spark.encoder returns it")
 
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """What one task staged."""
+    """The files that one task staged."""
 
     folder: Path
     partitions: dict[int, PartitionFiles]
 
 
 class SegmentsWriter(DataSourceArrowWriter):
-    """Writes the batches of a task to a staging folder; `commit` puts those of all tasks into place."""
+    """Write the batches of a task to a staging folder; `commit` moves those of all tasks into place."""
 
     def __init__(self, staged: StagedWrite, segment_bytes: int) -> None:
         self._staged = staged
@@ -182,21 +182,19 @@ class SegmentsWriter(DataSourceArrowWriter):
 
 
 def _batches(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
-    """Kafka partition and record batch of each row; the buffers are views of Spark's bytes."""
+    """Yield Kafka partition and record batch of each row; the buffers are views of Spark's bytes."""
     for some in rows:
         partitions = some.column("partition").to_pylist()
         for partition, batch in zip(partitions, some.column("batch"), strict=True):
             data = batch.as_buffer()
             if partition is None or data is None:
                 name = "partition" if partition is None else "batch"
-                raise ValueError(
-                    f"column {name!r} holds a null: every row needs a Kafka partition and a batch"
-                )
+                raise ValueError(f"column {name!r} has a null; every row needs a Kafka partition and a batch")
             yield partition, data
 
 
 class SegmentsReader(DataSourceReader):
-    """Reads a segment a task; `committed`: a partition a task, of which only what was committed."""
+    """Read a segment in each task; with `committed`, the committed records of a partition in each task."""
 
     def __init__(self, found: list[Segment], check_crc: bool, *, committed: bool = False) -> None:
         self._segments = found
@@ -208,7 +206,7 @@ class SegmentsReader(DataSourceReader):
         for segment in self._segments:
             of = (segment.topic, segment.partition) if self._committed else segment.log_path
             tasks.setdefault(of, []).append(segment)
-        # For no partitions at all Spark puts in one of its own, of another form in each version.
+        # Without partitions Spark inserts one of its own, whose form depends on the version.
         return [InputPartition(task) for task in tasks.values()] or [InputPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -229,14 +227,14 @@ class SegmentsReader(DataSourceReader):
         for timestamp_type, run in groupby(data_batches, key=lambda batch: batch.timestamp_type):
             for some in _pieces(run):
                 try:
-                    records = decode_arrow(some, check_crc=False)  # checked by read_segment, or not wanted
+                    records = decode_arrow(some, check_crc=False)  # read_segment checks CRCs if wanted
                 except CorruptRecordError as error:
                     raise CorruptRecordError(f"{segment.log_path}: {error}") from error
                 yield from declared_batches(_with_origin(records, segment, timestamp_type), SEGMENT_ARROW)
 
 
 def _pieces(batches: Iterator[RecordBatch]) -> Iterator[list[bytes]]:
-    """The batches' bytes in lists of at most about RUN_BYTES and RUN_RECORDS."""
+    """Yield the batches' bytes in lists of at most about RUN_BYTES and RUN_RECORDS."""
     piece: list[bytes] = []
     size = records = 0
     for batch in batches:

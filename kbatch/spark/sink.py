@@ -1,11 +1,11 @@
 """The Spark data source `kbatch`: rows to Kafka, in batch and streaming writes, by `send_table`.
 
-Theory of operation. `writer` and `streamWriter` run in a process of the driver and check everything that can
-be known there; what they return is pickled to the tasks, and for a batch write to the process that commits.
-A streaming writer is made anew there: only messages of tasks reach it. A task makes a producer, sends each
-Arrow batch, waits for the last acknowledgement and closes it: when `write` returns nothing is left to be
-done, since Spark's workers leave by os._exit, and killed ones run no finally. `commit` has nothing to do but
-to check and to log, and may be called twice; `abort` undoes nothing.
+Theory of operation. `writer` and `streamWriter` run in a process of the driver and check everything that is
+known there. Their result is pickled to the tasks and, in a batch write, to the process that commits. A
+streaming writer is created again there and gets only messages of tasks. A task creates a producer, sends each
+Arrow batch, waits for the last acknowledgement and closes it. When `write` returns, nothing is left to do,
+because Spark's workers leave by os._exit and killed ones run no finally. `commit` only checks and logs, and
+may be called twice; `abort` undoes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kbatch.spark.versions import needs_pyspark
 
 
 class KbatchDataSource(DataSource):
-    """Format `kbatch`, for writing.
+    """The format `kbatch`, for writing.
 
     Columns: value and key (string or binary), topic (string), partition (int), headers
     (array<struct<key: string, value: binary>>), timestamp (timestamp, or long milliseconds); value is
@@ -44,7 +44,7 @@ class KbatchDataSource(DataSource):
         if overwrite:
             raise ValueError(
                 "Save mode Overwrite not allowed for Kafka: records cannot be taken back. Write with "
-                ".mode('append'), and empty the topic beforehand if that is what is meant"
+                ".mode('append'), and empty the topic first if you want to replace its records"
             )
         return KbatchWriter(self._options(schema, streaming=False))
 
@@ -52,7 +52,7 @@ class KbatchDataSource(DataSource):
         if overwrite:
             raise ValueError(
                 "output mode complete is not allowed for Kafka: records cannot be taken back. Use "
-                ".outputMode('append'), or 'update', by which each changed row is a new record"
+                ".outputMode('append'), or 'update', which appends each changed row"
             )
         options = self._options(schema, streaming=True)
         try:
@@ -80,8 +80,8 @@ class KbatchWriter(DataSourceArrowWriter):
         assert options.app_id is not None and options.version is not None
         if local_property(BATCH_ID) is not None and not options.names_sink:
             raise ValueError(
-                "option 'sink' is missing: inside foreachBatch there may be several writes of the same "
-                "batch, and each needs its own name, by which a repeated one is known"
+                "option 'sink' is missing; foreachBatch may have several writes of the same "
+                "batch, and each needs its own name to recognize a repeated one"
             )
         return write_rows(options, Job(options.app_id, options.version), iterator)
 

@@ -1,6 +1,6 @@
-"""The columns that the data source `kbatch` takes: those of Spark's own Kafka sink, and `timestamp`.
+"""The columns of the data source `kbatch`: those of Spark's own Kafka sink, and `timestamp`.
 
-Error texts are those of org.apache.spark.sql.kafka010.KafkaWriter, so that what is known of it helps here.
+The error texts are those of org.apache.spark.sql.kafka010.KafkaWriter, so that its users recognize them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BYTES = (StringType(), BinaryType())
 
 
 class Attribute(NamedTuple):
-    """What a column may be, and how an error says it."""
+    """The allowed types of a column, and their wording in errors."""
 
     types: tuple[DataType, ...]
     expected: str
@@ -54,7 +54,7 @@ def check_columns(schema: StructType, topic: str | None, *, ignores_unknown: boo
     """Raise ValueError or TypeError for columns that cannot become records."""
     types = {field.name: field.dataType for field in schema.fields}
     if len(types) < len(schema.fields):
-        raise ValueError(f"columns of the same name: {', '.join(schema.names)}")
+        raise ValueError(f"columns with the same name: {', '.join(schema.names)}")
     if topic is None and "topic" not in types:
         raise ValueError(NO_TOPIC)
     if "value" not in types:
@@ -69,6 +69,6 @@ def check_columns(schema: StructType, topic: str | None, *, ignores_unknown: boo
                 )
         elif not ignores_unknown:
             raise ValueError(
-                f"unknown column {name!r}: drop it, or leave all such columns out with "
+                f"unknown column {name!r}; drop it, or omit all such columns with "
                 f".option('unknown.columns', 'ignore'); known are {', '.join(ATTRIBUTES)}"
             )

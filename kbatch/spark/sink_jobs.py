@@ -1,4 +1,4 @@
-"""What the tasks of a write do, and what its commit checks and logs: batch and streaming writes alike."""
+"""The work of a write's tasks and commit, for batch and streaming writes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ BATCH_ID = "streaming.sql.batchId"
 
 
 class Job(NamedTuple):
-    """Which write a task or a commit belongs to."""
+    """Identifies the write of a task or commit."""
 
     app_id: str
     version: int
 
 
 def write_rows(options: SinkOptions, job: Job | None, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """What a task does; `job` where it is exactly_once."""
+    """Do the work of a task; `job` is set if it is exactly_once."""
     context = TaskContext.get()
     assert context is not None, "Spark calls this inside a task"
     report = TaskReport(context.partitionId(), context.attemptNumber())
@@ -46,7 +46,7 @@ def write_rows(options: SinkOptions, job: Job | None, batches: Iterator[pa.Recor
 
 
 def commit_job(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
-    """Checks and logs what the tasks did."""
+    """Check and log the tasks' reports."""
     reports = [message for message in messages if isinstance(message, TaskReport)]
     if options.exactly_once and reports:
         job = Job(reports[0].app_id, reports[0].version)
@@ -54,14 +54,14 @@ def commit_job(options: SinkOptions, messages: list[WriterCommitMessage | None])
     log(summary(options, reports))
     if reports and all(report.skipped for report in reports) and any(report.records for report in reports):
         log(
-            f"warning: all {len(reports)} tasks found their rows written before, as sink "
-            f"{options.sink!r}: right for a repeated batch; if this write is another, give it another "
+            f"warning: all {len(reports)} tasks found their rows already written, as sink "
+            f"{options.sink!r}: right for a repeated batch; if this is a different write, give it another "
             "sink or txnversion"
         )
 
 
 def summary(options: SinkOptions, reports: list[TaskReport]) -> str:
-    """The line of a job."""
+    """Return the log line of a job."""
     written = [report for report in reports if not report.skipped]
     topics = sorted({topic for report in written for topic, _ in report.offsets}) or [
         options.topic or "no topic"
@@ -84,19 +84,19 @@ def summary(options: SinkOptions, reports: list[TaskReport]) -> str:
 
 
 def log(line: str) -> None:
-    """To the log of the driver, which takes what this process of its writes to stderr."""
+    """Write to the log of the driver, which collects this process's stderr."""
     print(f"kbatch: {line}", file=sys.stderr, flush=True)
 
 
 def aborted(messages: list[WriterCommitMessage | None]) -> str:
     reports = [message for message in messages if isinstance(message, TaskReport)]
     return (
-        f"the write failed; {len(reports)} of {len(messages)} tasks were done, whose "
+        f"the write failed; {len(reports)} of {len(messages)} tasks were done; "
         f"{sum(report.records for report in reports)} records stay in the topic"
     )
 
 
 def local_property(name: str) -> str | None:
-    """What Spark's JVM says to the task under that name."""
+    """Return the value that Spark's JVM passes to the task under that name."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)

@@ -1,7 +1,7 @@
-"""The options of the data source `kbatch`: what they are called, what they may be, what follows from them.
+"""The options of the data source `kbatch`: their names, valid values, and effects.
 
-Spark hands over names in lower case and values as strings. All is checked here, on the driver, before there
-is a task; what is made of it is pickled to the tasks.
+Spark passes names in lower case and values as strings. Everything is checked here on the driver, before there
+is a task, and the result is pickled to the tasks.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from kbatch.config import ProducerConfig
 from kbatch.errors import ConfigError
 
 KAFKA_PREFIX = "kafka."
-# Of each option what it is for; docs/spark.md says more.
+# The purpose of each option; docs/spark.md says more.
 OPTIONS = {
-    "topic": "where all rows go, whatever a column says",
+    "topic": "the topic of all rows, instead of a column",
     "delivery": "at_least_once or exactly_once",
-    "sink": "a name for this write among those of the same batch",
-    "txnappid": "who writes, the same after a restart",
-    "txnversion": "which write it is, a whole number that grows",
+    "sink": "a name for this write within its batch",
+    "txnappid": "the name of the job, the same after a restart",
+    "txnversion": "the number of the write, which grows",
     "marker.topic": "the topic under whose name markers are kept",
-    "transactional.id.prefix": "what transactional ids and marker groups begin with",
+    "transactional.id.prefix": "the prefix of transactional ids and marker groups",
     "unknown.columns": "error or ignore",
 }
-# What a streaming query puts among the options of its sink.
+# Names that a streaming query adds to the options of its sink.
 OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 DELIVERIES = ("at_least_once", "exactly_once")
 UNKNOWN_COLUMNS = ("error", "ignore")
 
-# For tables of many rows: large batches, which brokers handle cheaply, and a codec that keeps up.
+# For tables with many rows: large batches, which brokers handle cheaply, and a fast codec.
 BULK_SETTINGS: Mapping[str, object] = {"linger.ms": 20, "batch.size": 256 << 10, "compression.type": "lz4"}
-# What brokers allow at most by default (transaction.max.timeout.ms): stages are long.
+# The brokers' default maximum (transaction.max.timeout.ms), because stages are long.
 TRANSACTION_TIMEOUT_MS = 900_000
 OF_THE_SINK = {
     "key.serializer": "keys are serialized with ByteArraySerializer.",
     "value.serializer": "values are serialized with ByteArraySerializer.",
-    "transactional.id": "it follows from the write and its task: give the option transactional.id.prefix.",
+    "transactional.id": "it is made from the write and its task; set the option transactional.id.prefix.",
 }
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a write was asked to do.
+    """The checked options of a write.
 
     Attributes
     ----------
     topic : str | None
-        None: the column says it.
+        None: a column names it.
     exactly_once : bool
     sink, marker_topic, prefix : str
-        What markers and transactional ids are made of; see exactly_once.py.
+        Parts of the names of markers and transactional ids; see exactly_once.py.
     app_id, version
-        txnappid and txnversion; None in a streaming query, whose id and batch they are.
+        txnappid and txnversion; None in a streaming query, which supplies its id and batch.
     names_sink : bool
-        The option sink was given.
+        True if the option sink was set.
     ignores_unknown : bool
-        Columns that are not the sink's are left out.
+        True if columns that are not the sink's are omitted.
     settings : Mapping[str, object]
-        Of the producer, checked.
+        Checked settings of the producer.
     """
 
     topic: str | None
@@ -76,12 +76,12 @@ class SinkOptions:
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """The options of a write.
+    """Read the options of a write.
 
     Raises
     ------
     ValueError
-        An option that is unknown, missing or cannot be what it is; it says which, and what to write.
+        An option is unknown, missing or invalid; the text names it and says what to write.
     """
     given = {name.lower(): value for name, value in options.items()}
     given = {name: value for name, value in given.items() if not (streaming and name in OF_SPARK)}
@@ -93,7 +93,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     if topic is not None:
         check_topic(topic)
     if given.get("transactional.id.prefix") == "":
-        raise ValueError("option 'transactional.id.prefix' is empty: leave it out, for 'kbatch', or name one")
+        raise ValueError("option 'transactional.id.prefix' must not be empty; the default is 'kbatch'")
     app_id, version = _identity(given, exactly_once, streaming)
     return SinkOptions(
         topic=topic,
@@ -114,7 +114,7 @@ def _check_known(name: str) -> None:
         return
     if name == "path":
         raise ValueError(
-            "option 'path' is of no use here: name the topic with .option('topic', ...) and call .save()"
+            "option 'path' does not apply; name the topic with .option('topic', ...) and call .save()"
         )
     spelt = [
         *OPTIONS,
@@ -130,19 +130,19 @@ def _check_known(name: str) -> None:
 def _one_of(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
     value = given.get(name, values[0])
     if value not in values:
-        raise ValueError(f"option {name!r} is {value!r}: it must be {' or '.join(values)}")
+        raise ValueError(f"option {name!r} must be {' or '.join(values)}, got {value!r}")
     return value
 
 
 def _named_or_topic(given: Mapping[str, str], name: str, exactly_once: bool) -> str:
-    """An option of exactly_once that is the topic's name where it is not given."""
+    """Return an option of exactly_once, by default the topic's name."""
     value = given.get(name, given.get("topic"))
     if name in given and not exactly_once:
-        raise ValueError(f"option {name!r} is for delivery=exactly_once: leave it out, or ask for that")
+        raise ValueError(f"option {name!r} is for delivery=exactly_once; omit it, or set that")
     if exactly_once and not value:
         why = "its topics are in a column" if name not in given else "it is empty"
         raise ValueError(
-            f"option {name!r} is missing: delivery=exactly_once needs it when {why}; {OPTIONS[name]}"
+            f"option {name!r} is missing; delivery=exactly_once needs it when {why}: {OPTIONS[name]}"
         )
     if name == "marker.topic" and value:
         check_topic(value)
@@ -154,24 +154,22 @@ def _identity(given: Mapping[str, str], exactly_once: bool, streaming: bool) -> 
     found = [name for name in ("txnappid", "txnversion") if name in given]
     if found and (streaming or not exactly_once):
         why = "a streaming query has its own id and batch" if streaming else "it is for delivery=exactly_once"
-        raise ValueError(f"option {found[0]!r} must be left out: {why}")
+        raise ValueError(f"option {found[0]!r} must not be set: {why}")
     if not exactly_once or streaming:
         return None, None
     if not app_id or version is None:
         missing = "txnversion" if app_id else "txnappid"
         raise ValueError(
-            f"option {missing!r} is missing: delivery=exactly_once knows a repeated write by txnappid (who "
-            "writes, the same after a restart) and txnversion (a whole number that grows with every write)"
+            f"option {missing!r} is missing; delivery=exactly_once needs txnappid (the "
+            "job's name, the same after a restart) and txnversion (a number that grows with every write)"
         )
     if not (version.isascii() and version.isdigit()) or int(version) >= 2**63:
-        raise ValueError(
-            f"option 'txnversion' is {version!r}: it must be a whole number from 0 to {2**63 - 1}"
-        )
+        raise ValueError(f"option 'txnversion' must be a whole number from 0 to {2**63 - 1}, got {version!r}")
     return app_id, int(version)
 
 
 def _settings(given: Mapping[str, str], exactly_once: bool) -> Mapping[str, object]:
-    """The producer's settings: what was given, and for the rest what suits tables."""
+    """Return the producer's settings: the given ones, and defaults that suit tables."""
     kafka = {
         name.removeprefix(KAFKA_PREFIX): value
         for name, value in given.items()
@@ -182,7 +180,7 @@ def _settings(given: Mapping[str, str], exactly_once: bool) -> Mapping[str, obje
             raise ValueError(f"Kafka option '{name}' is not supported as {why}")
     if "bootstrap.servers" not in kafka:
         raise ValueError(
-            "option 'kafka.bootstrap.servers' is missing: name brokers, as in host:9092,host:9092"
+            "option 'kafka.bootstrap.servers' is missing; name brokers, as in host:9092,host:9092"
         )
     defaults: dict[str, object] = {**BULK_SETTINGS}
     if exactly_once:
@@ -193,6 +191,6 @@ def _settings(given: Mapping[str, str], exactly_once: bool) -> Mapping[str, obje
         raise ValueError(f"options kafka.*: {error}") from error
     if exactly_once and not config.enable_idempotence:
         raise ValueError(
-            "delivery=exactly_once needs kafka.enable.idempotence=true and kafka.acks=all: leave them out"
+            "delivery=exactly_once needs kafka.enable.idempotence=true and kafka.acks=all; omit them"
         )
     return {**{name: value for name, value in defaults.items() if name not in config.given}, **kafka}

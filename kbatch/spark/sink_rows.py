@@ -1,9 +1,9 @@
-"""RowSender: the Arrow batches of a Spark task into a producer, and what became of their rows.
+"""RowSender: send the Arrow batches of a Spark task, and report on their rows.
 
-Theory of operation. Each batch that Spark hands over is a table for `send_table` (several, where rows say
-their topic). Its report is kept until all of its rows are done, then counted and dropped, the oldest first:
-so what is kept is bounded by buffer.memory, however many rows a task has. The first row that failed ends the
-task with an error that names it: the number counts the rows of the task from 0.
+Theory of operation. Each batch from Spark is a table for `send_table`, or several if rows name their topic.
+Its report is kept until all of its rows are done, then counted and dropped, the oldest first. So
+buffer.memory bounds what is kept, however many rows a task has. The first failed row ends the task with an
+error that names it; the number counts the rows of the task from 0.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ NO_OFFSET = np.iinfo(np.int64).max
 
 @dataclass
 class PartitionOffsets:
-    """What a task wrote of one Kafka partition: how many records, and the first and last of their offsets,
-    -1 where the broker said none. Records of others may lie between."""
+    """The records of a task in one Kafka partition: their number and first and last offset, -1 if the broker
+    named none. Other producers' records may lie between.
+    """
 
     records: int = 0
     first: int = -1
@@ -47,24 +48,24 @@ class PartitionOffsets:
 
 @dataclass
 class TaskReport(WriterCommitMessage):
-    """What a task did.
+    """The report of a task.
 
     Attributes
     ----------
     task, attempt : int
-        Its Spark partition, and which attempt it was, from 0.
+        Its Spark partition, and its attempt, from 0.
     records, bytes : int
-        Rows, and the bytes of their keys and values.
+        Number of rows, and bytes of their keys and values.
     offsets : dict
         By (topic, partition).
     retries : int
-        Records that were sent again.
+        Number of records that were sent again.
     skipped : bool
-        The rows were there already: nothing was written.
+        True if the rows were already there and nothing was written.
     seconds : dict
         By stage: connect, read (waiting for Spark), send (accepting, which waits for memory), flush, commit.
     app_id, version
-        Of exactly_once.
+        Only for exactly_once.
     """
 
     task: int
@@ -80,7 +81,7 @@ class TaskReport(WriterCommitMessage):
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Counts the time of a block."""
+        """Add the time of a block."""
         start = time.perf_counter()
         try:
             yield
@@ -88,7 +89,7 @@ class TaskReport(WriterCommitMessage):
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def timed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; waiting for each counts as read."""
+        """Yield the batches; waiting for each counts as read."""
         iterator = iter(batches)
         while True:
             with self.stage("read"):
@@ -99,14 +100,14 @@ class TaskReport(WriterCommitMessage):
 
 
 class Sent:
-    """Rows on their way: those of an Arrow batch that go to one topic.
+    """Rows in flight: those of an Arrow batch that go to one topic.
 
     Attributes
     ----------
     first_row : int
         Number of the batch's first row in the task.
     rows : pa.Array | None
-        Their numbers in the batch; None: all of them.
+        Their numbers in the batch; None means all.
     """
 
     def __init__(self, delivery: TableDelivery, first_row: int, rows: pa.Array | None) -> None:
@@ -119,7 +120,7 @@ class Sent:
 
 
 class RowSender:
-    """Sends the rows of one task; `report` counts them. ValueError or KafkaError names the row at fault."""
+    """Send the rows of one task; `report` counts them. ValueError or KafkaError names the faulty row."""
 
     def __init__(self, producer: Producer, report: TaskReport, topic: str | None) -> None:
         self._producer = producer
@@ -128,7 +129,7 @@ class RowSender:
         self._sent: deque[Sent] = deque()
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Has a batch's rows accepted, and looks which of earlier ones are done."""
+        """Send a batch's rows, and count earlier ones that are done."""
         first_row = self._report.records
         self._check_partitions(batch, first_row)
         with self._report.stage("send"):
@@ -140,9 +141,9 @@ class RowSender:
             self._settle(self._sent.popleft())
 
     def flush(self) -> None:
-        """Returns when every row is acknowledged."""
+        """Wait until every row is acknowledged."""
         with self._report.stage("flush"):
-            with suppress(KafkaError):  # the row that failed says more
+            with suppress(KafkaError):  # the failed row says more
                 self._producer.flush()
             while self._sent:
                 self._settle(self._sent.popleft())
@@ -157,7 +158,7 @@ class RowSender:
     ) -> TableDelivery:
         try:
             return self._producer.send_table(topic, part)
-        except (ValueError, TypeError) as error:  # nothing was accepted; the text says which row of the part
+        except (ValueError, TypeError) as error:  # nothing was accepted; the text names the row of the part
             told = re.search(r"\brow (\d+)", str(error))
             row = int(told[1]) if told else 0
             number = first_row + (row if rows is None else rows[row].as_py())
@@ -167,7 +168,7 @@ class RowSender:
             raise
 
     def _check_partitions(self, batch: pa.RecordBatch, first_row: int) -> None:
-        """Says at once what Spark's sink says by a time-out: there is no such partition."""
+        """Refuse a missing partition at once, for which Spark's sink only times out."""
         if self._topic is None or "partition" not in batch.schema.names or batch.num_rows == 0:
             return
         column = batch.column("partition")
@@ -181,7 +182,7 @@ class RowSender:
             )
 
     def _settle(self, sent: Sent) -> None:
-        """Counts rows that are done, once they are."""
+        """Count rows that are done."""
         report = sent.delivery.result()
         (topic,) = report.topics
         if report.failed_rows:
@@ -206,14 +207,14 @@ class RowSender:
 
 
 def place_of(task: int, row: int) -> str:
-    """A row as errors name it: Spark's partition, and its number in there."""
+    """Return a row's name in errors: Spark's partition, and its number there."""
     return f"Spark partition {task}, row {row}"
 
 
 def by_topic(
     batch: pa.RecordBatch, topic: str | None, task: int, first_row: int
 ) -> Iterator[tuple[str, pa.Array | None, pa.RecordBatch]]:
-    """Topic, numbers of rows (None: all) and the rows, for each topic that rows go to."""
+    """Yield topic, numbers of rows (None: all) and the rows, for each topic."""
     if batch.num_rows == 0:
         return
     if topic is not None:

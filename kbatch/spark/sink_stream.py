@@ -1,5 +1,5 @@
-"""The streaming writer of the format `kbatch`. It has a module of its own because its base class came with
-pyspark 4.1, and everything else works with 4.0.
+"""The streaming writer of the format `kbatch`. It has its own module because its base class came with pyspark
+4.1, and everything else works with 4.0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class KbatchStreamWriter(DataSourceStreamArrowWriter):
             return write_rows(self._options, None, iterator)
         query, batch = local_property(QUERY_ID), local_property(BATCH_ID)
         if query is None or batch is None:
-            raise RuntimeError(f"Spark says no {QUERY_ID} and {BATCH_ID}: delivery=exactly_once needs them")
+            raise RuntimeError(f"Spark passed no {QUERY_ID} and {BATCH_ID}; exactly_once needs them")
         return write_rows(self._options, Job(query, int(batch)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -17,7 +17,7 @@ class Deadline:
         try:
             self._end = None if seconds is None else time.monotonic() + seconds
         except TypeError:
-            raise TypeError(f"timeout must be a number of seconds, or None; it is {seconds!r}") from None
+            raise TypeError(f"timeout must be a number of seconds, or None, got {seconds!r}") from None
 
     @property
     def left(self) -> float | None:

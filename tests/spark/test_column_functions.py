@@ -101,9 +101,7 @@ def test_partitions_of_a_column_of_counts() -> None:
         found = column_functions._partition_of_count(keys, pa.array(counts, kind))
         assert (found.type, found.to_pylist()) == (pa.int32(), expected)
     for wrong in (0, -3, None):
-        with pytest.raises(
-            ValueError, match=f"must be 1 or more.* it is {'null' if wrong is None else wrong}"
-        ):
+        with pytest.raises(ValueError, match=f"must be 1 or more.* got {'null' if wrong is None else wrong}"):
             column_functions._partition_of_count(keys, pa.array([*counts[:4], wrong], pa.int32()))
 
 
@@ -156,7 +154,7 @@ def test_group_beyond_a_value_of_spark_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_wrong_arguments_of_the_aggregate_are_named() -> None:
     values = pa.array([b"v"])
     for columns, count in ((values, 1), ((), 0), ((values,) * 5, 5)):
-        with pytest.raises(TypeError, match=f"by position; it got {count} arguments"):
+        with pytest.raises(TypeError, match=f"by position, got {count} arguments"):
             column_functions._group_encoder()(iter([columns]))
     with pytest.raises(TypeError, match="column 'key' must be binary"):
         column_functions._group_encoder()(iter([(pa.array([1]), values)]))

@@ -180,7 +180,7 @@ def test_wrong_options_are_refused_on_the_driver(spark: SparkSession, encoded: D
         (lambda: spark.read.format("kbatch-segments").load().count(), "option 'path' is missing"),
         (
             lambda: spark.read.format("kbatch-segments").schema("a int").load(str(path)).count(),
-            "leave out .schema",
+            "omit .schema",
         ),
     ):
         with pytest.raises(AnalysisException) as caught:
@@ -192,7 +192,7 @@ def test_wrong_options_are_refused_on_the_driver(spark: SparkSession, encoded: D
 def test_null_partition_is_refused(encoded: DataFrame, path: Path) -> None:
     for column in ("partition", "batch"):
         frame = encoded.limit(1).withColumn(column, f.lit(None).cast(encoded.schema[column].dataType))
-        with pytest.raises(PySparkException, match=f"column '{column}' holds a null"):
+        with pytest.raises(PySparkException, match=f"column '{column}' has a null"):
             write(frame, path)
 
 

@@ -83,10 +83,10 @@ def test_what_is_bytes_like_is_taken_as_it_is_now() -> None:
         ({"headers": [("h", b""), 7]}, TypeError, "headers: item 1 must be a pair"),
         ({"headers": [("h", "text")]}, TypeError, "headers: the value of 'h' must be bytes-like or None"),
         ({"headers": [("\ud800", b"")]}, ValueError, "headers: key .* cannot be written as UTF-8"),
-        ({"timestamp_ms": -2}, ValueError, "timestamp_ms must be 0 to .*; it is -2"),
+        ({"timestamp_ms": -2}, ValueError, "timestamp_ms must be 0 to .*, got -2"),
         ({"timestamp_ms": NEVER}, ValueError, "timestamp_ms must be"),
-        ({"partition": 1_000_000}, ValueError, "partition must be 0 to 999999, .* it is 1000000"),
-        ({"partition": -2}, ValueError, "partition must be .* it is -2"),
+        ({"partition": 1_000_000}, ValueError, "partition must be 0 to 999999, .* got 1000000"),
+        ({"partition": -2}, ValueError, "partition must be .* got -2"),
     ],
 )
 def test_errors_name_the_field_and_take_nothing(fields: Any, error: type[Exception], text: str) -> None:

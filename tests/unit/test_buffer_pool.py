@@ -118,8 +118,8 @@ def test_a_buffer_is_writable_memory_of_the_size_asked_for() -> None:
     ("arguments", "message"),
     [
         ((101,), r"size 101 is more than the 100 bytes of the whole pool \(total_memory\)"),
-        ((-1,), "size must not be negative; it is -1"),
-        ((5, -0.5), "timeout must be 0 or more seconds, or None; it is -0.5"),
+        ((-1,), "size must not be negative, got -1"),
+        ((5, -0.5), "timeout must be 0 or more seconds, or None, got -0.5"),
         ((5, float("nan")), "timeout .* it is nan"),
     ],
 )

@@ -101,8 +101,8 @@ def test_a_plain_function_gets_the_free_columns() -> None:
             r"column 'n' \(the key\) is of int64.*key=Utf8\('n'\)",
         ),
         ({"value": JsonLines(), "key": 5}, TypeError, "key must be a column's name or a column serializer"),
-        ({"value": JsonLines}, TypeError, "value must be a column's name or a column serializer; it is <cl"),
-        ({"value": None}, TypeError, "value must be a column's name or a column serializer; it is None"),
+        ({"value": JsonLines}, TypeError, "value must be a column's name or a column serializer, got <cl"),
+        ({"value": None}, TypeError, "value must be a column's name or a column serializer, got None"),
         (
             {"value": JsonLines(), "headers": JsonLines()},
             TypeError,
@@ -114,7 +114,7 @@ def test_a_plain_function_gets_the_free_columns() -> None:
             "value's column serializer must return a binary column",
         ),
         ({"value": lambda columns: [b"1"]}, ValueError, "returned 1 values for 2 rows"),
-        ({"value": Int64("id")}, TypeError, r"column 'id' must be of integers for Int64; it is string"),
+        ({"value": Int64("id")}, TypeError, r"column 'id' must be of integers for Int64, got string"),
     ],
 )
 def test_what_cannot_be_is_told(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -296,7 +296,7 @@ def test_json_by_its_options() -> None:
     assert serialized(JsonLines("d", schema_id=0), {"d": [1, None]}) == [b"\0\0\0\0\0001", None]
     assert serialized(JsonLines(), {'ü"': [1]}) == ['{"ü\\"":1}'.encode()]
     assert serialized(JsonLines(()), {"a": [1, 2]}) == [b"{}", b"{}"]
-    with pytest.raises(ValueError, match="decimals must be one of number, string; it is 'float'"):
+    with pytest.raises(ValueError, match="decimals must be one of number, string, got 'float'"):
         JsonLines(decimals="float")
 
 
@@ -314,9 +314,9 @@ def test_times_outside_the_calendar_name_their_row() -> None:
     "make", [lambda given: JsonLines(schema_id=given), lambda given: Avro("long", schema_id=given)]
 )
 def test_schema_ids_that_cannot_be(make: Callable[[Any], object], schema_id: int) -> None:
-    with pytest.raises(ValueError, match=f"schema_id must be 0 to 2147483647; it is {schema_id}"):
+    with pytest.raises(ValueError, match=f"schema_id must be 0 to 2147483647, got {schema_id}"):
         make(schema_id)
-    with pytest.raises(TypeError, match="schema_id must be the number that the schema registry gave"):
+    with pytest.raises(TypeError, match="schema_id must be the schema's number in the schema registry"):
         make("7")
 
 
@@ -406,7 +406,7 @@ def test_what_is_no_avro_schema() -> None:
     for schema in ("text", {"type": "record"}, '{"type": 5}', "{"):
         with pytest.raises(ValueError):
             Avro(schema, schema_id=1)
-    with pytest.raises(ValueError, match="takes one column: name it"):
+    with pytest.raises(ValueError, match="takes one column; name it"):
         serialized(Avro("long", schema_id=1), {"a": [1], "b": [2]})
 
 
@@ -423,5 +423,5 @@ def test_what_protobuf_does_not_take() -> None:
         serialized(Protobuf(Duration, schema_id=1), {"x": [5]})
     with pytest.raises(RowError, match="column 'nanos', row 1: Protobuf does not take 2147483648"):
         serialized(Protobuf(Duration, schema_id=1), {"nanos": [1, 2**31]})
-    with pytest.raises(TypeError, match="message must be a class that protoc made"):
+    with pytest.raises(TypeError, match="message must be a class made by protoc"):
         Protobuf(Duration(), schema_id=1)

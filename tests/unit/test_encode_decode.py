@@ -39,13 +39,13 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         (b"k", b"v", (), -2),
         ValueError,
-        r"record 1: timestamp_ms must be 0 to 2\^63 - 2, or -1 for none; it is -2",
+        r"record 1: timestamp_ms must be 0 to 2\^63 - 2, or -1 for none, got -2",
     ),
-    ((b"k", b"v", (), INT64_MAX), ValueError, rf"record 1: timestamp_ms must be .* it is {INT64_MAX}"),
+    ((b"k", b"v", (), INT64_MAX), ValueError, rf"record 1: timestamp_ms must be .* got {INT64_MAX}"),
     (
         (b"k", b"v", (), 2**63),
         ValueError,
-        r"record 1: timestamp_ms must fit 64 bits; it is 9223372036854775808",
+        r"record 1: timestamp_ms must fit 64 bits, got 9223372036854775808",
     ),
 ]
 
@@ -61,14 +61,14 @@ def test_encode_names_record_field_and_value(item: Any, error: type[Exception], 
 @pytest.mark.parametrize(
     ("parameters", "error", "message"),
     [
-        ({"compression": "brotli"}, ValueError, "none, gzip, snappy, lz4, zstd; it is 'brotli'"),
+        ({"compression": "brotli"}, ValueError, "none, gzip, snappy, lz4, zstd, got 'brotli'"),
         ({"compression": None}, ValueError, "it is None"),
         (
             {"compression": "gzip", "compression_level": "6"},
             TypeError,
             "compression_level must be an int or None, not str",
         ),
-        ({"base_offset": -1}, ValueError, "base_offset .* it is -1"),
+        ({"base_offset": -1}, ValueError, "base_offset .* got -1"),
         ({"base_offset": INT64_MAX}, ValueError, "base_offset"),
         ({"records": []}, ValueError, "at least one record"),
         ({"records": None}, TypeError, "not iterable"),
@@ -84,9 +84,9 @@ def test_decode_refuses_what_is_no_bytes_and_parameters_out_of_range() -> None:
     for data in (None, "text", 5, [b"x"]):
         with pytest.raises(TypeError, match="bytes-like"):
             kbatch.decode(data)
-    with pytest.raises(ValueError, match="partial must be 'stop' or 'raise'; it is 'skip'"):
+    with pytest.raises(ValueError, match="partial must be 'stop' or 'raise', got 'skip'"):
         kbatch.decode(b"", partial="skip")
-    with pytest.raises(ValueError, match="max_decompressed_bytes must not be negative; it is -1"):
+    with pytest.raises(ValueError, match="max_decompressed_bytes must not be negative, got -1"):
         kbatch.decode(b"", max_decompressed_bytes=-1)
     assert list(kbatch.decode(b"")) == []
 
@@ -116,7 +116,7 @@ def test_rebase_takes_exactly_one_batch(data: bytes) -> None:
 
 @pytest.mark.parametrize("base_offset", [-1, INT64_MAX - 1, 2**63])
 def test_rebase_leaves_no_offset_out_of_range(base_offset: int) -> None:
-    with pytest.raises(ValueError, match=rf"base_offset .* it is {base_offset}"):
+    with pytest.raises(ValueError, match=rf"base_offset .* got {base_offset}"):
         kbatch.rebase(TRANSACTIONAL, base_offset)
 
 

@@ -78,5 +78,5 @@ def test_arguments_out_of_range_are_refused() -> None:
     with pytest.raises(OverflowError):
         kbatch.crc32c_combine(0, 0, -1)
     for partitions in (0, -1):
-        with pytest.raises(ValueError, match=f"partitions must be 1 or more, .* it is {partitions}"):
+        with pytest.raises(ValueError, match=f"partitions must be 1 or more, .* got {partitions}"):
             kbatch.partition_for_key(b"k", partitions)

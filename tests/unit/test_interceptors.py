@@ -107,7 +107,7 @@ def test_a_failing_interceptor_is_passed_over_and_logged(caplog: pytest.LogCaptu
     chain.close()
     assert last.seen == [(METADATA, None), "closed"]
     names = ("on_send", "on_send_table", "on_acknowledgement", "close")
-    assert caplog.messages == [f"Failing.{name} failed and is passed over" for name in names]
+    assert caplog.messages == [f"Failing.{name} failed and is skipped" for name in names]
     assert all(
         entry.name == "kbatch.interceptors" and entry.levelno == logging.ERROR and entry.exc_info
         for entry in caplog.records

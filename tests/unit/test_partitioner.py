@@ -210,7 +210,7 @@ def test_a_partition_out_of_range_names_the_function_and_the_topic(returned: int
 @pytest.mark.parametrize("returned", ["1", 1.0, True, b"1"])
 def test_what_is_no_partition_is_a_type_error(returned: object) -> None:
     kind = type(returned).__name__
-    with pytest.raises(TypeError, match=f"must return an int or None; it returned {kind}"):
+    with pytest.raises(TypeError, match=f"must return an int or None, got {kind}"):
         choose(partitioner(lambda *_: returned), None)
 
 

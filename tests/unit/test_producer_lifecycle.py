@@ -443,7 +443,7 @@ def test_the_longest_time_is_a_time(broker: Broker, key: str) -> None:
 @pytest.mark.parametrize("call", ["flush", "close", "group_ids"])
 def test_what_is_no_time_is_refused(broker: Broker, call: str) -> None:
     with new_producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        with pytest.raises(TypeError, match="timeout must be a number of seconds, or None; it is '5'"):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds, or None, got '5'"):
             getattr(producer, call)(timeout="5")
         producer.send(TOPIC, b"").result(SECONDS)
 

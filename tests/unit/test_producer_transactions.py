@@ -148,7 +148,7 @@ def test_T02_nothing_is_sent_outside_of_a_transaction(broker: Broker, producer: 
 def test_what_is_no_time_ends_no_transaction(broker: Broker, producer: Producer, end: str) -> None:
     producer.init_transactions()
     with producer.transaction():
-        with pytest.raises(TypeError, match="timeout must be a number of seconds, or None; it is '5'"):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds, or None, got '5'"):
             getattr(producer, end)(timeout="5")
         sent(producer, "first")
     assert committed(broker) == [b"first"]

@@ -296,16 +296,16 @@ def test_memory_that_changes_while_it_is_read_is_corrupt_at_worst() -> None:
     [
         (
             {"producer_id": 5, "base_sequence": 0},
-            "producer_epoch must be 0 or more with producer_id 5; it is -1",
+            "producer_epoch must be 0 or more with producer_id 5, got -1",
         ),
         (
             {"producer_id": 5, "producer_epoch": 0},
-            "base_sequence must be 0 or more with producer_id 5; it is -1",
+            "base_sequence must be 0 or more with producer_id 5, got -1",
         ),
         ({"producer_epoch": 0}, "producer_epoch and base_sequence go with a producer_id"),
         ({"base_sequence": 0}, "producer_epoch and base_sequence go with a producer_id"),
-        ({"producer_id": -2}, "producer_id .* it is -2"),
-        ({"transactional": True}, "transactional batch needs a producer_id .* it is -1"),
+        ({"producer_id": -2}, "producer_id .* got -2"),
+        ({"transactional": True}, "transactional batch needs a producer_id .* got -1"),
     ],
 )
 def test_C06_impossible_producer_state_is_refused(state: dict[str, Any], message: str) -> None:
@@ -400,7 +400,7 @@ def test_C07_offsets_rise_and_gaps_are_kept() -> None:
     for offset in (10, 13, None, 2**31):
         writer.append(None, b"v", timestamp_ms=0, offset=offset)
     for offset in (2**31, 9, -1):
-        with pytest.raises(ValueError, match=f"record 4: offset must be {2**31 + 1} or more; it is {offset}"):
+        with pytest.raises(ValueError, match=f"record 4: offset must be {2**31 + 1} or more, got {offset}"):
             writer.append(None, b"v", offset=offset)
     with pytest.raises(ValueError, match=r"record 4: offset .* above the batch's base offset"):
         writer.append(None, b"v", offset=2**31 + 10)

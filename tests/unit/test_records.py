@@ -23,7 +23,7 @@ def test_a_topic_partition_is_a_key_and_prints_as_kafka_prints_it() -> None:
 def test_offsets_have_defaults_and_are_not_negative() -> None:
     assert OffsetAndMetadata(5) == OffsetAndMetadata(5, "", -1)
     assert OffsetAndMetadata(0).offset == 0
-    with pytest.raises(ValueError, match="offset must be 0 to 9223372036854775807; it is -1"):
+    with pytest.raises(ValueError, match="offset must be 0 to 9223372036854775807, got -1"):
         OffsetAndMetadata(-1)
 
 

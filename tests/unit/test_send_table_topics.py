@@ -248,7 +248,7 @@ def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
             producer.send_table(None, good)
         with pytest.raises(TypeError, match="topic must be a str, not int"):
             producer.send_table(1, good, **COLUMN)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="topic_column must be a column's name, or None; it is 1"):
+        with pytest.raises(TypeError, match="topic_column must be a column's name, or None, got 1"):
             producer.send_table(None, good, topic_column=1)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=r"there is no column 'to' \(the topic\); the columns are topic"):
             producer.send_table("one", good, topic_column="to")

@@ -33,7 +33,7 @@ def available(count: int) -> TopicView:
 
 
 def test_P01_a_batch_size_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="batch_size must be 1 byte or more; it is 0"):
+    with pytest.raises(ValueError, match="batch_size must be 1 byte or more, got 0"):
         StickyPartitioner(0)
 
 

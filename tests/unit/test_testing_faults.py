@@ -203,7 +203,7 @@ def test_fail_next_without_acks_closes_the_connection(broker: VirtualBroker) -> 
         ("Produce", None, 1, "there is no error None"),
         ("Produce", "NONE", 1, "name an error"),
         ("Produce", 0, 1, "name an error"),
-        ("Produce", CODE, 0, "times must be 1 or more; it is 0"),
+        ("Produce", CODE, 0, "times must be 1 or more, got 0"),
     ],
 )
 def test_fail_next_names_what_is_wrong(
@@ -241,7 +241,7 @@ def test_connection_dropped_behind_a_request_that_would_wait(broker: VirtualBrok
 
 
 def test_drop_connection_names_what_is_wrong(broker: VirtualBroker) -> None:
-    with pytest.raises(ValueError, match="'before' or 'after' the request is done; it is 'while'"):
+    with pytest.raises(ValueError, match="'before' or 'after' the request is done, got 'while'"):
         broker.core.faults.drop_connection("Produce", "while", times=1)
 
 
@@ -276,7 +276,7 @@ def test_delay_comes_on_top_of_a_wait_and_can_end(broker: VirtualBroker) -> None
 @pytest.mark.parametrize("fault", ["delay", "throttle"])
 def test_times_of_faults_are_not_negative(broker: VirtualBroker, fault: str) -> None:
     arguments = ("Produce", -1.0) if fault == "delay" else (-1.0,)
-    with pytest.raises(ValueError, match=r"seconds must be 0 or more; it is -1\.0"):
+    with pytest.raises(ValueError, match=r"seconds must be 0 or more, got -1\.0"):
         getattr(broker.core.faults, fault)(*arguments)
 
 

@@ -116,7 +116,7 @@ def hash_keys(data, str column not None, int32_t partitions=0):
     cdef kb_span key
     cdef int64_t first, count, i
     if partitions < 0:
-        raise ValueError(f"partitions must be 1 or more, the topic's number of partitions; it is "
+        raise ValueError(f"partitions must be 1 or more, the topic's number of partitions, got "
                          f"{partitions}")
     columns = TableColumns({"key": ("", False), "value": (column, True), "headers": ("", False),
                             "timestamp": ("", False), "partition": ("", False)}, BLOCK_ROWS)

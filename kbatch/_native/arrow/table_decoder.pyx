@@ -69,7 +69,7 @@ cdef class TableDecoder:
 
     def __init__(self, *, bint check_crc, partial, max_decompressed_bytes):
         if partial not in ("stop", "raise"):
-            raise ValueError(f"partial must be 'stop' or 'raise'; it is {partial!r}")
+            raise ValueError(f"partial must be 'stop' or 'raise', got {partial!r}")
         self._check_crc = check_crc
         self._raise_partial = partial == "raise"
         self._limit = decompression_limit(max_decompressed_bytes)

@@ -115,9 +115,9 @@ cdef class TableEncoder:
         self._codec = codec_id_of(compression)
         self._level = level_of(self._codec, compression_level)
         if not 0 <= batch_size <= MAX_BATCH_SIZE:
-            raise ValueError(f"batch_size must be 0 to {MAX_BATCH_SIZE} bytes; it is {batch_size}")
+            raise ValueError(f"batch_size must be 0 to {MAX_BATCH_SIZE} bytes, got {batch_size}")
         if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
-            raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS}, or None; it is {partitions}")
+            raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS}, or None, got {partitions}")
         self._batch_size = batch_size
         self._partitions = partitions or 0
         self._threads = threads

@@ -87,9 +87,9 @@ cdef class BufferPool:
     def __cinit__(self, int64_t total_memory, int64_t poolable_size, *, bint poison=False, freed=None):
         kb_lock_init(&self._lock)
         if total_memory <= 0:
-            raise ValueError(f"total_memory must be a positive number of bytes; it is {total_memory}")
+            raise ValueError(f"total_memory must be a positive number of bytes, got {total_memory}")
         if poolable_size <= 0:
-            raise ValueError(f"poolable_size must be a positive number of bytes; it is {poolable_size}")
+            raise ValueError(f"poolable_size must be a positive number of bytes, got {poolable_size}")
         self.total_memory = self._unallocated = total_memory
         self.poolable_size = poolable_size
         self.poison = poison
@@ -149,12 +149,12 @@ cdef class BufferPool:
         """
         cdef Waiter waiter
         if size < 0:
-            raise ValueError(f"size must not be negative; it is {size}")
+            raise ValueError(f"size must not be negative, got {size}")
         if size > self.total_memory:
             raise ValueError(f"size {size} is more than the {self.total_memory} bytes of the whole pool "
                              f"(total_memory)")
         if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must be 0 or more seconds, or None; it is {timeout}")
+            raise ValueError(f"timeout must be 0 or more seconds, or None, got {timeout}")
         buffer = self._try_allocate(size, NOT_IN_LINE)
         if buffer is not None:
             return buffer

@@ -204,7 +204,7 @@ cdef class RecordBatchWriter:
         if offset is not None:
             if offset - self._header.base_offset < delta:
                 raise ValueError(f"{self._at()}: offset must be {self._header.base_offset + delta} or "
-                                 f"more; it is {offset}")
+                                 f"more, got {offset}")
             delta = offset - self._header.base_offset
         if delta > INT32_MAX:
             raise ValueError(f"{self._at()}: offset {offset} is more than 2^31 - 1 above the batch's base "
@@ -264,15 +264,15 @@ cdef class RecordBatchWriter:
         cdef kb_batch_header header = self._header  # changed as a whole or not at all
         self._check_state(SEALED, "stamp")
         if producer_id >= 0 and producer_epoch < 0:
-            raise ValueError(f"producer_epoch must be 0 or more with producer_id {producer_id}; it is "
+            raise ValueError(f"producer_epoch must be 0 or more with producer_id {producer_id}, got "
                              f"{producer_epoch}")
         if producer_id >= 0 and base_sequence < 0 and not self._header.attributes & KB_CONTROL:
-            raise ValueError(f"base_sequence must be 0 or more with producer_id {producer_id}; it is "
+            raise ValueError(f"base_sequence must be 0 or more with producer_id {producer_id}, got "
                              f"{base_sequence}")
         if self._header.attributes & KB_TRANSACTIONAL and producer_id < 0:
-            raise ValueError(f"a transactional batch needs a producer_id of 0 or more; it is {producer_id}")
+            raise ValueError(f"a transactional batch needs a producer_id of 0 or more, got {producer_id}")
         if producer_id < 0 and (producer_epoch != -1 or base_sequence != -1):
-            raise ValueError(f"producer_epoch and base_sequence go with a producer_id of 0 or more; it is "
+            raise ValueError(f"producer_epoch and base_sequence go with a producer_id of 0 or more, got "
                              f"{producer_id}")
         header.producer_id = checked_int(producer_id, "producer_id", -1, INT64_MAX)
         header.producer_epoch = <int16_t>checked_int(producer_epoch, "producer_epoch", -1, 32767)
@@ -398,9 +398,9 @@ cdef class RecordBatchWriter:
         try:
             value = timestamp_ms
         except OverflowError:
-            raise ValueError(f"{self._at()}: timestamp_ms must fit 64 bits; it is {timestamp_ms}") from None
+            raise ValueError(f"{self._at()}: timestamp_ms must fit 64 bits, got {timestamp_ms}") from None
         if value < -1 or value == INT64_MAX:  # so that no two are further apart than 64 bits can say
-            raise ValueError(f"{self._at()}: timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is "
+            raise ValueError(f"{self._at()}: timestamp_ms must be 0 to 2^63 - 2, or -1 for none, got "
                              f"{value}")
         return value
 
@@ -441,7 +441,7 @@ cdef class RecordBatchWriter:
                 item = tuple(item)
                 self._kept.append(item)
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], str):
-                raise TypeError(f"{self._at()}: header {i} must be a pair (str, bytes | None); it is "
+                raise TypeError(f"{self._at()}: header {i} must be a pair (str, bytes | None), got "
                                 f"{item!r}")
             try:
                 self._headers[i].key.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(item[0], &size)

@@ -257,7 +257,7 @@ cdef str codec_name(int codec_id):
 cdef int codec_id_of(object name) except -1:
     """The id of a codec's name; ValueError that names all of them."""
     if name not in codec_names:
-        raise ValueError(f"compression must be one of {', '.join(codec_names)}; it is {name!r}")
+        raise ValueError(f"compression must be one of {', '.join(codec_names)}, got {name!r}")
     return codec_names.index(name)
 
 
@@ -269,11 +269,11 @@ cdef int level_of(int codec_id, object level) except? -2147483648:
         raise TypeError(f"compression_level must be an int or None, not {type(level).__name__}")
     name = codec_names[codec_id]
     if name not in level_ranges:
-        raise ValueError(f"compression {name!r} has no levels: leave compression_level out; it is {level}")
+        raise ValueError(f"compression {name!r} has no levels: omit compression_level, got {level}")
     lowest, highest, other = level_ranges[name]
     if not lowest <= level <= highest and level != other:
         also = "" if other is None else f" (or {other} for the default)"
-        raise ValueError(f"compression_level of {name} must be {lowest} to {highest}{also}; it is {level}")
+        raise ValueError(f"compression_level of {name} must be {lowest} to {highest}{also}, got {level}")
     return level
 
 

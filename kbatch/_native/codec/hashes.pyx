@@ -100,7 +100,7 @@ def partition_for_key(key, int32_t partitions):
     """
     cdef Py_buffer view
     if partitions <= 0:
-        raise ValueError(f"partitions must be 1 or more, the topic's number of partitions; it is "
+        raise ValueError(f"partitions must be 1 or more, the topic's number of partitions, got "
                          f"{partitions}")
     PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
     try:

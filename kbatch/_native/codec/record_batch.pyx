@@ -79,7 +79,7 @@ cdef int64_t checked_int(object value, str name, int64_t lowest, int64_t highest
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if not lowest <= value <= highest:
-        raise ValueError(f"{name} must be {lowest} to {highest}; it is {value}")
+        raise ValueError(f"{name} must be {lowest} to {highest}, got {value}")
     return value
 
 
@@ -435,7 +435,7 @@ cdef class BatchIterator:
 
     def __init__(self, data, *, bint check_crc=True, partial="stop", max_decompressed_bytes=268435456):
         if partial not in ("stop", "raise"):
-            raise ValueError(f"partial must be 'stop' or 'raise'; it is {partial!r}")
+            raise ValueError(f"partial must be 'stop' or 'raise', got {partial!r}")
         self._limit = decompression_limit(max_decompressed_bytes)
         self._source = Source(data)
         self._check_crc = check_crc
@@ -475,7 +475,7 @@ cdef class BatchIterator:
 cdef size_t decompression_limit(object max_decompressed_bytes) except? 0:
     """Records that decompress to 2 GiB or more are none that any client reads: sizes are 32 bits."""
     if max_decompressed_bytes < 0:
-        raise ValueError(f"max_decompressed_bytes must not be negative; it is {max_decompressed_bytes}")
+        raise ValueError(f"max_decompressed_bytes must not be negative, got {max_decompressed_bytes}")
     return min(max_decompressed_bytes, INT32_MAX)
 
 

@@ -107,7 +107,7 @@ cdef tuple _take_header(object item, Py_ssize_t at, kb_record_header *header):
         item = tuple(item) if isinstance(item, (tuple, list)) else (item,)
     pair = item
     if len(pair) != 2 or not isinstance(pair[0], str):
-        raise TypeError(f"headers: item {at} must be a pair (str, bytes | None); it is {item!r}")
+        raise TypeError(f"headers: item {at} must be a pair (str, bytes | None), got {item!r}")
     if pair[1] is not None and type(pair[1]) is not bytes:
         pair = (pair[0], as_bytes(pair[1], pair))
     try:

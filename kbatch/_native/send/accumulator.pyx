@@ -300,7 +300,7 @@ cdef class RecordAccumulator:
         cdef bytes value_bytes = as_bytes(value, "value")
         cdef HeaderSpans spans = fill_record(&record, key_bytes, value_bytes, headers)
         if timestamp_ms < -1 or timestamp_ms == INT64_MAX:  # no two may be further apart than 64 bits can say
-            raise ValueError(f"timestamp_ms must be 0 to 2^63 - 2, or -1 for none; it is {timestamp_ms}")
+            raise ValueError(f"timestamp_ms must be 0 to 2^63 - 2, or -1 for none, got {timestamp_ms}")
         record.timestamp_ms = timestamp_ms
         if kb_record_bound(&record) > KB_MAX_RECORD_BODY:
             raise RecordTooLargeError(
@@ -563,7 +563,7 @@ cdef class RecordAccumulator:
         if queue is not None:
             return queue
         if not 0 <= partition < MAX_PARTITIONS:
-            raise ValueError(f"partition must be 0 to {MAX_PARTITIONS - 1}, or -1 for the sticky one; it is "
+            raise ValueError(f"partition must be 0 to {MAX_PARTITIONS - 1}, or -1 for the sticky one, got "
                              f"{partition}")
         queue = PartitionQueue.__new__(PartitionQueue)
         queue.topic = info.name

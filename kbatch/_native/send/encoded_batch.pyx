@@ -116,12 +116,12 @@ cdef class PendingBatch:
                                      f"{KB_BATCH_HEADER_SIZE} bytes; it has {size}")
         kb_batch_header_get(data, &self.header)
         if self.header.magic != 2:
-            raise CorruptRecordError(f"magic must be 2, the record batches of Kafka 0.11 and later; it is "
+            raise CorruptRecordError(f"magic must be 2, the record batches of Kafka 0.11 and later, got "
                                      f"{self.header.magic}: encode the records with kbatch.encode")
         told = KB_LOG_OVERHEAD + <int64_t>self.header.length
         if told < KB_BATCH_HEADER_SIZE:
-            raise CorruptRecordError(f"length must be {KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD} or more; it "
-                                     f"is {self.header.length}")
+            raise CorruptRecordError(f"length must be {KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD} or more, "
+                                     f"got {self.header.length}")
         if told > size:
             raise CorruptRecordError(f"length is {self.header.length}, which makes {told} bytes, but only "
                                      f"{size} are there: the batch is cut off")
@@ -163,10 +163,10 @@ cdef class PendingBatch:
         cdef int32_t count = self.header.count
         cdef int64_t body_bytes = PyBytes_GET_SIZE(self.data) - KB_BATCH_HEADER_SIZE
         if count < 1:
-            raise CorruptRecordError(f"count must be 1 or more; it is {count}: a batch without records is "
+            raise CorruptRecordError(f"count must be 1 or more, got {count}: a batch without records is "
                                      f"not sent")
         if self.header.last_offset_delta != count - 1:
-            raise ValueError(f"last_offset_delta must be count - 1, which is {count - 1}; it is "
+            raise ValueError(f"last_offset_delta must be count - 1, which is {count - 1}, got "
                              f"{self.header.last_offset_delta}, as after compaction; {ENCODE_AGAIN}")
         if self.header.attributes & KB_CODEC_MASK:
             return 0
@@ -193,6 +193,6 @@ cdef class PendingBatch:
                              ("producer_epoch", self.header.producer_epoch),
                              ("base_sequence", self.header.base_sequence)):
             if value != -1:
-                raise ValueError(f"{field} must be -1, for this producer to write its own; it is {value}: "
+                raise ValueError(f"{field} must be -1, for this producer to write its own, got {value}: "
                                  f"encode the batch without producer_id, producer_epoch and base_sequence")
         return 0

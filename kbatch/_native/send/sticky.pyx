@@ -29,7 +29,7 @@ cdef class StickyPartitioner:
 
     def __init__(self, int64_t batch_size, uint64_t seed=0):
         if batch_size < 1:
-            raise ValueError(f"batch_size must be 1 byte or more; it is {batch_size}")
+            raise ValueError(f"batch_size must be 1 byte or more, got {batch_size}")
         self._batch_size = batch_size
         self._random = seed
         self._partition = -1

@@ -1,15 +1,15 @@
-"""Lets Spark find the data source `kbatch` by itself.
+"""Let Spark find the data source `kbatch` by itself.
 
-Spark imports every top-level module named pyspark_* and takes its DefaultSource. One that raises at import
-hides all other data sources, so this one never does: where kbatch cannot be imported there is just no
+Spark imports every top-level module named pyspark_* and takes its DefaultSource. A module that raises at
+import hides all other data sources, so this one never does: if kbatch cannot be imported, there is no
 DefaultSource.
 """
 
 try:
     from kbatch.spark.sink import KbatchDataSource
-except Exception:  # whatever it is, it must not end Spark's look-up
+except Exception:  # no error may end Spark's lookup
     pass
 else:
 
     class DefaultSource(KbatchDataSource):
-        """`kbatch`."""
+        """The format `kbatch`."""

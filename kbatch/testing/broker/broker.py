@@ -100,9 +100,9 @@ class Broker:
         **options: Any,
     ) -> None:
         if nodes < 1:
-            raise ValueError(f"nodes must be 1 or more; it is {nodes}")
+            raise ValueError(f"nodes must be 1 or more, got {nodes}")
         if port and not 0 < port <= MAX_PORT + 1 - nodes:
-            raise ValueError(f"port must leave room for {nodes} nodes below {MAX_PORT + 1}; it is {port}")
+            raise ValueError(f"port must leave room for {nodes} nodes below {MAX_PORT + 1}, got {port}")
         if not _is_loopback(host):
             warnings.warn(
                 f"the broker listens on {host}: whoever reaches it can read and write all of it", stacklevel=2
@@ -346,7 +346,7 @@ def _settings_of(topics: Mapping[str, int | Mapping[str, Any]] | Iterable[str]) 
     for name, wanted in topics.items():
         if not isinstance(wanted, int | Mapping):
             raise TypeError(
-                f"topics[{name!r}] must be a number of partitions, or a mapping of configs; it is {wanted!r}"
+                f"topics[{name!r}] must be a number of partitions, or a mapping of configs, got {wanted!r}"
             )
         settings[name] = {"partitions": wanted} if isinstance(wanted, int) else dict(wanted)
     return settings

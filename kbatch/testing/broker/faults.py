@@ -43,7 +43,7 @@ class _Countdown:
 
     def __init__(self, value: Any, times: int) -> None:
         if times < 1:
-            raise ValueError(f"times must be 1 or more; it is {times}")
+            raise ValueError(f"times must be 1 or more, got {times}")
         self.value = value
         self.left = times
 
@@ -62,7 +62,7 @@ class Faults:
 
     def drop_connection(self, api: str, when: str, times: int) -> None:
         if when not in ("before", "after"):
-            raise ValueError(f"when must be 'before' or 'after' the request is done; it is {when!r}")
+            raise ValueError(f"when must be 'before' or 'after' the request is done, got {when!r}")
         self._add(f"drop {when}", api, True, times)
 
     def delay(self, api: str, seconds: float) -> None:
@@ -117,5 +117,5 @@ class Faults:
 
 def _milliseconds(seconds: float) -> int:
     if seconds < 0:
-        raise ValueError(f"seconds must be 0 or more; it is {seconds}")
+        raise ValueError(f"seconds must be 0 or more, got {seconds}")
     return round(seconds * 1000)

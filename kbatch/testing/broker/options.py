@@ -1,4 +1,4 @@
-"""Options: how an embedded cluster behaves."""
+"""Options of an embedded cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = {
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """What `Broker` takes as keyword arguments; said there. ValueError for a number that cannot be."""
+    """The keyword arguments of `Broker`, described there. ValueError for a number out of range."""
 
     auto_create_topics: bool = True
     default_partitions: int = 1
@@ -37,10 +37,10 @@ class Options:
         for name, (lowest, highest) in LIMITS.items():
             value = getattr(self, name)
             if not isinstance(value, int) or not lowest <= value <= highest:
-                raise ValueError(f"{name} must be {lowest} to {highest}; it is {value!r}")
+                raise ValueError(f"{name} must be {lowest} to {highest}, got {value!r}")
 
     def broker_configs(self) -> dict[str, bool | int]:
-        """Those that Kafka has, under its names."""
+        """Return the options that Kafka has too, under its names."""
         return {
             "auto.create.topics.enable": self.auto_create_topics,
             "num.partitions": self.default_partitions,

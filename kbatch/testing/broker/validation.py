@@ -218,9 +218,7 @@ def prepare(
 def _check_frame(produced: ProducedBatch, config: TopicConfig) -> None:
     """UnifiedLog.analyzeAndValidateRecords"""
     if produced.base_offset != 0:
-        raise BrokerError(
-            ErrorCode.INVALID_RECORD, f"The base offset must be 0; it is {produced.base_offset}."
-        )
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"The base offset must be 0, got {produced.base_offset}.")
     _check_size(len(produced.data), config)
     crc = crc32c(produced.data[_CRC_START:])
     if crc != produced.crc:
