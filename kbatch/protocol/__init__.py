@@ -1,1 +1,1 @@
-"""Kafka's wire protocol: `messages` are requests and responses, `codec` writes and reads them."""
+"""Kafka's wire protocol: `messages` has requests and responses, `codec` writes and reads them."""

@@ -1,10 +1,10 @@
-"""Messages as bytes, and back, in every version that Kafka 4.3 speaks.
+"""Messages to bytes and back, in every version of Kafka 4.3.
 
-A message is a sequence of buffers on the way out, its records among them by reference; on the way in records
-are views of the frame, which they keep alive. Neither way are they copied.
+An outgoing message is a sequence of buffers that refers to its records; incoming records are views of the
+frame, which they keep alive. Neither copies them.
 
-Frames go by a plan (plans.py), in one native step, where the message is such that a plan can; else, and where
-something is wrong, by the compiled Python functions of writers.py and readers.py, which can do all.
+If a plan (plans.py) covers a message, one native step handles the frame. Otherwise, and if something is
+wrong, the compiled Python functions of writers.py and readers.py do, which cover everything.
 """
 
 import struct
@@ -27,12 +27,12 @@ M = TypeVar("M", bound=Message)
 _header_start = struct.Struct(">hhi")
 _int32 = struct.Struct(">i").unpack_from
 _API_VERSIONS = messages.ApiVersionsRequest.api_key
-# Frames this small are quicker copied than handed to a socket in pieces.
+# Copying frames this small is faster than passing them to a socket in pieces.
 JOINED_BYTES = 8_192
 
 
 class Request(NamedTuple):
-    """What `decode_request` found."""
+    """The result of `decode_request`."""
 
     api_key: int
     version: int
@@ -45,11 +45,11 @@ class Request(NamedTuple):
 
 
 def encode(message: Message, version: int) -> list[Buffer]:
-    """The buffers of a message. Those of records are the caller's own: they must not change until sent. What
-    stands around records comes in small pieces, more than one a partition; all else is one buffer.
+    """Return the buffers of a message. Buffers of records are the caller's: they must not change until sent.
+    Everything around records comes in small pieces, more than one a partition; the rest is one buffer.
 
-    Raises ProtocolError for a value that cannot be written, among them any but the default in a field that
-    the version lacks and Kafka does not call ignorable; UnsupportedVersionError.
+    Raise ProtocolError for a value that cannot be written, or one other than the default in a field that the
+    version lacks and Kafka does not ignore; UnsupportedVersionError.
     """
     out: list[Buffer] = []
     has_records = _write(message, version, out)
@@ -57,9 +57,9 @@ def encode(message: Message, version: int) -> list[Buffer]:
 
 
 def decode(kind: type[M], version: int, data: BytesLike) -> M:
-    """The message of class `kind` that `data` is. Records are views of `data`.
+    """Return the message of class `kind` in `data`. Its records are views of `data`.
 
-    Raises ProtocolError for anything else than such a message and no more; UnsupportedVersionError.
+    Raise ProtocolError unless `data` is exactly such a message; UnsupportedVersionError.
     """
     view = plain(data)
     message, end = _read(kind, version, view, 0)
@@ -67,13 +67,13 @@ def decode(kind: type[M], version: int, data: BytesLike) -> M:
     return message
 
 
-# Frames, which have a size in front on the wire, and a header
+# Frames, which have a size before them on the wire, and a header
 
 
 def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None = None
 ) -> list[Buffer]:
-    """The buffers of a request, size and header first. Raises as `encode` does."""
+    """Return the buffers of a request, size and header first. Raise the errors of `encode`."""
     kind = type(message)
     client = _client(kind, version, client_id)  # type: ignore[arg-type]
     head = _header_start.pack(kind.api_key, version, correlation_id) + client
@@ -81,16 +81,16 @@ def encode_request(
 
 
 def decode_request(frame: BytesLike) -> Request:
-    """The request of a frame, which comes without its size.
+    """Return the request of a frame without its size.
 
-    Bytes behind it are passed over, as Kafka does: librdkafka's Metadata requests for all topics have three.
+    Bytes after it are ignored, as in Kafka: librdkafka's Metadata requests for all topics have three.
 
-    Raises UnsupportedVersionError for an API or a version that is not in the tables, with the correlation id
-    for the answer; ProtocolError.
+    Raise UnsupportedVersionError for an API or version that is not in the tables, with the correlation id for
+    the answer; ProtocolError.
     """
     view = plain(frame)
     if len(view) < 8:
-        raise ProtocolError(f"RequestHeader: {len(view)} bytes, where 8 are the least")
+        raise ProtocolError(f"RequestHeader: {len(view)} bytes, at least 8 are needed")
     api_key, version, correlation_id = _header_start.unpack_from(view)
     kind = messages.REQUESTS.get(api_key)
     if kind is None:
@@ -104,13 +104,13 @@ def decode_request(frame: BytesLike) -> Request:
 
 
 def encode_response(message: Message, version: int, correlation_id: int) -> list[Buffer]:
-    """The buffers of a response, size and header first. Raises as `encode` does."""
+    """Return the buffers of a response, size and header first. Raise the errors of `encode`."""
     head = int32(correlation_id) + bytes(_response_header_version(type(message), version))
     return _encode_frame(head, message, version)
 
 
 def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int, M]:
-    """The correlation id and the response of a frame, which is without its size. Raises as `decode`."""
+    """Return the correlation id and the response of a frame without its size. Raise the errors of `decode`."""
     plan, pos = _response_plan(kind, version)  # type: ignore[arg-type]
     if plan is not None and type(frame) is bytes and frame[4:pos] == bytes(pos - 4):
         found = plan.read(frame, pos)
@@ -138,7 +138,9 @@ def _encode_frame(head: bytes, message: Message, version: int) -> list[Buffer]:
 
 
 def _joined(pieces: list[Buffer]) -> list[Buffer]:
-    """Small ones that follow each other as one, for a socket takes a thousand at a time at most (IOV_MAX)."""
+    """Join small pieces that follow each other, because a socket takes at most a thousand at a time
+    (IOV_MAX).
+    """
     out: list[Buffer] = []
     small: list[bytes] = []
     for piece in pieces:
@@ -156,7 +158,7 @@ def _joined(pieces: list[Buffer]) -> list[Buffer]:
 
 @lru_cache(maxsize=64)
 def _client(kind: type[Message], version: int, client_id: str | None) -> bytes:
-    """What the header of such requests says behind the correlation id."""
+    """Return the header of such requests after the correlation id."""
     header = messages.RequestHeader(client_id=client_id)
     out = encode(header, _request_header_version(kind, version))
     return bytes(out[0][_header_start.size :])
@@ -164,7 +166,7 @@ def _client(kind: type[Message], version: int, client_id: str | None) -> bytes:
 
 @cache
 def _response_plan(kind: type[Message], version: int) -> tuple[StructPlan | None, int]:
-    """How a response is read, and where it begins, behind a header without tagged fields."""
+    """Return the reader of a response, and its start after a header without tagged fields."""
     plan = read_plan(kind, version)  # type: ignore[arg-type]
     return plan, 4 + _response_header_version(kind, version)
 
@@ -174,7 +176,7 @@ def _request_header_version(kind: type[Message], version: int) -> int:
 
 
 def _response_header_version(kind: type[Message], version: int) -> int:
-    # KIP-511: a client that asks for a version too new must still be able to read the answer.
+    # KIP-511: a client that requests an unsupported version must be able to read the answer.
     return 1 if version >= kind.flexible_from and kind.api_key != _API_VERSIONS else 0
 
 
@@ -182,9 +184,9 @@ def _response_header_version(kind: type[Message], version: int) -> int:
 
 
 def _write(message: Message, version: int, out: list[Buffer]) -> bool:
-    """Appends the pieces of the message to `out`; are records among them, or might be?"""
+    """Append the pieces of the message to `out`. True if records are, or may be, among them."""
     kind = type(message)
-    # Classes can be hashed, their objects not, and mypy takes one for the other.
+    # Classes are hashable, their objects are not, and mypy confuses them.
     write, has_records = writer(kind, version)  # type: ignore[arg-type]
     try:
         write(message, out.append)
@@ -200,12 +202,12 @@ def _read(kind: type[M], version: int, view: memoryview, pos: int) -> tuple[M, i
         return read(view, pos)  # type: ignore[return-value] # the cache hides that it is an M
     except (IndexError, ValueError, struct.error) as error:
         path = _path_of(error, paths)
-        fault = error if isinstance(error, ValueError) else f"there is no more behind byte {len(view)}"
+        fault = error if isinstance(error, ValueError) else f"it ends at byte {len(view)}"
         raise ProtocolError(f"{kind.__name__} v{version}, {path}: {fault}") from error
 
 
 def _path_of(error: Exception, paths: list[str]) -> str:
-    """The field that the reader was at, by the line of it that failed."""
+    """Return the field of the reader's failed line."""
     trace = error.__traceback__
     assert trace is not None
     trace = trace.tb_next
@@ -215,4 +217,4 @@ def _path_of(error: Exception, paths: list[str]) -> str:
 
 def _check_end(kind: type[Message], version: int, view: memoryview, end: int) -> None:
     if end != len(view):
-        raise ProtocolError(f"{kind.__name__} v{version}: {len(view) - end} bytes behind its end")
+        raise ProtocolError(f"{kind.__name__} v{version}: {len(view) - end} bytes after its end")

@@ -1,4 +1,4 @@
-"""What is wrong with a message that could not be written: the slow second look, value by value."""
+"""The slow second look at a message that could not be written, value by value, for the fault."""
 
 import reprlib
 import struct
@@ -18,9 +18,9 @@ _WANTED = {
     "uint32": "an unsigned int of 32 bits",
     "float64": "a float",
     "uuid": "16 bytes",
-    "string": f"a str of {wire.MAX_STRING_BYTES} bytes of UTF-8 at most",
-    "bytes": f"a bytes-like object of {wire.MAX_LENGTH} bytes at most",
-    "records": f"bytes-like or a list of such, of {wire.MAX_LENGTH} bytes at most",
+    "string": f"a str of at most {wire.MAX_STRING_BYTES} bytes of UTF-8",
+    "bytes": f"a bytes-like object of at most {wire.MAX_LENGTH} bytes",
+    "records": f"bytes-like or a list of such, of at most {wire.MAX_LENGTH} bytes",
 }
 _TRIED_BY: dict[str, Callable[..., object]] = {
     "bool": wire.TRUTH.__getitem__,
@@ -29,15 +29,15 @@ _TRIED_BY: dict[str, Callable[..., object]] = {
     "bytes": wire.compact_bytes,
     "records": lambda value: wire.records(value, True, lambda _: None),
 }
-# What a step of a writer may raise.
+# Errors of a writer's step.
 WRITE_ERRORS = (AttributeError, BufferError, KeyError, OverflowError, TypeError, ValueError, struct.error)
-# Not all of a value that may be gigabytes.
+# Not the whole value, which may be gigabytes.
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 60
 
 
 def first_fault(message: Message, version: int) -> str | None:
-    """The first field that cannot be written: its path, its value, what is wanted."""
+    """Return the first field that cannot be written: its path, its value, the expected type."""
     return next(_faults_within(message, version, ""), None)
 
 

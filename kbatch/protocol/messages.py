@@ -1,8 +1,8 @@
-"""All messages as classes, by Kafka's names; the structs in them are attributes: `FetchRequest.FetchTopic`.
+"""All messages as classes, with Kafka's names; their structs are attributes: `FetchRequest.FetchTopic`.
 
-Their fields and types stand in the tables, and in the stub beside this file, which `python -m
+The tables have their fields and types, and so does the stub beside this file, which `python -m
 kbatch.protocol.stubs` writes. A decoded string is a str, bytes are bytes, a UUID is 16 bytes, records are a
-memoryview of what was decoded, an array is a list, and what Kafka calls null is None.
+memoryview of the input, an array is a list, and Kafka's null is None.
 """
 
 from kbatch.protocol.schema import parse

@@ -1,4 +1,4 @@
-"""Plans of messages: what `_native.io.struct_plan` has to know of a class and a version, by the tables."""
+"""Plans of messages: a class and a version, described from the tables for _native.io.struct_plan."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -12,7 +12,7 @@ from kbatch.protocol.structs import Message, Struct, check_version
 
 @cache
 def write_plan(kind: type[Message], version: int) -> StructPlan | None:
-    """How the message is written; None where no plan can. Raises UnsupportedVersionError."""
+    """Return the plan for writing a message, or None if there can be none. Raise UnsupportedVersionError."""
     check_version(kind, version)
     if all(_is_usual(field, version) for field in _fields(kind._spec, version)):
         return _Planner(kind, version).plan(kind, kind._spec)
@@ -21,14 +21,14 @@ def write_plan(kind: type[Message], version: int) -> StructPlan | None:
 
 @cache
 def read_plan(kind: type[Message], version: int) -> StructPlan | None:
-    """The same for reading: records are views of what is read, which no plan makes."""
+    """Return the plan for reading: records are views of the input, which no plan can make."""
     plan = write_plan(kind, version)  # type: ignore[arg-type]  # classes can be hashed, their objects not
     has_records = any(field.type == "records" for field in _fields(kind._spec, version))
     return None if has_records else plan
 
 
 def _fields(spec: StructSpec, version: int) -> Iterator[Field]:
-    """All that may stand on the wire without a tag."""
+    """Yield the fields that may be on the wire without a tag."""
     for field in spec.layout(version).regular:
         yield field
         if field.struct is not None:
@@ -42,7 +42,7 @@ def _is_usual(field: Field, version: int) -> bool:
 
 
 class _Planner:
-    """Makes the plans of one message."""
+    """Build the plans of one message."""
 
     def __init__(self, kind: type[Message], version: int) -> None:
         self._kind = kind
@@ -68,7 +68,7 @@ class _Planner:
         return intern(field.name), kind, field.is_array, self._version in field.nullable, is_compact
 
     def _default(self, field: Field) -> tuple[str, Any]:
-        """`list` stands for an empty one, the plan of a struct for one of defaults."""
+        """Return the default: `list` for an empty one, the plan of a struct for one of defaults."""
         if field.default is not ...:
             return intern(field.name), field.default
         if field.is_array or field.struct is None:

@@ -1,4 +1,4 @@
-"""Readers of messages: for each class and version a Python function is written and compiled.
+"""Readers of messages: a Python function is generated and compiled for each class and version.
 
 The reader of DescribeTransactionsRequest, version 0, is
 
@@ -20,9 +20,9 @@ The reader of DescribeTransactionsRequest, version 0, is
         pos = skip_tags(data, pos) if data[pos] else pos + 1
         return m0, pos
 
-Structs within are read in place, in loops within loops; the number in a name is how deep it stands. What is
-read is a memoryview, so that struct, slices and indices all see its end: no step believes a length before it
-is compared with what is left. Each line knows its field, and an error tells in which line it was.
+Nested structs are read in place, in nested loops; the number in a name is the depth. The input is a
+memoryview, so struct, slices and indices all see its end: no step trusts a length before comparing it with
+the rest. Each line knows its field, so an error can name the field.
 """
 
 import struct
@@ -37,8 +37,8 @@ from kbatch.protocol.source import Source
 from kbatch.protocol.structs import Message, check_version
 
 _NAMES = {
-    "LEFT_OVER": "its value ends before the tagged field does, or behind it",
-    "NULL": "null, which it may not be",
+    "LEFT_OVER": "its value ends before or after its tagged field",
+    "NULL": "null is not allowed",
     "integers": wire.read_integers,
     "long_length": wire.long_length,
     "new": object.__new__,
@@ -57,8 +57,8 @@ _CONVERTED = {
 
 
 class Reader(NamedTuple):
-    """`read(data, pos)` returns the message and the position behind it. `paths` names the field of each line,
-    with `{i0}` where the index is that is in the local i0.
+    """A reader: `read(data, pos)` returns the message and the position after it. `paths` names the field of
+    each line, with `{i0}` for the index in the local i0.
     """
 
     read: Callable[[memoryview, int], tuple[Message, int]]
@@ -67,7 +67,7 @@ class Reader(NamedTuple):
 
 @cache
 def reader(kind: type[Message], version: int) -> Reader:
-    """The reader of a version, compiled at the first call. Raises UnsupportedVersionError."""
+    """Return the reader of a version, compiled at the first call. Raise UnsupportedVersionError."""
     check_version(kind, version)
     source = _ReaderSource(kind, version)
     return Reader(source.code.function(f"<reader of {kind.__name__} v{version}>"), source.code.paths)
@@ -84,7 +84,7 @@ class _ReaderSource:
         self.code.line("return m0, pos")
 
     def _struct(self, spec: StructSpec, depth: int, path: str) -> None:
-        """Reads a struct into the local m and its depth."""
+        """Read a struct into the local m and its depth."""
         layout = spec.layout(self.version)
         me = self._new(spec, depth)
         self._defaults([*layout.absent, *layout.tagged], depth)
@@ -111,7 +111,7 @@ class _ReaderSource:
             self.code.line(f"m{depth}.{field.name} = {value}")
 
     def _fixed(self, fields: list[tuple[str, Field, str]]) -> None:
-        """Neighbours of fixed widths, each with its target and path, by one call of struct."""
+        """Read adjacent fixed-width values, each with its target and path, by one call of struct."""
         code = "".join(field.format or "" for _, field, _ in fields)
         layout = struct.Struct(f">{code}")
         unpack = self.code.name(f"unpack_{code.replace('?', 't')}", layout.unpack_from)
@@ -143,7 +143,7 @@ class _ReaderSource:
             self._content(field, target, depth, path)
 
     def _content(self, field: Field, target: str, depth: int, path: str) -> None:
-        """What is behind the length, which is in the local n."""
+        """Read the value after the length, which is in the local n."""
         line, block, element = self.code.line, self.code.block, field.element
         if not field.is_array:
             if field.struct:
@@ -186,7 +186,7 @@ class _ReaderSource:
             line("pos += 1")
 
     def _length(self, field: Field, path: str) -> None:
-        """Reads a length into the local n, and compares it with what is left."""
+        """Read a length into the local n, and compare it with the rest."""
         line, smallest = self.code.line, self._smallest(field.element) if field.is_array else 1
         if self._is_compact(field):
             line("n = data[pos] - 1; pos += 1", path)
@@ -202,7 +202,7 @@ class _ReaderSource:
         line(f"if {negative}{least} > size - pos: refuse_length(n, {smallest}, size - pos)", path)
 
     def _smallest(self, field: Field) -> int:
-        """The fewest bytes that a value takes."""
+        """Return the minimum bytes of a value."""
         if field.format:
             return struct.calcsize(f">{field.format}")
         if field.struct and not field.is_array:

@@ -1,6 +1,6 @@
 """The notation of the tables in kbatch/protocol/tables, and its parser.
 
-A line that starts in column 0 opens a message; the lines below it are its fields, in the order of the wire:
+A line that starts in column 0 opens a message; the lines below it are its fields, in wire order:
 
     FetchRequest  api 1  versions 4-18  flexible 12+
         cluster_id      string?       12+   tag 0  default null  ignorable
@@ -10,31 +10,31 @@ A line that starts in column 0 opens a message; the lines below it are its field
             topic_id    uuid          13+   ignorable
 
 Message: its name in Kafka, then
-    api N         its API key; `Request` or `Response` at the end of its name says which of the two it is;
+    api N         its API key; its name ends with `Request` or `Response`;
     record N      instead of api: the record type of a coordinator's key or value;
-    versions A-B  what can be read and written;
-    flexible N+   from this version on lengths are compact and structs end with tagged fields (KIP-482); no
-                  version is where it is left out.
+    versions A-B  the supported versions;
+    flexible N+   from this version on lengths are compact and structs end with tagged fields (KIP-482); if
+                  omitted, no version is flexible.
 
 Field: name (Kafka's, in snake_case), type, versions, options.
-    type          a scalar of `SCALARS`, a struct, or either behind [] for an array. The fields of a struct
-                  stand below it, indented; where it is named again they are the same and not repeated.
-                  A question mark says that it may be null, `?7+` from version 7 on.
-    versions      8, 4-12 or 13+; every version of the message where it is left out.
-    tag N         a tagged field: behind the others, with its number, and only if it is not the default.
-    default X     where it is not 0, false, the empty string, the empty array, the zero UUID, a struct of
+    type          a scalar of `SCALARS`, a struct, or either after [] for an array. The fields of a struct
+                  are indented below it, and not repeated if it is named again. A question mark means that
+                  it may be null, `?7+` from version 7 on.
+    versions      8, 4-12 or 13+; if omitted, every version of the message.
+    tag N         a tagged field: after the others, with its number, and only if it is not the default.
+    default X     if it is not 0, false, the empty string, the empty array, the zero UUID, a struct of
                   defaults, and for records null.
-    ignorable     left out without a word in the versions that lack it; others must then be the default.
+    ignorable     omitted silently in versions that lack it; other fields must then be the default.
     flexible none its length is never compact (RequestHeader's client_id).
 
-`#` starts a comment. The facts are those of Kafka's message schemas, and a test compares them.
+`#` starts a comment. A test compares the facts with Kafka's message schemas.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 ZERO_UUID = bytes(16)
-# The format of each scalar of a fixed width, for the struct module; None is behind those with a length.
+# The struct format of each scalar of a fixed width; None for those with a length.
 SCALARS: dict[str, str | None] = {
     "bool": "?",
     "int8": "b",
@@ -61,7 +61,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class Layout(NamedTuple):
-    """The fields of a struct in one version, and those that it lacks."""
+    """The fields of a struct in one version, and the fields that the version lacks."""
 
     regular: list["Field"]
     tagged: list["Field"]
@@ -99,18 +99,18 @@ class Field(NamedTuple):
 
     @property
     def element(self) -> "Field":
-        """What an array of this type holds."""
+        """Return the element type of this array."""
         return self._replace(is_array=False, nullable=range(0), tag=None)
 
     @property
     def format(self) -> str | None:
-        """For the struct module, where the width is fixed."""
+        """Return the struct format, if the width is fixed."""
         return None if self.is_array or self.struct else SCALARS[self.type]
 
 
 class MessageSpec(NamedTuple):
-    """A message. `api_key` and `record_type` are -1 where it has none; `flexible_from` is behind the last
-    version where none is flexible.
+    """A message. `api_key` and `record_type` are -1 if it has none; `flexible_from` is after the last version
+    if none is flexible.
     """
 
     body: StructSpec
@@ -126,7 +126,7 @@ class _Line(NamedTuple):
 
 
 def parse(table: str) -> list[MessageSpec]:
-    """The messages of a table. Raises ValueError for what is none."""
+    """Return the messages of a table. Raise ValueError for an invalid one."""
     lines = list(_lines(table))
     heads = [place for place, line in enumerate(lines) if line.depth == 0]
     return [_message(lines[start:stop]) for start, stop in zip(heads, [*heads[1:], None], strict=True)]
@@ -154,7 +154,7 @@ def _message(lines: list[_Line]) -> MessageSpec:
 
 
 class _FieldParser:
-    """Reads the lines of one message front to back."""
+    """Reads the lines of one message from first to last."""
 
     def __init__(self, lines: list[_Line], versions: range) -> None:
         self.lines = lines
@@ -163,7 +163,7 @@ class _FieldParser:
         self.structs: dict[str, StructSpec] = {}
 
     def fields(self, depth: int) -> tuple[Field, ...]:
-        """The lines at this depth, with what stands below them."""
+        """Return the lines at this depth, with those below them."""
         found = []
         while self.place < len(self.lines) and self.lines[self.place].depth == depth:
             line = self.lines[self.place]
@@ -175,7 +175,7 @@ class _FieldParser:
 
     def _field(self, line: _Line) -> Field:
         name, kind, *words = line.words
-        # Not those of the struct it stands in: another place that names this struct may have others.
+        # Not limited by the enclosing struct: another place that names this struct may have other versions.
         versions = _range(words.pop(0), self.versions) if words and words[0][0].isdigit() else self.versions
         pairs = [word for word in words if word != "ignorable"]
         options = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -205,7 +205,7 @@ class _FieldParser:
 
 
 def _range(text: str, within: range) -> range:
-    """`8`, `4-12` or `13+`; all of `within` where the text is empty."""
+    """Parse `8`, `4-12` or `13+`; return all of `within` if the text is empty."""
     first, dash, last = text.rstrip("+").partition("-")
     start = int(first) if first else within.start
     if text.endswith("+") or not text:

@@ -1,4 +1,4 @@
-"""Python source while it is written, with the names it uses, and what each of its lines is about."""
+"""Generated Python source, with the names it uses, and the field of each of its lines."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ class Source:
     Attributes
     ----------
     names : dict
-        What the function sees as globals.
+        The function's globals.
     paths : list of str
-        For each line the field that it handles, with `{i0}` for the index that is in the local i0.
+        The field that each line handles, with `{i0}` for the index in the local i0.
     """
 
     def __init__(self, head: str, names: dict[str, Any]) -> None:
@@ -28,14 +28,14 @@ class Source:
 
     @contextmanager
     def block(self, head: str, path: str = "") -> Iterator[None]:
-        """Lines below `head`, which ends with a colon."""
+        """Indent lines below `head`, which ends with a colon."""
         self.line(head, path)
         self._depth += 1
         yield
         self._depth -= 1
 
     def name(self, hint: str, value: object) -> str:
-        """A name for `value`: the same one for the same hint."""
+        """Return a name for `value`: the same one for the same hint."""
         self.names[hint] = value
         return hint
 

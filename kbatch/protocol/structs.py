@@ -1,4 +1,4 @@
-"""The classes of messages and of the structs in them, made from the tables."""
+"""The classes of messages and of their structs, made from the tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from kbatch.protocol.schema import MessageSpec, StructSpec
 
 @dataclass_transform(kw_only_default=True)
 class Struct:
-    """A struct of a message. Its fields are attributes that may be set, and keyword arguments with Kafka's
-    defaults.
+    """A struct of a message. Its fields are mutable attributes, and keyword arguments with Kafka's defaults.
 
-    Values are checked when the message is encoded. Raises TypeError for an argument that is no field.
+    Values are checked when the message is encoded. An argument that is not a field raises TypeError.
     """
 
     __slots__ = ()
@@ -23,7 +22,7 @@ class Struct:
     _structs: ClassVar[dict[str, type[Struct]]]
 
     def __init__(self, **values: Any) -> None:
-        # 180 constructors would take longer than all else at import: each is compiled when first called.
+        # Compiling 180 constructors would dominate the import: each is compiled when first called.
         constructor = _constructor(type(self))
         type(self).__init__ = constructor  # type: ignore[method-assign]
         constructor(self, **values)
@@ -44,13 +43,13 @@ class Message(Struct):
     Attributes
     ----------
     api_key, record_type : int
-        Of a request or response, and of a coordinator's key or value; else -1.
+        Those of a request or response, and of a coordinator's key or value; else -1.
     versions : range
-        What can be encoded and decoded.
+        The supported versions.
     flexible_from : int
-        The first version with tagged fields; behind the last version where there is none.
+        The first version with tagged fields; after the last version if there is none.
     response : type of Message
-        What answers it; requests alone have it.
+        The class of the answer; only requests have it.
     """
 
     __slots__ = ()
@@ -79,7 +78,7 @@ def _constructor(struct: type[Struct]) -> Callable[..., None]:
 
 
 def build(spec: MessageSpec, module: str) -> type[Message]:
-    """The class of a message, as if it stood in `module`."""
+    """Return the class of a message, as if defined in `module`."""
     name = spec.body.name
     structs: dict[str, type[Struct]] = {}
     for struct in _nested(spec.body):
@@ -115,10 +114,10 @@ def _members(
 
 
 def check_version(kind: type[Message], version: int, correlation_id: int = -1) -> None:
-    """Raises UnsupportedVersionError for a version that the class has not."""
+    """Raise UnsupportedVersionError if the class lacks the version."""
     if version not in kind.versions:
         raise UnsupportedVersionError(
-            f"{kind.__name__} v{version}: known are {kind.versions.start} to {kind.versions.stop - 1}",
+            f"{kind.__name__} v{version}: versions are {kind.versions.start} to {kind.versions.stop - 1}",
             api_key=kind.api_key,
             version=version,
             correlation_id=correlation_id,

@@ -1,4 +1,4 @@
-"""Writes the stub of kbatch/protocol/messages.py from the tables: `python -m kbatch.protocol.stubs`."""
+"""Write the stub of kbatch/protocol/messages.py from the tables: `python -m kbatch.protocol.stubs`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def stub() -> str:
-    """The text of messages.pyi."""
+    """Return the text of messages.pyi."""
     classes = ("\n".join(_message(kind)) for kind in messages.MESSAGES.values())
     return "\n".join([_HEAD, "\n\n".join(classes), ""])
 

@@ -1,25 +1,25 @@
-"""How single values stand on the wire: what the compiled readers and writers call.
+"""Single values on the wire: the functions that compiled readers and writers call.
 
-Writers return bytes, and check what `struct` would let pass; only records are handed on by reference. Readers
-take a frame as a memoryview of bytes and a position in it, and return the position behind. Both raise what
-comes first, ValueError with a text where they can tell: the codec says where it was.
+Writers return bytes, and check what `struct` would accept; only records are passed by reference. Readers take
+a frame as a memoryview of bytes and a position in it, and return the next position. Both raise the first
+error, a ValueError with a text if they know one; the codec adds the field.
 """
 
 import struct
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-# What may come in, and what goes out.
+# Types of input and output.
 BytesLike = bytes | bytearray | memoryview
 Records = BytesLike | Sequence[BytesLike]
 Buffer = bytes | memoryview
 
-# A string's length is an int16, and Kafka keeps to that where lengths are compact.
+# A string's length is an int16; Kafka keeps that limit for compact lengths.
 MAX_STRING_BYTES = 2**15 - 1
 MAX_LENGTH = 2**31 - 1
-# A bool is packed from this, for struct takes any object's truth.
+# Packs a bool, because struct accepts any object's truth.
 TRUTH = {False: False, True: True}
-# Formats of the struct module whose arrays are read and written at once.
+# The struct formats whose arrays are read and written at once.
 INTEGERS = frozenset("bhiqHI")
 
 int16 = struct.Struct(">h").pack
@@ -30,7 +30,7 @@ _three_bytes = struct.Struct("BBB").pack
 
 
 def plain(data: BytesLike) -> memoryview:
-    """A view of single bytes of any bytes-like object, which is not copied."""
+    """Return a view of the bytes of any bytes-like object, without copying."""
     if type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.contiguous:
         return data
     return memoryview(data).cast("B")
@@ -94,12 +94,12 @@ def compact_count(values: list[object]) -> bytes:
 
 
 def integers(values: list[int], code: str) -> bytes:
-    """The elements of an array of `code`, which is a format of the struct module."""
+    """Return the elements of an array of `code`, a struct format."""
     return struct.pack(f">{len(values)}{code}", *values)
 
 
 def records(value: Records, compact: bool, put: Callable[[Buffer], None]) -> None:
-    """Hands `put` the size and then the records themselves, which are not copied."""
+    """Pass the size and then the records themselves to `put`, without copying."""
     several = value if isinstance(value, list | tuple) else (value,)
     frames = [frame if type(frame) is bytes else plain(frame) for frame in several]
     size = sum(map(len, frames))
@@ -121,7 +121,7 @@ def tag_section(fields: list[bytes]) -> bytes:
 
 
 def read_uvarint(data: memoryview, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes, as Kafka's; like there it may be longer than it need be."""
+    """Read an unsigned varint of at most five bytes; like Kafka, accept longer forms than needed."""
     value = data[pos]
     if value < 0x80:
         return value, pos + 1
@@ -130,7 +130,7 @@ def read_uvarint(data: memoryview, pos: int) -> tuple[int, int]:
 
 
 def long_length(data: memoryview, pos: int, length: int) -> tuple[int, int]:
-    """A compact length of several bytes, which is a varint of one more; `length` comes of the first byte."""
+    """Read a compact length of several bytes, a varint of one more; `length` is from the first byte."""
     length += (data[pos] << 7) - 0x80
     if length < 0x3FFF:
         return length, pos + 1
@@ -147,10 +147,10 @@ def long_length(data: memoryview, pos: int, length: int) -> tuple[int, int]:
 
 
 def refuse_length(length: int, smallest: int, left: int) -> NoReturn:
-    """For `length` elements of `smallest` bytes or more, where only `left` bytes are left."""
+    """Refuse `length` elements of at least `smallest` bytes if only `left` bytes are left."""
     if length < -1:
         raise ValueError(f"a length of {length}")
-    raise ValueError(f"a length of {length}, {length * smallest} bytes or more, where {left} are left")
+    raise ValueError(f"a length of {length}, {length * smallest} bytes or more, but {left} are left")
 
 
 def text(data: memoryview) -> str:
@@ -164,7 +164,7 @@ def read_integers(data: memoryview, pos: int, length: int, code: str) -> list[in
 
 
 def null_marker(data: memoryview, pos: int) -> bool:
-    """In front of a struct that may be null (KIP-893): -1 is null, 1 is none."""
+    """Read the marker of a struct that may be null (KIP-893): -1 is null, 1 is present."""
     marker = data[pos]
     if marker not in (1, 0xFF):
         raise ValueError(f"the marker of a struct is {marker}, neither 1 nor -1")
@@ -172,10 +172,10 @@ def null_marker(data: memoryview, pos: int) -> bool:
 
 
 def next_tag(data: memoryview, pos: int, last_tag: int) -> tuple[int, int, int]:
-    """The next tagged field: its tag, where it ends, where its value starts."""
+    """Read the next tagged field: its tag, its end, and the start of its value."""
     tag, pos = read_uvarint(data, pos)
     if tag <= last_tag:
-        raise ValueError(f"tag {tag} behind tag {last_tag}")
+        raise ValueError(f"tag {tag} after tag {last_tag}")
     size, pos = read_uvarint(data, pos)
     if size > len(data) - pos:
         refuse_length(size, 1, len(data) - pos)
@@ -183,7 +183,7 @@ def next_tag(data: memoryview, pos: int, last_tag: int) -> tuple[int, int, int]:
 
 
 def skip_tags(data: memoryview, pos: int) -> int:
-    """Tagged fields none of which is known."""
+    """Skip tagged fields, none of which is known."""
     number, pos = read_uvarint(data, pos)
     tag = -1
     for _ in range(number):

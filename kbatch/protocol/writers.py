@@ -1,4 +1,4 @@
-"""Writers of messages: for each class and version a Python function is written and compiled.
+"""Writers of messages: a Python function is generated and compiled for each class and version.
 
 The writer of ProduceRequest, version 12, is
 
@@ -28,8 +28,8 @@ The writer of ProduceRequest, version 12, is
         put(b'\\x00')
         return
 
-A writer trusts the values: what is no int makes struct raise, and so on. Then kbatch/protocol/faults.py looks
-for the field, so that the check costs nothing where all is well.
+A writer trusts the values: struct raises for a wrong int, and so on. Then kbatch/protocol/faults.py finds the
+field, so valid messages cost no check.
 """
 
 import struct
@@ -43,7 +43,7 @@ from kbatch.protocol.source import Source
 from kbatch.protocol.structs import Message, check_version
 
 _NAMES = {
-    "ABSENT": "a value that the version cannot hold",
+    "ABSENT": "a value that the version lacks",
     "TRUTH": wire.TRUTH,
     "compact_bytes": wire.compact_bytes,
     "compact_count": wire.compact_count,
@@ -57,13 +57,13 @@ _NAMES = {
     "tagged": wire.tagged,
     "uuid": wire.uuid,
 }
-# What struct takes for granted is checked on the way to it.
+# Checks for what struct does not refuse.
 _ARGUMENTS = {"bool": "TRUTH[{}]", "uuid": "uuid({})"}
-# In front of a struct that may be null and is not (KIP-893).
+# The marker of a struct that may be null and is not (KIP-893).
 _NOT_NULL = b"\x01"
 _ZERO = b"\x00"
 _THREE_BYTE_VARINT = ("BBB", "n & 127 | 128, n >> 7 & 127 | 128, n >> 14")
-# What writes a length and the value behind it, or a count: as it was, and compact.
+# Writers of a length and its value, or of a count: plain and compact.
 _WRITTEN_BY = {
     "string": ("string", "compact_string"),
     "bytes": ("sized_bytes", "compact_bytes"),
@@ -72,7 +72,7 @@ _WRITTEN_BY = {
 
 
 class Writer(NamedTuple):
-    """`write(message, put)` hands `put` one piece after the other, records among them as they are."""
+    """A writer: `write(message, put)` passes one piece after the other to `put`, records unchanged."""
 
     write: Callable[[Message, Callable[[wire.Buffer], None]], None]
     has_records: bool
@@ -80,7 +80,7 @@ class Writer(NamedTuple):
 
 @cache
 def writer(kind: type[Message], version: int) -> Writer:
-    """The writer of a version, compiled at the first call. Raises UnsupportedVersionError."""
+    """Return the writer of a version, compiled at the first call. Raise UnsupportedVersionError."""
     check_version(kind, version)
     source = _WriterSource(kind, version)
     write = source.code.function(f"<writer of {kind.__name__} v{version}>")
@@ -97,7 +97,7 @@ class _WriterSource:
         self.code.line("return")
 
     def _struct(self, spec: StructSpec, depth: int, put: str) -> None:
-        """Writes the struct in the local m and its depth."""
+        """Write the struct in the local m and its depth."""
         layout = spec.layout(self.version)
         for field in layout.absent:
             if not field.ignorable:
@@ -119,7 +119,7 @@ class _WriterSource:
             self._tags(layout.tagged, depth, put)
 
     def _fixed(self, run: list[tuple[str, Field]], put: str, length: tuple[str, str] = ("", "")) -> None:
-        """A run of fixed widths, each with where it comes from, by one call of struct. `length` is one behind
+        """Write a run of fixed widths, each with its source, by one call of struct. `length` comes after
         them: a format and an expression.
         """
         formats = [*(field.format or "" for _, field in run), length[0]]
@@ -129,8 +129,8 @@ class _WriterSource:
             self.code.line(f"{put}({pack}({', '.join(filter(None, arguments))}))")
 
     def _records(self, field: Field, source: str, run: list[tuple[str, Field]], put: str) -> None:
-        """Records, and the run in front of them. The usual kind, bytes with a length that takes three bytes
-        where it is compact, is written apart: it is the most frequent step of a busy producer.
+        """Write records and the run before them. The usual kind, bytes with a compact length of three bytes,
+        is a separate case: it is the most frequent step of a busy producer.
         """
         line, block, is_compact = self.code.line, self.code.block, self._is_compact(field)
         self.has_records = True
@@ -208,7 +208,7 @@ class _WriterSource:
 
 
 def _differs(field: Field, source: str) -> str:
-    """An expression: is the value at `source` another than the default?"""
+    """Return an expression that is true if the value at `source` is not the default."""
     if field.default is None:
         return f"{source} is not None"
     if field.default is not ...:
