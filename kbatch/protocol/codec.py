@@ -110,7 +110,7 @@ def encode_response(message: Message, version: int, correlation_id: int) -> list
 
 
 def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int, M]:
-    """Return the correlation id and the response of a frame without its size. Raise the errors of `decode`."""
+    """Return correlation id and response of a frame without its size. Raise the errors of `decode`."""
     plan, pos = _response_plan(kind, version)  # type: ignore[arg-type]
     if plan is not None and type(frame) is bytes and frame[4:pos] == bytes(pos - 4):
         found = plan.read(frame, pos)

@@ -120,8 +120,8 @@ def _check_encoded(schema: StructType) -> None:
             )
         if field.dataType != expected[field.name]:
             raise TypeError(
-                f"column {field.name!r} is {field.dataType.simpleString()}: "
-                f"it must be {expected[field.name].simpleString()}"
+                f"column {field.name!r} must be {expected[field.name].simpleString()}, "
+                f"got {field.dataType.simpleString()}"
             )
     for name in REQUIRED_COLUMNS:
         if name not in schema.names:

@@ -237,15 +237,15 @@ def test_wrong_columns_are_refused_on_the_driver(spark: SparkSession) -> None:
         (
             frame.withColumn("key", f.lit(1)),
             TypeError,
-            "column 'key' is int: the key must be binary or string",
+            "column 'key' must be binary or string for the key, got int",
         ),
-        (frame.withColumn("partition", f.lit(1).cast("long")), TypeError, "column 'partition' is bigint"),
+        (frame.withColumn("partition", f.lit(1).cast("long")), TypeError, "for the partition, got bigint"),
         (
             frame.withColumn("headers", f.lit("x")),
             TypeError,
-            "column 'headers' is string: the headers must be array<",
+            "column 'headers' must be array<",
         ),
-        (frame.withColumn("timestamp", f.lit("x")), TypeError, "column 'timestamp' is string"),
+        (frame.withColumn("timestamp", f.lit("x")), TypeError, "for the timestamp, got string"),
         (frame.withColumn("topic", f.lit("x")), ValueError, "unknown column 'topic'"),
         (frame.select(f.col("value").alias("payload")), ValueError, "no column 'value'"),
     ):
@@ -256,6 +256,6 @@ def test_wrong_columns_are_refused_on_the_driver(spark: SparkSession) -> None:
         encode(frame, key="id")
     with pytest.raises(ValueError, match="no column 'batch'"):
         decode(frame)
-    with pytest.raises(TypeError, match="column 'batch' is string"):
+    with pytest.raises(TypeError, match="column 'batch' must be binary, got string"):
         decode(frame.select(f.col("value").alias("batch")))
     assert encode(spark.range(1).select(f.lit("v").alias("payload")), 1, value="payload").count() == 1

@@ -119,5 +119,5 @@ def test_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     reader = spark.read.format("kbatch-segments").option("isolation", "read_committed")
     rows = reader.load(str(tmp_path)).collect()
     assert [(row.offset, bytes(row.value)) for row in rows] == [(2, b"b")]
-    with pytest.raises(Exception, match="option 'isolation' is 'committed'"):
+    with pytest.raises(Exception, match="option 'isolation' must be"):
         spark.read.format("kbatch-segments").option("isolation", "committed").load(str(tmp_path)).collect()

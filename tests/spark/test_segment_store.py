@@ -66,9 +66,9 @@ def test_partition_of_two_tasks_is_named_and_changes_nothing(path: Path) -> None
 def test_topic_that_is_there_is_refused(path: Path) -> None:
     write, late = StagedWrite(path, "t", replace=False), StagedWrite(path, "t", replace=False)
     write.commit([staged(write, 0, 0, 0)])
-    with pytest.raises(FileExistsError, match=r"holds topic 't' already.*mode\('overwrite'\)"):
+    with pytest.raises(FileExistsError, match=r"already has topic 't'.*mode\('overwrite'\)"):
         StagedWrite(path, "t", replace=False)
-    with pytest.raises(FileExistsError, match="holds topic 't' already"):
+    with pytest.raises(FileExistsError, match="already has topic 't'"):
         late.commit([staged(late, 0, 0, 1)])
     assert partitions_of(segments(path, "t")) == [0]
 
@@ -130,7 +130,7 @@ def test_manifest_rules(path: Path) -> None:
         segments(path, None)
     for content in ("{", "[]", "{}", '{"format": "other", "version": 1, "topic": "t", "partitions": {}}'):
         (path / "t.json").write_text(content)
-        with pytest.raises(ValueError, match=r"t\.json is no manifest"):
+        with pytest.raises(ValueError, match=r"t\.json is not a manifest"):
             segments(path, None)
 
 

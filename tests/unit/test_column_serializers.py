@@ -362,7 +362,7 @@ def test_avro_of_one_column() -> None:
             {"id": [1]},
             r"no column 'price' \(the Avro field, which has no default, of Order\); the columns are",
         ),
-        ({"id": [1], "price": [1.0], "x": [1]}, "the Avro schema Order has no field for 'x': drop what"),
+        ({"id": [1], "price": [1.0], "x": [1]}, "the Avro schema Order has no field for 'x'; drop these"),
         ({"id": [0, 2**31], "price": [1.0, 1.0]}, "column 'id', row 1: 2147483648 is too large for the Avro"),
         ({"id": [1, 2], "price": [1.0, None]}, r"column 'price', row 1: Avro does not take None for"),
         ({"id": [1], "price": ["x"]}, r"column 'price', row 0: Avro does not take 'x' for"),

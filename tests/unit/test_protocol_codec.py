@@ -266,7 +266,7 @@ def test_a_version_that_is_not_there_is_refused() -> None:
         lambda: codec.decode(ProduceRequest, 14, b""),
         lambda: codec.decode_response(messages.ProduceResponse, 14, bytes(9)),
     ):
-        with pytest.raises(UnsupportedVersionError, match=r"Produce\w+ v14: known are 3 to 13") as caught:
+        with pytest.raises(UnsupportedVersionError, match=r"Produce\w+ v14: versions are 3 to 13") as caught:
             attempt()
         assert (caught.value.api_key, caught.value.version, caught.value.correlation_id) == (0, 14, -1)
 
@@ -360,9 +360,9 @@ def test_an_ignorable_field_is_left_out_of_a_version_that_lacks_it() -> None:
 
 
 def test_trailing_bytes_are_refused() -> None:
-    with pytest.raises(ProtocolError, match="ProduceRequest v12: 2 bytes behind its end"):
+    with pytest.raises(ProtocolError, match="ProduceRequest v12: 2 bytes after its end"):
         codec.decode(ProduceRequest, 12, encoded(produce(b"a"), 12) + b"xy")
-    with pytest.raises(ProtocolError, match="1 bytes behind its end"):
+    with pytest.raises(ProtocolError, match="1 bytes after its end"):
         codec.decode_response(ListGroupsResponse, 0, bytes(11))
 
 
@@ -374,22 +374,22 @@ def test_bytes_behind_a_request_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("version", "data", "complaint"),
     [
-        (3, "", "transactional_id: there is no more behind byte 0"),
+        (3, "", "transactional_id: it ends at byte 0"),
         (3, "fffe", "transactional_id: a length of -2"),
-        (3, "0005 61", "transactional_id: a length of 5, 5 bytes or more, where 1 are left"),
+        (3, "0005 61", "transactional_id: a length of 5, 5 bytes or more, but 1 are left"),
         (3, "0001 ff", "transactional_id: 'utf-8' codec can't decode byte 0xff in position 0"),
-        (3, "ffff 0001 0000", "acks: there is no more behind byte 6"),
+        (3, "ffff 0001 0000", "acks: it ends at byte 6"),
         (3, "ffff 0001 00000000 ffffffff", "topic_data: null, which it may not be"),
-        (3, "ffff 0001 00000000 7fffffff", "a length of 2147483647, 12884901882 bytes or more, where 0 are"),
+        (3, "ffff 0001 00000000 7fffffff", "a length of 2147483647, 12884901882 bytes or more, but 0 are"),
         (12, "00 0001 00000000 80808080 10", "topic_data: a varint of more than 32 bits"),
         (12, "00 0001 00000000 8080808080 01", "topic_data: a varint of more than 32 bits"),
-        (12, "00 0001 00000000 03 01 01 00", "a length of 2, 6 bytes or more, where 3 are left"),
+        (12, "00 0001 00000000 03 01 01 00", "a length of 2, 6 bytes or more, but 3 are left"),
         (12, "00 0001 00000000 02 0261 02 00000005 09 00 00 00", "records: a length of 8, 8 bytes or more"),
         (12, "00 0001 00000000 02 00 02 00000005 09 00 00 00", "topic_data[0].name: null"),
         (12, "00 0001 00000000 01 01 00 05 00", "tagged fields: a length of 5"),
-        (12, "00 0001 00000000 01 02 05 00 05 00", "tagged fields: tag 5 behind tag 5"),
-        (12, "00 0001 00000000 01 02 05 00 04 00", "tagged fields: tag 4 behind tag 5"),
-        (12, "00 0001 00000000 01 02 ffffffff0f 00 04 00", "tagged fields: tag 4 behind tag 4294967295"),
+        (12, "00 0001 00000000 01 02 05 00 05 00", "tagged fields: tag 5 after tag 5"),
+        (12, "00 0001 00000000 01 02 05 00 04 00", "tagged fields: tag 4 after tag 5"),
+        (12, "00 0001 00000000 01 02 ffffffff0f 00 04 00", "tagged fields: tag 4 after tag 4294967295"),
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_produce_request(version: int, data: str, complaint: str) -> None:
@@ -405,7 +405,7 @@ def test_the_path_of_a_wrong_field_has_its_indices() -> None:
     with pytest.raises(ProtocolError) as caught:
         codec.decode(FetchResponse, 4, data[:-1])
     assert str(caught.value) == (
-        f"FetchResponse v4, responses[0].partitions[2].records: there is no more behind byte {len(data) - 1}"
+        f"FetchResponse v4, responses[0].partitions[2].records: it ends at byte {len(data) - 1}"
     )
 
 
@@ -413,13 +413,13 @@ def test_the_path_of_a_wrong_field_has_its_indices() -> None:
     ("tags", "complaint"),
     [
         ("01 01 09 0000000000000007 00", "finalized_features_epoch: its value ends before"),
-        ("01 01 07 00000000000007", "finalized_features_epoch: there is no more behind"),
+        ("01 01 07 00000000000007", "finalized_features_epoch: it ends at"),
         ("02 01 07 0000000000000007 03 01 01", "finalized_features_epoch: its value ends before"),
-        ("02 01 08 0000000000000007 01 08 0000000000000007", "tagged fields: tag 1 behind tag 1"),
-        ("02 03 01 01 01 08 0000000000000007", "tagged fields: tag 1 behind tag 3"),
-        ("01 00 02 0501", "supported_features: a length of 4, 24 bytes or more, where 1 are left"),
+        ("02 01 08 0000000000000007 01 08 0000000000000007", "tagged fields: tag 1 after tag 1"),
+        ("02 03 01 01 01 08 0000000000000007", "tagged fields: tag 1 after tag 3"),
+        ("01 00 02 0501", "supported_features: a length of 4, 24 bytes or more, but 1 are left"),
         ("01 00 01 00", "supported_features: null, which it may not be"),
-        ("ffffffff0f", "tagged fields: there is no more"),
+        ("ffffffff0f", "tagged fields: it ends at"),
     ],
 )
 def test_known_tagged_fields_fill_their_size_and_come_once_in_order(tags: str, complaint: str) -> None:

@@ -52,7 +52,7 @@ def test_T22_what_no_request_can_say_is_refused(make: Callable[[], object], name
 def test_T22_a_generation_needs_a_member() -> None:
     assert ConsumerGroupMetadata("g").member_id == ""
     assert ConsumerGroupMetadata("g", 3, "m", "i").group_instance_id == "i"
-    with pytest.raises(ValueError, match="member_id must be given with generation_id=1"):
+    with pytest.raises(ValueError, match="member_id must be set with generation_id=1"):
         ConsumerGroupMetadata("g", 1)
 
 
