@@ -127,7 +127,7 @@ def test_columns_that_json_has_no_form_for_are_refused_before_anything_is_sent(b
     data = pa.table({"u": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])})
     with producing(broker) as producer, pytest.raises(TypeError, match="column 'u' is of sparse_union"):
         producer.send_table(TOPIC, data, value=JsonLines())
-    with pytest.raises(ValueError, match="column 'n' is there twice"):
+    with pytest.raises(ValueError, match="column 'n' exists twice"):
         records(pa.table([pa.array([1])] * 2, ["n", "n"]), value=JsonLines())
 
 
@@ -421,7 +421,7 @@ def test_what_protobuf_does_not_take() -> None:
     assert serialized(Protobuf(Duration, schema_id=None), {"nanos": [5]}) == [b"\x10\5"]
     with pytest.raises(ValueError, match=r"the message google.protobuf.Duration has no field for 'x'"):
         serialized(Protobuf(Duration, schema_id=1), {"x": [5]})
-    with pytest.raises(RowError, match="column 'nanos', row 1: Protobuf does not take 2147483648"):
+    with pytest.raises(RowError, match="column 'nanos', row 1: Protobuf refuses 2147483648"):
         serialized(Protobuf(Duration, schema_id=1), {"nanos": [1, 2**31]})
     with pytest.raises(TypeError, match="message must be a class made by protoc"):
         Protobuf(Duration(), schema_id=1)

@@ -139,6 +139,6 @@ def test_an_interrupt_is_not_an_interceptors_mistake() -> None:
 
 def test_a_table_does_not_pass_an_interceptor_of_records_unseen() -> None:
     chain = InterceptorChain([Appending, RecordsOnly])
-    with pytest.raises(IllegalStateError, match="RecordsOnly sees no tables: define its on_send_table"):
+    with pytest.raises(IllegalStateError, match="RecordsOnly sees no tables; define its on_send_table"):
         chain.on_send_table("t", [])
     assert InterceptorChain([AcknowledgementsOnly]).on_send_table("t", []) == []

@@ -202,7 +202,7 @@ def test_a_partition_out_of_range_names_the_function_and_the_topic(returned: int
     def mine(*_: object) -> int:
         return returned
 
-    expected = rf"mine must return 0 to 16 for topic topic; it returned {returned}$"
+    expected = rf"mine must return 0 to 16 for topic topic, got {returned}$"
     with pytest.raises(ValueError, match=expected):
         choose(partitioner(mine), None)
 
