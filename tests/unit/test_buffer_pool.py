@@ -120,7 +120,7 @@ def test_a_buffer_is_writable_memory_of_the_size_asked_for() -> None:
         ((101,), r"size 101 is more than the 100 bytes of the whole pool \(total_memory\)"),
         ((-1,), "size must not be negative, got -1"),
         ((5, -0.5), "timeout must be 0 or more seconds, or None, got -0.5"),
-        ((5, float("nan")), "timeout .* it is nan"),
+        ((5, float("nan")), "timeout .* got nan"),
     ],
 )
 def test_B02_impossible_requests_are_refused_at_once(arguments: tuple[Any, ...], message: str) -> None:

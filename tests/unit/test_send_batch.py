@@ -285,10 +285,10 @@ NO_BATCHES: list[tuple[Any, type[Exception], str]] = [
     (
         altered(BATCH, producer_id=0),
         ValueError,
-        "producer_id must be -1.*it is 0: encode.* without producer_id",
+        "producer_id must be -1.*got 0: encode.* without producer_id",
     ),
-    (altered(BATCH, producer_epoch=3), ValueError, "producer_epoch must be -1.*it is 3: encode"),
-    (altered(BATCH, base_sequence=9), ValueError, "base_sequence must be -1.*it is 9: encode"),
+    (altered(BATCH, producer_epoch=3), ValueError, "producer_epoch must be -1.*got 3: encode"),
+    (altered(BATCH, base_sequence=9), ValueError, "base_sequence must be -1.*got 9: encode"),
     (None, TypeError, "batch_bytes must be bytes-like, not NoneType"),
     ("text", TypeError, "batch_bytes must be bytes-like, not str"),
     ([BATCH], TypeError, "batch_bytes must be bytes-like, not list"),

@@ -39,8 +39,8 @@ cdef class TopicRatios:
 
 cdef double _checked(double observed) except -1:
     if not isfinite(observed) or observed <= 0:
-        raise ValueError(f"observed must be a positive number, compressed bytes / uncompressed bytes; it "
-                         f"is {observed}")
+        raise ValueError(f"observed must be a positive number, compressed bytes / uncompressed bytes, "
+                         f"got {observed}")
     return observed
 
 
