@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -154,6 +155,11 @@ def run_block(block: int, mutants: int = BLOCK_CASES, *, verbose: bool = False) 
                 raise AssertionError(where) from error
         faulthandler.cancel_dump_traceback_later()
     return Tally(dict(outcomes), time.monotonic() - started, peak_bytes())
+
+
+def heed_interrupts() -> None:
+    """Have SIGINT interrupt this process and those that it starts; a shell's background jobs ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_block_apart(block: int, cases: int, module: str) -> Tally:

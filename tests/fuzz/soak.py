@@ -221,6 +221,7 @@ def main() -> None:
         "--verbose", action="store_true", help="with --block: print every case before it is tried"
     )
     arguments = parser.parse_args()
+    campaign.heed_interrupts()
     names = [arguments.campaign] if arguments.campaign else list(CAMPAIGNS)
     if arguments.block is not None:
         print(CAMPAIGNS[names[0]].replay(arguments.block, arguments.verbose))

@@ -1,6 +1,13 @@
 """A slice of the campaigns against the producer, each in a process of its own."""
 
-from tests.fuzz.campaign import run_block_apart
+import pytest
+
+from tests.fuzz.campaign import heed_interrupts, run_block_apart
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> None:
+    heed_interrupts()
 
 
 def test_children_of_a_busy_process_hang_nowhere() -> None:
