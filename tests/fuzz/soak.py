@@ -67,14 +67,14 @@ def _campaign_of(module: ModuleType, blocks: int, *sources: str) -> Campaign:
 
 CODEC_SOURCES = (
     "src_c/*",
-    "kbatch/_native/*/*.p*",
+    *(f"kbatch/_native/{files}" for files in ("*.py", "*/*.py", "*/*.pyx", "*/*.pxd")),
     "kbatch/*.py",
     *(f"kbatch/{folder}/*.py" for folder in ("codec", "errors", "producer", "waiting")),
     "tests/oracle/*.py",
 )
 PROTOCOL_SOURCES = ("kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
 CLIENT_SOURCES = (
-    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core/*", "network")),
+    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core", "core/*", "network")),
     *PROTOCOL_SOURCES,
 )
 SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
