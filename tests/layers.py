@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests import ROOT
+
 PAGE = ROOT / "ARCHITECTURE.md"
 
 

@@ -11,7 +11,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests import ROOT
+
 SECONDS = 900.0
 # What a checkout has beside its sources: builds, environments, what tools keep.
 BESIDE = (".git", ".venv", ".*_cache", ".hypothesis", ".soak", "build", "dist", "*.egg-info", "__pycache__")

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import kbatch
+from tests import ROOT
 from tests.fuzz import mutator
 
 BLOCK_CASES = 20_000
@@ -165,7 +166,7 @@ def heed_interrupts() -> None:
 def run_block_apart(block: int, cases: int, module: str) -> Tally:
     """`run_block` of a module in a process of its own; what it wrote is the message where it failed."""
     command = [sys.executable, "-X", "faulthandler", "-m", module, str(block), str(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{done.stderr[-8000:]}"
     return Tally(*json.loads(done.stdout))
 

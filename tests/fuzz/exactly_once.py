@@ -12,14 +12,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from tests import ROOT
 from tests.oracle.kafka import create_topic
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = (str(ROOT / "docs" / "examples" / "consume_transform_produce.py"),)
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 SOURCE, TARGET, GROUP = "source", "target", "workers"

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from tests import ROOT
 from tests.fuzz import (
     broker_kills,
     campaign,
@@ -33,7 +34,6 @@ from tests.fuzz import (
 from tests.fuzz.campaign import Tally
 from tests.simulation import campaign as worlds
 
-ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".soak"
 RESULTS = ROOT / "docs" / "soak.md"
 PREFACE = """# Soak results

@@ -27,9 +27,10 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from typing import Any
 
+from tests import ROOT
 from tests.fuzz import campaign
 from tests.fuzz.campaign import Tally
-from tests.fuzz.exactly_once import ROOT, TARGET, Task, Worker
+from tests.fuzz.exactly_once import TARGET, Task, Worker
 from tests.oracle import java_clients
 from tests.oracle.kafka import RealKafka
 

@@ -18,7 +18,8 @@ from kbatch.bench.contestants import CONTESTANTS, JAVA
 from kbatch.bench.log_reader import READERS, WrongLogError
 from kbatch.bench.work import FIRST_ROW, Row, Work
 from kbatch.cli.commands import kbatch as command_line
-from tests.wheels import ROOT, run
+from tests import ROOT
+from tests.wheels import run
 
 RECORDS = 2_500
 

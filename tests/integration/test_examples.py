@@ -9,14 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kbatch
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "examples"
 ROWS = 2000
 MINUTES = 10

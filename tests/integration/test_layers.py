@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import layers
-from tests.layers import CIRCLES, EXCEPTIONS, LAYERS, PAGE, ROOT
+from tests import ROOT, layers
+from tests.layers import CIRCLES, EXCEPTIONS, LAYERS, PAGE
 
 LONGEST_LINE = 110
 LONGEST_FUNCTION = 70  # lines, without its docstring

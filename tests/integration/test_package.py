@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from kbatch.testing import Broker
-from tests.wheels import ROOT, installed, interpreter, python_versions, requirements, run
+from tests import ROOT
+from tests.wheels import installed, interpreter, python_versions, requirements, run
 
 
 def test_the_sdist_has_every_source_and_nothing_that_a_build_made(sdist: Path) -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kbatch
+from tests import ROOT
 from tests.oracle import ours, plain, strategies
 from tests.property import crc_laws
 
@@ -173,7 +173,7 @@ def test_the_table_of_crc32c_obeys_the_same_laws() -> None:
     printed = subprocess.check_output(
         [sys.executable, "-m", "tests.property.crc_laws"],
         env=os.environ | {"KBATCH_CRC32C": "table"},
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         text=True,
     )
     assert printed.strip() == "table"

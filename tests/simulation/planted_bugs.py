@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import kbatch
@@ -27,11 +26,12 @@ from kbatch.core.producer.sender import Sender
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.simulator import SimulationError, simulate
+from tests import ROOT
 from tests.simulation.planting import BUGS, Bug, planted, plants
 
 BUDGET = 2000  # seeds
 PLANTED_BADLY = (AttributeError, NameError, TypeError)  # what is replaced has changed: nothing was seen
-PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+PAGE = ROOT / "docs" / "simulation.md"
 
 
 # Sequences and epochs

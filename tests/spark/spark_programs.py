@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kbatch.spark
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 900.0
 ROWS = 5000
 POLL_SECONDS = 0.05

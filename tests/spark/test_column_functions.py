@@ -28,6 +28,7 @@ from kbatch.spark import (
     kbatch_encode,
     murmur2,
 )
+from tests import ROOT
 from tests.oracle import plain
 
 KEYS = [b"", b"k", None, b"key-17", b"\xff\x00"]
@@ -266,7 +267,7 @@ def test_other_functions_in_sql(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_example_of_the_page_runs_as_it_stands(spark: SparkSession) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    page = (ROOT / "docs" / "spark.md").read_text()
     (example,) = (
         code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "kbatch_encode" in code
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from kbatch.spark.schemas import HEADERS_TYPE
 from kbatch.spark.sink import KbatchDataSource
 from kbatch.spark.sink_columns import ATTRIBUTES
 from kbatch.spark.sink_options import BULK_SETTINGS, OPTIONS, SinkOptions, read_options
+from tests import ROOT
 
 VALUE = {"value": BinaryType()}
 GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "topic": "events"}
@@ -184,7 +184,7 @@ def test_settings_are_those_for_bulk_unless_given() -> None:
 
 
 def test_the_page_for_users_has_every_option_and_column() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    page = (ROOT / "docs" / "spark.md").read_text()
     page = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`([^`]+)`", page))
     assert {*OPTIONS, *ATTRIBUTES} <= named

@@ -14,10 +14,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests import ROOT
 from tests.spark import wheel_job
 from tests.spark.sinks import Sink, new_sink
 from tests.spark.spark_programs import StandaloneCluster
-from tests.wheels import ROOT, installed, run
+from tests.wheels import installed, run
 
 pytestmark = pytest.mark.spark
 LONG = pytest.mark.skipif(

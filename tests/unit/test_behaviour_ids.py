@@ -6,11 +6,11 @@ import ast
 import re
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 PAGE = ROOT / "docs" / "behaviours.md"
 LAST = {"I": 33, "D": 18, "S": 10, "A": 17, "P": 5, "B": 11, "F": 4, "N": 12, "T": 28}
 IDS = [f"{letter}{number:02}" for letter, last in LAST.items() for number in range(1, last + 1)]

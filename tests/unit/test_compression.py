@@ -18,8 +18,8 @@ import zstandard
 import kbatch
 from kbatch import CorruptRecordError
 from kbatch._native.codec.compression import codec_names, compress, decompress, level_ranges
+from tests import ROOT
 from tests.oracle import plain
-from tests.wheels import ROOT
 
 CODECS = plain.CODECS[1:]
 # Across the blocks of snappy and lz4, half of it compressible.

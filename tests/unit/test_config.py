@@ -19,9 +19,9 @@ from kbatch.config.keys import OTHER_DEFAULTS
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED
 from kbatch.errors import ConfigError, KafkaError
+from tests import ROOT
 from tests.oracle.java_config import NO_DEFAULT, JavaConfigError, ProducerFacts, producer_facts
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVER = "localhost:9092"
 OURS = {
     "compression.level",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kbatch.core.producer.transaction_page import page
 from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind
 from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, State
 from kbatch.errors import ErrorCode
 from kbatch.producer.threads import Producer
+from tests import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "transaction_states.md"
+PAGE = ROOT / "docs" / "transaction_states.md"
 
 
 def test_the_page_is_that_of_the_tables() -> None:

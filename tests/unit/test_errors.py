@@ -8,17 +8,16 @@ import pickle
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import kbatch
 from kbatch import errors
 from kbatch.errors import ROWS, ErrorCode, KafkaError, error_of, row_of
+from tests import ROOT
 from tests.oracle.java import SOURCES
 from tests.unit.test_protocol_schema import kafka_jars
 
-ROOT = Path(__file__).resolve().parents[2]
 CLASSES = sorted(
     (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KafkaError)),
     key=lambda kind: kind.__name__,

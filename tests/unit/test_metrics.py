@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -24,9 +23,9 @@ from kbatch.metrics import (
     MetricName,
     MetricsRegistry,
 )
+from tests import ROOT
 from tests.oracle.java_config import ProducerFacts, producer_facts
 
-ROOT = Path(__file__).resolve().parents[2]
 CLIENT = (("client-id", "c"),)
 # What Java has and we do not: strings, and two-phase commit.
 NOT_OURS = {("app-info", "commit-id"), ("app-info", "start-time-ms"), ("app-info", "version")}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from kbatch import errors
 from kbatch.config import KEYS
 from kbatch.metrics import METRICS
+from tests import ROOT
 from tests.unit.sending import Sending
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGES = ("asyncio.md", "delivery.md", "transactions.md", "troubleshooting.md")
 TOPIC_KEYS = {"max.message.bytes", "min.insync.replicas"}
 OTHER_KEYS = {"isolation.level", "group.instance.id", "transaction.version"}  # of consumers and clusters

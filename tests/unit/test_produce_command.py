@@ -20,9 +20,9 @@ from click.testing import CliRunner
 
 from kbatch.cli.commands import kbatch
 from kbatch.testing import Broker
+from tests import ROOT
 from tests.unit.producing import SECONDS, TOPIC, until, values
 
-ROOT = Path(__file__).resolve().parents[2]
 CSV = 'id,name,price,zip\n1,"a ""q""",1.10,00123\n2,,true,\n3,"x\ny",-2e5,""\n'
 CSV_VALUES = [
     b'{"name":"a \\"q\\"","price":1.10,"zip":"00123"}',

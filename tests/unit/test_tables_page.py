@@ -2,14 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbatch.testing import Broker
+from tests import ROOT
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tables.md").read_text()
+PAGE = (ROOT / "docs" / "tables.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 EXPECTED: dict[str, list[tuple[Any, Any]]] = {
     "pandas": [

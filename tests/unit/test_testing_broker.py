@@ -21,10 +21,11 @@ from kbatch.protocol import messages
 from kbatch.testing import Acls, Broker
 from kbatch.testing.broker.core import BrokerCore
 from kbatch.testing.broker.server import MAX_REQUEST_BYTES, QUEUED_REQUESTS, Server
+from tests import ROOT
 from tests.unit.broker_core import TOPIC, VirtualBroker, fetched
 from tests.unit.broker_wire import TIMEOUT_SECONDS, Wire, fetch_request, produce
 
-DOCS = Path(__file__).parents[2] / "docs" / "broker.md"
+DOCS = ROOT / "docs" / "broker.md"
 
 
 def broker_threads() -> set[threading.Thread]:

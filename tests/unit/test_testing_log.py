@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kbatch import CorruptRecordError, IllegalStateError, RecordBatch, decode
 from kbatch.testing.broker.log import FoundOffset, LeaderEpochs, PartitionLog
 from kbatch.testing.broker.topic_config import TopicConfig
+from tests import ROOT
 from tests.oracle import plain
 
 NEVER = 10**15
@@ -367,7 +368,7 @@ def placed(log: bytes) -> list[RecordBatch]:
 def test_acknowledged_batches_survive_the_death_of_the_process(tmp_path: Path) -> None:
     program = f"""
 import os, signal, sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from tests.unit.test_testing_log import PartitionLog, add, config
 log = PartitionLog(Path({str(tmp_path)!r}), config(internal_segment_bytes=1000))

@@ -18,10 +18,10 @@ from click.testing import CliRunner, Result
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.protocol import messages
 from kbatch.testing import Broker
+from tests import ROOT
 from tests.unit.broker_core import TOPIC
 from tests.unit.broker_wire import TIMEOUT_SECONDS, Wire, produce
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = "kbatch.testing.pytest_plugin"
 
 # The fixture
