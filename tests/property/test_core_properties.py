@@ -13,7 +13,7 @@ from kbatch.core.client.cluster import Node
 from kbatch.core.client.connections import Request, Response
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
-from tests.unit import test_core_cluster
+from tests.unit.core.client import test_cluster
 from tests.unit.core_shell import MS, Peer, Shell, address, versions_answer
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
@@ -204,7 +204,7 @@ _answers = st.lists(
 @settings(max_examples=EXAMPLES * 4, deadline=None)
 @given(_answers)
 def test_N05_epochs_of_a_topic_never_go_back_and_an_update_is_always_due_some_time(answers: Any) -> None:
-    known = test_core_cluster.cluster(max_block_ms=10_000)
+    known = test_cluster.cluster(max_block_ms=10_000)
     known.want("t", 0)
     now_ns, epochs, topic_id = 0, {}, b""
     for partitions, code, id_number, wait_ms in answers:
@@ -214,10 +214,10 @@ def test_N05_epochs_of_a_topic_never_go_back_and_an_update_is_always_due_some_ti
         assert known.update_delay_ns(now_ns) == 0
         known.make_request()
         new_id = bytes([id_number]) * 16
-        topic = test_core_cluster.topic(
+        topic = test_cluster.topic(
             "t", [] if code else partitions, error=code, topic_id=bytes(16) if code else new_id
         )
-        known.handle_response(test_core_cluster.answer(topic), now_ns)
+        known.handle_response(test_cluster.answer(topic), now_ns)
         assert 0 < known.update_delay_ns(now_ns) <= 5000 * MS or not code
         if not code and (any(new_id) and new_id != topic_id):
             epochs, topic_id = {}, new_id

@@ -9,8 +9,8 @@ import pytest
 import kbatch
 from kbatch import CorruptRecordError, Record, RecordBatch
 from tests.oracle import plain
+from tests.unit._native.codec.test_record_batch import INT64_MAX, ROWS, read_one
 from tests.unit.test_oracle import ONE_RECORD, TRANSACTIONAL
-from tests.unit.test_record_batch import INT64_MAX, ROWS, read_one
 
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     ("text", TypeError, r"record 1 must be a Record or a tuple .*, not str"),

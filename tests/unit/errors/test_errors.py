@@ -16,7 +16,7 @@ from kbatch import errors
 from kbatch.errors import ROWS, ErrorCode, KafkaError, error_of, row_of
 from tests import ROOT
 from tests.oracle.java import SOURCES
-from tests.unit.test_protocol_schema import kafka_jars
+from tests.unit.protocol.test_schema import kafka_jars
 
 CLASSES = sorted(
     (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KafkaError)),

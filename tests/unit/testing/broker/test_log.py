@@ -370,7 +370,7 @@ def test_acknowledged_batches_survive_the_death_of_the_process(tmp_path: Path) -
 import os, signal, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from tests.unit.test_testing_log import PartitionLog, add, config
+from tests.unit.testing.broker.test_log import PartitionLog, add, config
 log = PartitionLog(Path({str(tmp_path)!r}), config(internal_segment_bytes=1000))
 for number in range(100):
     add(log, number, epoch=number // 10)

@@ -6,7 +6,7 @@ import pytest
 
 from kbatch.config import Password
 from kbatch.errors import ConfigError
-from tests.unit.test_config import config
+from tests.unit.config.test_config import config
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ for level in (None, -1):
     assert compress(b"some words, " * 99, "gzip", level) == zlib.compress(b"some words, " * 99, 1, 31)
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "gzip and not isal", *sys.argv[1:]]))
 """
-    files = [f"tests/unit/test_{name}.py" for name in ("compression", "produce_command", "encode_decode")]
+    names = ("_native/codec/test_compression", "_native/codec/test_encode_decode", "cli/test_produce")
+    files = [f"tests/unit/{name}.py" for name in names]
     done = subprocess.run([sys.executable, "-c", code, *files], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert re.search(r"\d\d passed", done.stdout)

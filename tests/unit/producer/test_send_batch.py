@@ -23,6 +23,7 @@ from kbatch.errors import ErrorCode, ProducerClosedError, PurgedError, RecordToo
 from kbatch.interceptors import Interceptor
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
+from tests.unit._native.send.test_encoded_batch import BATCH, CODECS, altered, encoded, fields_of
 from tests.unit.producing import (
     SECONDS,
     SECONDS_MS,
@@ -36,7 +37,6 @@ from tests.unit.producing import (
     within,
 )
 from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Sending
-from tests.unit.test_send_batch import BATCH, CODECS, altered, encoded, fields_of
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -14,6 +14,16 @@ from kbatch import CorruptRecordError, KafkaError
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from tests.patience import HANG_SECONDS
+from tests.unit._native.send.test_encoded_batch import (
+    CODECS,
+    FAILURE,
+    altered,
+    encoded,
+    fields_of,
+    give,
+    read,
+    settle,
+)
 from tests.unit.accumulating import (
     accumulator,
     all_drained,
@@ -25,7 +35,6 @@ from tests.unit.accumulating import (
     records_of,
     values_of,
 )
-from tests.unit.test_send_batch import CODECS, FAILURE, altered, encoded, fields_of, give, read, settle
 
 
 def in_flight(data: bytes, **settings: Any) -> tuple[Any, Any, ProducerBatch]:

@@ -13,7 +13,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from tests.oracle.messages import random_message
-from tests.unit.test_protocol_schema import kafka_jars
+from tests.unit.protocol.test_schema import kafka_jars
 
 pytestmark = pytest.mark.java
 

@@ -11,7 +11,7 @@ from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.partition import HIGH_WATERMARK, Partition
 from kbatch.testing.broker.producer_state import ProducerDescription
-from tests.unit.test_testing_partition import (
+from tests.unit.testing.broker.test_partition import (
     EVERYTHING,
     NOW_MS,
     Play,
