@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,8 +70,8 @@ LAYERS = (
         "_native/codec/",
         "record batches as bytes",
         {
-            "c lock views": "declarations of `src_c`; what a buffer of bytes says of itself",
-            "memory": "growing native memory, blocks kept for reuse, OwnedMemory",
+            "c lock views memory": "declarations of `src_c`; buffers of bytes; growing native memory, blocks "
+            "kept for reuse",
             "hashes compression estimator": "crc32c and murmur2; codecs, levels, bounded decompression; the "
             "compression ratio of a topic",
             "record record_fields": "Record; key, value and headers as spans of bytes",
@@ -84,8 +85,7 @@ LAYERS = (
         "what needs no records",
         {
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
-            "interrupts": "what no signal handler may cut in two: Event, a coroutine run like a function",
-            "sensor": "the windows of a measured value",
+            "interrupts sensor": "what no signal handler may cut in two; the windows of a measured value",
             "struct_plan": "a usual request or response encoded or decoded in one step",
         },
     ),
@@ -111,7 +111,6 @@ LAYERS = (
             "one that is too large",
             "delivery": "**what becomes of a batch**: its Completion, the deliveries of its records; Flush, "
             "for several batches",
-            "table_outcome": "which rows of a table a batch has; the outcome of each row",
         },
     ),
     Layer(
@@ -124,7 +123,6 @@ LAYERS = (
             "drain, expire",
             "sticky cluster_view": "where records without a key go; who leads which partition",
             "in_flight": "batches in flight and their sequences, a whole request at once if all is usual",
-            "encoded_batch": "a batch that was encoded elsewhere",
             "sealing": "**which thread compresses a batch**: SealPolicy decides, SealQueue hands it over",
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },
@@ -189,20 +187,16 @@ LAYERS = (
         {
             "engine": "the door: events in (`handle_*`, `run`), `actions` and completions out",
             "sender produce_attempt": "batches to brokers, answers to batches",
-            "failures": "failed batches, for `flush()` to raise",
             "outcome": "**where a retry is decided**: each error code and what follows, as a table",
             "idempotence": "sequences, and what an answer to one batch says about the others",
             "transactions transactional_order": "calls and operations; sequences in a transaction",
             "transaction_states transaction_requests": "states and answers of transactions, as tables",
-            "transaction_version": "which version of transactions the cluster has",
-            "transaction_page": "makes docs/transaction_states.md",
-            "measures": "metrics of the sender",
         },
     ),
     Layer(
         7,
         "testing/broker/",
-        "the embedded broker, see below; it knows nothing of the producer",
+        "the embedded broker; imports nothing of the producer",
     ),
     Layer(
         8,
@@ -212,7 +206,6 @@ LAYERS = (
             "driver": "what both owners do: events to the engine, its actions back",
             "threads channels": "the sender's thread and its sockets",
             "event_loop transports": "an asyncio event loop and its transports",
-            "tls tls_channel": "TLS, loaded only where it is used",
             "callbacks event_loop_callbacks": "where `on_delivery` runs",
             "workers sealing": "threads for host names and for compression",
         },
@@ -345,14 +338,23 @@ def table() -> str:
 
 
 def _rows() -> Iterator[str]:
-    level = None
-    for layer in LAYERS:
-        where = layer.where if layer.level == 0 else f"kbatch/{layer.where}"
-        where += "" if "/" in layer.where or layer.level == 0 else ".py"
-        yield f"| {f'L{layer.level}' if layer.level != level else ''} | `{where}` | {layer.what} |\n"
-        level = layer.level
-        for names, what in layer.parts.items():
-            yield f"| | {', '.join(f'`{name}`' for name in names.split())} | {what} |\n"
+    """Yield a row for each folder and group of its parts, and one for the single files of each level."""
+    shown = None
+    for (level, is_folder), group in groupby(LAYERS, lambda layer: (layer.level, "/" in layer.where)):
+        layers = list(group)
+        for same in [[layer] for layer in layers] if is_folder else [layers]:
+            where = ", ".join(f"`{_path(layer)}`" for layer in same)
+            what = "; ".join(layer.what for layer in same)
+            yield f"| {f'L{level}' if level != shown else ''} | {where} | {what} |\n"
+            shown = level
+            for names, what in same[0].parts.items():
+                yield f"| | {', '.join(f'`{name}`' for name in names.split())} | {what} |\n"
+
+
+def _path(layer: Layer) -> str:
+    if layer.level == 0:
+        return layer.where
+    return f"kbatch/{layer.where}" + ("" if "/" in layer.where else ".py")
 
 
 def with_table(page: str) -> str:

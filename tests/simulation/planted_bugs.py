@@ -721,8 +721,34 @@ from tests.simulation import planted_transaction_bugs as planted_transaction_bug
 
 INTRODUCTION = """\
 Would the simulator find a bug in the producer? Each row below is a bug that was planted on purpose, the first
-seed whose world detects it, counted from 0 at the last search, and the message of that world. Every third
-world, from 2 on, runs transactions; transaction bugs are hunted only there.
+seed whose world detects it, counted from 0 at the last search, and the message of that world.
+`python -m tests.simulation --seed N --verbose` replays one; `make simulate SEEDS=0:1000` runs many.
+
+## What a world is
+
+The real producer and accumulator, an application, a network and the embedded broker's core run in one
+thread and in virtual time; a seed replays exactly. Connections break at any byte, requests arrive twice,
+answers are late, lost or errors, leaders move, brokers restart and forget, topics are made anew, the wall
+clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or
+below it in an unclean election. Some applications send tables and encoded batches between their records.
+Every third world, from 2 on, runs transactions: applications crash, close, repeat calls that timed out, are
+taken for dead and go on; coordinators move, refuse and stay silent; transactions exceed
+`transaction.timeout.ms`; `transaction.version` changes.
+
+Then all is healed, and these must be true:
+
+- Every delivery has one outcome, and it is true. Callbacks of a partition come in order.
+- Nothing is in a log twice, out of order or with other bytes. Sequences have no gaps. What may be in the
+  log is never sent under another number. Nothing follows a batch to a leader that may have forgotten the
+  producer.
+- What had time enough is delivered. All memory came back.
+- Readers of committed data see all that was committed, nothing that was aborted, and all or nothing of a
+  transaction with unknown outcome, in order, a fenced producer's records before its successor's. Offsets go
+  with their transaction. No transaction stays open.
+
+## What was planted
+
+Transaction bugs are hunted only in worlds with transactions.
 
 - Bugs are planted beside the native steps that users run. A step is off only for a bug in the step itself
   (`planting.STEPS`).
