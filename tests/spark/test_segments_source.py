@@ -148,7 +148,7 @@ def test_wrong_columns_are_refused_on_the_driver(encoded: DataFrame, path: Path)
         (encoded.withColumn("extra", f.lit(1)), "unknown column 'extra'"),
         (
             encoded.withColumn("partition", f.col("partition").cast("long")),
-            "column 'partition' is bigint: it must be int",
+            "column 'partition' must be int, got bigint",
         ),
         (encoded.withColumn("batch", f.lit("x")), "column 'batch' must be binary, got string"),
         (encoded.drop("batch"), "column 'batch' is missing"),
