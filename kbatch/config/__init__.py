@@ -1,6 +1,6 @@
 """The configuration of a producer: Kafka's keys, types and defaults, and some keys of our own."""
 
-from kbatch.config.keys import KEYS, ProducerConfig
+from kbatch.config.keys import KEYS, ClientConfig, ProducerConfig
 from kbatch.config.values import Key, Password
 
-__all__ = ["KEYS", "Key", "Password", "ProducerConfig"]
+__all__ = ["KEYS", "ClientConfig", "Key", "Password", "ProducerConfig"]

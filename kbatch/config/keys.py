@@ -10,12 +10,13 @@ org.apache.kafka.clients.producer.ProducerConfig 4.3.1, except for the defaults 
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch._native.codec.compression import codec_names, level_ranges
 from kbatch.config.names import read_settings
-from kbatch.config.rules import RULES, host_and_port
+from kbatch.config.rules import CLIENT_RULES, PRODUCER_RULES, Rule, host_and_port
 from kbatch.config.values import (
     ACKS,
     ANY,
@@ -96,15 +97,15 @@ def key(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
-class ProducerConfig:
-    """The complete, checked configuration of a producer: an immutable attribute for every key.
+class ClientConfig:
+    """The keys of every client: what connections, metadata, TLS, SASL and metrics need.
 
     Parameters
     ----------
     settings : Mapping[str, object], optional
         Keys with dots, as Kafka writes them, or the names of librdkafka and other clients.
     client_number : int
-        The N of the default client.id, kbatch-producer-N.
+        The N of the default client.id, kbatch-client-N.
     **keywords
         The same keys with underscores for dots. In both, None leaves a key at its default.
 
@@ -121,13 +122,17 @@ class ProducerConfig:
 
     given: frozenset[str] = dataclasses.field(compare=False)
 
+    # What a subclass replaces: what the keys demand of each other, and what an error calls the client.
+    rules: ClassVar[tuple[Rule, ...]] = CLIENT_RULES
+    name: ClassVar[str] = "client"
+
     # The cluster and the connections to it
 
     bootstrap_servers: tuple[str, ...] = key(LIST, REQUIRED, NON_EMPTY, HIGH,
         "Brokers to start from, each host:port; the client learns the others from them.")
     client_id: str = key(STRING, "", SENDABLE, MEDIUM,
-        "The client's name in the brokers' logs, quotas and metrics. The default is kbatch-producer-N; N is "
-        "a number or the transactional.id.")
+        "The client's name in the brokers' logs, quotas and metrics. The default is kbatch-client-N; N is a "
+        "number.")
     client_dns_lookup: str = key(STRING, "use_all_dns_ips", ANY, MEDIUM,
         "Try all addresses of a name in turn, or resolve bootstrap names to canonical names first.",
         NO_CANONICAL)
@@ -147,101 +152,17 @@ class ProducerConfig:
         "SO_RCVBUF of a connection; -1 leaves it to the operating system.")
     request_timeout_ms: int = key(INT, 30_000, at_least(0), MEDIUM,
         "Time for an answer, after which the connection counts as broken and its requests are sent again.")
+    retry_backoff_ms: int = key(LONG, 100, at_least(0), LOW,
+        "Wait before the first retry of a request. Each failure doubles it, with 20 % jitter (KIP-580).")
+    retry_backoff_max_ms: int = key(LONG, 1000, at_least(0), LOW,
+        "Maximum of the doubling of retry.backoff.ms.")
     metadata_max_age_ms: int = key(LONG, 300_000, at_least(0), LOW,
         "Refresh metadata at this age, even without a sign of change.")
-    metadata_max_idle_ms: int = key(LONG, 300_000, at_least(5000), LOW,
-        "Forget a topic that was unused for this long, until its next record.")
     metadata_recovery_strategy: str = key(STRING, "rebootstrap",
         one_of("rebootstrap", "none", fold=str.lower), LOW,
         "With rebootstrap, the client tries bootstrap.servers again when no known broker answers (KIP-899).")
     metadata_recovery_rebootstrap_trigger_ms: int = key(LONG, 300_000, at_least(0), LOW,
         "Without metadata for this long, the client starts over from bootstrap.servers (KIP-1102).")
-
-    # Batches, compression, memory
-
-    batch_size: int = key(INT, 16_384, at_least(0), MEDIUM,
-        "Maximum bytes of a batch, compressed. 0 gives every record its own batch.")
-    linger_ms: int = key(LONG, 5, at_least(0), MEDIUM,
-        "Time that a batch that is not full waits for more records.")
-    buffer_memory: int = key(LONG, 33_554_432, at_least(0), HIGH,
-        "Bytes for all records that are not yet acknowledged. When they are used up, send() waits.")
-    max_block_ms: int = key(LONG, 60_000, at_least(0), MEDIUM,
-        "Time that send() may wait, for metadata and memory together; also the default of transaction calls.")
-    max_request_size: int = key(INT, 1_048_576, at_least(0), MEDIUM,
-        "Maximum bytes of a request, and so of a record, before compression.")
-    compression_type: str = key(STRING, "none", one_of(*codec_names), HIGH,
-        "Codec of the batches. Larger batches compress better.")
-    compression_level: int | None = key(INT, None, ANY, LOW,
-        "Level of the codec in compression.type, on that codec's own scale; -1 is its default.",
-        origin="librdkafka")
-    compression_gzip_level: int = key(INT, -1, between(*level_ranges["gzip"]), MEDIUM,
-        "Level of gzip. -1 is fast, about level 1 (isal's 2, or zlib's 1 if isal is not installed); "
-        "1 to 9 are zlib's.")
-    compression_lz4_level: int = key(INT, 9, between(*level_ranges["lz4"]), MEDIUM,
-        "Level of lz4. 9, the default, is the fast compressor, as in Java; others compress more slowly.")
-    compression_zstd_level: int = key(INT, 3, between(*level_ranges["zstd"]), MEDIUM,
-        "Level of zstd; negative levels are the fastest.")
-
-    # Delivery
-
-    acks: int = key(ACKS, "all", ANY, LOW,
-        "Replicas that must have a batch before it is delivered: all = all in-sync replicas, 1 = leader, "
-        "0 = none.")
-    enable_idempotence: bool = key(BOOLEAN, True, ANY, LOW,
-        "Every batch is in the log once and in order, also after retries. Contradicting acks or retries turn "
-        "it off, unless it was set.")
-    max_in_flight_requests_per_connection: int = key(INT, 5, at_least(1), LOW,
-        "Unanswered requests on a connection. At most 5 with idempotence; without it, more than 1 can change "
-        "the order of records when one is retried.")
-    retries: int = key(INT, INT_MAX, between(0, INT_MAX), HIGH,
-        "How often a batch is retried. Leave it alone: delivery.timeout.ms is the limit that matters.")
-    retry_backoff_ms: int = key(LONG, 100, at_least(0), LOW,
-        "Wait before the first retry of a request. Each failure doubles it, with 20 % jitter (KIP-580).")
-    retry_backoff_max_ms: int = key(LONG, 1000, at_least(0), LOW,
-        "Maximum of the doubling of retry.backoff.ms.")
-    delivery_timeout_ms: int = key(INT, 120_000, at_least(0), MEDIUM,
-        "Time from the first record of a batch to its success or failure, all waits and retries included. At "
-        "least linger.ms + request.timeout.ms; the default is raised to that.")
-    kbatch_on_delivery_failure: str = key(STRING, "continue",
-        one_of("continue", "stop_partition", "stop"), MEDIUM,
-        "After a failed record: go on, or fail all later records of its partition or of the producer until "
-        "resume(). With the last two no record passes a failed one.", origin="kbatch")
-    kbatch_sequence_gap: str = key(STRING, "fail", one_of("fail", "resend"), LOW,
-        "What to do with a batch that may be in the log, if later batches do not prove it: fail it, or "
-        "send it again under a new epoch as Java does, which can duplicate its records.", origin="kbatch")
-    kbatch_sequence_idle_ms: int = key(LONG, 60_000, between(0, LONGEST_IDLE_MS), LOW,
-        "Brokers forget the sequences of a producer that is idle for long. If the last batch that a "
-        "partition acknowledged was sent longer ago than this, the next one travels alone, which costs a "
-        "round trip, and its success proves nothing about earlier ones. Keep this well below the brokers' "
-        "producer.id.expiration.ms, which is a day by default.", origin="kbatch")
-
-    # Partitions, serialization, interceptors
-
-    partitioner_class: object = key(OBJECT, None, ANY, MEDIUM,
-        "A callable (topic, key, value, partition_count, available) that returns a partition, or a name: "
-        "round_robin, random, or one of librdkafka's. The default is murmur2 of the key, as in Java.")
-    partitioner_ignore_keys: bool = key(BOOLEAN, False, ANY, MEDIUM,
-        "Do not choose the partition by key. It has no effect with a partitioner.class.")
-    partitioner_adaptive_partitioning_enable: bool = key(BOOLEAN, True, ANY, LOW,
-        "Prefer partitions with shorter queues for records without a key (KIP-794).")
-    partitioner_availability_timeout_ms: int = key(LONG, 0, at_least(0), LOW,
-        "Records without a key avoid partitions whose leader took no batch for this long; 0 turns it off.")
-    key_serializer: object = key(OBJECT, None, ANY, HIGH,
-        "Converts keys to bytes: a callable (value), (topic, value) or (topic, headers, value), or the name "
-        "of one of kbatch.serializers. By default keys must be bytes.")
-    value_serializer: object = key(OBJECT, None, ANY, HIGH,
-        "Converts values to bytes, like key.serializer.")
-    interceptor_classes: tuple[object, ...] = key(OBJECTS, "", ANY, LOW,
-        "Interceptors or their classes, which see records before sending and their acknowledgements.")
-
-    # Transactions
-
-    transactional_id: str | None = key(STRING, None, SENDABLE_NAME, LOW,
-        "Makes the producer transactional. A later producer with the same id fences this one.")
-    transaction_timeout_ms: int = key(INT, 60_000, ANY, LOW,
-        "The coordinator aborts a transaction that is open for this long; brokers limit it.")
-    transaction_two_phase_commit_enable: bool = key(BOOLEAN, False, ANY, LOW,
-        "Lets only an external coordinator end transactions.", NO_TWO_PHASE)
 
     # Metrics
 
@@ -406,20 +327,26 @@ class ProducerConfig:
     def __init__(
         self, settings: Mapping[str, object] | None = None, client_number: int = 1, /, **keywords: object
     ) -> None:
-        values = {name: row.initial for name, row in KEYS.items()}
-        given = read_settings({} if settings is None else settings, keywords, KEYS)
+        keys = keys_of(type(self))
+        values = {name: row.initial for name, row in keys.items()}
+        given = read_settings({} if settings is None else settings, keywords, keys, self.name)
         values |= given
-        for rule in RULES:
+        for rule in self.rules:
             rule(values, given.keys())
         if "client.id" not in given:
-            values["client.id"] = f"kbatch-producer-{values['transactional.id'] or client_number}"
+            values["client.id"] = f"kbatch-{self.name}-{self._default_number(values, client_number)}"
         object.__setattr__(self, "given", frozenset(given))
         for name, value in values.items():
             object.__setattr__(self, name.replace(".", "_"), value)
 
     def __repr__(self) -> str:
         shown = (f"{name}={getattr(self, name.replace('.', '_'))!r}" for name in sorted(self.given))
-        return f"ProducerConfig({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @staticmethod
+    def _default_number(values: Mapping[str, Any], client_number: int) -> object:
+        """Return the N of client.id."""
+        return client_number
 
     @property
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
@@ -427,13 +354,140 @@ class ProducerConfig:
         return tuple(map(host_and_port, self.bootstrap_servers))
 
 
-KEYS: Mapping[str, Key] = MappingProxyType(
-    {
-        field.name.replace("_", "."): field.metadata["key"]
-        for field in dataclasses.fields(ProducerConfig)
-        if "key" in field.metadata
-    }
-)
+@dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
+class ProducerConfig(ClientConfig):
+    """The complete, checked configuration of a producer: an immutable attribute for every key.
+
+    Parameters
+    ----------
+    settings : Mapping[str, object], optional
+        Keys with dots, as Kafka writes them, or the names of librdkafka and other clients.
+    client_number : int
+        The N of the default client.id, kbatch-producer-N.
+    **keywords
+        The same keys with underscores for dots. In both, None leaves a key at its default.
+
+    Attributes
+    ----------
+    given : frozenset of str
+        The keys that were set; the others have their defaults.
+
+    Raises
+    ------
+    ConfigError
+        For unknown or refused keys, invalid values, duplicates, and contradictions.
+    """
+
+    rules: ClassVar[tuple[Rule, ...]] = PRODUCER_RULES
+    name: ClassVar[str] = "producer"
+
+    client_id: str = key(STRING, "", SENDABLE, MEDIUM,
+        "The client's name in the brokers' logs, quotas and metrics. The default is kbatch-producer-N; N is "
+        "a number or the transactional.id.")
+    metadata_max_idle_ms: int = key(LONG, 300_000, at_least(5000), LOW,
+        "Forget a topic that was unused for this long, until its next record.")
+
+    # Batches, compression, memory
+
+    batch_size: int = key(INT, 16_384, at_least(0), MEDIUM,
+        "Maximum bytes of a batch, compressed. 0 gives every record its own batch.")
+    linger_ms: int = key(LONG, 5, at_least(0), MEDIUM,
+        "Time that a batch that is not full waits for more records.")
+    buffer_memory: int = key(LONG, 33_554_432, at_least(0), HIGH,
+        "Bytes for all records that are not yet acknowledged. When they are used up, send() waits.")
+    max_block_ms: int = key(LONG, 60_000, at_least(0), MEDIUM,
+        "Time that send() may wait, for metadata and memory together; also the default of transaction calls.")
+    max_request_size: int = key(INT, 1_048_576, at_least(0), MEDIUM,
+        "Maximum bytes of a request, and so of a record, before compression.")
+    compression_type: str = key(STRING, "none", one_of(*codec_names), HIGH,
+        "Codec of the batches. Larger batches compress better.")
+    compression_level: int | None = key(INT, None, ANY, LOW,
+        "Level of the codec in compression.type, on that codec's own scale; -1 is its default.",
+        origin="librdkafka")
+    compression_gzip_level: int = key(INT, -1, between(*level_ranges["gzip"]), MEDIUM,
+        "Level of gzip. -1 is fast, about level 1 (isal's 2, or zlib's 1 if isal is not installed); "
+        "1 to 9 are zlib's.")
+    compression_lz4_level: int = key(INT, 9, between(*level_ranges["lz4"]), MEDIUM,
+        "Level of lz4. 9, the default, is the fast compressor, as in Java; others compress more slowly.")
+    compression_zstd_level: int = key(INT, 3, between(*level_ranges["zstd"]), MEDIUM,
+        "Level of zstd; negative levels are the fastest.")
+
+    # Delivery
+
+    acks: int = key(ACKS, "all", ANY, LOW,
+        "Replicas that must have a batch before it is delivered: all = all in-sync replicas, 1 = leader, "
+        "0 = none.")
+    enable_idempotence: bool = key(BOOLEAN, True, ANY, LOW,
+        "Every batch is in the log once and in order, also after retries. Contradicting acks or retries turn "
+        "it off, unless it was set.")
+    max_in_flight_requests_per_connection: int = key(INT, 5, at_least(1), LOW,
+        "Unanswered requests on a connection. At most 5 with idempotence; without it, more than 1 can change "
+        "the order of records when one is retried.")
+    retries: int = key(INT, INT_MAX, between(0, INT_MAX), HIGH,
+        "How often a batch is retried. Leave it alone: delivery.timeout.ms is the limit that matters.")
+    delivery_timeout_ms: int = key(INT, 120_000, at_least(0), MEDIUM,
+        "Time from the first record of a batch to its success or failure, all waits and retries included. At "
+        "least linger.ms + request.timeout.ms; the default is raised to that.")
+    kbatch_on_delivery_failure: str = key(STRING, "continue",
+        one_of("continue", "stop_partition", "stop"), MEDIUM,
+        "After a failed record: go on, or fail all later records of its partition or of the producer until "
+        "resume(). With the last two no record passes a failed one.", origin="kbatch")
+    kbatch_sequence_gap: str = key(STRING, "fail", one_of("fail", "resend"), LOW,
+        "What to do with a batch that may be in the log, if later batches do not prove it: fail it, or "
+        "send it again under a new epoch as Java does, which can duplicate its records.", origin="kbatch")
+    kbatch_sequence_idle_ms: int = key(LONG, 60_000, between(0, LONGEST_IDLE_MS), LOW,
+        "Brokers forget the sequences of a producer that is idle for long. If the last batch that a "
+        "partition acknowledged was sent longer ago than this, the next one travels alone, which costs a "
+        "round trip, and its success proves nothing about earlier ones. Keep this well below the brokers' "
+        "producer.id.expiration.ms, which is a day by default.", origin="kbatch")
+
+    # Partitions, serialization, interceptors
+
+    partitioner_class: object = key(OBJECT, None, ANY, MEDIUM,
+        "A callable (topic, key, value, partition_count, available) that returns a partition, or a name: "
+        "round_robin, random, or one of librdkafka's. The default is murmur2 of the key, as in Java.")
+    partitioner_ignore_keys: bool = key(BOOLEAN, False, ANY, MEDIUM,
+        "Do not choose the partition by key. It has no effect with a partitioner.class.")
+    partitioner_adaptive_partitioning_enable: bool = key(BOOLEAN, True, ANY, LOW,
+        "Prefer partitions with shorter queues for records without a key (KIP-794).")
+    partitioner_availability_timeout_ms: int = key(LONG, 0, at_least(0), LOW,
+        "Records without a key avoid partitions whose leader took no batch for this long; 0 turns it off.")
+    key_serializer: object = key(OBJECT, None, ANY, HIGH,
+        "Converts keys to bytes: a callable (value), (topic, value) or (topic, headers, value), or the name "
+        "of one of kbatch.serializers. By default keys must be bytes.")
+    value_serializer: object = key(OBJECT, None, ANY, HIGH,
+        "Converts values to bytes, like key.serializer.")
+    interceptor_classes: tuple[object, ...] = key(OBJECTS, "", ANY, LOW,
+        "Interceptors or their classes, which see records before sending and their acknowledgements.")
+
+    # Transactions
+
+    transactional_id: str | None = key(STRING, None, SENDABLE_NAME, LOW,
+        "Makes the producer transactional. A later producer with the same id fences this one.")
+    transaction_timeout_ms: int = key(INT, 60_000, ANY, LOW,
+        "The coordinator aborts a transaction that is open for this long; brokers limit it.")
+    transaction_two_phase_commit_enable: bool = key(BOOLEAN, False, ANY, LOW,
+        "Lets only an external coordinator end transactions.", NO_TWO_PHASE)
+
+    @staticmethod
+    def _default_number(values: Mapping[str, Any], client_number: int) -> object:
+        """Return the N of client.id."""
+        return values["transactional.id"] or client_number
+
+
+@cache
+def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
+    """Return the rows of a class, by the names of the keys."""
+    return MappingProxyType(
+        {
+            field.name.replace("_", "."): field.metadata["key"]
+            for field in dataclasses.fields(kind)
+            if "key" in field.metadata
+        }
+    )
+
+
+KEYS = keys_of(ProducerConfig)
 
 
 class OtherDefault(NamedTuple):

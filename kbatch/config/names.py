@@ -114,7 +114,7 @@ FOREIGN: Mapping[str, Foreign] = {
 
 
 def read_settings(
-    settings: Mapping[str, object], keywords: Mapping[str, object], keys: Mapping[str, Key]
+    settings: Mapping[str, object], keywords: Mapping[str, object], keys: Mapping[str, Key], client: str
 ) -> dict[str, Any]:
     """Return the settings by key, each in its type. Raise ConfigError for what is wrong with them."""
     if not isinstance(settings, Mapping):
@@ -134,7 +134,7 @@ def read_settings(
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for given, name, value in named:
-        translated = None if value is None else _translate(given, name, value, keys)
+        translated = None if value is None else _translate(given, name, value, keys, client)
         if translated is None:
             continue
         key, value = translated
@@ -145,11 +145,13 @@ def read_settings(
     return values
 
 
-def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) -> tuple[str, object] | None:
+def _translate(
+    given: str, name: str, value: object, keys: Mapping[str, Key], client: str
+) -> tuple[str, object] | None:
     """Return key and value in our terms, or None if the value asks for what kbatch does anyway."""
     if name in keys:
         return name, value
-    if name in ALIASES:
+    if name in ALIASES and ALIASES[name].key in keys:
         key, convert = ALIASES[name]
         try:
             return key, value if convert is None else convert(value)
@@ -159,7 +161,7 @@ def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) ->
         if str(value).strip().lower() in FOREIGN[name].harmless:
             return None
         raise ConfigError(f"{given} is not a key of kbatch: {FOREIGN[name].reason}")
-    known = [*keys, *ALIASES]
+    known = [*keys, *(alias for alias, row in ALIASES.items() if row.key in keys)]
     words = {candidate.replace(".", "_"): candidate for candidate in known}
     import difflib  # takes memory, so only after a wrong name
 
@@ -167,4 +169,4 @@ def _translate(given: str, name: str, value: object, keys: Mapping[str, Key]) ->
     if given in words:  # right as a keyword
         nearest = [words[given]]
     hint = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists the keys"
-    raise ConfigError(f"{given} is not a configuration key of a producer; {hint}")
+    raise ConfigError(f"{given} is not a configuration key of a {client}; {hint}")

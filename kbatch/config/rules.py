@@ -197,7 +197,8 @@ def _jaas_login(line: str, mechanism: str) -> tuple[str, str]:
     return options["username"], options["password"]
 
 
-RULES: tuple[Rule, ...] = (
+CLIENT_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, _tls, _sasl)
+PRODUCER_RULES: tuple[Rule, ...] = (
     _bootstrap_servers,
     _backoff,
     _idempotence,

@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, final
 
 from kbatch._native.batch.delivery import Completion
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.metrics import MetricsRegistry
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class CallbackRunner:
 
     Parameters
     ----------
-    config : ProducerConfig
+    config : ClientConfig
         Of it client.id, for the thread's name, and metrics.recording.level.
     metrics : MetricsRegistry or None
         Gets callback-queue-size and callback-time.
@@ -47,7 +47,7 @@ class CallbackRunner:
 
     ends_program: tuple[type[BaseException], ...] = ()
 
-    def __init__(self, config: ProducerConfig, metrics: MetricsRegistry | None = None) -> None:
+    def __init__(self, config: ClientConfig, metrics: MetricsRegistry | None = None) -> None:
         self._counting = threading.Lock()
         self._waiting_count = 0
         self._failures = _Failures()
@@ -106,7 +106,7 @@ class DeliveryThread(CallbackRunner):
 
     def __init__(
         self,
-        config: ProducerConfig,
+        config: ClientConfig,
         metrics: MetricsRegistry | None = None,
         started: Callable[[int], object] = lambda ident: None,
     ) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.io.waker import Waker
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Action, Address, Close, Connect, Resolve, Seal, Write
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
@@ -66,7 +66,7 @@ class EngineDriver(ABC):
     Parameters
     ----------
     engine : Engine
-    config : ProducerConfig
+    config : ClientConfig
         Of it socket buffers, and what TLS needs.
     deliver : callable
         Gets the completions of batches that are done, on the owner's thread; it must not wait or raise.
@@ -97,7 +97,7 @@ class EngineDriver(ABC):
         self,
         engine: Engine,
         *,
-        config: ProducerConfig,
+        config: ClientConfig,
         deliver: Callable[[list[Completion]], object],
         name: str,
         metrics: MetricsRegistry | None = None,
@@ -231,7 +231,7 @@ class EngineDriver(ABC):
     def _close(self, action: Close) -> None: ...
 
 
-def _tls_of(config: ProducerConfig) -> "ssl.SSLContext | None":
+def _tls_of(config: ClientConfig) -> "ssl.SSLContext | None":
     """None where connections are plain, which then do without Python's ssl, some 4 MiB of memory.
 
     What its threads need is imported here, on the caller's: the child of a fork() that comes while another

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, final
 
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.network.channels import release
@@ -52,7 +52,7 @@ class LoopNetwork(EngineDriver):
         self,
         engine: Engine,
         *,
-        config: ProducerConfig,
+        config: ClientConfig,
         after_round: Callable[[], object] = lambda: None,
         **rest: Any,
     ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from kbatch._native.batch.delivery import Completion
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.callbacks import CallbackRunner
 
@@ -35,7 +35,7 @@ class LoopDelivery(CallbackRunner):
     ends_program = (KeyboardInterrupt, SystemExit)
 
     def __init__(
-        self, config: ProducerConfig, metrics: MetricsRegistry | None, entering: Callable[[int], object]
+        self, config: ClientConfig, metrics: MetricsRegistry | None, entering: Callable[[int], object]
     ) -> None:
         super().__init__(config, metrics)
         self._entering = entering

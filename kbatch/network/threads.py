@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, final
 
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
 from kbatch.errors import IllegalStateError, NetworkError
 from kbatch.network.channels import Channel, PlainChannel, release
@@ -41,7 +41,7 @@ _RESOLVERS = 4
 class Network(EngineDriver):
     """Drives an engine on a thread of its own, from `start` to `stop`. Parameters: as EngineDriver."""
 
-    def __init__(self, engine: Engine, *, config: ProducerConfig, name: str, **rest: Any) -> None:
+    def __init__(self, engine: Engine, *, config: ClientConfig, name: str, **rest: Any) -> None:
         super().__init__(engine, config=config, name=name, **rest)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._waker, selectors.EVENT_READ)

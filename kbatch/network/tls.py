@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.config.values import Password
 from kbatch.errors import ConfigError
 
@@ -76,7 +76,7 @@ def _reason_of(error: ssl.SSLError) -> str:
     return getattr(error, "reason", None) or str(error)
 
 
-def context_of(config: ProducerConfig) -> ssl.SSLContext:
+def context_of(config: ClientConfig) -> ssl.SSLContext:
     """What the ssl keys say.
 
     Raises
@@ -101,7 +101,7 @@ def context_of(config: ProducerConfig) -> ssl.SSLContext:
     return context
 
 
-def _load_trusted(context: ssl.SSLContext, config: ProducerConfig) -> None:
+def _load_trusted(context: ssl.SSLContext, config: ClientConfig) -> None:
     if config.ssl_truststore_location is not None:
         with _told("ssl.truststore.location", config.ssl_truststore_location):
             context.load_verify_locations(cafile=config.ssl_truststore_location)
@@ -112,7 +112,7 @@ def _load_trusted(context: ssl.SSLContext, config: ProducerConfig) -> None:
         context.load_default_certs()
 
 
-def _load_own(context: ssl.SSLContext, config: ProducerConfig) -> None:
+def _load_own(context: ssl.SSLContext, config: ClientConfig) -> None:
     """The client's certificate and private key, if it has one."""
     password = config.ssl_key_password
 

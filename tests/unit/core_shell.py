@@ -63,7 +63,11 @@ class Shell:
     def __init__(self, *, seed: int = 1, registry: Any = None, **settings: Any) -> None:
         settings.setdefault("bootstrap_servers", "a:9092")
         self.now_ns = 0
-        self.connections = Connections(ProducerConfig(**settings), random.Random(seed), registry, self.now_ns)
+        config = ProducerConfig(**settings)
+        max_in_flight = config.max_in_flight_requests_per_connection
+        self.connections = Connections(
+            config, random.Random(seed), registry, self.now_ns, max_in_flight=max_in_flight
+        )
         self.resolves: list[Resolve] = []
         self.peers: dict[int, Peer] = {}
         self.responses: list[Response] = []

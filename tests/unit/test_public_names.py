@@ -12,7 +12,7 @@ import kbatch
 PUBLIC = {
     "kbatch": "Producer AsyncProducer encode decode encode_arrow decode_arrow wait as_completed",
     "kbatch.column_serializers": "Avro ColumnSerializer Int32 Int64 JsonLines Protobuf RowError Utf8",
-    "kbatch.config": "KEYS ProducerConfig",
+    "kbatch.config": "KEYS ClientConfig ProducerConfig",
     "kbatch.errors": "AuthorizationError ErrorCode KafkaError RecordTooLargeError",
     "kbatch.interceptors": "Interceptor",
     "kbatch.metrics": "METRICS MetricName",

@@ -1,6 +1,6 @@
 """Cluster: what is known of brokers, topics and leaders, and when to ask for more.
 
-Theory of operation. A topic is *wanted* from its first use until it was not used for metadata.max.idle.ms.
+Theory of operation. A topic is *wanted* from its first use until it was not used for `max_idle_ms`.
 One of which something is still open, because it is new or its last answer was an error, is asked for in
 *partial* updates, the others only in *full* ones, which come at metadata.max.age.ms and on request. One
 request is out at a time. Every update is followed by a pause, which doubles while requests fail or answers
@@ -9,7 +9,7 @@ tell nothing new; a new topic does not wait for it.
 Brokers learn of changes at different times, so an answer may be older than what is known. A partition's
 leader is therefore taken over only with an epoch that is not below the known one, unless the topic has
 another id: then it was deleted and made again, and epochs start over. A topic that brokers say they do not
-know keeps its partitions, without leaders, for max.block.ms, since one that was just made is not known
+know keeps its partitions, without leaders, for `patience_ms`, since one that was just made is not known
 everywhere; only then is it an error, which is remembered, and asked about again now and then.
 
 User threads read `snapshot`, which never changes: the next update publishes another.
@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kbatch._native.send.cluster_view import ClusterView
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
 from kbatch.protocol import messages
@@ -152,15 +152,19 @@ _REMEDIES = {
 
 
 class Cluster:
-    """The cluster's metadata, for one producer.
+    """The cluster's metadata, for one client.
 
     Parameters
     ----------
-    config : ProducerConfig
+    config : ClientConfig
     random : random.Random
         For the jitter of pauses.
     now_ns : int
         Of any monotonic clock.
+    max_idle_ms : int
+        How long a topic is kept after its last use.
+    patience_ms : int
+        How long brokers may say that there is no such topic, before that is an error.
 
     Attributes
     ----------
@@ -170,10 +174,12 @@ class Cluster:
         Why the last attempt to get metadata failed; None if it did not.
     """
 
-    def __init__(self, config: ProducerConfig, random: Random, now_ns: int) -> None:
+    def __init__(
+        self, config: ClientConfig, random: Random, now_ns: int, *, max_idle_ms: int, patience_ms: int
+    ) -> None:
         self._max_age_ns = config.metadata_max_age_ms * NS_PER_MS
-        self._max_idle_ns = config.metadata_max_idle_ms * NS_PER_MS
-        self._patience_ns = config.max_block_ms * NS_PER_MS
+        self._max_idle_ns = max_idle_ms * NS_PER_MS
+        self._patience_ns = patience_ms * NS_PER_MS
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._trigger_ns = config.metadata_recovery_rebootstrap_trigger_ms * NS_PER_MS
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)

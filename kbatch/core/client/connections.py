@@ -2,7 +2,7 @@
 
 Theory of operation. A connection is made when somebody wants to send (`connect`), and begins with an
 ApiVersions request, for which the node's versions are not known yet; it is ready when that was answered. Then
-requests go out, at most max.in.flight.requests.per.connection unanswered and none before the one before it
+requests go out, at most `max_in_flight` of them unanswered and none before the one before it
 was written, so that of a slow node's requests all but one can still be given to another. Answers are handed
 to `Request.handle` in the order of the requests.
 
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
 
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Action, Address, Close, Connect, Resolve, Write
 from kbatch.core.client.api_versions import (
     NO_FEATURES,
@@ -60,16 +60,18 @@ logger = logging.getLogger(__name__)
 
 
 class Connections:
-    """The connections of one producer.
+    """The connections of one client.
 
     Parameters
     ----------
-    config : ProducerConfig
+    config : ClientConfig
     random : random.Random
         For jitter, and for where the search for a node begins.
     registry : MetricsRegistry | None
     now_ns : int
         Of any monotonic clock.
+    max_in_flight : int
+        Requests on a connection that have no answer yet.
 
     Attributes
     ----------
@@ -78,12 +80,18 @@ class Connections:
     """
 
     def __init__(
-        self, config: ProducerConfig, random: Random, registry: MetricsRegistry | None, now_ns: int
+        self,
+        config: ClientConfig,
+        random: Random,
+        registry: MetricsRegistry | None,
+        now_ns: int,
+        *,
+        max_in_flight: int,
     ) -> None:
         self._config = config
         self._random = random
         self._measures = None if registry is None else ConnectionMeasures(registry, config.security_protocol)
-        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._max_in_flight = max_in_flight
         self._request_timeout_ns = config.request_timeout_ms * NS_PER_MS
         max_idle_ms = config.connections_max_idle_ms
         self._max_idle_ns = NEVER_NS if max_idle_ms < 0 else max_idle_ms * NS_PER_MS

@@ -95,9 +95,21 @@ class Engine:
         self._commands: deque[Callable[[int], None]] = deque()
         self._completed: list[Completion] = []
         self.failures = Failures()
-        self._cluster = Cluster(config, random, now_ns)
+        self._cluster = Cluster(
+            config,
+            random,
+            now_ns,
+            max_idle_ms=config.metadata_max_idle_ms,
+            patience_ms=config.max_block_ms,
+        )
         self._cluster_version = -1
-        self._connections = Connections(config, random, registry, now_ns)
+        self._connections = Connections(
+            config,
+            random,
+            registry,
+            now_ns,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+        )
         self._order = _order_of(config, first_counter)
         self._measures = SenderMeasures(registry, accumulator)
         self._sender = Sender(

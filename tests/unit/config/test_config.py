@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import Producer
-from kbatch.config import KEYS, Password, ProducerConfig
-from kbatch.config.keys import OTHER_DEFAULTS
+from kbatch.config import KEYS, ClientConfig, Password, ProducerConfig
+from kbatch.config.keys import OTHER_DEFAULTS, keys_of
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED
 from kbatch.errors import ConfigError, KafkaError
@@ -131,6 +131,33 @@ def test_every_row_is_explained() -> None:
     for name, row in KEYS.items():
         assert row.doc.endswith("."), name
         assert row.refused is None or not row.refused.endswith("."), name
+
+
+# Keys of every client
+
+
+def test_client_keys_are_the_producers_without_those_about_records() -> None:
+    keys = keys_of(ClientConfig)
+    assert keys.keys() < KEYS.keys()
+    assert {name for name, row in keys.items() if row != KEYS[name]} == {"client.id"}  # its doc
+    of_security = {name for name in KEYS if name.startswith(("ssl.", "sasl.", "security.", "metrics."))}
+    assert of_security <= keys.keys()
+    assert not keys.keys() & {"acks", "batch.size", "linger.ms", "max.block.ms", "transactional.id"}
+
+
+def test_client_config_applies_its_own_rules_and_name() -> None:
+    made = ClientConfig({"bootstrap.servers": SERVER, "reconnect.backoff.ms": "7"}, 3)
+    assert (made.client_id, made.reconnect_backoff_max_ms) == ("kbatch-client-3", 7)
+    assert made.bootstrap_addresses == ProducerConfig(bootstrap_servers=SERVER).bootstrap_addresses
+    assert repr(made).startswith("ClientConfig(")
+    with pytest.raises(ConfigError, match="cannot both be set"):
+        ClientConfig(bootstrap_servers=SERVER, ssl_key_location="k", ssl_keystore_key="k")
+
+
+@pytest.mark.parametrize("name", ["acks", "request.required.acks"])
+def test_client_config_knows_no_key_of_a_producer_by_any_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not a configuration key of a client"):
+        ClientConfig({"bootstrap.servers": SERVER, name: "1"})
 
 
 # Defaults

@@ -23,7 +23,9 @@ _Response = messages.MetadataResponse
 
 
 def cluster(now_ns: int = 0, **settings: Any) -> Cluster:
-    return Cluster(ProducerConfig(bootstrap_servers="a:9092", **settings), random.Random(1), now_ns)
+    config = ProducerConfig(bootstrap_servers="a:9092", **settings)
+    max_idle_ms, patience_ms = config.metadata_max_idle_ms, config.max_block_ms
+    return Cluster(config, random.Random(1), now_ns, max_idle_ms=max_idle_ms, patience_ms=patience_ms)
 
 
 def topic(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from kbatch.config import ProducerConfig
+from kbatch.config import ClientConfig
 from kbatch.core.client.cluster import Cluster
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.state import Connection as Session
@@ -19,7 +19,8 @@ class Pair:
     def __init__(self, **options: Any) -> None:
         self.broker = VirtualBroker(2, **options)
         self.shell = Shell()
-        self.cluster = Cluster(ProducerConfig(bootstrap_servers="a:9092"), random.Random(1), 0)
+        config = ClientConfig(bootstrap_servers="a:9092")
+        self.cluster = Cluster(config, random.Random(1), 0, max_idle_ms=300_000, patience_ms=60_000)
         self._sessions: dict[int, Session] = {}
 
     def ready(self, node_id: int) -> None:
