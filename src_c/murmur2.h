@@ -5,6 +5,9 @@
 
 #include "bytes.h"
 
+/* Kafka has no larger topics: it bounds what a partition number makes us allocate. */
+#define KB_MAX_PARTITIONS 1000000
+
 static inline uint32_t kb_murmur2(const uint8_t *data, size_t size) {
     const uint32_t m = 0x5bd1e995u;
     uint32_t hash = 0x9747b28cu ^ (uint32_t)size;

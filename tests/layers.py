@@ -85,7 +85,8 @@ LAYERS = (
         "what needs no records",
         {
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
-            "interrupts sensor": "what no signal handler may cut in two; the windows of a measured value",
+            "interrupts sensor backoff": "what no signal handler may cut in two; the windows of a measured "
+            "value; waits that double",
             "struct_plan": "a usual request or response encoded or decoded in one step",
         },
     ),
@@ -174,8 +175,9 @@ LAYERS = (
             "actions": "what the engine asks of the network",
             "connections connection node_state api_versions": "all connections; one, with its requests; the "
             "states of a node, as a table; versions",
-            "cluster": "topics, leaders, nodes, and when metadata are due",
-            "asking questions": "requests that any node can answer; requests about groups",
+            "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of groups "
+            "and transactional.ids",
+            "asking questions calls": "requests that any node can answer; requests about groups; calls of users",
             "backoff connection_measures": "waits that double; metrics of connections",
         },
     ),
@@ -239,14 +241,6 @@ LAYERS = (
     Layer(12, "cli/", "the `kbatch` command, a module a subcommand"),
     Layer(13, "__init__", "public names only"),
 )
-
-# Imports against the levels: importer, imported, and what they share.
-EXCEPTIONS = {
-    (
-        "kbatch.core.client.questions",
-        "kbatch.core.producer.transaction_requests",
-    ): "Call and FindCoordinator, which stand among the requests of transactions",
-}
 
 # Modules that import each other, all of them for types only.
 CIRCLES = (

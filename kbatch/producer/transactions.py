@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.accumulator import TRANSACTION_ENDED
-from kbatch.core.producer.transaction_requests import Call
+from kbatch.core.client.calls import Call
 from kbatch.core.producer.transaction_states import State
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, checked_partition

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT, layers
-from tests.layers import CIRCLES, EXCEPTIONS, LAYERS, PAGE
+from tests.layers import CIRCLES, LAYERS, PAGE
 
 LONGEST_LINE = 110
 LONGEST_FUNCTION = 70  # lines, without its docstring
@@ -26,7 +26,7 @@ def test_a_module_imports_lower_levels_and_its_own_folder_only(module: str) -> N
     for imported in sorted(layers.imports_of(module)):
         mine, other = layers.layer_of(module), layers.layer_of(imported)
         is_allowed = other.level < mine.level or other is mine
-        assert is_allowed != ((module, imported) in EXCEPTIONS), f"{module} imports {imported}"
+        assert is_allowed, f"{module} imports {imported}"
 
 
 def test_modules_import_each_other_in_the_known_circles_only() -> None:

@@ -7,17 +7,16 @@ from functools import partial
 from typing import Any
 
 from kbatch._native.send.in_flight import NOBODY, Identity
+from kbatch.core.client.coordinators import TRANSACTION, CoordinatorKey
 from kbatch.core.producer import transactions
 from kbatch.core.producer.idempotence import Idempotence
 from kbatch.core.producer.sender import Sender
 from kbatch.core.producer.transaction_requests import (
-    TRANSACTION,
     Abort,
     Action,
     AddPartitions,
     Commit,
     CommitOffsets,
-    CoordinatorKey,
     InitProducerId,
 )
 from kbatch.core.producer.transaction_states import State

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from kbatch._native.send.in_flight import Identity
-from kbatch.core.producer.transaction_requests import GROUP, Call
+from kbatch.core.client.calls import Call
+from kbatch.core.client.coordinators import GROUP
 from kbatch.core.producer.transaction_states import State
 from kbatch.core.producer.transactions import Transactions
 from kbatch.protocol import messages

@@ -34,6 +34,7 @@ from kbatch._native.codec.c cimport (
     KB_APPEND_MEMORY,
     KB_APPEND_TOO_LARGE,
     KB_BATCH_HEADER_SIZE,
+    KB_MAX_PARTITIONS,
     KB_MAX_RECORD_BODY,
     KB_RATIO_FACTOR,
     kb_append_rows,
@@ -57,8 +58,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kbatch.errors import IllegalStateError
 
-# Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
-cdef int32_t MAX_PARTITIONS = 1000000
 cdef int64_t MAX_BATCH_SIZE = 1 << 30
 cdef size_t SLACK_BYTES = 32 << 20
 cdef size_t LARGEST_CHUNK = 16 << 20
@@ -116,8 +115,8 @@ cdef class TableEncoder:
         self._level = level_of(self._codec, compression_level)
         if not 0 <= batch_size <= MAX_BATCH_SIZE:
             raise ValueError(f"batch_size must be 0 to {MAX_BATCH_SIZE} bytes, got {batch_size}")
-        if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
-            raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS}, or None, got {partitions}")
+        if partitions is not None and not 1 <= partitions <= KB_MAX_PARTITIONS:
+            raise ValueError(f"partitions must be 1 to {KB_MAX_PARTITIONS}, or None, got {partitions}")
         self._batch_size = batch_size
         self._partitions = partitions or 0
         self._threads = threads
@@ -265,10 +264,10 @@ cdef class TableEncoder:
         cdef bint may_be_named = self._columns.partition_at >= 0
         cdef int64_t i
         cdef int32_t partition = -1
+        cdef int32_t largest = self._partitions if self._partitions else KB_MAX_PARTITIONS
         for i in range(rows.count):
             if may_be_named:
-                partition = self._columns.named_partition(first + i, self._partitions or MAX_PARTITIONS, None,
-                                                          NULL)
+                partition = self._columns.named_partition(first + i, largest, None, NULL)
             if may_be_named and partition >= 0:
                 pass
             elif self._partitions == 0:

@@ -21,6 +21,9 @@ cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) noexcept
 
 cdef extern from "murmur2.h" nogil:
+    enum:
+        KB_MAX_PARTITIONS
+
     uint32_t kb_murmur2(const uint8_t *data, size_t size) noexcept
     int32_t kb_partition_for_key(const uint8_t *key, size_t size, int32_t partitions) noexcept
 

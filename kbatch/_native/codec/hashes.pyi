@@ -1,5 +1,6 @@
 from typing_extensions import Buffer
 
+MAX_PARTITIONS: int
 crc32c_implementation: str
 
 def crc32c(data: Buffer, value: int = 0) -> int: ...

@@ -4,6 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from kbatch._native.codec.c cimport (
+    KB_MAX_PARTITIONS,
     kb_crc32c_combine,
     kb_crc32c_extend,
     kb_crc32c_init,
@@ -12,6 +13,8 @@ from kbatch._native.codec.c cimport (
 )
 
 import os
+
+MAX_PARTITIONS = KB_MAX_PARTITIONS
 
 # KBATCH_CRC32C=table forces the portable implementation, to test it or to rule the hardware out.
 crc32c_implementation = kb_crc32c_init(os.environ.get("KBATCH_CRC32C") != "table").decode()

@@ -32,7 +32,6 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.math cimport log2
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 
@@ -67,12 +66,19 @@ from kbatch._native.batch.producer_batch cimport (
     Room,
     sealing_margin,
 )
-from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_record, kb_record_body_size, kb_varint_size
+from kbatch._native.codec.c cimport (
+    KB_MAX_PARTITIONS,
+    KB_MAX_RECORD_BODY,
+    kb_record,
+    kb_record_body_size,
+    kb_varint_size,
+)
 from kbatch._native.codec.compression cimport codec_id_of, compress_records, level_of
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.codec.memory cimport grown
 from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_record
+from kbatch._native.io.backoff cimport backoff_ns, grows
 from kbatch._native.send.cluster_view cimport ClusterView, TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
 from kbatch._native.send.sealing cimport SealPolicy
@@ -85,8 +91,6 @@ from operator import attrgetter
 
 from kbatch.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
 
-# Kafka has no larger topics; what a partition number may make us allocate is bounded by it.
-cdef int32_t MAX_PARTITIONS = 1000000
 # Whoever calls `accept` did not look at the clock.
 cdef int64_t UNKNOWN_NS = INT64_MIN
 # The load of so many partitions is told in every round.
@@ -95,6 +99,8 @@ cdef int64_t LOADED_PARTITIONS = 256
 # take that before they are compressed, with their state.
 cdef int64_t BATCHES_WORTH = 8
 cdef int64_t LEAST_TURN_BYTES = 65536
+# By what part a batch's back-off may be shorter or longer, as in Java.
+cdef double JITTER = 0.2
 
 cdef object _place_of = attrgetter("place")
 
@@ -562,8 +568,8 @@ cdef class RecordAccumulator:
         cdef PartitionQueue queue = info.queue(partition)
         if queue is not None:
             return queue
-        if not 0 <= partition < MAX_PARTITIONS:
-            raise ValueError(f"partition must be 0 to {MAX_PARTITIONS - 1}, or -1 for the sticky one, got "
+        if not 0 <= partition < KB_MAX_PARTITIONS:
+            raise ValueError(f"partition must be 0 to {KB_MAX_PARTITIONS - 1}, or -1 for the sticky one, got "
                              f"{partition}")
         queue = PartitionQueue.__new__(PartitionQueue)
         queue.topic = info.name
@@ -910,14 +916,11 @@ cdef class RecordAccumulator:
         return state == IN_FLIGHT
 
     cdef int64_t _backoff(self, int32_t attempts) noexcept:
-        """org.apache.kafka.common.utils.ExponentialBackoff, whose jitter is drawn once an attempt."""
-        cdef double exponent
-        if self._retry_backoff_max_ns <= self._retry_backoff_ns:
-            return self._retry_backoff_ns
-        exponent = min(<double>attempts,
-                       log2(<double>self._retry_backoff_max_ns / <double>max(self._retry_backoff_ns, 1)))
-        return min(self._retry_backoff_max_ns, <int64_t>(
-            self._retry_backoff_ns * 2.0 ** exponent * (0.8 + 0.4 * kb_random_fraction(&self._random))))
+        """Return the wait before a batch is sent again. Jitter is drawn once an attempt."""
+        cdef double fraction = 0
+        if grows(self._retry_backoff_ns, self._retry_backoff_max_ns):
+            fraction = kb_random_fraction(&self._random)
+        return backoff_ns(self._retry_backoff_ns, self._retry_backoff_max_ns, attempts, JITTER, fraction)
 
     def split(self, ProducerBatch batch not None):
         """Replaces a batch in flight that is too large for the broker by smaller ones, in its place.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 
 if TYPE_CHECKING:
+    from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections
 
 # Where nobody can be asked, not even later, it is looked at again no sooner than this.
@@ -53,3 +54,12 @@ class Asking:
         delay_ns = connections.delay_ns(node_id, now_ns)
         self.retry_ns = NEVER_NS if delay_ns == NEVER_NS else now_ns + max(delay_ns, SHORTEST_DELAY_NS)
         return False
+
+    def is_out_of_reach(self, node_id: int, cluster: Cluster, connections: Connections, now_ns: int) -> bool:
+        """True if the node that cannot be asked is unknown, or without a connection while it is backed off:
+        another node may do its work now.
+        """
+        if node_id not in cluster.snapshot.nodes:
+            return True
+        is_backed_off = self.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns) > 0
+        return is_backed_off and not connections.is_connected(node_id)

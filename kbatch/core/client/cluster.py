@@ -25,6 +25,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from kbatch._native.codec.hashes import MAX_PARTITIONS
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch.config import ClientConfig
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
@@ -33,8 +34,6 @@ from kbatch.protocol import messages
 
 # A topic that cannot be had is asked for again after so long, while it is wanted.
 REMEMBERED_NS = 5_000 * NS_PER_MS
-# More than any cluster has: an answer is not believed that speaks of more.
-MAX_PARTITIONS = 1_000_000
 # Of a topic that has none, or none that brokers told.
 NO_TOPIC_ID = bytes(16)
 

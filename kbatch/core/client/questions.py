@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kbatch.core.client.asking import Asking
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.producer.transaction_requests import GROUP, Call, CoordinatorKey, FindCoordinator
+from kbatch.core.client.calls import Call
+from kbatch.core.client.coordinators import GROUP, CoordinatorKey, codes_of, search_for
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_of, row_of
 from kbatch.protocol import messages
 from kbatch.records import OffsetAndMetadata, TopicPartition
@@ -23,6 +24,7 @@ from kbatch.records import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.client.coordinators import Coordinators
     from kbatch.protocol.structs import Message
 
 FETCHES_BY_GROUP = 8
@@ -56,6 +58,11 @@ class Question(Call):
         self.asking = Asking()
         self.group_id = group_id
         self.node_id = node_id
+
+    @property
+    def coordinator(self) -> CoordinatorKey | None:
+        """Whose coordinator is asked; None where it is the node `node_id`."""
+        return CoordinatorKey(GROUP, self.group_id) if self.group_id else None
 
     def message(self, version: int) -> Message:
         """The request; UnsupportedVersionError where the version cannot say it."""
@@ -140,15 +147,16 @@ class Questions:
         self,
         connections: Connections,
         cluster: Cluster,
+        coordinators: Coordinators,
         backoff: ExponentialBackoff,
         on_change: Callable[[], object],
     ) -> None:
         self._connections = connections
         self._cluster = cluster
+        self._coordinators = coordinators
         self._backoff = backoff
         self._on_change = on_change
         self.open: list[Question] = []
-        self._coordinators: dict[str, int] = {}
 
     def ask(self, question: Question, now_ns: int) -> None:
         self.open.append(question)
@@ -171,37 +179,42 @@ class Questions:
         self.open.clear()
 
     def _try(self, question: Question, now_ns: int) -> None:
-        asking, connections = question.asking, self._connections
-        group_id = question.group_id
-        if group_id and group_id not in self._coordinators:
-            search = FindCoordinator(CoordinatorKey(GROUP, group_id))
-            node_id = asking.find_node(connections, self._backoff, now_ns)
-            if node_id is not None:
-                version = connections.version_of(node_id, search.request)
-                message = search.message("", None, version)  # type: ignore[arg-type]  # it has no use for one
-                self._send(
-                    question, node_id, message, version, partial(self._found, question, search), now_ns
-                )
+        key = question.coordinator
+        if key is None:
+            node_id = self._ready_node(question, now_ns)
+        elif key not in self._coordinators:
+            self._search(question, key, now_ns)
             return
-        node_id = self._coordinators[group_id] if group_id else question.node_id
-        if asking.can_ask(node_id, connections, now_ns):
-            try:
-                version = min(connections.version_of(node_id, question.request), question.highest_version)
-                message = question.message(version)
-            except UnsupportedVersionError as error:
-                self._finish(question, error)
-                return
-            self._send(question, node_id, message, version, partial(self._answered, question), now_ns)
-        elif not self._may_come(node_id, asking, now_ns):
+        else:
+            node_id = self._coordinators.ready_node(key, question.asking, now_ns)
+            if key not in self._coordinators:
+                self._again(question, now_ns)
+        if node_id is None:
+            return
+        try:
+            version = min(self._connections.version_of(node_id, question.request), question.highest_version)
+            message = question.message(version)
+        except UnsupportedVersionError as error:
+            self._finish(question, error)
+            return
+        self._send(question, node_id, message, version, partial(self._answered, question), now_ns)
+
+    def _search(self, question: Question, key: CoordinatorKey, now_ns: int) -> None:
+        node_id = question.asking.find_node(self._connections, self._backoff, now_ns)
+        if node_id is not None:
+            version = self._connections.version_of(node_id, messages.FindCoordinatorRequest)
+            handle = partial(self._found, question, key)
+            self._send(question, node_id, search_for(key, version), version, handle, now_ns)
+
+    def _ready_node(self, question: Question, now_ns: int) -> int | None:
+        """Return the node that the question names, if it can be asked now."""
+        asking, node_id = question.asking, question.node_id
+        if asking.can_ask(node_id, self._connections, now_ns):
+            return node_id
+        if asking.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
             self._cluster.request_update(now_ns)
             self._again(question, now_ns)
-
-    def _may_come(self, node_id: int, asking: Asking, now_ns: int) -> bool:
-        """Whether the node is known, and connected to or about to be; else somebody else may be it now."""
-        if node_id not in self._cluster.snapshot.nodes:
-            return False
-        is_left_alone = asking.retry_ns != NEVER_NS and self._connections.delay_ns(node_id, now_ns) > 0
-        return not is_left_alone or self._connections.is_connected(node_id)
+        return None
 
     def _send(
         self,
@@ -219,13 +232,13 @@ class Questions:
         else:
             question.asking.is_asked = True
 
-    def _found(self, question: Question, search: FindCoordinator, response: Response) -> None:
+    def _found(self, question: Question, key: CoordinatorKey, response: Response) -> None:
         if self._is_sound(question, response):
-            code = max((code for _, code in search.codes(response.message)), key=bool, default=0)
+            code = max(codes_of(response.message), key=bool, default=0)
             if code:
                 self._refused(question, code, response.now_ns)
             else:
-                self._coordinators[question.group_id] = search.node_id(response.message)
+                self._coordinators.learn(key, response.message)
 
     def _answered(self, question: Question, response: Response) -> None:
         if self._is_sound(question, response):
@@ -256,7 +269,8 @@ class Questions:
         self._finish(question, error_of(code, f"{what}: {row.doc}"))
 
     def _again(self, question: Question, now_ns: int) -> None:
-        self._coordinators.pop(question.group_id, None)
+        if question.coordinator is not None:
+            self._coordinators.forget(question.coordinator)
         asking = question.asking
         asking.not_before_ns = now_ns + self._backoff.delay_ns(asking.attempts)
         asking.retry_ns = 0

@@ -24,33 +24,31 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kbatch._native.send.in_flight import Identity
 from kbatch.core.client.asking import Asking
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import Cluster, ClusterSnapshot
 from kbatch.core.client.connections import Connections
+from kbatch.core.client.coordinators import Coordinators
 from kbatch.core.client.questions import Question, Questions
 from kbatch.core.producer.failures import Failures
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.producer.measures import SenderMeasures
+from kbatch.core.producer.producer_ids import ProducerIds
 from kbatch.core.producer.sender import Sender
 from kbatch.core.producer.transactional_order import TransactionalOrder
 from kbatch.core.producer.transactions import Transactions
-from kbatch.errors import ErrorCode, KafkaError, error_of
+from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
-from kbatch.protocol import messages
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Completion
     from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.config import ProducerConfig
     from kbatch.core.client.actions import Action
+    from kbatch.core.client.calls import Call
     from kbatch.core.client.connections import Response
-    from kbatch.core.producer.transaction_requests import Call
 
 logger = logging.getLogger(__name__)
-
-NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
 class Engine:
@@ -110,6 +108,7 @@ class Engine:
             now_ns,
             max_in_flight=config.max_in_flight_requests_per_connection,
         )
+        self._coordinators = Coordinators(self._cluster, self._connections)
         self._order = _order_of(config, first_counter)
         self._measures = SenderMeasures(registry, accumulator)
         self._sender = Sender(
@@ -129,13 +128,17 @@ class Engine:
                 accumulator,
                 self._cluster,
                 self._connections,
+                self._coordinators,
                 self._order,
                 self._sender,
                 random=random,
                 on_change=on_change,
             )
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self._questions = Questions(self._connections, self._cluster, self._backoff, on_change)
+        self._questions = Questions(
+            self._connections, self._cluster, self._coordinators, self._backoff, on_change
+        )
+        self._producer_ids = ProducerIds(self._connections, self._backoff, self._order, self._sender)
         self._registry = registry
         # counters are to be read once a window at least, for rates to be right
         self._observe_every_ns = config.metrics_sample_window_ms * 1_000_000 // 2
@@ -145,7 +148,6 @@ class Engine:
         self._is_failed = False
         self._metadata = Asking()
         self._features_of: int | None = None  # a node to be asked
-        self._identity = Asking()
 
     # For any thread
 
@@ -260,7 +262,7 @@ class Engine:
                 self._ask_for_features(self.transactions, now_ns)
                 self.transactions.run(now_ns)
             elif self._order.needs_identity:
-                self._ask_for_identity(now_ns)
+                self._producer_ids.run(now_ns)
         if self._sender.fatal_error is None:
             self._sender.run(now_ns)
         while self._sender.fatal_error is not None and self._accumulator.incomplete_count:
@@ -318,8 +320,8 @@ class Engine:
                 deadlines.append(self._questions.deadline_ns())
             if self.transactions is not None:
                 deadlines.append(self.transactions.deadline_ns(now_ns))
-            elif self._order.needs_identity and not self._identity.is_asked:
-                deadlines.append(self._identity.retry_ns)
+            elif self._order.needs_identity:
+                deadlines.append(self._producer_ids.deadline_ns)
         if not self._metadata.is_asked:
             delay_ns = self._cluster.update_delay_ns(now_ns)
             due_ns = now_ns + delay_ns if 0 < delay_ns < NEVER_NS - now_ns else NEVER_NS
@@ -389,38 +391,6 @@ class Engine:
         node_id, self._features_of = self._features_of, None
         if node_id is not None:
             transactions.version.ask(node_id, now_ns)
-
-    # The producer's identity
-
-    def _ask_for_identity(self, now_ns: int) -> None:
-        asking = self._identity
-        if asking.is_asked or now_ns < asking.not_before_ns:
-            return
-        node_id = asking.find_node(self._connections, self._backoff, now_ns)
-        if node_id is not None:
-            asking.is_asked = True
-            request = messages.InitProducerIdRequest(
-                transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS
-            )
-            self._connections.send(node_id, request, self._handle_identity, now_ns)
-
-    def _handle_identity(self, response: Response) -> None:
-        asking, message = self._identity, response.message
-        asking.is_asked = False
-        if message is not None and message.error_code == ErrorCode.NONE:
-            asking.attempts = 0
-            assert isinstance(self._order, Idempotence)
-            self._order.adopt(Identity(message.producer_id, message.producer_epoch))
-            self._sender.identity_changed(response.now_ns)
-            return
-        error = response.error if message is None else error_of(message.error_code)
-        assert error is not None
-        asking.not_before_ns = asking.retry_ns = response.now_ns + self._backoff.delay_ns(asking.attempts)
-        asking.attempts += 1
-        if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # which may be granted later
-            self._sender.abort(error, queued=True, in_flight=True)
-        elif not error.retriable:
-            self._sender.fail_for_good(error)
 
 
 def _order_of(config: ProducerConfig, first_counter: int) -> Idempotence | WithoutIdempotence:

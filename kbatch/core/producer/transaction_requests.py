@@ -6,24 +6,25 @@ bumps), KIP-447 (offsets), KIP-890 (transaction version 2), KIP-1050 (which erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from kbatch._native.send.in_flight import NOBODY, Identity
+from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey, codes_of, search_for
 from kbatch.core.producer.idempotence import ANY_VERSION
+from kbatch.core.producer.producer_ids import init_producer_id
 from kbatch.errors import ROWS, ErrorCode, UnsupportedVersionError
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
-    from kbatch._native.send.in_flight import Identity
+    from kbatch.core.client.calls import Call
     from kbatch.protocol.structs import Message
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
 
 Place = tuple[str, int]
-GROUP, TRANSACTION = 0, 1
 # The last versions for a client of transaction version 1, and the first ones with what their names say.
 V1_ADD_PARTITIONS, V1_COMMIT_OFFSETS, V1_END_TXN = 3, 4, 4
-FINDS_BY_LIST = 4
 COMMITS_FOR_MEMBER = 3
 
 
@@ -133,48 +134,6 @@ def verdict_of(kind: Kind, codes: Iterable[tuple[str, int]]) -> Verdict:
     return Verdict(action_of(kind, code), code, [s for s, each in causes.items() if each == code])
 
 
-class CoordinatorKey(NamedTuple):
-    """Whose coordinator: of a GROUP or a TRANSACTION, by its id."""
-
-    kind: int
-    key: str
-
-
-class Call:
-    """What a user asked for. Other threads may look, and see `is_done` last.
-
-    Attributes
-    ----------
-    name : str
-        Of the user's method.
-    is_made : bool
-        It was begun.
-    is_done : bool
-    error : KafkaError | None
-        Why it failed.
-    """
-
-    __slots__ = ("error", "is_done", "is_made", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_made = False
-        self.is_done = False
-        self.error: Exception | None = None
-
-    def make(self, command: Callable[[Call, int], None], now_ns: int) -> None:
-        """The first time counts."""
-        if not self.is_made:
-            self.is_made = True
-            command(self, now_ns)
-
-    def finish(self, error: Exception | None = None) -> None:
-        """The first time counts."""
-        if not self.is_done:
-            self.error = error
-            self.is_done = True
-
-
 class Operation:
     """A request, from its cause to its last answer.
 
@@ -231,17 +190,10 @@ class FindCoordinator(Operation):
         return None
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
-        kind, key = self.sought
-        if version >= FINDS_BY_LIST:
-            return messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        return messages.FindCoordinatorRequest(key_type=kind, key=key)
+        return search_for(self.sought, version)
 
     def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
-        of = "group" if self.sought.kind == GROUP else "transactional.id"
-        return [(f"{of} {self.sought.key}", each.error_code) for each in answer.coordinators or [answer]]
-
-    def node_id(self, answer: Any) -> int:
-        return (answer.coordinators or [answer])[0].node_id  # type: ignore[no-any-return]
+        return [(str(self.sought), code) for code in codes_of(answer)]
 
 
 class InitProducerId(Operation):
@@ -264,12 +216,7 @@ class InitProducerId(Operation):
         self.bumps = bumps
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
-        request = messages.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=self.timeout_ms
-        )
-        if self.bumps:
-            request.producer_id, request.producer_epoch = identity
-        return request
+        return init_producer_id(transactional_id, self.timeout_ms, identity if self.bumps else NOBODY)
 
 
 class AddPartitions(Operation):

@@ -27,19 +27,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch._native.send.in_flight import Identity
 from kbatch.core.client.asking import Asking
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.client.coordinators import GROUP
+from kbatch.core.producer.producer_ids import identity_of
 from kbatch.core.producer.transaction_requests import (
-    GROUP,
     Abort,
     Action,
     AddOffsets,
     AddPartitions,
-    Call,
     Commit,
     CommitOffsets,
-    CoordinatorKey,
     EndTransaction,
     FindCoordinator,
     InitProducerId,
@@ -71,8 +69,10 @@ if TYPE_CHECKING:
 
     from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.config import ProducerConfig
+    from kbatch.core.client.calls import Call
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.client.coordinators import CoordinatorKey, Coordinators
     from kbatch.core.producer.sender import Sender
     from kbatch.core.producer.transactional_order import TransactionalOrder
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
@@ -96,7 +96,7 @@ class Transactions:
 
     Parameters
     ----------
-    config, accumulator, cluster, connections, order, sender, random
+    config, accumulator, cluster, connections, coordinators, order, sender, random
         What it works with.
     on_change : callable
         Called when a call is done, or the transaction cannot be committed any more.
@@ -117,6 +117,7 @@ class Transactions:
         accumulator: RecordAccumulator,
         cluster: Cluster,
         connections: Connections,
+        coordinators: Coordinators,
         order: TransactionalOrder,
         sender: Sender,
         *,
@@ -130,13 +131,12 @@ class Transactions:
         self._config = config
         self._id = config.transactional_id
         self._accumulator = accumulator
-        self._cluster = cluster
         self._connections = connections
         self._order = order
         self._sender = sender
         self._on_change = on_change
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self._coordinators: dict[CoordinatorKey, int] = {}
+        self._coordinators = coordinators
         self._queue: list[Operation] = []
         self._out: Operation | None = None
         self._asking = Asking()
@@ -312,7 +312,9 @@ class Transactions:
             self._queue.append(FindCoordinator(key))
             return True
         else:
-            node_id = self._ready_coordinator(key, operation, now_ns)
+            node_id = self._coordinators.ready_node(key, self._asking, now_ns)
+            if key not in self._coordinators:
+                self._again(operation, now_ns)
         if node_id is None:
             return False
         self._asking.retry_ns = 0
@@ -329,20 +331,6 @@ class Transactions:
         self._out = operation
         self._has_offsets = self._has_offsets or isinstance(operation, CommitOffsets)
         return True
-
-    def _ready_coordinator(self, key: CoordinatorKey, operation: Operation, now_ns: int) -> int | None:
-        """The node, if it can be asked now. One that is out of reach may not be the coordinator any more."""
-        node_id, connections = self._coordinators[key], self._connections
-        if self._asking.can_ask(node_id, connections, now_ns):
-            return node_id
-        is_known = node_id in self._cluster.snapshot.nodes
-        is_left_alone = self._asking.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns) > 0
-        if not is_known or (is_left_alone and not connections.is_connected(node_id)):
-            self._cluster.request_update(now_ns)
-            del self._coordinators[key]
-            self._asking.retry_ns = 0
-            self._again(operation, now_ns)
-        return None
 
     def _handle_response(self, operation: Operation, response: Response) -> None:
         self._out = None
@@ -416,7 +404,7 @@ class Transactions:
     def _find_again(self, operation: Operation) -> None:
         key = operation.coordinator(self._id)
         if key is not None:
-            self._coordinators.pop(key, None)
+            self._coordinators.forget(key)
 
     def _again(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
         """The operation is to be sent again, unless the transaction is to be aborted without it."""
@@ -450,14 +438,14 @@ class Transactions:
     # What is done when a request was
 
     def _found(self, operation: FindCoordinator, answer: Any, response: Response) -> None:
-        self._coordinators[operation.sought] = operation.node_id(answer)
+        self._coordinators.learn(operation.sought, answer)
 
     def _initialized(self, operation: InitProducerId, answer: Any, response: Response) -> None:
         node_id = response.request.node_id
         self._can_bump = (
             self._connections.version_of(node_id, messages.InitProducerIdRequest) >= FIRST_VERSION_THAT_BUMPS
         )
-        self._order.adopt(Identity(answer.producer_id, answer.producer_epoch))
+        self._order.adopt(identity_of(answer))
         self._adopt_version()
         self._bumps = False
         if self.state is State.IN_TRANSACTION:  # whose beginning it is
@@ -482,7 +470,7 @@ class Transactions:
 
     def _ended(self, operation: EndTransaction, answer: Any, response: Response) -> None:
         if answer.producer_id >= 0:  # as from version 5 on
-            self._order.adopt(Identity(answer.producer_id, answer.producer_epoch))
+            self._order.adopt(identity_of(answer))
         self._complete(operation)
 
     def _complete(self, operation: Operation) -> None:

@@ -35,7 +35,7 @@ from kbatch.waiting.threads import blocking
 
 if TYPE_CHECKING:
     from kbatch._native.send.accumulator import RecordAccumulator
-    from kbatch.core.producer.transaction_requests import Call
+    from kbatch.core.client.calls import Call
     from kbatch.testing.simulation.actor import Actor
     from kbatch.testing.simulation.transactional_application import Program, Transaction
     from kbatch.testing.simulation.transactional_world import TransactionalWorld

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kbatch._native.send.in_flight import Identity
-from kbatch.core.producer.transaction_requests import ACTIONS, Action, Call, Kind, action_of, verdict_of
+from kbatch.core.client.calls import Call
+from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind, action_of, verdict_of
 from kbatch.core.producer.transaction_states import State
 from kbatch.errors import (
     ROWS,

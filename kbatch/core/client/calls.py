@@ -1,0 +1,40 @@
+"""Call: what a user asked of the engine, and whether it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Call:
+    """What a user asked for. Other threads may look, and see `is_done` last.
+
+    Attributes
+    ----------
+    name : str
+        The name of the user's method.
+    is_made : bool
+        True from its beginning on.
+    is_done : bool
+    error : Exception | None
+        Why it failed.
+    """
+
+    __slots__ = ("error", "is_done", "is_made", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_made = False
+        self.is_done = False
+        self.error: Exception | None = None
+
+    def make(self, command: Callable[[Call, int], None], now_ns: int) -> None:
+        """Make the call, unless it was made before."""
+        if not self.is_made:
+            self.is_made = True
+            command(self, now_ns)
+
+    def finish(self, error: Exception | None = None) -> None:
+        """End the call, unless it has ended before."""
+        if not self.is_done:
+            self.error = error
+            self.is_done = True

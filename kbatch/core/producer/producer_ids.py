@@ -1,0 +1,95 @@
+"""Producer ids: the request for one, and how a producer without transactions comes by it.
+
+After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360 (epoch bumps).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kbatch._native.send.in_flight import NOBODY, Identity
+from kbatch.core.client.asking import Asking
+from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
+from kbatch.errors import ErrorCode, error_of
+from kbatch.protocol import messages
+
+if TYPE_CHECKING:
+    from kbatch.core.client.backoff import ExponentialBackoff
+    from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.producer.sender import Sender
+    from kbatch.protocol.structs import Message
+
+NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
+
+
+def init_producer_id(transactional_id: str | None, timeout_ms: int, current: Identity = NOBODY) -> Message:
+    """Return the request for a producer id and epoch; for the next epoch of `current`, if there is one."""
+    return messages.InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=current.producer_id,
+        producer_epoch=current.epoch,
+    )
+
+
+def identity_of(answer: Any) -> Identity:
+    """Return the producer id and epoch that an answer has."""
+    return Identity(answer.producer_id, answer.producer_epoch)
+
+
+class ProducerIds:
+    """Asks any node for a producer id, again and again, as long as the producer has none.
+
+    Parameters
+    ----------
+    connections, backoff, order, sender
+        What it works with.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        backoff: ExponentialBackoff,
+        order: Idempotence | WithoutIdempotence,
+        sender: Sender,
+    ) -> None:
+        self._connections = connections
+        self._backoff = backoff
+        self._order = order
+        self._sender = sender
+        self._asking = Asking()
+
+    def run(self, now_ns: int) -> None:
+        """Ask, if it is time to."""
+        asking = self._asking
+        if asking.is_asked or now_ns < asking.not_before_ns:
+            return
+        node_id = asking.find_node(self._connections, self._backoff, now_ns)
+        if node_id is not None:
+            asking.is_asked = True
+            request = init_producer_id(None, NO_TRANSACTION_TIMEOUT_MS)
+            self._connections.send(node_id, request, self._handle_response, now_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `run` has something to do even if nothing else happens."""
+        return NEVER_NS if self._asking.is_asked else self._asking.retry_ns
+
+    def _handle_response(self, response: Response) -> None:
+        asking, message = self._asking, response.message
+        asking.is_asked = False
+        if message is not None and message.error_code == ErrorCode.NONE:
+            asking.attempts = 0
+            assert isinstance(self._order, Idempotence)
+            self._order.adopt(identity_of(message))
+            self._sender.identity_changed(response.now_ns)
+            return
+        error = response.error if message is None else error_of(message.error_code)
+        assert error is not None
+        asking.not_before_ns = asking.retry_ns = response.now_ns + self._backoff.delay_ns(asking.attempts)
+        asking.attempts += 1
+        if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # which may be granted later
+            self._sender.abort(error, queued=True, in_flight=True)
+        elif not error.retriable:
+            self._sender.fail_for_good(error)
