@@ -172,7 +172,7 @@ LAYERS = (
         "core/client/",
         "what every client knows, without sockets, threads or clocks",
         {
-            "actions": "what the engine asks of the network",
+            "engine actions": "a client that knows nothing of records: events in (`handle_*`, `run`), actions out",
             "connections connection node_state api_versions": "all connections; one, with its requests; the "
             "states of a node, as a table; versions",
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of groups "
@@ -187,7 +187,7 @@ LAYERS = (
         "core/producer/",
         "the producer without sockets, threads or clocks",
         {
-            "engine": "the door: events in (`handle_*`, `run`), `actions` and completions out",
+            "engine": "the door: a client's engine, and completions out",
             "sender produce_attempt": "batches to brokers, answers to batches",
             "outcome": "**where a retry is decided**: each error code and what follows, as a table",
             "idempotence": "sequences, and what an answer to one batch says about the others",

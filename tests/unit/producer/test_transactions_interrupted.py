@@ -32,6 +32,7 @@ ENDS = pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"
 MANY = 100  # partitions
 # Files whose lines are interrupted.
 CALLED = (
+    "kbatch/core/client/engine.py",
     "kbatch/core/producer/engine.py",
     "kbatch/producer/base.py",
     "kbatch/producer/transactions.py",

@@ -1,0 +1,295 @@
+"""ClientEngine: a client that knows nothing of records, without sockets, threads and clocks.
+
+Theory of operation. Whatever owns an engine, a thread, an event loop or a simulation, reports what happened
+(`handle_*`), lets it work (`run`), and does what it asks for (`poll_actions`): resolve a name, connect,
+write, close. `deadline_ns` says when to let it work again if nothing happens. Time comes with every call.
+
+User threads see the published cluster snapshot, and put commands into a queue that `run` empties. All other
+state belongs to the owner.
+
+The parts: Cluster knows topics, leaders and nodes; Connections has the connections to nodes and the requests
+on them; Coordinators knows which node coordinates a group; Questions asks what users want to know of groups.
+A producer or a consumer is a subclass: the last methods are there for it to replace.
+
+After org.apache.kafka.clients.NetworkClient.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kbatch.core.client.asking import Asking
+from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.client.cluster import Cluster, ClusterSnapshot
+from kbatch.core.client.connections import Connections
+from kbatch.core.client.coordinators import Coordinators
+from kbatch.core.client.questions import Question, Questions
+from kbatch.errors import KafkaError
+from kbatch.metrics import MetricsRegistry
+
+if TYPE_CHECKING:
+    from kbatch.config import ClientConfig
+    from kbatch.core.client.calls import Call
+    from kbatch.core.client.connections import Response
+
+
+class ClientEngine:
+    """A client.
+
+    Parameters
+    ----------
+    config : ClientConfig
+    random : random.Random
+        All that chance decides: jitter, and the order in which equal nodes are tried.
+    registry : MetricsRegistry
+    now_ns : int
+        Of any monotonic clock, as in every other call.
+    max_in_flight : int
+        Requests on a connection that have no answer yet.
+    max_topic_idle_ms : int
+        How long a topic's metadata are kept after its last use.
+    topic_patience_ms : int
+        How long brokers may say that there is no such topic, before that is an error.
+    on_change : callable
+        Called when there is another `snapshot` or a `fatal_error`.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        random: Random,
+        registry: MetricsRegistry,
+        now_ns: int,
+        max_in_flight: int,
+        max_topic_idle_ms: int,
+        topic_patience_ms: int,
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._on_change = on_change
+        self._commands: deque[Callable[[int], None]] = deque()
+        self._cluster = Cluster(
+            config, random, now_ns, max_idle_ms=max_topic_idle_ms, patience_ms=topic_patience_ms
+        )
+        self._cluster_version = -1
+        self._connections = Connections(config, random, registry, now_ns, max_in_flight=max_in_flight)
+        self._coordinators = Coordinators(self._cluster, self._connections)
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._questions = Questions(
+            self._connections, self._cluster, self._coordinators, self._backoff, on_change
+        )
+        self._metadata = Asking()
+        self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
+        self._fatal_error: KafkaError | None = None
+        self._registry = registry
+        # counters are to be read once a window at least, for rates to be right
+        self._observe_every_ns = config.metrics_sample_window_ms * 1_000_000 // 2
+        self._observe_ns = now_ns
+        registry.gauge("metadata-age", lambda now_ms: now_ms / 1000 - self.snapshot.updated_ns / 1e9)
+
+    # For any thread
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """What is known of the cluster."""
+        return self._cluster.snapshot
+
+    @property
+    def fatal_error(self) -> KafkaError | None:
+        """Why the client is of no use any more."""
+        return self._fatal_error
+
+    def topic_error(self, topic: str) -> KafkaError | None:
+        """Return why there is no metadata of the topic."""
+        return self._cluster.topic_error(topic)
+
+    @property
+    def last_connection_failure(self) -> str | None:
+        """Why a connection failed last; None where one has got ready since."""
+        return self._connections.last_failure
+
+    @property
+    def authentication_error(self) -> KafkaError | None:
+        """Why a node did not accept us; None where one has got ready since."""
+        return self._connections.authentication_error
+
+    def submit(self, command: Callable[[int], None]) -> None:
+        """Have `command(now_ns)` called by the next `run`. The caller wakes the owner."""
+        self._commands.append(command)
+
+    def call(self, call: Call, command: Callable[[Call, int], None]) -> None:
+        """Have a call made, once however often it is submitted; `call` says what came of it."""
+        self.submit(partial(call.make, command))
+
+    def ask(self, question: Question) -> None:
+        """Have a question put to the cluster; `question` says when it is answered."""
+        self.submit(partial(self._questions.ask, question))
+
+    def want_topic(self, topic: str) -> None:
+        """Have the topic's metadata asked for, or newer ones than there are."""
+
+        def want(now_ns: int) -> None:
+            self._cluster.want(topic, now_ns)
+            if topic in self._cluster.snapshot.topics:
+                self._cluster.request_update(now_ns)
+
+        self.submit(want)
+
+    # What happened
+
+    def handle_resolved(self, host: str, port: int, addresses: Any, now_ns: int) -> None:
+        """Take the addresses behind a name, or an OSError."""
+        self._connections.handle_resolved(host, port, addresses, now_ns)
+
+    def handle_connected(self, connection_id: int, now_ns: int) -> None:
+        """Note that a connection that was asked for can be written to."""
+        self._connections.handle_connected(connection_id, now_ns)
+
+    def handle_bytes(self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int) -> None:
+        """Take bytes that came in; `data` is not kept."""
+        self._connections.handle_bytes(connection_id, data, now_ns)
+
+    def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
+        """Note that so many more bytes of what was to be written have gone out."""
+        self._connections.handle_written(connection_id, written_bytes, now_ns)
+
+    def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
+        """Note that a connection could not be made, or has ended."""
+        self._connections.handle_closed(connection_id, error, now_ns)
+
+    # What is to be done
+
+    def is_ready(self, node_id: int, now_ns: int) -> bool:
+        """True if a request may be sent to the node now."""
+        return self._connections.is_ready(node_id, now_ns)
+
+    def run(self, now_ns: int) -> None:
+        """Do whatever can be done now."""
+        while self._commands:
+            self._commands.popleft()(now_ns)
+        if not self._connections.is_quiet(now_ns):
+            self._connections.handle_timeout(now_ns)
+            if self._connections.poll_disconnected():
+                self._cluster.request_update(now_ns)
+        self._adopt_cluster()
+        if not self._cluster.is_calm(now_ns):
+            self._ask_for_metadata(now_ns)
+        if self._questions.open and self.fatal_error is None:
+            self._questions.run(now_ns)
+        self._work(now_ns)
+
+    def is_quiet(self, now_ns: int) -> bool:
+        """True if `run` would find nothing to do; False where that is hard to tell."""
+        return (
+            not self._commands
+            and not self._questions.open
+            and self._cluster_version == self._cluster.version
+            and (self._cluster.is_calm(now_ns) or not self._is_metadata_due(now_ns))
+            and self._connections.is_quiet(now_ns)
+            and not self._has_work(now_ns)
+        )
+
+    def observe(self, now_ns: int) -> None:
+        """Record for the metrics what was done, and read counters. To be called once a round, when nothing
+        waits for it.
+        """
+        self._record_work()
+        if now_ns >= self._observe_ns:
+            self._observe_ns = now_ns + self._observe_every_ns
+            self._registry.observe(now_ns // 1_000_000)
+
+    def poll_actions(self) -> list[Any]:  # a subclass has actions of its own
+        """Take what the owner has to do, in this order."""
+        return self._connections.poll_actions()
+
+    def deadline_ns(self, now_ns: int) -> int:
+        """Return when to call `run` next, if nothing happens before."""
+        deadlines = [self._connections.deadline_ns, self._work_deadline_ns(now_ns)]
+        if self._questions.open and self.fatal_error is None:
+            deadlines.append(self._questions.deadline_ns())
+        if not self._metadata.is_asked:
+            delay_ns = self._cluster.update_delay_ns(now_ns)
+            due_ns = now_ns + delay_ns if 0 < delay_ns < NEVER_NS - now_ns else NEVER_NS
+            deadlines.append(self._metadata.retry_ns if delay_ns == 0 else due_ns)
+        return min(deadlines)
+
+    def fail(self, error: KafkaError) -> None:
+        """Give everything up, now and for good."""
+        if self._fatal_error is None:
+            self._fatal_error = error
+            self._questions.fail(error)
+            self._on_change()
+
+    # Metadata
+
+    def _is_metadata_due(self, now_ns: int) -> bool:
+        """True if `_ask_for_metadata` has something to do."""
+        return (
+            not self._metadata.is_asked and self._cluster.is_due(now_ns)
+        ) or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
+
+    def _adopt_cluster(self) -> None:
+        if self._cluster.version == self._cluster_version:
+            return
+        self._cluster_version = self._cluster.version
+        snapshot = self._cluster.snapshot
+        self._connections.set_nodes(snapshot.nodes)
+        self._cluster_changed(snapshot)
+        self._on_change()
+
+    def _ask_for_metadata(self, now_ns: int) -> None:
+        is_due = self._cluster.is_due(now_ns)
+        is_cut_off = is_due and self._rebootstraps and self._connections.is_cut_off(now_ns)
+        if is_cut_off or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful):
+            self._connections.rebootstrap(now_ns)  # by which a question that is out has failed
+            self._cluster.rebootstrap(now_ns)
+            self._adopt_cluster()
+            is_due = True
+        if self._metadata.is_asked or not is_due:
+            return
+        node_id = self._metadata.find_node(self._connections, self._backoff, now_ns)
+        if node_id is not None:
+            self._metadata.is_asked = True
+            for topic in self._topics_in_use():
+                self._cluster.want(topic, now_ns)
+            self._connections.send(node_id, self._cluster.make_request(), self._handle_metadata, now_ns)
+
+    def _handle_metadata(self, response: Response) -> None:
+        self._metadata.is_asked = False
+        if response.message is None:
+            assert response.error is not None
+            self._cluster.handle_failure(response.error, response.now_ns)
+        else:
+            self._cluster.handle_response(response.message, response.now_ns)
+            self._adopt_cluster()
+            self._metadata_answered(response.request.node_id)
+
+    # What a subclass adds
+
+    def _work(self, now_ns: int) -> None:
+        """Do whatever else can be done now."""
+
+    def _has_work(self, now_ns: int) -> bool:
+        """True if `_work` might find something to do."""
+        return False
+
+    def _work_deadline_ns(self, now_ns: int) -> int:
+        """Return when there is something for `_work` to do, if nothing happens before."""
+        return NEVER_NS
+
+    def _record_work(self) -> None:
+        """Record for the metrics what was done."""
+
+    def _topics_in_use(self) -> Iterable[str]:
+        """Return the topics that are not idle, though they were not wanted lately."""
+        return ()
+
+    def _cluster_changed(self, snapshot: ClusterSnapshot) -> None:
+        """Note that there is another snapshot."""
+
+    def _metadata_answered(self, node_id: int) -> None:
+        """Note that the node has answered with metadata."""

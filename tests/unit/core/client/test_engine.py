@@ -1,0 +1,157 @@
+"""ClientEngine: a client without a record, with the embedded broker in virtual time."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections import Counter
+from typing import Any
+
+from kbatch.config import ClientConfig
+from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.client.engine import ClientEngine
+from kbatch.core.client.questions import CommittedOffsets, GroupIds, Question
+from kbatch.errors import BrokerNotAvailableError, ErrorCode
+from kbatch.metrics import MetricsRegistry
+from kbatch.protocol import codec
+from kbatch.testing.broker.state import Connection as Session
+from tests.unit.broker_core import GROUP, TOPIC, VirtualBroker
+
+MS = 1_000_000
+BACKOFF_MS = 100
+
+
+class Alone:
+    """A ClientEngine and two nodes. What it asks for is done at once; `asked` counts its requests by name."""
+
+    def __init__(self) -> None:
+        self.broker = VirtualBroker(2)
+        self.now_ns = 0
+        self.change_count = 0
+        self.asked: Counter[str] = Counter()
+        config = ClientConfig(
+            bootstrap_servers="node-0:9092", retry_backoff_ms=BACKOFF_MS, retry_backoff_max_ms=BACKOFF_MS
+        )
+        self.engine = ClientEngine(
+            config,
+            random=random.Random(1),
+            registry=MetricsRegistry(config.client_id),
+            now_ns=self.now_ns,
+            max_in_flight=5,
+            max_topic_idle_ms=300_000,
+            topic_patience_ms=60_000,
+            on_change=self._changed,
+        )
+        self._sessions: dict[int, Session] = {}
+
+    def _changed(self) -> None:
+        self.change_count += 1
+
+    def work(self) -> None:
+        """Let the engine work as long as it asks for something."""
+        self.engine.run(self.now_ns)
+        while actions := self.engine.poll_actions():
+            for action in actions:
+                self._perform(action)
+            self.engine.run(self.now_ns)
+
+    def _perform(self, action: Any) -> None:
+        match action:
+            case Resolve(host, port):
+                self.engine.handle_resolved(host, port, [(socket.AF_INET, (host, port))], self.now_ns)
+            case Connect(connection_id=connection_id, host=host):
+                self._sessions[connection_id] = Session(int(host.removeprefix("node-")))
+                self.engine.handle_connected(connection_id, self.now_ns)
+            case Write(connection_id, buffers, size_bytes):
+                self.engine.handle_written(connection_id, size_bytes, self.now_ns)
+                self._answer(connection_id, b"".join(buffers)[4:])
+            case Close(connection_id):
+                del self._sessions[connection_id]
+
+    def _answer(self, connection_id: int, frame: bytes) -> None:
+        self.asked[type(codec.decode_request(frame).message).__name__.removesuffix("Request")] += 1
+        reply = self.broker.core.handle(self._sessions[connection_id], frame, self.broker.now_ms)
+        if reply.closes_connection:
+            self.engine.handle_closed(connection_id, None, self.now_ns)
+        else:
+            self.engine.handle_bytes(connection_id, b"".join(reply.buffers or ()), self.now_ns)
+
+    def advance(self, duration_ms: int) -> None:
+        self.now_ns += duration_ms * MS
+        self.broker.advance(duration_ms)
+        self.work()
+
+    def ask(self, *questions: Question) -> None:
+        """Put the questions, and wait for their answers."""
+        for question in questions:
+            self.engine.ask(question)
+        self.work()
+        for _ in range(20):
+            if all(question.is_done for question in questions):
+                return
+            self.advance(BACKOFF_MS)
+        raise AssertionError(f"no answer: {self.asked}")
+
+    @property
+    def deadline_ms(self) -> float:
+        return (self.engine.deadline_ns(self.now_ns) - self.now_ns) / MS
+
+
+def test_client_engine_learns_nodes_and_the_topics_it_wants() -> None:
+    alone = Alone()
+    alone.engine.want_topic(TOPIC)
+    alone.work()
+    snapshot = alone.engine.snapshot
+    assert {node.host for node in snapshot.nodes.values()} == {"node-0", "node-1"}
+    assert snapshot.topics[TOPIC].topic_id == alone.broker.topic_id()
+    assert alone.change_count > 0
+    alone.advance(BACKOFF_MS)
+    assert alone.engine.is_quiet(alone.now_ns)
+    assert alone.deadline_ms > BACKOFF_MS  # it has no work of its own
+    assert alone.asked["Produce"] == alone.asked["InitProducerId"] == 0
+
+
+def test_questions_of_one_group_search_its_coordinator_once() -> None:
+    alone = Alone()
+    first, second = (CommittedOffsets(GROUP, [(TOPIC, 0)]) for _ in range(2))
+    alone.ask(first)
+    searches = alone.asked["FindCoordinator"]
+    alone.ask(second)
+    assert (first.answer, second.answer) == ({}, {})
+    assert searches >= 1
+    assert alone.asked["FindCoordinator"] == searches
+
+
+def test_a_coordinator_that_has_moved_is_searched_again() -> None:
+    alone = Alone()
+    alone.ask(CommittedOffsets(GROUP, [(TOPIC, 0)]))
+    searches = alone.asked["FindCoordinator"]
+    alone.broker.core.faults.fail_next("OffsetFetch", ErrorCode.NOT_COORDINATOR, 1)
+    moved = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    alone.ask(moved)
+    assert moved.error is None
+    assert alone.asked["FindCoordinator"] == searches + 1
+
+
+def test_a_question_to_a_node_searches_no_coordinator() -> None:
+    alone = Alone()
+    alone.work()
+    named = [GroupIds(node_id) for node_id in alone.engine.snapshot.nodes]
+    alone.ask(*named)
+    assert [question.answer for question in named] == [[], []]
+    assert alone.asked["FindCoordinator"] == 0
+
+
+def test_a_client_that_failed_fails_its_questions_and_asks_no_more() -> None:
+    alone = Alone()
+    question = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    alone.engine.ask(question)
+    alone.engine.run(alone.now_ns)
+    before = alone.change_count
+    error = BrokerNotAvailableError()
+    alone.engine.fail(error)
+    assert alone.engine.fatal_error is question.error is error
+    assert alone.change_count == before + 1
+    alone.engine.ask(CommittedOffsets(GROUP, [(TOPIC, 0)]))
+    alone.work()
+    assert alone.asked["FindCoordinator"] == 0
