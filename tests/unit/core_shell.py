@@ -60,13 +60,18 @@ class Peer:
 class Shell:
     """Performs actions, by hand or all at once; time is `now_ns`."""
 
-    def __init__(self, *, seed: int = 1, registry: Any = None, **settings: Any) -> None:
+    def __init__(self, *, seed: int = 1, registry: Any = None, lane_count: int = 1, **settings: Any) -> None:
         settings.setdefault("bootstrap_servers", "a:9092")
         self.now_ns = 0
         config = ProducerConfig(**settings)
         max_in_flight = config.max_in_flight_requests_per_connection
         self.connections = Connections(
-            config, random.Random(seed), registry, self.now_ns, max_in_flight=max_in_flight
+            config,
+            random.Random(seed),
+            registry,
+            self.now_ns,
+            max_in_flight=max_in_flight,
+            lane_count=lane_count,
         )
         self.resolves: list[Resolve] = []
         self.peers: dict[int, Peer] = {}
@@ -146,26 +151,28 @@ class Shell:
 
     # Whole stories
 
-    def begin(self, node_id: int, *addresses: tuple[int, Any]) -> Peer:
+    def begin(self, node_id: int, *addresses: tuple[int, Any], lane: int = 0) -> Peer:
         """A connection is being made."""
-        self.connections.connect(node_id, self.now_ns)
+        self.connections.connect(node_id, self.now_ns, lane)
         self.poll()
         if self.resolves:
             self.resolve(*(addresses or (address(1),)))
         return self.peer(node_id)
 
-    def connect(self, node_id: int, *addresses: tuple[int, Any]) -> Peer:
+    def connect(self, node_id: int, *addresses: tuple[int, Any], lane: int = 0) -> Peer:
         """A connection is made; the node has not told its versions."""
-        peer = self.begin(node_id, *addresses)
+        peer = self.begin(node_id, *addresses, lane=lane)
         self.connections.handle_connected(peer.connection_id, self.now_ns)
         self.poll()
         self.write(peer)
         return peer
 
-    def ready(self, node_id: int = -1, versions: dict[int, tuple[int, int]] | None = None) -> Peer:
-        peer = self.connect(node_id)
+    def ready(
+        self, node_id: int = -1, versions: dict[int, tuple[int, int]] | None = None, *, lane: int = 0
+    ) -> Peer:
+        peer = self.connect(node_id, lane=lane)
         self.answer(peer, versions_answer(versions))
-        assert self.connections.is_ready(node_id, self.now_ns)
+        assert self.connections.is_ready(node_id, self.now_ns, lane)
         return peer
 
     def ask(self, node_id: int = -1, *, written: bool = True, **rest: Any) -> Request:

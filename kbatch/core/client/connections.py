@@ -11,6 +11,11 @@ not the one expected. All its requests then fail, in the order in which they wer
 alone for a while that doubles up to reconnect.backoff.max.ms. What was given out for writing and not fetched
 by `poll_actions` yet is withdrawn, so that `Request.was_written` is the truth when they are told.
 
+A client may have several connections to a node, one in each *lane*, so that a request that the broker takes
+its time with, such as a long Fetch, does not hold up the others. A lane has a NodeState of its own for each
+node, with addresses, back-off and throttling; no lane knows of another. What any node can answer is asked on
+the first one.
+
 Until the first metadata the nodes are bootstrap.servers, with the ids -1, -2 and so on.
 
 After org.apache.kafka.clients.NetworkClient; KIP-219 (throttling), KIP-511 (versions), KIP-899.
@@ -19,7 +24,7 @@ After org.apache.kafka.clients.NetworkClient; KIP-219 (throttling), KIP-511 (ver
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
 
@@ -72,6 +77,8 @@ class Connections:
         Of any monotonic clock.
     max_in_flight : int
         Requests on a connection that have no answer yet.
+    lane_count : int
+        How many connections there may be to one node.
 
     Attributes
     ----------
@@ -87,6 +94,7 @@ class Connections:
         now_ns: int,
         *,
         max_in_flight: int,
+        lane_count: int = 1,
     ) -> None:
         self._config = config
         self._random = random
@@ -103,8 +111,9 @@ class Connections:
         )
         self._actions: list[Action] = []
         self._disconnected: set[int] = set()
-        self._nodes: dict[int, NodeState] = {}
-        self._candidates: list[NodeState] = []
+        self._lanes: list[dict[int, NodeState]] = [{} for _ in range(lane_count)]  # by node id
+        self._node_ids: Collection[int] = ()  # of the cluster, or of bootstrap.servers
+        self._candidates: list[NodeState] = []  # theirs, in the first lane
         self._by_connection: dict[int, NodeState] = {}
         self._resolving: set[tuple[str, int]] = set()
         self._next_connection_id = 1
@@ -117,9 +126,20 @@ class Connections:
 
     def _bootstrap(self) -> None:
         self._is_bootstrapping = True
-        for number, (host, port) in enumerate(self._config.bootstrap_addresses, 1):
-            self._nodes.setdefault(-number, NodeState(Node(-number, host, port, None)))
-        self._candidates = list(self._nodes.values())
+        addresses = enumerate(self._config.bootstrap_addresses, 1)
+        nodes = {-number: Node(-number, host, port, None) for number, (host, port) in addresses}
+        for lane in self._lanes:
+            for node_id, node in nodes.items():
+                lane.setdefault(node_id, NodeState(node))
+        self._set_node_ids(nodes)
+
+    def _set_node_ids(self, node_ids: Collection[int]) -> None:
+        self._node_ids = frozenset(node_ids)
+        self._candidates = [self._lanes[0][node_id] for node_id in node_ids]
+
+    def _states(self) -> list[NodeState]:
+        """Return the nodes of all lanes."""
+        return [state for lane in self._lanes for state in lane.values()]
 
     # Which nodes there are
 
@@ -130,17 +150,18 @@ class Connections:
         if not nodes:
             return
         self._is_bootstrapping = False
-        for node_id, node in nodes.items():
-            state = self._nodes.get(node_id)
-            if state is None:
-                self._nodes[node_id] = NodeState(node)
-            elif state.is_at(node):
-                state.node = node
-            else:
-                state.move_to(node)
-        self._candidates = [self._nodes[node_id] for node_id in nodes]
-        for node_id, state in self._nodes.items():
-            state.is_leaving = node_id not in nodes or state.is_elsewhere
+        for lane in self._lanes:
+            for node_id, node in nodes.items():
+                state = lane.get(node_id)
+                if state is None:
+                    lane[node_id] = NodeState(node)
+                elif state.is_at(node):
+                    state.node = node
+                else:
+                    state.move_to(node)
+        self._set_node_ids(nodes)
+        for state in self._states():
+            state.is_leaving = state.node.node_id not in nodes or state.is_elsewhere
             if state.is_leaving:
                 self.deadline_ns = 0  # the next handle_timeout looks
 
@@ -150,14 +171,15 @@ class Connections:
         """
         error = NetworkError("the client starts over from bootstrap.servers, and has closed the connection")
         failed: list[Request] = []
-        for node_id, state in list(self._nodes.items()):
+        for state in self._states():
             is_open = state.state is not State.DISCONNECTED
             failed += self._end(state, now_ns)
             state.untried.clear()
-            if not self._is_bootstrapping:
-                del self._nodes[node_id]
-            elif is_open:
+            if self._is_bootstrapping and is_open:
                 self._leave_alone(state, now_ns)
+        if not self._is_bootstrapping:
+            for lane in self._lanes:
+                lane.clear()
         self._bootstrap()
         _fail(failed, error, now_ns)
 
@@ -173,25 +195,25 @@ class Connections:
         """Whether there is a connection to any node, or one is being made, which may help, and has a time-out
         of its own.
         """
-        return any(state.is_connected or state.is_preparing for state in self._nodes.values())
+        return any(state.is_connected or state.is_preparing for state in self._lanes[0].values())
 
     # What a node can do
 
-    def is_ready(self, node_id: int, now_ns: int) -> bool:
+    def is_ready(self, node_id: int, now_ns: int, lane: int = 0) -> bool:
         """Whether a request may be sent to the node now."""
-        state = self._nodes.get(node_id)
+        state = self._lanes[lane].get(node_id)
         return state is not None and state.can_send(self._max_in_flight, now_ns)
 
-    def is_connected(self, node_id: int) -> bool:
+    def is_connected(self, node_id: int, lane: int = 0) -> bool:
         """Whether there is a connection to the node, ready or not yet."""
-        state = self._nodes.get(node_id)
+        state = self._lanes[lane].get(node_id)
         return state is not None and state.is_connected
 
-    def delay_ns(self, node_id: int, now_ns: int) -> int:
+    def delay_ns(self, node_id: int, now_ns: int, lane: int = 0) -> int:
         """How long nothing can come of looking at the node again; NEVER_NS if something has to happen first,
         which is heard of otherwise.
         """
-        state = self._nodes.get(node_id)
+        state = self._lanes[lane].get(node_id)
         if state is None or state.is_leaving:
             return NEVER_NS
         if state.state is State.DISCONNECTED:
@@ -207,24 +229,22 @@ class Connections:
         found = least_loaded(self._candidates, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id
 
-    def version_of(self, node_id: int, kind: type[Message]) -> int:
+    def version_of(self, node_id: int, kind: type[Message], lane: int = 0) -> int:
         """The highest version of a request that both sides have; UnsupportedVersionError if there is none."""
-        state = self._nodes.get(node_id)
+        state = self._lanes[lane].get(node_id)
         if state is None or state.versions is None:
             raise IllegalStateError(f"the versions of node {node_id} are not known: it was never ready")
         return state.versions.version_of(kind, state)
 
     def finalized_features(self, node_id: int) -> FinalizedFeatures:
         """The features of the cluster, as the node told when it was last connected."""
-        state = self._nodes.get(node_id)
+        state = self._lanes[0].get(node_id)
         return NO_FEATURES if state is None or state.versions is None else state.versions.features
 
     def in_flight_count(self, node_id: int | None = None) -> int:
         """Requests that have no answer yet, of one node or of all."""
-        if node_id is None:
-            return sum(state.in_flight_count for state in self._nodes.values())
-        state = self._nodes.get(node_id)
-        return 0 if state is None else state.in_flight_count
+        states = self._states()
+        return sum(each.in_flight_count for each in states if node_id in (None, each.node.node_id))
 
     # Requests
 
@@ -238,6 +258,7 @@ class Connections:
         expects_response: bool = True,
         timeout_ns: int | None = None,
         version: int | None = None,
+        lane: int = 0,
     ) -> Request:
         """Sends a request; `handle` is called once, with what came of it.
 
@@ -249,6 +270,8 @@ class Connections:
             request.timeout.ms by default.
         version : int | None
             The highest that both sides have by default.
+        lane : int
+            Which of the client's connections to the node.
 
         Raises
         ------
@@ -257,11 +280,11 @@ class Connections:
         UnsupportedVersionError, ProtocolError
             If the message cannot be written. Nothing was sent then.
         """
-        state = self._nodes.get(node_id)
+        state = self._lanes[lane].get(node_id)
         if state is None or not state.can_send(self._max_in_flight, now_ns):
             raise IllegalStateError(f"node {node_id} cannot take a request now")
         if version is None:
-            version = self.version_of(node_id, type(message))
+            version = self.version_of(node_id, type(message), lane)
         return self._send(state, message, version, handle, now_ns, expects_response, timeout_ns)
 
     def _send(
@@ -302,9 +325,9 @@ class Connections:
 
     # To connect
 
-    def connect(self, node_id: int, now_ns: int) -> None:
+    def connect(self, node_id: int, now_ns: int, lane: int = 0) -> None:
         """Begins a connection, if there is none and the node need not be left alone for longer."""
-        state = self._nodes.get(node_id)
+        state = self._lanes[lane].get(node_id)
         if state is None or state.is_leaving or not state.can_connect(now_ns):
             return
         if state.untried:
@@ -340,7 +363,7 @@ class Connections:
     ) -> None:
         """What `Resolve` found."""
         self._resolving.discard((host, port))
-        for state in list(self._nodes.values()):
+        for state in self._states():
             is_asking = state.state is State.RESOLVING and not state.is_leaving
             if not is_asking or (state.node.host, state.node.port) != (host, port):
                 continue
@@ -381,19 +404,19 @@ class Connections:
                 state, f"its answer to ApiVersions was {ErrorCode(message.error_code)}", error, now_ns
             )
             return
-        state.versions = ApiVersions(message)
-        if not self._serves_clients(state, now_ns):
+        state.versions = versions = ApiVersions(message)
+        if not self._serves_clients(state, versions, now_ns):
             return
         state.transition(Event.READY)
         state.failures = state.not_before_ns = 0
         state.failure = self.last_failure = self.authentication_error = None
         logger.debug("%s is ready", state)
 
-    def _serves_clients(self, state: NodeState, now_ns: int) -> bool:
+    def _serves_clients(self, state: NodeState, versions: ApiVersions, now_ns: int) -> bool:
         """True if the node has metadata to tell. One that has none, such as a KRaft controller, is backed off
         from, and another is asked."""
         try:
-            self.version_of(state.node.node_id, messages.MetadataRequest)
+            versions.version_of(messages.MetadataRequest, state)
         except UnsupportedVersionError as error:
             reason = f"it does not serve clients ({error}): name brokers in bootstrap.servers, no controllers"
             logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
@@ -525,8 +548,10 @@ class Connections:
             return
         self._end(state, now_ns)
         state.is_leaving = False
-        if state not in self._candidates:
-            self._nodes.pop(state.node.node_id, None)
+        if state.node.node_id not in self._node_ids:
+            for lane in self._lanes:
+                if lane.get(state.node.node_id) is state:
+                    del lane[state.node.node_id]
 
     def _end(self, state: NodeState, now_ns: int) -> list[Request]:
         """The connection is no more. The requests that were on it."""
@@ -563,9 +588,9 @@ class Connections:
         """Ends what has taken too long, and connections that are not used."""
         if now_ns < self.deadline_ns:
             return
-        for state in list(self._nodes.values()):
+        for state in self._states():
             self._check(state, now_ns)
-        self.deadline_ns = min(state.deadline_ns(self._max_idle_ns) for state in self._nodes.values())
+        self.deadline_ns = min(state.deadline_ns(self._max_idle_ns) for state in self._states())
 
     def _check(self, state: NodeState, now_ns: int) -> None:
         connection = state.connection
