@@ -10,7 +10,6 @@ org.apache.kafka.clients.producer.ProducerConfig 4.3.1, except for the defaults 
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -475,7 +474,6 @@ class ProducerConfig(ClientConfig):
         return values["transactional.id"] or client_number
 
 
-@cache
 def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
     """Return the rows of a class, by the names of the keys."""
     return MappingProxyType(

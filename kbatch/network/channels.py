@@ -47,6 +47,10 @@ class Channel(ABC):
         Whether bytes may be written.
     events : int
         What the selector waits for; the loop's to set.
+    may_have_more : bool
+        Whether `receive` may find bytes that the selector knows nothing of.
+    space : memoryview or None
+        Where the engine wants the next bytes; None: anywhere. The loop's to set.
     """
 
     __slots__ = (
@@ -57,7 +61,9 @@ class Channel(ABC):
         "ended",
         "events",
         "is_ready",
+        "may_have_more",
         "peer",
+        "space",
     )
 
     def __init__(self, connection_id: int, peer: str, connecting: socket.socket) -> None:
@@ -66,6 +72,8 @@ class Channel(ABC):
         self.ended: KafkaError | None = None
         self.is_ready = False
         self.events = 0
+        self.may_have_more = False
+        self.space: memoryview | None = None
         self._is_connected = False
         self._socket = connecting
         self._unsent: list[Buffer] = []
@@ -120,8 +128,10 @@ class Channel(ABC):
         """Writes what the socket takes; returns as `write` does."""
 
     @abstractmethod
-    def receive(self, space: memoryview) -> bytes:
-        """What came; nothing where nothing did, or the channel ended. `space` is for it to work in."""
+    def receive(self, space: memoryview) -> memoryview:
+        """Return the part of `space`, from its beginning, that bytes came into. It is empty if none came, or
+        the channel ended.
+        """
 
     @abstractmethod
     def _shake_hands(self) -> None:
@@ -206,8 +216,8 @@ class PlainChannel(Channel):
                 break  # it is full
         return written
 
-    def receive(self, space: memoryview) -> bytes:
-        return bytes(space[: self._receive_into(space)])
+    def receive(self, space: memoryview) -> memoryview:
+        return space[: self._receive_into(space)]
 
     def _shake_hands(self) -> None:
         self.is_ready = True

@@ -185,7 +185,10 @@ class LoopNetwork(EngineDriver):
         self._tell(partial(self._engine.handle_connected, channel.connection_id, time.monotonic_ns()))
 
     def handle_received(self, channel: TransportChannel, data: memoryview) -> None:
-        self._tell(partial(self._engine.handle_bytes, channel.connection_id, data, time.monotonic_ns()))
+        def receive() -> None:
+            channel.space = self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+
+        self._tell(receive)
 
     def handle_written(self, channel: TransportChannel, written_bytes: int) -> None:
         now_ns = time.monotonic_ns()

@@ -47,6 +47,7 @@ class Network(EngineDriver):
         self._selector.register(self._waker, selectors.EVENT_READ)
         self._channels: dict[int, Channel] = {}
         self._space = memoryview(bytearray(RECEIVE_BYTES))
+        self._scratch = memoryview(bytearray(0 if self._tls is None else RECEIVE_BYTES))
         self._inbox: deque[Callable[[], object]] = deque()  # of the threads that work for this one
         self._resolvers = Workers(f"{name}-resolver", _RESOLVERS)
         self._is_stopping = False
@@ -142,13 +143,21 @@ class Network(EngineDriver):
             self._engine.handle_connected(channel.connection_id, time.monotonic_ns())
 
     def _read(self, channel: Channel) -> None:
-        data = channel.receive(self._space)
-        if data:
-            self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+        self._receive(channel)
+        while channel.may_have_more:
+            self._receive(channel)
         if channel.ended is not None:
             self._drop(channel)
         else:
             self._watch(channel)
+
+    def _receive(self, channel: Channel) -> bool:
+        """True if something came, which the engine has then."""
+        data = channel.receive(self._space if channel.space is None else channel.space)
+        if not data:
+            return False
+        channel.space = self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+        return True
 
     def _written(self, channel: Channel, written_bytes: int) -> None:
         if written_bytes:
@@ -157,8 +166,8 @@ class Network(EngineDriver):
             self._watch(channel)
             return
         # the broker has gone, and what it answered before it went is still there
-        while data := channel.receive(self._space):
-            self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
+        while self._receive(channel):
+            pass
         self._drop(channel)
 
     def _drop(self, channel: Channel) -> None:
@@ -209,7 +218,9 @@ class Network(EngineDriver):
                 return PlainChannel(action.connection_id, peer_of(action), connecting)
             from kbatch.network.tls_channel import TlsChannel  # which takes Python's ssl
 
-            return TlsChannel(action.connection_id, peer_of(action), connecting, self._tls, action.host)
+            return TlsChannel(
+                action.connection_id, peer_of(action), connecting, self._tls, action.host, self._scratch
+            )
         except BaseException:
             connecting.close()
             raise

@@ -3,7 +3,7 @@
 import socket
 import ssl
 from contextlib import suppress
-from typing import final
+from typing import cast, final
 
 from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.network.channels import Channel
@@ -11,7 +11,6 @@ from kbatch.network.tls import explained
 
 # Plaintext that is encrypted in one step, without the GIL; and the most that is encrypted and not yet sent.
 _CHUNK_BYTES = 131_072
-_RECORD_BYTES = 16_384  # of TLS, at most
 
 
 @final
@@ -21,12 +20,21 @@ class TlsChannel(Channel):
     Plaintext is encrypted a chunk at a time, when the chunk before it was sent. As soon as a byte of a chunk
     was sent, all of its plaintext but the last byte counts as written: the peer may have all of it, when the
     rest is on its way. The last byte counts when all was sent.
+
+    What comes is decrypted to where it is wanted. `scratch` is where it is received, which channels of one
+    thread may share.
     """
 
-    __slots__ = ("_encrypted", "_incoming", "_outgoing", "_tls", "_uncounted_bytes")
+    __slots__ = ("_encrypted", "_incoming", "_outgoing", "_scratch", "_tls", "_uncounted_bytes")
 
     def __init__(
-        self, connection_id: int, peer: str, connecting: socket.socket, context: ssl.SSLContext, host: str
+        self,
+        connection_id: int,
+        peer: str,
+        connecting: socket.socket,
+        context: ssl.SSLContext,
+        host: str,
+        scratch: memoryview,
     ) -> None:
         super().__init__(connection_id, peer, connecting)
         self._incoming = ssl.MemoryBIO()
@@ -34,6 +42,7 @@ class TlsChannel(Channel):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._encrypted = memoryview(b"")
         self._uncounted_bytes = 0  # plaintext of what is encrypted
+        self._scratch = scratch
 
     @property
     def has_unsent(self) -> bool:
@@ -58,25 +67,31 @@ class TlsChannel(Channel):
                 break  # the socket is full
         return written
 
-    def receive(self, space: memoryview) -> bytes:
-        size = self._receive_into(space)
-        if not size:
-            return b""
-        self._incoming.write(space[:size])
-        pieces = []
+    def receive(self, space: memoryview) -> memoryview:
+        filled_bytes = self._decrypt_into(space) if self.may_have_more else 0
+        if not filled_bytes and (size := self._receive_into(self._scratch)):
+            self._incoming.write(self._scratch[:size])
+            filled_bytes = self._decrypt_into(space)
+        self.may_have_more = filled_bytes == len(space)
+        return space[:filled_bytes]
+
+    def _decrypt_into(self, space: memoryview) -> int:
+        """Decrypt what there is room for; return how many bytes."""
+        filled_bytes = 0
         try:
-            while self._incoming.pending or self._tls.pending():
-                piece = self._tls.read(_RECORD_BYTES)
-                if not piece:
+            while filled_bytes < len(space) and (self._incoming.pending or self._tls.pending()):
+                room = space[filled_bytes:]
+                size = cast(int, self._tls.read(len(room), room))
+                if not size:
                     self._end(f"the broker closed the connection to {self.peer}")
                     break
-                pieces.append(piece)
+                filled_bytes += size
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             self._failed(error)
         self._answer()
-        return b"".join(pieces)
+        return filled_bytes
 
     def close(self) -> None:
         """With a goodbye, where it can be sent at once."""
@@ -88,17 +103,16 @@ class TlsChannel(Channel):
         super().close()
 
     def _shake_hands(self) -> None:
-        space = memoryview(bytearray(_RECORD_BYTES))
         while not self.is_ready and self.ended is None:
             try:
                 self._tls.do_handshake()
                 self.is_ready = True
             except ssl.SSLWantReadError:
                 self._answer()
-                size = self._receive_into(space)
+                size = self._receive_into(self._scratch)
                 if not size:
                     break
-                self._incoming.write(space[:size])
+                self._incoming.write(self._scratch[:size])
             except ssl.SSLError as error:
                 self._failed(error)
         self._answer()

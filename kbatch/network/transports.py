@@ -35,21 +35,25 @@ class TransportChannel(asyncio.BufferedProtocol):
     peer : str
         Host, port, address and node, for errors.
     listener : Listener
-    space : memoryview
-        Where bytes are received; what is received is dealt with at once, so that all channels may share it.
+    shared_space : memoryview
+        Where bytes are received that the engine wants nowhere else. They are dealt with at once, so that all
+        channels may share it.
 
     Attributes
     ----------
     opening : asyncio.Task | None
         What makes the connection.
+    space : memoryview | None
+        Where the engine wants the next bytes; None: anywhere. The listener's to set.
     """
 
-    def __init__(self, connection_id: int, peer: str, listener: Listener, space: memoryview) -> None:
+    def __init__(self, connection_id: int, peer: str, listener: Listener, shared_space: memoryview) -> None:
         self.connection_id = connection_id
         self.peer = peer
         self.opening: asyncio.Task[None] | None = None
         self._listener = listener
-        self._space = space
+        self.space: memoryview | None = None
+        self._shared_space = shared_space
         self._transport: asyncio.Transport | None = None
         self._is_tls = False
         self._is_full = False
@@ -99,11 +103,11 @@ class TransportChannel(asyncio.BufferedProtocol):
         self._listener.handle_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._space
+        return self._shared_space if self.space is None else self.space
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._is_closed:
-            self._listener.handle_received(self, self._space[:nbytes])
+            self._listener.handle_received(self, self.get_buffer(nbytes)[:nbytes])
 
     def pause_writing(self) -> None:
         self._is_full = True

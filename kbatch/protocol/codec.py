@@ -112,11 +112,12 @@ def encode_response(message: Message, version: int, correlation_id: int) -> list
 def decode_response(kind: type[M], version: int, frame: BytesLike) -> tuple[int, M]:
     """Return correlation id and response of a frame without its size. Raise the errors of `decode`."""
     plan, pos = _response_plan(kind, version)  # type: ignore[arg-type]
-    if plan is not None and type(frame) is bytes and frame[4:pos] == bytes(pos - 4):
-        found = plan.read(frame, pos)
-        if found is not None and found[1] == len(frame):
-            return _int32(frame)[0], found[0]
-    view = plain(frame)
+    data = frame if type(frame) is bytes else plain(frame)
+    if plan is not None and data[4:pos] == bytes(pos - 4):
+        found = plan.read(data, pos)
+        if found is not None and found[1] == len(data):
+            return _int32(data)[0], found[0]
+    view = plain(data)
     header, pos = _read(messages.ResponseHeader, _response_header_version(kind, version), view, 0)
     message, end = _read(kind, version, view, pos)
     _check_end(kind, version, view, end)

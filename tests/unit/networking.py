@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import threading
@@ -16,6 +17,8 @@ from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch.config import ProducerConfig
 from kbatch.core.client.actions import Action, Connect, Write
+from kbatch.core.client.cluster import Node
+from kbatch.core.client.connection import Connection
 from kbatch.errors import KafkaError
 from kbatch.network import Network
 from tests.patience import HANG_SECONDS
@@ -25,6 +28,8 @@ from tests.unit.accumulating import accumulator, one, put
 NEVER = 2**63 - 1
 SECONDS = HANG_SECONDS
 SENDER = "sender-of-the-test"
+# Around what is received in one piece, and around what has memory of its own.
+FRAME_SIZES = (10, 65_535, 65_536, 131_068, 131_072, 5, 1_000_000, 7, 300_000, 3_000_000, 4)
 # Of a socket that is soon full.
 TINY = {"send_buffer_bytes": 4096}
 Event = tuple[Any, ...]
@@ -44,6 +49,7 @@ class ScriptedEngine:
         self.threads: set[str] = set()
         self.breaks_in: str | None = None
         self.commands: deque[Callable[[], object]] = deque()
+        self.reader: Connection | None = None  # that bytes go through, and out of it as frames
         self._actions: list[Action] = []
 
     # For the test
@@ -80,6 +86,18 @@ class ScriptedEngine:
         assert sum(parts) == size
         return parts
 
+    def read_frames(self) -> list[bytes]:
+        """Have frames read from now on; return some of all sizes."""
+        self.reader = Connection(1, Node(1, "a", 9092, None), 0)
+        return [os.urandom(size) for size in FRAME_SIZES]
+
+    def check_frames(self, frames: list[bytes]) -> None:
+        """They come whole, in order, and the large ones where the reader wants them."""
+        for frame in frames:
+            _, _, received, is_in_place = self.next("frame")
+            assert received == frame
+            assert is_in_place or len(frame) < 300_000
+
     def received(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
@@ -104,8 +122,17 @@ class ScriptedEngine:
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
         self._note("connected", connection_id, now_ns)
 
-    def handle_bytes(self, connection_id: int, data: bytes, now_ns: int) -> None:
-        self._note("bytes", connection_id, bytes(data), now_ns)
+    def handle_bytes(
+        self, connection_id: int, data: bytes | memoryview, now_ns: int
+    ) -> memoryview | None:
+        if self.reader is None:
+            self._note("bytes", connection_id, bytes(data), now_ns)
+            return None
+        space = self.reader.space
+        is_in_place = space is not None and memoryview(data).obj is space.obj
+        for frame in self.reader.frames(data):
+            self._note("frame", connection_id, bytes(frame), is_in_place, now_ns)
+        return self.reader.space
 
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
         self._note("written", connection_id, written_bytes, now_ns)
@@ -204,6 +231,10 @@ def read_exactly(peer: socket.socket, size: int) -> bytes:
         assert piece, f"closed after {len(data)} of {size} bytes"
         data += piece
     return bytes(data)
+
+
+def framed(frames: list[bytes]) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
 
 
 def reset(peer: socket.socket) -> None:

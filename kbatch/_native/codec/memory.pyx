@@ -166,5 +166,5 @@ cdef class OwnedMemory:
 
 
 def new_memory(int64_t size):
-    """`size` bytes, allocated as results are: what a benchmark's limit is to be written into."""
+    """Return `size` bytes to be written to, allocated as results are. They are not set to anything."""
     return OwnedMemory.new(size, 1)

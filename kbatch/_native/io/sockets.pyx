@@ -20,6 +20,8 @@ cdef extern from "descriptor.h" nogil:
 cdef enum:
     # Larger requests go out while other threads work: a system may do with them what the network does, too.
     SENT_AT_ONCE_BYTES = 4096
+    # Into more room than this much may come, which takes the system its time to copy.
+    RECEIVED_AT_ONCE_BYTES = 131072
 
 cdef extern from "Python.h":
     PyObject *PyErr_SetFromErrno(object type) except NULL
@@ -37,7 +39,11 @@ def receive_into(int descriptor, space):
     cdef ssize_t received
     PyObject_GetBuffer(space, &buffer, PyBUF_WRITABLE)
     try:
-        received = kb_socket_receive(descriptor, buffer.buf, buffer.len)
+        if buffer.len > RECEIVED_AT_ONCE_BYTES:
+            with nogil:
+                received = kb_socket_receive(descriptor, buffer.buf, buffer.len)
+        else:
+            received = kb_socket_receive(descriptor, buffer.buf, buffer.len)
         if received < 0:
             PyErr_SetFromErrno(OSError)
         return received

@@ -85,7 +85,7 @@ def version_to_ask(answer: Any, asked: int) -> int:
     return 0
 
 
-def read_response(request: Request, frame: bytes) -> Any:
+def read_response(request: Request, frame: bytes | memoryview) -> Any:
     """The answer to a request; ProtocolError if the frame is none."""
     kind, version = request.kind.response, request.api_version
     if kind is messages.ApiVersionsResponse and frame[4:6] == _UNSUPPORTED_VERSION:

@@ -5,6 +5,10 @@ out for writing lies from `start_offset` to `end_offset`, and `written_bytes` sa
 reached the socket, so that it is known of every request whether a broker can have seen any of it. Brokers
 answer in order, so an answer belongs to the oldest request, whose correlation id it must bear.
 
+A small answer is a copy out of the memory that it was received in. A large one has memory of its own, which
+`space` names as soon as its size is known: what is received there stays where it is. The memory is not
+touched before there are bytes for it.
+
 After org.apache.kafka.clients.InFlightRequests and org.apache.kafka.common.network.NetworkReceive.
 """
 
@@ -15,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kbatch._native.codec.memory import new_memory
 from kbatch.core.client.cluster import Node
 from kbatch.errors import KafkaError, ProtocolError
 from kbatch.protocol.structs import Message
@@ -23,6 +28,8 @@ from kbatch.protocol.structs import Message
 # TLS servers say is above it, when it is read as a size.
 MIN_FRAME_BYTES = 4
 MAX_FRAME_BYTES = 100_000_000
+# From this size on an answer has memory of its own.
+LARGE_FRAME_BYTES = 65_536
 MAX_CORRELATION_ID = 2**31 - 1
 
 _int32 = struct.Struct(">i").unpack_from
@@ -135,10 +142,13 @@ class Connection:
         When bytes last went either way.
     fault : ProtocolError | None
         Why what came in cannot be an answer.
+    space : memoryview | None
+        Where the rest of a large answer belongs. Its bytes may be received there, or anywhere.
     """
 
     __slots__ = (
         "_incoming",
+        "_large",
         "active_ns",
         "connection_id",
         "fault",
@@ -146,6 +156,7 @@ class Connection:
         "next_correlation_id",
         "node",
         "queued_bytes",
+        "space",
         "written_bytes",
     )
 
@@ -158,7 +169,9 @@ class Connection:
         self.active_ns = now_ns
         self.next_correlation_id = 0
         self.fault: ProtocolError | None = None
+        self.space: memoryview | None = None
         self._incoming = bytearray()
+        self._large = memoryview(b"")  # the answer that `space` is the end of
 
     def add(self, request: Request) -> None:
         """The request's bytes are given out for writing."""
@@ -190,15 +203,19 @@ class Connection:
         self.in_flight.pop()
         return newest
 
-    def frames(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames that are complete with `data`, without their sizes. They are copies, so that `data` may
-        be used again. An impossible size ends it, and is found in `fault`.
+    def frames(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
+        """Return the frames that are complete with `data`, without their sizes.
+
+        `data` is copied, so that its memory may be used again, unless it is the beginning of `space`. An
+        impossible size ends the list, and is found in `fault`.
         """
+        found: list[bytes | memoryview] = []
+        if self.space is not None:
+            data = self._fill(self.space, memoryview(data), found)
         incoming = self._incoming
         if incoming:
             incoming += data
             data = incoming
-        found: list[bytes] = []
         pos, size_bytes = 0, len(data)
         with memoryview(data) as view:
             while size_bytes - pos >= 4:
@@ -208,6 +225,9 @@ class Connection:
                     return found
                 end = pos + 4 + length
                 if end > size_bytes:
+                    if length >= LARGE_FRAME_BYTES:
+                        self._begin_large(length, view[pos + 4 :])
+                        pos = size_bytes
                     break
                 found.append(bytes(view[pos + 4 : end]))
                 pos = end
@@ -217,7 +237,24 @@ class Connection:
             incoming += data[pos:]
         return found
 
-    def match(self, frame: bytes) -> Request | None:
+    def _begin_large(self, length: int, begun: memoryview) -> None:
+        self._large = memoryview(new_memory(length))
+        self._large[: len(begun)] = begun
+        self.space = self._large[len(begun) :]
+
+    def _fill(self, space: memoryview, data: memoryview, found: list[bytes | memoryview]) -> memoryview:
+        """Take the rest of a large answer, or a part of it, and return what comes after it."""
+        size_bytes = min(len(space), len(data))
+        if data.obj is not space.obj:
+            space[:size_bytes] = data[:size_bytes]
+        if size_bytes < len(space):
+            self.space = space[size_bytes:]
+        else:
+            found.append(self._large)
+            self.space, self._large = None, memoryview(b"")
+        return data[size_bytes:]
+
+    def match(self, frame: bytes | memoryview) -> Request | None:
         """Takes the request out that a frame answers; None if it answers none, and `fault` says more."""
         (correlation_id,) = _int32(frame)
         request = self.in_flight[0] if self.in_flight else None

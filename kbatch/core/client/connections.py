@@ -426,11 +426,17 @@ class Connections:
 
     # What comes in and what has gone out
 
-    def handle_bytes(self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int) -> None:
-        """Bytes came in. `data` is not kept: its owner may use its memory again."""
+    def handle_bytes(
+        self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int
+    ) -> memoryview | None:
+        """Take bytes that came in.
+
+        `data` is not kept, and its memory may be used again. Returns where the next bytes are best received,
+        which spares a copy of them; None if that makes no difference.
+        """
         state = self._by_connection.get(connection_id)
         if state is None or not state.is_connected:
-            return
+            return None
         connection = state.connection
         assert connection is not None
         connection.active_ns = now_ns
@@ -439,11 +445,14 @@ class Connections:
         for frame in connection.frames(data):
             self._handle_frame(state, connection, frame, now_ns)
             if state.connection is not connection:
-                return
+                return None
         if connection.fault is not None:
             self._break(state, str(connection.fault), connection.fault, now_ns)
+        return connection.space
 
-    def _handle_frame(self, state: NodeState, connection: Connection, frame: bytes, now_ns: int) -> None:
+    def _handle_frame(
+        self, state: NodeState, connection: Connection, frame: bytes | memoryview, now_ns: int
+    ) -> None:
         request = connection.match(frame)
         if request is None:
             self._break(state, str(connection.fault), connection.fault, now_ns)

@@ -149,9 +149,11 @@ class ClientEngine:
         """Note that a connection that was asked for can be written to."""
         self._connections.handle_connected(connection_id, now_ns)
 
-    def handle_bytes(self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int) -> None:
-        """Take bytes that came in; `data` is not kept."""
-        self._connections.handle_bytes(connection_id, data, now_ns)
+    def handle_bytes(
+        self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int
+    ) -> memoryview | None:
+        """Take bytes that came in; `data` is not kept. Returns where the next ones are best received."""
+        return self._connections.handle_bytes(connection_id, data, now_ns)
 
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
         """Note that so many more bytes of what was to be written have gone out."""

@@ -24,6 +24,7 @@ from tests.unit.networking import (
     accepted,
     connect_to,
     connected,
+    framed,
     large_batch,
     listening,
     one_connection,
@@ -87,6 +88,14 @@ def test_an_answer_larger_than_the_space_for_it_comes_whole() -> None:
     with one_connection(receive_buffer_bytes=-1) as (engine, _, peer):
         peer.sendall(data)
         assert engine.received(len(data)) == data
+
+
+@pytest.mark.usefixtures("shell")
+def test_answers_of_all_sizes_come_whole_and_large_ones_in_place() -> None:
+    with one_connection(receive_buffer_bytes=-1) as (engine, _, peer):
+        frames = engine.read_frames()
+        peer.sendall(framed(frames))
+        engine.check_frames(frames)
 
 
 def connected_socket(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> socket.socket:

@@ -26,6 +26,7 @@ from tests.unit.networking import (
     accepted,
     config,
     connect_to,
+    framed,
     large_batch,
     listening,
     read_exactly,
@@ -97,6 +98,20 @@ def test_requests_and_answers(files: Files, version: ssl.TLSVersion) -> None:
         assert engine.received(6) == b"answer"
         engine.do(Close(1))
     assert outcome == [b"hello world!"]
+
+
+def test_answers_of_all_sizes_are_decrypted_whole_and_large_ones_in_place(files: Files) -> None:
+    def serve(peer: ssl.SSLSocket) -> bytes:
+        peer.sendall(framed(frames))
+        return peer.recv(1)
+
+    with serving(files.server(), serve) as (listener, outcome), running(**files.trusted()) as (engine, _):
+        frames = engine.read_frames()
+        engine.do(to(listener))
+        engine.next("connected")
+        engine.check_frames(frames)
+        engine.do(Close(1))
+    assert outcome == [b""]
 
 
 @pytest.mark.threads

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kbatch.core.client.cluster import Node
-from kbatch.core.client.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, Connection, Request
+from kbatch.core.client.connection import (
+    LARGE_FRAME_BYTES,
+    MAX_CORRELATION_ID,
+    MAX_FRAME_BYTES,
+    Connection,
+    Request,
+)
 from kbatch.core.client.node_state import TRANSITIONS, Event, NodeState, State
 from kbatch.errors import IllegalStateError
 from kbatch.protocol import messages
@@ -72,11 +81,64 @@ def test_N07_an_impossible_size_is_a_fault_behind_the_frames_before_it(length: i
     assert f"{length} bytes" in str(conn.fault)
 
 
+def peak_bytes() -> int:
+    """The most memory that the process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def test_N07_a_large_size_costs_no_memory_before_the_bytes_are_there() -> None:
+    before = peak_bytes()
     conn = connection()
     assert list(conn.frames(MAX_FRAME_BYTES.to_bytes(4, "big"))) == []
     assert conn.fault is None
-    assert len(conn._incoming) == 4
+    assert conn.space is not None and len(conn.space) == MAX_FRAME_BYTES
+    assert peak_bytes() - before < MAX_FRAME_BYTES // 4
+
+
+# Frames with memory of their own
+
+
+@given(st.data(), st.lists(st.binary(min_size=4, max_size=60), max_size=6))
+def test_large_frames_are_the_same_for_every_cut_and_place(data: Any, frames: list[bytes]) -> None:
+    stream = framed(*frames)
+    conn, found = connection(), []
+    at = 0
+    with mock.patch("kbatch.core.client.connection.LARGE_FRAME_BYTES", 20):
+        while at < len(stream):
+            space = conn.space
+            is_in_place = space is not None and data.draw(st.booleans())
+            room = len(space) if space is not None and is_in_place else len(stream)
+            piece = stream[at : at + data.draw(st.integers(1, min(room, len(stream) - at)))]
+            at += len(piece)
+            memory = bytearray(piece)
+            if space is not None and is_in_place:
+                space[: len(piece)] = piece
+                found += conn.frames(space[: len(piece)])
+            else:
+                found += conn.frames(memoryview(memory))
+            memory[:] = bytes(len(memory))  # its owner uses it again
+    assert [bytes(frame) for frame in found] == frames
+    assert conn.space is None
+    assert conn.fault is None
+
+
+def test_space_is_named_for_large_frames_only() -> None:
+    conn = connection()
+    conn.frames((LARGE_FRAME_BYTES - 1).to_bytes(4, "big") + b"begun")
+    assert conn.space is None
+    conn = connection()
+    conn.frames(framed(b"whole") + LARGE_FRAME_BYTES.to_bytes(4, "big") + b"begun")
+    assert conn.space is not None and len(conn.space) == LARGE_FRAME_BYTES - len(b"begun")
+
+
+def test_a_large_frame_lies_where_it_was_received() -> None:
+    conn = connection()
+    conn.frames(LARGE_FRAME_BYTES.to_bytes(4, "big"))
+    space = conn.space
+    assert space is not None
+    (frame,) = conn.frames(space)
+    assert isinstance(frame, memoryview)
+    assert frame.obj is space.obj
 
 
 def test_answers_belong_to_the_oldest_request() -> None:
