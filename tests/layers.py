@@ -172,12 +172,14 @@ LAYERS = (
         "core/client/",
         "what every client knows, without sockets, threads or clocks",
         {
-            "engine actions": "a client that knows nothing of records: events in (`handle_*`, `run`), actions out",
+            "engine actions": "a client that knows nothing of records: events in (`handle_*`, `run`), "
+            "actions out",
             "connections connection node_state api_versions": "all connections; one, with its requests; the "
             "states of a node, as a table; versions",
-            "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of groups "
-            "and transactional.ids",
-            "asking questions calls": "requests that any node can answer; requests about groups; calls of users",
+            "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
+            "groups and transactional.ids",
+            "asking questions calls": "requests that any node can answer; requests about groups; calls of "
+            "users",
             "backoff connection_measures": "waits that double; metrics of connections",
         },
     ),
