@@ -190,7 +190,7 @@ LAYERS = (
         "the producer without sockets, threads or clocks",
         {
             "engine": "the door: a client's engine, and completions out",
-            "sender produce_attempt": "batches to brokers, answers to batches",
+            "sender produce_attempt actions": "batches to brokers, answers to batches",
             "outcome": "**where a retry is decided**: each error code and what follows, as a table",
             "idempotence": "sequences, and what an answer to one batch says about the others",
             "transactions transactional_order": "calls and operations; sequences in a transaction",
@@ -211,7 +211,7 @@ LAYERS = (
             "threads channels": "the sender's thread and its sockets",
             "event_loop transports": "an asyncio event loop and its transports",
             "callbacks event_loop_callbacks": "where `on_delivery` runs",
-            "workers sealing": "threads for host names and for compression",
+            "workers sealing": "threads for host names; threads that seal batches",
         },
     ),
     Layer(

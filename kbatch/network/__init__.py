@@ -1,7 +1,7 @@
 """The shell of the engine: sockets, the clock, and threads."""
 
 from kbatch.network.callbacks import DeliveryThread
-from kbatch.network.sealing import Sealers
+from kbatch.network.sealing import Sealers, register_sealers
 from kbatch.network.threads import Network
 
-__all__ = ["DeliveryThread", "Network", "Sealers"]
+__all__ = ["DeliveryThread", "Network", "Sealers", "register_sealers"]

@@ -1,10 +1,10 @@
 """EngineDriver: what a thread and an event loop have in common that own an engine.
 
 Theory of operation. The owner tells the engine what happened and lets it run. The driver does what it asks
-for (`kbatch.core.client.actions`), and hands over the batches that are done. An engine that asked for
-something is let run again at once, without a look at the sockets in between, as it may have had to hold back
-what it can do now. Where it says that it is quiet it is not let run: with a lone record that is so when it
-was sent, and when it was answered. Large batches are compressed on threads of their own.
+for (`kbatch.core.client.actions`), and hands over its results. An engine that asked for something is let run
+again at once, without a look at the sockets in between, as it may have had to hold back what it can do now.
+Where it says that it is quiet it is not let run: with a lone record that is so when it was sent, and when it
+was answered. Actions that only one kind of client has, such as sealing batches, are registered (`register`).
 
 An exception that comes out of the engine is a defect: the engine fails everything with it, for nobody to wait
 in vain, and the owner ends.
@@ -16,18 +16,14 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbatch._native.batch.delivery import Completion
-from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.io.waker import Waker
 from kbatch.config import ClientConfig
-from kbatch.core.client.actions import Action, Address, Close, Connect, Resolve, Seal, Write
+from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
-from kbatch.network.workers import Workers, sealer_count
 
 if TYPE_CHECKING:
     import ssl
@@ -42,7 +38,7 @@ _LONGEST_NS = 3_600_000_000_000
 
 
 class Engine(Protocol):
-    """What the loop needs of kbatch.core.producer.engine.Engine."""
+    """What an owner needs of an engine: a ClientEngine that has results (`poll_completed`)."""
 
     def handle_resolved(
         self, host: str, port: int, addresses: list[Address] | OSError, now_ns: int, /
@@ -56,8 +52,8 @@ class Engine(Protocol):
     def run(self, now_ns: int, /) -> None: ...
     def is_quiet(self, now_ns: int, /) -> bool: ...
     def observe(self, now_ns: int, /) -> None: ...
-    def poll_actions(self) -> list[Action]: ...
-    def poll_completed(self) -> list[Completion]: ...
+    def poll_actions(self) -> list[Any]: ...
+    def poll_completed(self) -> list[Any]: ...
     def deadline_ns(self, now_ns: int, /) -> int: ...
     def fail(self, error: KafkaError, /) -> None: ...
 
@@ -71,9 +67,9 @@ class EngineDriver(ABC):
     config : ClientConfig
         Of it socket buffers, and what TLS needs.
     deliver : callable
-        Gets the completions of batches that are done, on the owner's thread; it must not wait or raise.
+        Gets the engine's results, on the owner's thread; it must not wait or raise.
     name : str
-        Of the owner, and of its threads.
+        Of the owner; its threads' names begin with it.
     metrics : MetricsRegistry or None
         Gets select and io, of every round.
     waker : Waker or None
@@ -81,6 +77,7 @@ class EngineDriver(ABC):
 
     Attributes
     ----------
+    name : str
     wake : callable
         Has the engine run soon; any thread, native code too. It may be called before there is an owner, and
         when there is none any more, for nothing.
@@ -100,7 +97,7 @@ class EngineDriver(ABC):
         engine: Engine,
         *,
         config: ClientConfig,
-        deliver: Callable[[list[Completion]], object],
+        deliver: Callable[[list[Any]], object],
         name: str,
         metrics: MetricsRegistry | None = None,
         waker: Waker | None = None,
@@ -108,24 +105,30 @@ class EngineDriver(ABC):
         self._engine = engine
         self._config = config
         self._deliver = deliver
-        self._name = name
+        self.name = name
         self._tls = _tls_of(config)
         codecs.lookup("idna")  # which getaddrinfo imports: see _tls_of
         self._waker = Waker() if waker is None else waker
         self.wake = self._waker.wake
         self.round_count = 0
-        self._actions: list[Action] = []
-        self._sealers = Workers(f"{name}-sealer", sealer_count())
+        self._actions: list[Any] = []
         self._perform: dict[type, Callable[[Any], None]] = {
             Resolve: self._resolve,
             Connect: self._connect,
             Write: self._write,
             Close: self._close,
-            Seal: self._seal,
         }
+        self._helpers: list[Callable[[], object]] = []  # what ends them
         self._select_time = None if metrics is None else metrics.sensor("select")
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
+
+    def register(self, kind: type, perform: Callable[[Any], None], stop: Callable[[], object]) -> None:
+        """Have actions of this kind performed by `perform(action)` on the owner's thread, and `stop()` called
+        when the owner ends. To be called before it starts.
+        """
+        self._perform[kind] = perform
+        self._helpers.append(stop)
 
     def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
         """Lets it run as long as it has something to do, but not for ever, and returns how long the owner
@@ -188,15 +191,9 @@ class EngineDriver(ABC):
             if type(action) is Write:
                 release(action.buffers)
 
-    def _seal(self, action: Seal) -> None:
-        self._sealers.submit(partial(self._seal_elsewhere, action.batch))
-
-    def _seal_elsewhere(self, batch: ProducerBatch) -> None:
-        """The batch itself wakes the sender. One that could not be sealed would block its partition."""
-        try:
-            batch.seal()
-        except BaseException as error:
-            self._post(partial(_raise, error))
+    def _stop_helpers(self) -> None:
+        for stop in self._helpers:
+            stop()
 
     def _new_socket(self, family: int) -> socket.socket:
         """One that does not wait, and has the options of the configuration."""
@@ -217,8 +214,8 @@ class EngineDriver(ABC):
         return made
 
     @abstractmethod
-    def _post(self, function: Callable[[], object]) -> None:
-        """Has it called by the owner; any thread."""
+    def post(self, function: Callable[[], object]) -> None:
+        """Have `function()` called by the owner. Any thread may call this."""
 
     @abstractmethod
     def _resolve(self, action: Resolve) -> None: ...
@@ -245,10 +242,6 @@ def _tls_of(config: ClientConfig) -> "ssl.SSLContext | None":
     from kbatch.network.tls import context_of
 
     return context_of(config)
-
-
-def _raise(error: BaseException) -> None:
-    raise error
 
 
 def peer_of(action: Connect) -> str:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, final
 
-from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.network.channels import release
@@ -52,11 +51,10 @@ class LoopNetwork(EngineDriver):
         self,
         engine: Engine,
         *,
-        config: ClientConfig,
         after_round: Callable[[], object] = lambda: None,
         **rest: Any,
     ) -> None:
-        super().__init__(engine, config=config, **rest)
+        super().__init__(engine, **rest)
         self._after_round = after_round
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
@@ -88,7 +86,7 @@ class LoopNetwork(EngineDriver):
             return
         self._is_stopped = True
         self._give_up_actions()
-        self._sealers.stop()
+        self._stop_helpers()
         loop = self._loop
         if loop is None or loop.is_closed():
             return
@@ -150,7 +148,7 @@ class LoopNetwork(EngineDriver):
         self._ask_for_round()
 
     def _end_by(self, error: BaseException) -> None:
-        logger.critical("a defect ends %s", self._name, exc_info=error)
+        logger.critical("a defect ends %s", self.name, exc_info=error)
         self._fail(error)
         self.stop()
         if not isinstance(error, Exception):
@@ -174,7 +172,7 @@ class LoopNetwork(EngineDriver):
         self._timer = None
         self._round()
 
-    def _post(self, function: Callable[[], object]) -> None:
+    def post(self, function: Callable[[], object]) -> None:
         if self.is_alive and self._loop is not None:
             self._loop.call_soon_threadsafe(self._tell, function)
 

@@ -1,11 +1,17 @@
-"""Sealers: threads that compress batches for one who fills them faster than he could compress them."""
+"""Threads that seal batches: `Sealers` for a caller who fills them faster than one thread compresses them,
+`register_sealers` for the owner of a producer's engine.
+"""
 
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import final
 
+from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.sealing import SealQueue
-from kbatch.network.workers import sealer_count
+from kbatch.core.producer.actions import Seal
+from kbatch.network.driver import EngineDriver
+from kbatch.network.workers import Workers, sealer_count
 
 
 @final
@@ -44,3 +50,26 @@ class Sealers:
         """End the threads after what they were given; later batches are sealed by the caller."""
         self._missing.clear()
         self.queue.stop()
+
+
+def register_sealers(network: EngineDriver) -> None:
+    """Have `network` perform Seal on threads of its own. To be called before it starts."""
+    workers = Workers(f"{network.name}-sealer", sealer_count())
+
+    def seal(batch: ProducerBatch) -> None:
+        """Seal the batch, which wakes the sender. A batch that cannot be sealed would block its partition: it
+        ends the network.
+        """
+        try:
+            batch.seal()
+        except BaseException as error:
+            network.post(partial(_raise, error))
+
+    def perform(action: Seal) -> None:
+        workers.submit(partial(seal, action.batch))
+
+    network.register(Seal, perform, workers.stop)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -115,10 +115,10 @@ class Network(EngineDriver):
         self._channels.clear()
         self._selector.close()
         self._resolvers.stop()
-        self._sealers.stop()
+        self._stop_helpers()
 
-    def _post(self, function: Callable[[], object]) -> None:
-        """Has it called on the sender's thread."""
+    def post(self, function: Callable[[], object]) -> None:
+        """Have `function()` called on the sender's thread."""
         self._inbox.append(function)
         self.wake()
 
@@ -197,7 +197,7 @@ class Network(EngineDriver):
     def _resolve(self, action: Resolve) -> None:
         def look_up() -> None:
             addresses = addresses_of(action.host, action.port)
-            self._post(partial(self._resolved, action, addresses))
+            self.post(partial(self._resolved, action, addresses))
 
         self._resolvers.submit(look_up)
 

@@ -37,6 +37,7 @@ from kbatch._native.send.send import RecordSender
 from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.event_loop_callbacks import LoopDelivery
+from kbatch.network.sealing import register_sealers
 from kbatch.producer.base import EXIT_SECONDS, ProducerBase, note_callback_thread
 from kbatch.producer.groups import GroupMethods
 from kbatch.producer.transactions import TransactionMethods
@@ -107,6 +108,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
             waker=waker,
             after_round=line.look,
         )
+        register_sealers(self._network)
         self.gives_way = self._accumulator.alarm.wakes_always = True
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
         self._called_count = 1

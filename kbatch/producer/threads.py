@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.waker import Waker
 from kbatch.errors import DeliveryError
-from kbatch.network import DeliveryThread, Network, Sealers
+from kbatch.network import DeliveryThread, Network, Sealers, register_sealers
 from kbatch.producer.base import EXIT_SECONDS, ProducerBase, note_callback_thread, open_producers
 from kbatch.producer.groups import GroupMethods
 from kbatch.producer.transactions import TransactionMethods
@@ -81,6 +81,7 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
             metrics=self._registry,
             waker=waker,
         )
+        register_sealers(self._network)
         self._network.start()
         self._opened()
         self.sends_directly = self._may_send_directly

@@ -16,11 +16,11 @@ from typing import Any
 from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch.config import ProducerConfig
-from kbatch.core.client.actions import Action, Connect, Write
+from kbatch.core.client.actions import Connect, Write
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection
 from kbatch.errors import KafkaError
-from kbatch.network import Network
+from kbatch.network import Network, register_sealers
 from tests.patience import HANG_SECONDS
 from tests.unit import shells
 from tests.unit.accumulating import accumulator, one, put
@@ -50,7 +50,7 @@ class ScriptedEngine:
         self.breaks_in: str | None = None
         self.commands: deque[Callable[[], object]] = deque()
         self.reader: Connection | None = None  # that bytes go through, and out of it as frames
-        self._actions: list[Action] = []
+        self._actions: list[Any] = []
 
     # For the test
 
@@ -58,10 +58,10 @@ class ScriptedEngine:
         self.commands.append(command)
         self.wake()
 
-    def do(self, *actions: Action) -> None:
+    def do(self, *actions: Any) -> None:
         self.submit(lambda: self._actions.extend(actions))
 
-    def ask(self, *actions: Action) -> None:
+    def ask(self, *actions: Any) -> None:
         """From within a command."""
         self._actions.extend(actions)
 
@@ -153,7 +153,7 @@ class ScriptedEngine:
     def observe(self, now_ns: int) -> None:
         self._break("observe")
 
-    def poll_actions(self) -> list[Action]:
+    def poll_actions(self) -> list[Any]:
         self._break("poll_actions")
         actions, self._actions = self._actions, []
         return actions
@@ -180,6 +180,7 @@ def running(**keys: Any) -> Iterator[tuple[ScriptedEngine, Network]]:
     engine = ScriptedEngine()
     kind: Any = Network if shells.the_loop() is None else shells.NetworkOnLoop
     network = kind(engine, config=config(**keys), deliver=lambda completed: None, name=SENDER)
+    register_sealers(network)
     engine.wake = network.wake
     network.start()
     try:

@@ -25,7 +25,8 @@ from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.in_flight import PartitionState
 from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.config import ProducerConfig
-from kbatch.core.client.actions import Close, Connect, Resolve, Seal, Write
+from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.engine import Engine
 from kbatch.errors import ErrorCode
 from kbatch.metrics import MetricsRegistry

@@ -87,6 +87,9 @@ class NetworkOnLoop:
         self._loop = _loop
         self._network = LoopNetwork(*arguments, **keywords)
         self.wake = self._network.wake
+        self.name = self._network.name
+        self.post = self._network.post
+        self.register = self._network.register
 
     def start(self) -> None:
         self._loop.call_soon_threadsafe(self._network.start, self._loop)

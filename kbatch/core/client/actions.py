@@ -1,12 +1,12 @@
-"""What the engine asks its owner to do, in this order; the answers come back by its `handle_*` methods."""
+"""What an engine asks its owner to do, in this order; the answers come back by its `handle_*` methods.
+
+An engine may have actions of its own beside these, which are registered with its owner.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from kbatch._native.batch.producer_batch import ProducerBatch
+from typing import Any, NamedTuple
 
 # An address family of the socket module, and what `connect` of such a socket takes.
 Address = tuple[int, Any]
@@ -46,10 +46,4 @@ class Close(NamedTuple):
     connection_id: int
 
 
-class Seal(NamedTuple):
-    """Have `batch.seal()` run, on another thread if it is large."""
-
-    batch: ProducerBatch
-
-
-Action = Resolve | Connect | Write | Close | Seal
+Action = Resolve | Connect | Write | Close

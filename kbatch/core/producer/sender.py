@@ -23,9 +23,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.in_flight import InFlight, PartitionState
-from kbatch.core.client.actions import Seal
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.cluster import Node
+from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.failures import Failures, errors_of, expiry_error
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.producer.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch.core.client import actions
+from kbatch.core.producer.actions import Seal
 from kbatch.testing.simulation.schedule import MS, SECOND, Event
 from kbatch.testing.simulation.trace import Violation
 
@@ -249,7 +250,7 @@ class Shell:
             if self._round is None or self._round.at_ns > now_ns + delay_ns:
                 self._sleep(delay_ns)
 
-    def _run_engine(self, now_ns: int) -> list[actions.Action]:
+    def _run_engine(self, now_ns: int) -> list[Any]:
         """What it asks for. One that is quiet is not run, unless it was called, as by EngineDriver; in every
         other round it is, and must find nothing to do."""
         engine = self._world.engine
@@ -342,7 +343,7 @@ ACTIONS: dict[type, Callable[[Shell, Any], None]] = {
     actions.Connect: Shell._connect,
     actions.Write: Shell._write,
     actions.Close: Shell._close,
-    actions.Seal: Shell._seal,
+    Seal: Shell._seal,
 }
 
 

@@ -9,12 +9,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from kbatch._native.io.waker import Waker
-from kbatch.core.client.actions import Close, Connect, Resolve, Seal
+from kbatch.core.client.actions import Close, Connect, Resolve
+from kbatch.core.producer.actions import Seal
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network import Network
@@ -128,6 +129,27 @@ def test_a_batch_that_cannot_be_sealed_is_a_defect(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.CRITICAL), running() as (engine, _):
         engine.do(Seal(Unsealable()))  # type: ignore[arg-type]
         assert "sealed twice" in str(engine.next("failed")[1])
+
+
+def test_an_action_of_the_engines_own_is_performed_until_the_network_stops() -> None:
+    class Own(NamedTuple):
+        number: int
+
+    done: list[tuple[int, str]] = []
+    engine = ScriptedEngine()
+    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER)
+    engine.wake = network.wake
+    network.register(
+        Own,
+        lambda action: done.append((action.number, threading.current_thread().name)),
+        lambda: done.append((-1, "stopped")),
+    )
+    network.start()
+    engine.do(Own(1), Own(2))
+    engine.pass_round()
+    assert done == [(1, SENDER), (2, SENDER)]
+    network.stop()
+    assert done[2:] == [(-1, "stopped")]
 
 
 # Waking, waiting, stopping
