@@ -19,12 +19,12 @@ cpdef int64_t backoff_ns(int64_t initial_ns, int64_t max_ns, double attempts, do
     Parameters
     ----------
     initial_ns, max_ns : int
-        The first wait, and the limit of the doubling.
+        The first wait, and the maximum of the doubling.
     attempts : int
     jitter : float
-        By what part a wait may be shorter or longer.
+        The fraction by which a wait may be shorter or longer.
     fraction : float
-        Where in that range this one lies, 0 to 1.
+        The position of this wait in that range, 0 to 1.
     """
     cdef double doublings, wait_ns
     if not grows(initial_ns, max_ns):

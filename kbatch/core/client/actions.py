@@ -1,6 +1,6 @@
-"""What an engine asks its owner to do, in this order; the answers come back by its `handle_*` methods.
+"""The actions that an engine returns for its owner, in order; results come back by its `handle_*` methods.
 
-An engine may have actions of its own beside these, which are registered with its owner.
+An engine may have more actions of its own, which are registered with its owner.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Connect(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write these bytes behind those of earlier writes: `handle_written`, part by part if need be, or
-    `handle_closed`. The buffers are the caller's memory: they are let go of when written or closed.
+    """Write these bytes after those of earlier writes: `handle_written`, part by part if necessary, or
+    `handle_closed`. The buffers are the caller's memory: release them after the write or the close.
     """
 
     connection_id: int
@@ -41,7 +41,7 @@ class Write(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close, and drop what was not written yet. Nothing more is to be said about the connection."""
+    """Close, and drop unwritten bytes. The owner reports nothing more about the connection."""
 
     connection_id: int
 

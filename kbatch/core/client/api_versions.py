@@ -1,7 +1,7 @@
-"""What a node understands, and which version of a message is spoken with it.
+"""The API versions of a node, and the version of each request to it.
 
 After org.apache.kafka.clients.NodeApiVersions; KIP-35, KIP-511 (ApiVersions of a version that is too new),
-KIP-584 (features), KIP-219 (who waits when a client is throttled).
+KIP-584 (features), KIP-219 (throttling).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from kbatch.version import VERSION
 
-# From these versions on it is the client that waits, the broker having answered at once; before, the broker
-# has waited. Of all other APIs that a producer uses no version is that old.
+# From these versions on, the broker answers at once and a throttled client waits; in earlier versions the
+# broker waits. All versions of the other APIs are newer.
 CLIENT_THROTTLES_FROM = {
     messages.ProduceRequest.api_key: 6,
     messages.MetadataRequest.api_key: 6,
@@ -34,7 +34,7 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 class FinalizedFeatures(NamedTuple):
-    """Features that the whole cluster has: levels by name; `epoch` is -1 where none were told."""
+    """The features of the whole cluster: levels by name; `epoch` is -1 if the node sent none."""
 
     epoch: int
     levels: Mapping[str, int]
@@ -59,7 +59,9 @@ class ApiVersions:
         self.features = FinalizedFeatures(answer.finalized_features_epoch, levels)
 
     def version_of(self, kind: type[Message], node: object) -> int:
-        """The highest version that both sides have; UnsupportedVersionError, naming `node`, without one."""
+        """Return the highest version that both sides have. Raise UnsupportedVersionError, which names `node`,
+        without one.
+        """
         lowest, highest = kind.versions.start, kind.versions.stop - 1
         known = self._ranges.get(kind.api_key)
         if known is not None and max(lowest, known[0]) <= min(highest, known[1]):
@@ -71,14 +73,14 @@ class ApiVersions:
 
 
 def versions_request() -> Message:
-    """The request that a connection begins with."""
+    """Return the first request of a connection."""
     return messages.ApiVersionsRequest(
         client_software_name="kbatch", client_software_version=VERSION
     )
 
 
 def version_to_ask(answer: Any, asked: int) -> int:
-    """The version of ApiVersions to ask with, after a node that did not know version `asked`."""
+    """Return the next version of ApiVersions to try, after the node did not know version `asked`."""
     for row in answer.api_keys:
         if row.api_key == messages.ApiVersionsRequest.api_key:
             return max(0, min(int(row.max_version), asked - 1))
@@ -86,15 +88,15 @@ def version_to_ask(answer: Any, asked: int) -> int:
 
 
 def read_response(request: Request, frame: bytes | memoryview) -> Any:
-    """The answer to a request; ProtocolError if the frame is none."""
+    """Return the answer to a request. Raise ProtocolError if the frame has none."""
     kind, version = request.kind.response, request.api_version
     if kind is messages.ApiVersionsResponse and frame[4:6] == _UNSUPPORTED_VERSION:
-        version = 0  # a node that does not know the version says so in the first one
+        version = 0  # a node that does not know the version answers in version 0
     return codec.decode_response(kind, version, frame)[1]
 
 
 def throttle_ns(request: Request, answer: Any) -> int:
-    """How long nothing is to be sent to the node, by its answer."""
+    """Return the time for which the node's answer forbids requests."""
     throttle_time_ms: int = getattr(answer, "throttle_time_ms", 0)
     if throttle_time_ms <= 0:
         return 0

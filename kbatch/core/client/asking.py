@@ -1,4 +1,4 @@
-"""A question that any node can answer: whether it is out, and when it is worth asking again."""
+"""A request that any node can answer: whether it is in flight, and when to try again."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections
 
-# Where nobody can be asked, not even later, it is looked at again no sooner than this.
+# The shortest wait before the next look for a node.
 SHORTEST_DELAY_NS = 1_000_000
 
 
 class Asking:
-    """A question to the cluster.
+    """A request to the cluster.
 
     Attributes
     ----------
     is_asked : bool
-        It is out.
+        True while it is in flight.
     attempts : int
         Failures in a row.
     not_before_ns : int
-        When it may be asked again.
+        Time before which it is not sent again.
     retry_ns : int
-        When it is worth looking for somebody to ask; NEVER_NS: when something happens.
+        Time of the next look for a node; NEVER_NS: after an event.
     """
 
     __slots__ = ("attempts", "is_asked", "not_before_ns", "retry_ns")
@@ -38,7 +38,7 @@ class Asking:
         self.retry_ns = 0
 
     def find_node(self, connections: Connections, backoff: ExponentialBackoff, now_ns: int) -> int | None:
-        """A node that can be asked now; where there is none a connection is made, or waited for."""
+        """Return a node that takes a request now. Without one, begin a connection or wait for it."""
         node_id = connections.least_loaded(now_ns)
         if node_id is None:
             self.retry_ns = now_ns + max(backoff.delay_ns(0), SHORTEST_DELAY_NS)
@@ -46,9 +46,9 @@ class Asking:
         return node_id if self.can_ask(node_id, connections, now_ns) else None
 
     def can_ask(self, node_id: int, connections: Connections, now_ns: int) -> bool:
-        """Whether the node can be asked now; else a connection is made, or waited for."""
+        """True if the node takes a request now. If not, begin a connection or wait for it."""
         if connections.is_ready(node_id, now_ns):
-            self.retry_ns = 0  # what was waited for is there
+            self.retry_ns = 0  # the wait is over
             return True
         connections.connect(node_id, now_ns)
         delay_ns = connections.delay_ns(node_id, now_ns)
@@ -56,8 +56,8 @@ class Asking:
         return False
 
     def is_out_of_reach(self, node_id: int, cluster: Cluster, connections: Connections, now_ns: int) -> bool:
-        """True if the node that cannot be asked is unknown, or without a connection while it is backed off:
-        another node may do its work now.
+        """True if the node, which takes no request now, is unknown, or backed off without a connection.
+        Another node may do its work then.
         """
         if node_id not in cluster.snapshot.nodes:
             return True

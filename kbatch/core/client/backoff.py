@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt."""
+"""The wait before the next attempt."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ NEVER_NS = 2**63 - 1
 
 
 class ExponentialBackoff:
-    """Waits that double with each failure, spread by chance so that clients do not come back all at once.
+    """Waits that double with each failure. Random jitter keeps clients from coming back all at once.
 
     After org.apache.kafka.common.utils.ExponentialBackoff (KIP-580, KIP-601).
 
     Parameters
     ----------
     initial_ms, max_ms : int
-        Of the first wait, and where the doubling ends; where they are the same, nothing is left to chance.
+        The first wait, and the maximum of the doubling. If they are equal, there is no jitter.
     random : random.Random
     jitter : float
-        By what part a wait may be shorter or longer.
+        The fraction by which a wait may be shorter or longer.
     """
 
     __slots__ = ("_grows", "_initial_ns", "_jitter", "_max_ns", "_random")
@@ -34,6 +34,6 @@ class ExponentialBackoff:
         self._jitter = jitter
 
     def delay_ns(self, attempts: int) -> int:
-        """The wait after `attempts` + 1 failures."""
+        """Return the wait after `attempts` + 1 failures."""
         fraction = self._random.random() if self._grows else 0.0
         return backoff_ns(self._initial_ns, self._max_ns, attempts, self._jitter, fraction)

@@ -1,4 +1,4 @@
-"""Call: what a user asked of the engine, and whether it is done."""
+"""Call: a user's call of the engine, and its result."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 
 class Call:
-    """What a user asked for. Other threads may look, and see `is_done` last.
+    """A user's call. Other threads may read it; `is_done` is set last.
 
     Attributes
     ----------
     name : str
         The name of the user's method.
     is_made : bool
-        True from its beginning on.
+        True if the engine has begun it.
     is_done : bool
     error : Exception | None
-        Why it failed.
+        The reason of its failure.
     """
 
     __slots__ = ("error", "is_done", "is_made", "name")

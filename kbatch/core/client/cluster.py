@@ -1,18 +1,17 @@
-"""Cluster: what is known of brokers, topics and leaders, and when to ask for more.
+"""Cluster: metadata of brokers, topics and leaders, and when the next update is due.
 
-Theory of operation. A topic is *wanted* from its first use until it was not used for `max_idle_ms`.
-One of which something is still open, because it is new or its last answer was an error, is asked for in
-*partial* updates, the others only in *full* ones, which come at metadata.max.age.ms and on request. One
-request is out at a time. Every update is followed by a pause, which doubles while requests fail or answers
-tell nothing new; a new topic does not wait for it.
+Theory of operation. A topic is *wanted* from its first use until `max_idle_ms` after its last. *Partial*
+updates request topics that are new or had an error in their last answer; *full* updates request all, at
+metadata.max.age.ms and on demand. One request is in flight at a time. A pause follows every update; it
+doubles while requests fail or answers are equivalent. A new topic skips the pause.
 
-Brokers learn of changes at different times, so an answer may be older than what is known. A partition's
-leader is therefore taken over only with an epoch that is not below the known one, unless the topic has
-another id: then it was deleted and made again, and epochs start over. A topic that brokers say they do not
-know keeps its partitions, without leaders, for `patience_ms`, since one that was just made is not known
-everywhere; only then is it an error, which is remembered, and asked about again now and then.
+Brokers learn of changes at different times, so an answer may be older than the known state. Therefore a
+partition's new leader counts only if its epoch is not below the known one, unless the topic has another id:
+then the topic was deleted and created again, and epochs start over. A topic that brokers do not know keeps
+its partitions, without leaders, for `patience_ms`, since a new topic is not known everywhere at once. After
+that it is an error, which is remembered, and requested again now and then.
 
-User threads read `snapshot`, which never changes: the next update publishes another.
+User threads read `snapshot`, which is immutable: the next update publishes another.
 
 After org.apache.kafka.clients.Metadata, MetadataSnapshot and ProducerMetadata; KIP-526 (partial updates),
 KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 (starting over).
@@ -32,9 +31,9 @@ from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
 from kbatch.protocol import messages
 
-# A topic that cannot be had is asked for again after so long, while it is wanted.
+# The time after which a topic with an error is requested again, while it is wanted.
 REMEMBERED_NS = 5_000 * NS_PER_MS
-# Of a topic that has none, or none that brokers told.
+# The id of a topic that has none, or whose id is unknown.
 NO_TOPIC_ID = bytes(16)
 
 
@@ -48,7 +47,7 @@ class Node(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition; -1 for a leader or an epoch that is not known."""
+    """A partition; -1 means an unknown leader or epoch."""
 
     leader: int
     leader_epoch: int
@@ -56,9 +55,9 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic, its partitions in the order of their numbers.
+    """A topic, with its partitions in the order of their numbers.
 
-    `topic_id` is 16 zero bytes where brokers have no ids; `error` is of the last answer, NONE in general.
+    `topic_id` is 16 zero bytes if brokers have no ids; `error` is the code of the last answer.
     """
 
     name: str
@@ -68,20 +67,20 @@ class TopicMetadata(NamedTuple):
 
 
 class ClusterSnapshot:
-    """What was known at one moment. It never changes, and any thread may read it.
+    """The metadata at one moment. It is immutable, and any thread may read it.
 
     Attributes
     ----------
     nodes : Mapping[int, Node]
         Empty while only bootstrap.servers are known.
     topics : Mapping[str, TopicMetadata]
-        Those with known partitions.
+        The topics with known partitions.
     errors : Mapping[str, ErrorCode]
-        Why others cannot be had.
+        The errors of other topics.
     cluster_id : str | None
     controller_id : int
     updated_ns : int
-        When a broker last answered.
+        The time of the last answer.
     """
 
     __slots__ = ("_view", "cluster_id", "controller_id", "errors", "nodes", "topics", "updated_ns")
@@ -107,8 +106,9 @@ class ClusterSnapshot:
 
     @property
     def view(self) -> ClusterView:
-        """The leaders, for the accumulator; -1 also where it is a node that is there no more. Made when first
-        asked for; threads that race make equals."""
+        """The leaders, for the accumulator; -1 also if the leader is not in the cluster any more. It is made
+        at the first use; threads that race make equal ones.
+        """
         view = self._view
         if view is None:
             view = self._view = ClusterView(
@@ -126,8 +126,8 @@ class ClusterSnapshot:
 class _Topic:
     """A wanted topic.
 
-    `known` is the last good answer, with the highest epochs seen; `ask_ns` when to ask for it out of turn, or
-    NEVER_NS; `unknown_since_ns` when brokers began to say that there is no such topic.
+    `known` is the last good answer, with the highest epochs seen; `ask_ns` is the time of its next partial
+    update, or NEVER_NS; `unknown_since_ns` is the time of the first answer without the topic.
     """
 
     __slots__ = ("ask_ns", "error", "expires_ns", "known", "unknown_since_ns", "was_asked")
@@ -141,7 +141,7 @@ class _Topic:
         self.unknown_since_ns: int | None = None
 
 
-# Of a topic's name, in errors.
+# Characters of a topic's name in errors.
 _SHOWN_CHARACTERS = 260
 _REMEDIES = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "; names are 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', but not '.' "
@@ -157,20 +157,20 @@ class Cluster:
     ----------
     config : ClientConfig
     random : random.Random
-        For the jitter of pauses.
+        Source of jitter.
     now_ns : int
-        Of any monotonic clock.
+        The time of any monotonic clock.
     max_idle_ms : int
-        How long a topic is kept after its last use.
+        Time for which a topic is kept after its last use.
     patience_ms : int
-        How long brokers may say that there is no such topic, before that is an error.
+        Time for which brokers may not know a topic before that is an error.
 
     Attributes
     ----------
     version : int
-        Grows with every snapshot.
+        The number of snapshots, which grows.
     last_error : KafkaError | None
-        Why the last attempt to get metadata failed; None if it did not.
+        The error of the last update; None after a success.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Cluster:
         self._trigger_ns = config.metadata_recovery_rebootstrap_trigger_ms * NS_PER_MS
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._topics: dict[str, _Topic] = {}
-        # when updates are wanted: by request, by age, for single topics; and what bounds them
+        # when updates are due: on demand, by age, for single topics; and their limits
         self._requested_ns = now_ns
         self._expires_ns = now_ns + self._max_age_ns
         self._ask_ns = NEVER_NS
@@ -191,7 +191,7 @@ class Cluster:
         self._progress_ns = now_ns
         self._failures = 0
         self._equivalent_answers = 0
-        # of the request that is out
+        # of the request in flight
         self._is_asking = False
         self._is_full = False
         self._asked_since_ns = NEVER_NS
@@ -204,21 +204,21 @@ class Cluster:
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """What is known now. Any thread may ask."""
+        """The latest snapshot. Any thread may read it."""
         return self._snapshot
 
     def topic_error(self, topic: str) -> KafkaError | None:
-        """Why the topic cannot be had; None while it can, or may still turn up. Any thread may ask."""
+        """Return the topic's error; None if it is known, or may still appear. Any thread may call this."""
         code = self._snapshot.errors.get(topic)
         if code is None:
             return None
         name = repr(topic) if len(topic) <= _SHOWN_CHARACTERS else f"{topic[:_SHOWN_CHARACTERS]!r}..."
         return error_of(code, f"there is no metadata of topic {name}: {code}{_REMEDIES.get(code, '')}")
 
-    # What is wanted, and when
+    # Wanted topics and due updates
 
     def want(self, topic: str, now_ns: int) -> None:
-        """The topic is used now. One that is new is asked for at once, others are kept."""
+        """Note that the topic is used now. A new one is requested at once; a known one is kept."""
         entry = self._topics.get(topic)
         if entry is not None:
             entry.expires_ns = now_ns + self._max_idle_ns
@@ -229,27 +229,27 @@ class Cluster:
         self._equivalent_answers = 0
 
     def use(self, topic: str, now_ns: int) -> bytes:
-        """`want`, for a topic that is sent to; its id, NO_TOPIC_ID if that is not known."""
+        """Call `want`, and return the topic's id, or NO_TOPIC_ID if that is unknown."""
         self.want(topic, now_ns)
         known = self._snapshot.topics.get(topic)
         return NO_TOPIC_ID if known is None else known.topic_id
 
     def request_update(self, now_ns: int) -> None:
-        """Something hints at a change: all is asked for as soon as the pause is over."""
+        """Request a full update after the pause, because of a sign of change."""
         self._requested_ns = min(self._requested_ns, now_ns)
 
     def update_delay_ns(self, now_ns: int) -> int:
-        """How long until `make_request` is due: 0 for now, NEVER_NS while a request is out."""
+        """Return the time until `make_request` is due: 0 for now, NEVER_NS while a request is in flight."""
         if self._is_asking:
             return NEVER_NS
         return max(self._due_ns(), self._not_before_ns, now_ns) - now_ns
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether `make_request` is due now."""
+        """True if `make_request` is due now."""
         return not self._is_asking and now_ns >= self._not_before_ns and now_ns >= self._due_ns()
 
     def is_calm(self, now_ns: int) -> bool:
-        """Whether nothing can be due now, nor the cluster given up: the quick answer, for who asks often."""
+        """True if nothing can be due now: a quick check before `is_due` and `must_rebootstrap`."""
         return not (
             now_ns >= self._requested_ns
             or now_ns >= self._expires_ns
@@ -262,26 +262,25 @@ class Cluster:
         return min(self._requested_ns, self._expires_ns, self._ask_ns)
 
     def must_rebootstrap(self, now_ns: int, *, is_hopeful: Callable[[], bool]) -> bool:
-        """Whether what is known of the cluster is of no use: a broker said so (REBOOTSTRAP_REQUIRED), or none
-        has answered for metadata.recovery.rebootstrap.trigger.ms although it was tried, and there is nobody
-        left to ask: `is_hopeful()` is not.
+        """True if the metadata are useless: a broker sent REBOOTSTRAP_REQUIRED, or requests were tried for
+        metadata.recovery.rebootstrap.trigger.ms without an answer, and `is_hopeful()` is false.
         """
         if not self._rebootstraps:
             return False
         if self._is_outdated:
             return True
-        if now_ns - self._progress_ns <= self._trigger_ns:  # which it has not been tried longer than
+        if now_ns - self._progress_ns <= self._trigger_ns:  # tries are no older than the last progress
             return False
         if now_ns - self._trying_since_ns() <= self._trigger_ns or is_hopeful():
             return False
-        # the bootstrap servers find their way back by themselves, since their names are resolved again
+        # names of bootstrap servers are resolved again anyway
         return bool(self._snapshot.nodes)
 
     def _trying_since_ns(self) -> int:
         return max(min(self._due_ns(), self._asked_since_ns), self._progress_ns)
 
     def rebootstrap(self, now_ns: int) -> None:
-        """Forgets nodes and leaders; partitions and epochs stay known. A request that is out has failed."""
+        """Forget nodes and leaders, but no partitions and epochs. A request in flight has failed."""
         self._is_outdated = False
         self._is_asking = False
         self._asked_since_ns = NEVER_NS
@@ -295,7 +294,7 @@ class Cluster:
     # The request and its answer
 
     def make_request(self) -> Any:
-        """The MetadataRequest that is due, to be answered by `handle_response` or `handle_failure`."""
+        """Return the MetadataRequest due now. Its result goes to `handle_response` or `handle_failure`."""
         self._is_full = self._requested_ns < NEVER_NS or self._ask_ns == NEVER_NS
         self._is_asking = True
         self._asked_since_ns = self._due_ns()
@@ -312,7 +311,7 @@ class Cluster:
         )
 
     def handle_failure(self, error: KafkaError, now_ns: int) -> None:
-        """The request was not answered, or not with metadata."""
+        """Take a failure of the request, or an answer without metadata."""
         if self._is_asking and self._is_full:
             self._requested_ns = min(self._requested_ns, self._asked_since_ns)
         self._is_asking = False
@@ -323,7 +322,7 @@ class Cluster:
         self._failures += 1
 
     def handle_response(self, response: Any, now_ns: int) -> None:
-        """The answer to `make_request`."""
+        """Take the answer to `make_request`."""
         fault = _fault_of(response)
         if fault is not None:
             if fault.code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -346,7 +345,7 @@ class Cluster:
         self._pause(_is_equivalent(self._snapshot, old), now_ns)
 
     def _take(self, entry: _Topic, answer: Any, nodes: Mapping[int, Node], now_ns: int) -> None:
-        """One topic's part of an answer."""
+        """Take one topic's part of an answer."""
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.NONE:
             entry.known = known = _newest(entry.known, answer, nodes)
@@ -367,15 +366,15 @@ class Cluster:
             entry.ask_ns = now_ns + REMEMBERED_NS
 
     def _forget_idle(self, now_ns: int) -> None:
-        """Drops topics that nobody uses any more."""
+        """Drop topics that are not used any more."""
         for name in [name for name, entry in self._topics.items() if entry.expires_ns <= now_ns]:
             del self._topics[name]
 
     def _pause(self, is_equivalent: bool, now_ns: int) -> None:
-        """Sets when the next update may be, and which are still wanted."""
+        """Set the pause before the next update, and the due partial updates."""
         if self._is_full or not self._is_asking:
             if now_ns >= self._expires_ns:
-                self._equivalent_answers = 0  # it was just its time
+                self._equivalent_answers = 0  # the update was due by age only
             self._expires_ns = now_ns + self._max_age_ns
         self._is_asking = False
         self._asked_since_ns = NEVER_NS
@@ -389,14 +388,14 @@ class Cluster:
         if all(entry.was_asked for entry in self._topics.values()):
             self._not_before_ns += self._backoff.delay_ns(max(self._equivalent_answers - 1, 0))
 
-    # Leaders that other answers tell of
+    # Leaders in other answers
 
     def update_leader(
         self, topic: str, partition: int, leader_id: int, leader_epoch: int, nodes: Iterable[Node]
     ) -> bool:
-        """A broker's word on who leads a partition now (KIP-951), with the nodes it told of.
+        """Take a partition's leader from an answer to another request, with its nodes (KIP-951).
 
-        False, and nothing changes, if that is not newer than what is known, or the leader is no known node.
+        Returns False, and changes nothing, if that is not newer than the known leader, or has no known node.
         """
         entry = self._topics.get(topic)
         if entry is None or entry.known is None or entry.error:
@@ -406,15 +405,18 @@ class Cluster:
         if leader_epoch <= entry.known.partitions[partition].leader_epoch:
             return False
         old = self._snapshot
-        told = {node.node_id: node for node in nodes}
-        if leader_id not in told and leader_id not in old.nodes:
+        named = {node.node_id: node for node in nodes}
+        if leader_id not in named and leader_id not in old.nodes:
             return False
         partitions = list(entry.known.partitions)
         partitions[partition] = PartitionMetadata(leader_id, leader_epoch, ErrorCode.NONE)
         entry.known = entry.known._replace(partitions=tuple(partitions))
-        is_news = any(old.nodes.get(node_id) != node for node_id, node in told.items())
+        is_news = any(old.nodes.get(node_id) != node for node_id, node in named.items())
         self._publish(
-            {**old.nodes, **told} if is_news else old.nodes, old.cluster_id, old.controller_id, old.updated_ns
+            {**old.nodes, **named} if is_news else old.nodes,
+            old.cluster_id,
+            old.controller_id,
+            old.updated_ns,
         )
         return True
 
@@ -442,11 +444,11 @@ class Cluster:
 
 
 def _fault_of(response: Any) -> KafkaError | None:
-    """Why an answer is none."""
+    """Return the error of an unusable answer, or None."""
     if response.error_code:
         return error_of(response.error_code)
     if not response.brokers:
-        # a broker that is starting up, says Kafka
+        # as Kafka does: the broker is starting up
         return error_of(ErrorCode.BROKER_NOT_AVAILABLE, "a metadata answer without brokers")
     for topic in response.topics:
         for partition in topic.partitions:
@@ -471,13 +473,13 @@ def _without_leaders(topic: TopicMetadata, error: ErrorCode) -> TopicMetadata:
 
 
 def _newest(known: TopicMetadata | None, answer: Any, nodes: Mapping[int, Node]) -> TopicMetadata:
-    """The topic as an answer has it, but for partitions of which a newer leader epoch is known."""
+    """Return the topic of an answer, with known partitions instead of those with an older leader epoch."""
     old: tuple[PartitionMetadata, ...] = ()
     has_id = any(answer.topic_id)
     if known is not None and (not has_id or answer.topic_id == known.topic_id):
         old = known.partitions
     new = {partition.partition_index: partition for partition in answer.partitions}
-    # a topic does not lose partitions, so an answer with fewer is an old one
+    # a topic loses no partitions, so an answer with fewer is old
     count = max(max(new, default=-1) + 1, len(old) if has_id else 0)
     missing = PartitionMetadata(-1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
     partitions = []
@@ -491,6 +493,6 @@ def _newest(known: TopicMetadata | None, answer: Any, nodes: Mapping[int, Node])
         if partition.leader not in nodes:
             partition = partition._replace(leader=-1)
         partitions.append(partition)
-    # while a cluster is upgraded some brokers tell no ids
+    # during the upgrade of a cluster some brokers send no ids
     topic_id = answer.topic_id if has_id or known is None else known.topic_id
     return TopicMetadata(answer.name, topic_id, tuple(partitions), ErrorCode.NONE)

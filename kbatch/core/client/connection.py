@@ -1,12 +1,12 @@
-"""One connection's bytes and the requests on it; what they mean is the business of `connections`.
+"""The bytes and requests of one connection; `connections` interprets them.
 
-Theory of operation. Both directions are streams. Requests are counted in by their bytes: one that was given
-out for writing lies from `start_offset` to `end_offset`, and `written_bytes` says how much of the stream has
-reached the socket, so that it is known of every request whether a broker can have seen any of it. Brokers
-answer in order, so an answer belongs to the oldest request, whose correlation id it must bear.
+Theory of operation. Both directions are streams. A request lies from `start_offset` to `end_offset` of the
+outgoing stream, of which `written_bytes` have reached the socket. So it is known of each request whether a
+broker can have seen a part of it. Brokers answer in order: an answer belongs to the oldest request, and must
+have its correlation id.
 
-A small answer is a copy out of the memory that it was received in. A large one has memory of its own, which
-`space` names as soon as its size is known: what is received there stays where it is. The memory is not
+A small answer is copied out of the memory that received it. A large one has memory of its own, which `space`
+offers as soon as the answer's size is known: bytes that are received there are not copied. The memory is not
 touched before there are bytes for it.
 
 After org.apache.kafka.clients.InFlightRequests and org.apache.kafka.common.network.NetworkReceive.
@@ -24,8 +24,8 @@ from kbatch.core.client.cluster import Node
 from kbatch.errors import KafkaError, ProtocolError
 from kbatch.protocol.structs import Message
 
-# An answer has a correlation id at least. The limit is librdkafka's receive.message.max.bytes; what HTTP and
-# TLS servers say is above it, when it is read as a size.
+# An answer has at least a correlation id. The maximum is librdkafka's receive.message.max.bytes; the first
+# bytes of HTTP and TLS servers, read as a size, are above it.
 MIN_FRAME_BYTES = 4
 MAX_FRAME_BYTES = 100_000_000
 # From this size on an answer has memory of its own.
@@ -42,18 +42,18 @@ class Request:
     ----------
     node_id : int
     kind : type of Message
-        Of what is asked; the message itself, and what it points into, are needed no more once it is written.
+        The message's class; the message itself and its memory are not needed after the write.
     api_version : int
     handle : Callable[[Response], None]
-        Called once, with the answer or the reason why there is none.
+        Called once, with the answer or an error.
     expects_response : bool
-        False for Produce with acks=0: it is done when it is written.
+        False for Produce with acks=0, which is done when it is written.
     correlation_id : int
     created_ns, sent_ns, deadline_ns : int
-        When it was given to the connection, when the last of it was written (-1 before), and when it times
-        out; time that the node throttles does not count.
+        When the connection got it, when its last byte was written (-1 before), and when it times out;
+        throttled time does not count.
     start_offset, end_offset : int
-        Where it lies in the stream of what the connection writes.
+        Its place in the outgoing stream.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Request:
 
     @property
     def was_written(self) -> bool:
-        """Whether at least one byte of it has reached the socket: if not, no broker has seen it."""
+        """True if at least one byte of it has reached the socket; if not, no broker has seen it."""
         return self._connection.written_bytes > self.start_offset
 
     def __repr__(self) -> str:
@@ -107,16 +107,16 @@ class Request:
 
 
 class Response(NamedTuple):
-    """What came of a request.
+    """The result of a request.
 
     Attributes
     ----------
     request : Request
     message : Message | None
-        The answer; None without one, which for a request that expects none is no error.
+        The answer. None is not an error if the request expects no answer.
     error : KafkaError | None
-        NetworkError when the connection ended, KafkaTimeoutError when this request timed out, ProtocolError
-        for an answer that cannot be read.
+        NetworkError if the connection ended, KafkaTimeoutError if this request timed out, ProtocolError
+        if the answer is unreadable.
     now_ns : int
     """
 
@@ -127,23 +127,23 @@ class Response(NamedTuple):
 
 
 class Connection:
-    """A connection, from the attempt to make it to its end.
+    """A connection, from the attempt to connect to its end.
 
     Attributes
     ----------
     connection_id : int
     node : Node
-        The node as it was when the connection was begun.
+        The node at the time of the attempt.
     in_flight : deque of Request
-        Those that have not been answered, oldest first.
+        The unanswered requests, oldest first.
     queued_bytes, written_bytes : int
-        Given out for writing since the beginning, and written of these.
+        The bytes handed out for writing since the beginning, and those written.
     active_ns : int
         When bytes last went either way.
     fault : ProtocolError | None
-        Why what came in cannot be an answer.
+        The error in the received bytes.
     space : memoryview | None
-        Where the rest of a large answer belongs. Its bytes may be received there, or anywhere.
+        The place of the rest of a large answer. Its bytes may be received there, or anywhere.
     """
 
     __slots__ = (
@@ -171,28 +171,28 @@ class Connection:
         self.fault: ProtocolError | None = None
         self.space: memoryview | None = None
         self._incoming = bytearray()
-        self._large = memoryview(b"")  # the answer that `space` is the end of
+        self._large = memoryview(b"")  # the answer, of which `space` is the end
 
     def add(self, request: Request) -> None:
-        """The request's bytes are given out for writing."""
+        """Add a request whose bytes are handed out for writing."""
         self.in_flight.append(request)
         self.queued_bytes = request.end_offset
         self.next_correlation_id = (self.next_correlation_id + 1) & MAX_CORRELATION_ID
 
     @property
     def is_written(self) -> bool:
-        """Whether all that was given out has been written."""
+        """True if all bytes that were handed out are written."""
         return self.written_bytes == self.queued_bytes
 
     def handle_written(self, written_bytes: int, now_ns: int) -> Request | None:
-        """So many more bytes were written. The request that is done by that, if there is one."""
+        """Count more written bytes, and return the request that is done with them, if there is one."""
         if not 0 <= written_bytes <= self.queued_bytes - self.written_bytes:
             raise ValueError(
                 f"{written_bytes} bytes written of {self.queued_bytes - self.written_bytes} that were to be"
             )
         self.written_bytes += written_bytes
         self.active_ns = now_ns
-        # no request is sent before the one before it is written, so it is the newest that was not
+        # a request is sent only after the one before it is written: the newest is the unwritten one
         if not self.in_flight or not self.is_written:
             return None
         newest = self.in_flight[-1]
@@ -204,10 +204,10 @@ class Connection:
         return newest
 
     def frames(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
-        """Return the frames that are complete with `data`, without their sizes.
+        """Return the frames that `data` completes, without their sizes.
 
-        `data` is copied, so that its memory may be used again, unless it is the beginning of `space`. An
-        impossible size ends the list, and is found in `fault`.
+        `data` is copied, and its memory may be used again, unless it is the beginning of `space`. An
+        impossible size ends the list, and is in `fault`.
         """
         found: list[bytes | memoryview] = []
         if self.space is not None:
@@ -243,7 +243,7 @@ class Connection:
         self.space = self._large[len(begun) :]
 
     def _fill(self, space: memoryview, data: memoryview, found: list[bytes | memoryview]) -> memoryview:
-        """Take the rest of a large answer, or a part of it, and return what comes after it."""
+        """Take the rest of a large answer, or a part of it, and return the bytes after it."""
         size_bytes = min(len(space), len(data))
         if data.obj is not space.obj:
             space[:size_bytes] = data[:size_bytes]
@@ -255,7 +255,7 @@ class Connection:
         return data[size_bytes:]
 
     def match(self, frame: bytes | memoryview) -> Request | None:
-        """Takes the request out that a frame answers; None if it answers none, and `fault` says more."""
+        """Remove and return the request that a frame answers. If there is none, set `fault`; return None."""
         (correlation_id,) = _int32(frame)
         request = self.in_flight[0] if self.in_flight else None
         if request is not None and request.expects_response and request.correlation_id == correlation_id:

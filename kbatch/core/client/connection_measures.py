@@ -1,4 +1,4 @@
-"""What connections tell the metrics."""
+"""The metrics of connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kbatch._native.io.sensor import Sensor
     from kbatch.metrics import MetricsRegistry
 
-# What is told of each event: sensors of all nodes, and then those of the node.
+# The sensors of each event: those of all nodes, and then those of the node.
 _EVENTS = {
     "sent": (("request",), ("request",)),
     "written": (("network-io", "outgoing-byte"), ("outgoing-byte",)),
@@ -21,9 +21,9 @@ _EVENTS = {
 
 
 class ConnectionMeasures:
-    """The sensors of connections, requests and bytes; of nodes from their first connection on.
+    """The sensors of connections, requests and bytes. A node has sensors from its first connection on.
 
-    A plain connection has nothing to authenticate, and counts as neither, as with Java's
+    A plain connection authenticates nothing, and counts as neither success nor failure, as in Java's
     Selector.pollSelectionKeys.
     """
 
@@ -43,7 +43,7 @@ class ConnectionMeasures:
         registry.gauge("requests-in-flight", lambda now_ms: self._in_flight_count)
 
     def opened(self, node_id: int, now_ns: int) -> None:
-        """A connection was made, and its handshake is done."""
+        """Record a connection that is established, handshake included."""
         self._connection_count += 1
         now_ms = now_ns // NS_PER_MS
         self._creation.record(1, now_ms)
@@ -56,36 +56,36 @@ class ConnectionMeasures:
                 event: (*self._of_all[event], *(sensor(name, node=node_id) for name in names))
                 for event, (_, names) in _EVENTS.items()
             }
-            sensor("request-latency", node=node_id)  # of Produce requests, which SenderMeasures records
+            sensor("request-latency", node=node_id)  # recorded by SenderMeasures
 
     def refused(self, now_ns: int) -> None:
-        """One side did not take the other for whom it says it is."""
+        """Record a failed authentication."""
         self._refused.record(1, now_ns // NS_PER_MS)
 
     def closed(self, unanswered_count: int, now_ns: int) -> None:
-        """A connection that was made has ended, with so many requests on it."""
+        """Record the end of an established connection, with its unanswered requests."""
         self._connection_count -= 1
         self._in_flight_count -= unanswered_count
         self._close.record(1, now_ns // NS_PER_MS)
 
     def sent(self, node_id: int, size_bytes: int, now_ns: int) -> None:
-        """A request was given out for writing."""
+        """Record a request that is handed out for writing."""
         self._in_flight_count += 1
         record_each(self._nodes[node_id]["sent"], (size_bytes,) * 2, now_ns // NS_PER_MS)
 
     def written(self, node_id: int, written_bytes: int, now_ns: int) -> None:
-        """Bytes went out."""
+        """Record written bytes."""
         record_each(self._nodes[node_id]["written"], (written_bytes,) * 3, now_ns // NS_PER_MS)
 
     def received(self, node_id: int, received_bytes: int, now_ns: int) -> None:
-        """Bytes came in."""
+        """Record received bytes."""
         record_each(self._nodes[node_id]["received"], (received_bytes,) * 3, now_ns // NS_PER_MS)
 
     def answered(self, node_id: int, size_bytes: int, now_ns: int) -> None:
-        """A request was answered."""
+        """Record an answer."""
         self._in_flight_count -= 1
         record_each(self._nodes[node_id]["answered"], (size_bytes,) * 2, now_ns // NS_PER_MS)
 
     def done(self) -> None:
-        """A request that expects no answer was written."""
+        """Record the write of a request that expects no answer."""
         self._in_flight_count -= 1

@@ -1,20 +1,18 @@
 """Connections: every node's connection, without a socket.
 
-Theory of operation. A connection is made when somebody wants to send (`connect`), and begins with an
-ApiVersions request, for which the node's versions are not known yet; it is ready when that was answered. Then
-requests go out, at most `max_in_flight` of them unanswered and none before the one before it
-was written, so that of a slow node's requests all but one can still be given to another. Answers are handed
-to `Request.handle` in the order of the requests.
+Theory of operation. A request needs a connection (`connect`). It begins with an ApiVersions request, sent
+before the node's versions are known, and is ready after its answer. Then requests go out, at most
+`max_in_flight` unanswered ones. None is sent before the previous one is written, so that another node can
+take all requests of a slow node but one. `Request.handle` gets the answers, in the order of the requests.
 
-Everything that can go wrong ends the connection: the node closes it, an answer is late, cannot be read or is
-not the one expected. All its requests then fail, in the order in which they were sent, and the node is left
-alone for a while that doubles up to reconnect.backoff.max.ms. What was given out for writing and not fetched
-by `poll_actions` yet is withdrawn, so that `Request.was_written` is the truth when they are told.
+Every fault ends the connection: the node closes it, or an answer is late, unreadable or unexpected. All its
+requests fail, in the order in which they were sent. The node is backed off, for a time that doubles up to
+reconnect.backoff.max.ms. Actions that `poll_actions` has not returned yet are withdrawn, so that
+`Request.was_written` is true only of requests that reached a socket.
 
-A client may have several connections to a node, one in each *lane*, so that a request that the broker takes
-its time with, such as a long Fetch, does not hold up the others. A lane has a NodeState of its own for each
-node, with addresses, back-off and throttling; no lane knows of another. What any node can answer is asked on
-the first one.
+A client may have several connections to a node, one in each *lane*, so that a slow request, such as a long
+Fetch, does not delay others. A lane has its own NodeState for each node, with addresses, back-off and
+throttling, and is independent of other lanes. The first lane carries requests that any node can answer.
 
 Until the first metadata the nodes are bootstrap.servers, with the ids -1, -2 and so on.
 
@@ -71,19 +69,19 @@ class Connections:
     ----------
     config : ClientConfig
     random : random.Random
-        For jitter, and for where the search for a node begins.
+        Source of jitter, and of the first node in a search.
     registry : MetricsRegistry | None
     now_ns : int
-        Of any monotonic clock.
+        The time of any monotonic clock.
     max_in_flight : int
-        Requests on a connection that have no answer yet.
+        Maximum number of unanswered requests on a connection.
     lane_count : int
-        How many connections there may be to one node.
+        Maximum number of connections to one node.
 
     Attributes
     ----------
     deadline_ns : int
-        When `handle_timeout` may have something to do: it may be too early, never too late.
+        When `handle_timeout` may have something to do; it may be too early, never too late.
     """
 
     def __init__(
@@ -113,13 +111,13 @@ class Connections:
         self._disconnected: set[int] = set()
         self._lanes: list[dict[int, NodeState]] = [{} for _ in range(lane_count)]  # by node id
         self._node_ids: Collection[int] = ()  # of the cluster, or of bootstrap.servers
-        self._candidates: list[NodeState] = []  # theirs, in the first lane
+        self._candidates: list[NodeState] = []  # of `_node_ids`, in the first lane
         self._by_connection: dict[int, NodeState] = {}
         self._resolving: set[tuple[str, int]] = set()
         self._next_connection_id = 1
-        # why a connection failed last, unless one got ready since
+        # the reason of the last failure, and the error of the last failed authentication; None if a
+        # connection became ready since
         self.last_failure: str | None = None
-        # a node that did not accept us, in the same way
         self.authentication_error: AuthenticationError | None = None
         self.deadline_ns = NEVER_NS
         self._bootstrap()
@@ -138,14 +136,14 @@ class Connections:
         self._candidates = [self._lanes[0][node_id] for node_id in node_ids]
 
     def _states(self) -> list[NodeState]:
-        """Return the nodes of all lanes."""
+        """Return the states of all nodes in all lanes."""
         return [state for lane in self._lanes for state in lane.values()]
 
     # Which nodes there are
 
     def set_nodes(self, nodes: Mapping[int, Node]) -> None:
-        """The nodes of the cluster, by the latest metadata. Connections to others, or to where a node was
-        before, take no more requests, and are closed when none is out on them.
+        """Take the nodes of the latest metadata. Connections to other nodes, or to the earlier place of a
+        node, take no more requests, and are closed when none is in flight.
         """
         if not nodes:
             return
@@ -163,11 +161,11 @@ class Connections:
         for state in self._states():
             state.is_leaving = state.node.node_id not in nodes or state.is_elsewhere
             if state.is_leaving:
-                self.deadline_ns = 0  # the next handle_timeout looks
+                self.deadline_ns = 0  # the next handle_timeout checks it
 
     def rebootstrap(self, now_ns: int) -> None:
-        """Starts over from bootstrap.servers (KIP-899): all connections are closed, their requests fail as
-        with any other end of a connection, and names are resolved again.
+        """Start over from bootstrap.servers (KIP-899): close all connections, fail their requests, and
+        resolve names again.
         """
         error = NetworkError("the client starts over from bootstrap.servers, and has closed the connection")
         failed: list[Request] = []
@@ -184,35 +182,31 @@ class Connections:
         _fail(failed, error, now_ns)
 
     def is_cut_off(self, now_ns: int) -> bool:
-        """Whether no node of the cluster is or can be reached now, so that only bootstrap.servers may help:
-        all are being left alone for a while (KIP-899).
+        """True if all nodes of the cluster are disconnected and backed off, so that only bootstrap.servers
+        may help (KIP-899).
         """
         return not self._is_bootstrapping and all(
             state.state is State.DISCONNECTED and now_ns < state.not_before_ns for state in self._candidates
         )
 
     def is_hopeful(self) -> bool:
-        """Whether there is a connection to any node, or one is being made, which may help, and has a time-out
-        of its own.
-        """
+        """True if there is a connection or an attempt, which has a time-out of its own."""
         return any(state.is_connected or state.is_preparing for state in self._lanes[0].values())
 
     # What a node can do
 
     def is_ready(self, node_id: int, now_ns: int, lane: int = 0) -> bool:
-        """Whether a request may be sent to the node now."""
+        """True if the node takes a request now."""
         state = self._lanes[lane].get(node_id)
         return state is not None and state.can_send(self._max_in_flight, now_ns)
 
     def is_connected(self, node_id: int, lane: int = 0) -> bool:
-        """Whether there is a connection to the node, ready or not yet."""
+        """True if there is a connection to the node, ready or not."""
         state = self._lanes[lane].get(node_id)
         return state is not None and state.is_connected
 
     def delay_ns(self, node_id: int, now_ns: int, lane: int = 0) -> int:
-        """How long nothing can come of looking at the node again; NEVER_NS if something has to happen first,
-        which is heard of otherwise.
-        """
+        """Return the time after which to look at the node again; NEVER_NS if that takes an event."""
         state = self._lanes[lane].get(node_id)
         if state is None or state.is_leaving:
             return NEVER_NS
@@ -223,26 +217,29 @@ class Connections:
         return 0 if state.can_send(self._max_in_flight, now_ns) else NEVER_NS
 
     def least_loaded(self, now_ns: int) -> int | None:
-        """The node to ask what any node knows: one that can take a request, with the fewest out; else one
-        that is getting ready; else the one that may be connected to and was left alone for longest. None:
-        wait."""
+        """Return the node for a request that any node answers: a ready one with the fewest requests in
+        flight; or one that is connecting; or the one with the oldest attempt that is not backed off. None
+        means wait.
+        """
         found = least_loaded(self._candidates, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id
 
     def version_of(self, node_id: int, kind: type[Message], lane: int = 0) -> int:
-        """The highest version of a request that both sides have; UnsupportedVersionError if there is none."""
+        """Return the highest version of a request that both sides have. Raise UnsupportedVersionError if
+        there is none.
+        """
         state = self._lanes[lane].get(node_id)
         if state is None or state.versions is None:
             raise IllegalStateError(f"the versions of node {node_id} are not known: it was never ready")
         return state.versions.version_of(kind, state)
 
     def finalized_features(self, node_id: int) -> FinalizedFeatures:
-        """The features of the cluster, as the node told when it was last connected."""
+        """Return the features of the cluster from the node's last answer to ApiVersions."""
         state = self._lanes[0].get(node_id)
         return NO_FEATURES if state is None or state.versions is None else state.versions.features
 
     def in_flight_count(self, node_id: int | None = None) -> int:
-        """Requests that have no answer yet, of one node or of all."""
+        """Return the number of unanswered requests of one node, or of all nodes."""
         states = self._states()
         return sum(each.in_flight_count for each in states if node_id in (None, each.node.node_id))
 
@@ -260,25 +257,25 @@ class Connections:
         version: int | None = None,
         lane: int = 0,
     ) -> Request:
-        """Sends a request; `handle` is called once, with what came of it.
+        """Send a request; `handle` is called once, with the result.
 
         Parameters
         ----------
         expects_response : bool
             False for Produce with acks=0, which is done when it is written.
         timeout_ns : int | None
-            request.timeout.ms by default.
+            None means request.timeout.ms.
         version : int | None
-            The highest that both sides have by default.
+            None means the highest that both sides have.
         lane : int
-            Which of the client's connections to the node.
+            The lane whose connection to the node is used.
 
         Raises
         ------
         IllegalStateError
             If the node is not ready.
         UnsupportedVersionError, ProtocolError
-            If the message cannot be written. Nothing was sent then.
+            If the message cannot be encoded. Nothing was sent then.
         """
         state = self._lanes[lane].get(node_id)
         if state is None or not state.can_send(self._max_in_flight, now_ns):
@@ -323,10 +320,10 @@ class Connections:
             self._measures.sent(connection.node.node_id, size_bytes, now_ns)
         return request
 
-    # To connect
+    # Connecting
 
     def connect(self, node_id: int, now_ns: int, lane: int = 0) -> None:
-        """Begins a connection, if there is none and the node need not be left alone for longer."""
+        """Begin a connection, if there is none and the node is not backed off."""
         state = self._lanes[lane].get(node_id)
         if state is None or state.is_leaving or not state.can_connect(now_ns):
             return
@@ -361,7 +358,7 @@ class Connections:
     def handle_resolved(
         self, host: str, port: int, addresses: Sequence[Address] | OSError, now_ns: int
     ) -> None:
-        """What `Resolve` found."""
+        """Take the result of `Resolve`."""
         self._resolving.discard((host, port))
         for state in self._states():
             is_asking = state.state is State.RESOLVING and not state.is_leaving
@@ -375,7 +372,7 @@ class Connections:
                 self._try_address(state, now_ns)
 
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
-        """A connection was made."""
+        """Note that a connection is established."""
         state = self._by_connection.get(connection_id)
         if state is None:
             return
@@ -394,7 +391,7 @@ class Connections:
     def _handle_versions(self, state: NodeState, response: Response) -> None:
         message, now_ns = response.message, response.now_ns
         if message is None:
-            return  # the connection has ended, which is dealt with there
+            return  # the connection has ended, and its end is handled elsewhere
         if message.error_code == ErrorCode.UNSUPPORTED_VERSION and response.request.api_version > 0:
             self._ask_for_versions(state, version_to_ask(message, response.request.api_version), now_ns)
             return
@@ -413,8 +410,7 @@ class Connections:
         logger.debug("%s is ready", state)
 
     def _serves_clients(self, state: NodeState, versions: ApiVersions, now_ns: int) -> bool:
-        """True if the node has metadata to tell. One that has none, such as a KRaft controller, is backed off
-        from, and another is asked."""
+        """True if the node serves metadata. One that does not, such as a KRaft controller, is backed off."""
         try:
             versions.version_of(messages.MetadataRequest, state)
         except UnsupportedVersionError as error:
@@ -424,15 +420,14 @@ class Connections:
             return False
         return True
 
-    # What comes in and what has gone out
+    # Received and written bytes
 
     def handle_bytes(
         self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int
     ) -> memoryview | None:
-        """Take bytes that came in.
+        """Take received bytes, and return the place where the next ones need no copy, or None for any place.
 
-        `data` is not kept, and its memory may be used again. Returns where the next bytes are best received,
-        which spares a copy of them; None if that makes no difference.
+        `data` is not kept: its memory may be used again.
         """
         state = self._by_connection.get(connection_id)
         if state is None or not state.is_connected:
@@ -475,7 +470,7 @@ class Connections:
         self._rest(state, connection, now_ns)
 
     def _rest(self, state: NodeState, connection: Connection, now_ns: int) -> None:
-        """A request is done: with none left the connection is idle, or no more needed."""
+        """After a request: if none is left, start the idle time, or close a leaving node's connection."""
         if connection.in_flight or state.connection is not connection:
             return
         if state.is_leaving:
@@ -484,7 +479,7 @@ class Connections:
             self.deadline_ns = min(self.deadline_ns, now_ns + self._max_idle_ns)
 
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
-        """So many more bytes of what was given out for writing have gone out."""
+        """Count more written bytes."""
         state = self._by_connection.get(connection_id)
         if state is None:
             return
@@ -503,7 +498,7 @@ class Connections:
     # The end of a connection
 
     def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
-        """A connection could not be made, or has ended."""
+        """Note that a connection failed or ended."""
         state = self._by_connection.pop(connection_id, None)
         if state is None:
             return
@@ -518,7 +513,7 @@ class Connections:
             self._break(state, "closed by the node" if error is None else str(error), error, now_ns)
 
     def _fail_setup(self, state: NodeState, reason: str, now_ns: int) -> None:
-        """A name was not resolved or an address not connected to: to the next address, if there is one."""
+        """Try the next address after a failed look-up or connect; without one, back off."""
         self._end(state, now_ns)
         state.setup_failures += 1
         if state.untried and not state.is_leaving:
@@ -530,12 +525,12 @@ class Connections:
         self._leave_alone(state, now_ns)
 
     def _break(self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int) -> None:
-        """Ends a connection that cannot go on; its requests fail."""
+        """End a broken connection, and fail its requests."""
         failed = self._lose(state, reason, now_ns)
         _fail(failed, _ended(state, reason, cause), now_ns)
 
     def _lose(self, state: NodeState, reason: str, now_ns: int) -> list[Request]:
-        """Ends a connection that was made. The requests on it, which are now to be failed."""
+        """End an established connection, and return its requests, which the caller fails."""
         logger.info("%s: the connection has ended: %s", state, reason)
         self.last_failure = f"{state}: {reason}"
         failed = self._end(state, now_ns)
@@ -552,7 +547,7 @@ class Connections:
             self.deadline_ns = 0
 
     def _leave(self, state: NodeState, now_ns: int) -> None:
-        """Closes the connection of a node that is gone or has moved, if no request is out on it."""
+        """Close the connection of a node that is gone or has moved, if no request is in flight."""
         if state.state is State.READY and state.in_flight_count:
             return
         self._end(state, now_ns)
@@ -563,7 +558,7 @@ class Connections:
                     del lane[state.node.node_id]
 
     def _end(self, state: NodeState, now_ns: int) -> list[Request]:
-        """The connection is no more. The requests that were on it."""
+        """End the connection, and return its requests."""
         was_connected = state.is_connected
         if state.state is not State.DISCONNECTED:
             state.transition(Event.CLOSE)
@@ -582,7 +577,7 @@ class Connections:
         return failed
 
     def _withdraw(self, connection_id: int) -> bool:
-        """Takes back what nobody was told to do for a connection yet; whether making it is part of that."""
+        """Withdraw a connection's unpolled actions. True if connecting is one of them."""
         kept: list[Action] = []
         withdrawn: list[Action] = []
         for action in self._actions:
@@ -594,7 +589,7 @@ class Connections:
     # Time, and what comes out
 
     def handle_timeout(self, now_ns: int) -> None:
-        """Ends what has taken too long, and connections that are not used."""
+        """End what has timed out, and idle connections."""
         if now_ns < self.deadline_ns:
             return
         for state in self._states():
@@ -616,7 +611,7 @@ class Connections:
                 self._end(state, now_ns)
 
     def _time_out(self, state: NodeState, now_ns: int) -> None:
-        """A request was not answered in time: nothing more is to be expected on the connection."""
+        """End a connection with a late answer."""
         failed = self._lose(state, "a request was not answered in time", now_ns)
         ended = _ended(state, "another request was not answered in time", None)
         for request in failed:
@@ -627,17 +622,16 @@ class Connections:
             request.handle(Response(request, None, error, now_ns))
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Whether there is nothing to do or to tell."""
+        """True if there is nothing to do or to report."""
         return not (self._actions or self._disconnected or now_ns >= self.deadline_ns)
 
     def poll_actions(self) -> list[Action]:
-        """What is to be done, in this order."""
+        """Return the actions for the owner, in order."""
         actions, self._actions = self._actions, []
         return actions
 
     def poll_disconnected(self) -> list[int]:
-        """Nodes to which connections could not be made or have broken since the last call. Metadata may be
-        out of date then."""
+        """Return nodes whose connections failed or ended since the last call: metadata may be outdated."""
         disconnected, self._disconnected = self._disconnected, set()
         return sorted(disconnected)
 

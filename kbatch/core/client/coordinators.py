@@ -1,9 +1,8 @@
-"""Coordinators: which node coordinates a group or a transactional.id, as far as brokers have said.
+"""Coordinators: which node coordinates a group or a transactional.id.
 
-Theory of operation. Any node can name a coordinator (FindCoordinator). What was found is kept here, for all
-that need it, until the coordinator refuses a request (`forget`) or is out of reach (`ready_node`): then it is
-searched for again. Who needs it sends the search, which is a request like its others, and decides what an
-error means.
+Theory of operation. Any node can name a coordinator (FindCoordinator). Each result is kept here for all users
+until the coordinator refuses a request (`forget`) or is out of reach (`ready_node`); then a new search is
+due. The user sends the search like its other requests, and decides what an error means.
 
 After org.apache.kafka.clients.consumer.internals.AbstractCoordinator and
 org.apache.kafka.clients.producer.internals.TransactionManager; KIP-699 (answers with a list).
@@ -27,7 +26,7 @@ FINDS_BY_LIST = 4
 
 
 class CoordinatorKey(NamedTuple):
-    """Whose coordinator: that of a GROUP or a TRANSACTION, by its id."""
+    """What a coordinator coordinates: a GROUP or a TRANSACTION, by its id."""
 
     kind: int
     key: str
@@ -44,12 +43,12 @@ def search_for(key: CoordinatorKey, version: int) -> Message:
 
 
 def codes_of(answer: Any) -> list[int]:
-    """Return the error codes of an answer to `search_for`: one, unless the broker errs."""
+    """Return the error codes of an answer to `search_for`; a correct broker sends one."""
     return [each.error_code for each in answer.coordinators or [answer]]
 
 
 class Coordinators:
-    """The coordinators that are known."""
+    """The known coordinators."""
 
     def __init__(self, cluster: Cluster, connections: Connections) -> None:
         self._cluster = cluster
@@ -64,12 +63,12 @@ class Coordinators:
         self._nodes[key] = (answer.coordinators or [answer])[0].node_id
 
     def forget(self, key: CoordinatorKey) -> None:
-        """Have the coordinator searched for again."""
+        """Forget the coordinator, so that its users search again."""
         self._nodes.pop(key, None)
 
     def ready_node(self, key: CoordinatorKey, asking: Asking, now_ns: int) -> int | None:
-        """Return the known coordinator if it can be asked now. One that is out of reach may not be the
-        coordinator any more: it is forgotten, and metadata are asked for.
+        """Return the known coordinator if it takes a request now. One that is out of reach may not be the
+        coordinator any more: forget it, and request metadata.
         """
         node_id = self._nodes[key]
         if asking.can_ask(node_id, self._connections, now_ns):

@@ -1,15 +1,16 @@
 """ClientEngine: a client that knows nothing of records, without sockets, threads and clocks.
 
-Theory of operation. Whatever owns an engine, a thread, an event loop or a simulation, reports what happened
-(`handle_*`), lets it work (`run`), and does what it asks for (`poll_actions`): resolve a name, connect,
-write, close. `deadline_ns` says when to let it work again if nothing happens. Time comes with every call.
+Theory of operation. An engine has an owner: a thread, an event loop or a simulation. The owner reports events
+(`handle_*`), lets the engine work (`run`), and performs the actions it returns (`poll_actions`): resolve a
+name, connect, write, close. `deadline_ns` says when to call `run` again if nothing happens. Every call passes
+the time.
 
-User threads see the published cluster snapshot, and put commands into a queue that `run` empties. All other
+User threads read the published cluster snapshot, and put commands into a queue that `run` empties. All other
 state belongs to the owner.
 
-The parts: Cluster knows topics, leaders and nodes; Connections has the connections to nodes and the requests
-on them; Coordinators knows which node coordinates a group; Questions asks what users want to know of groups.
-A producer or a consumer is a subclass: the last methods are there for it to replace.
+The parts: Cluster knows topics, leaders and nodes; Connections has the connections to nodes and their
+requests; Coordinators knows which node coordinates a group; Questions sends requests about groups. A producer
+or a consumer is a subclass that overrides the last methods.
 
 After org.apache.kafka.clients.NetworkClient.
 """
@@ -38,24 +39,23 @@ if TYPE_CHECKING:
 
 
 class ClientEngine:
-    """A client.
-
+    """The engine of a client.
     Parameters
     ----------
     config : ClientConfig
     random : random.Random
-        All that chance decides: jitter, and the order in which equal nodes are tried.
+        Source of jitter, and of the order in which equal nodes are tried.
     registry : MetricsRegistry
     now_ns : int
-        Of any monotonic clock, as in every other call.
+        The time of any monotonic clock, as in every other call.
     max_in_flight : int
-        Requests on a connection that have no answer yet.
+        Maximum number of unanswered requests on a connection.
     max_topic_idle_ms : int
-        How long a topic's metadata are kept after its last use.
+        Time for which a topic's metadata are kept after its last use.
     topic_patience_ms : int
-        How long brokers may say that there is no such topic, before that is an error.
+        Time for which brokers may not know a topic before that is an error.
     on_change : callable
-        Called when there is another `snapshot` or a `fatal_error`.
+        Called after a change of `snapshot` or `fatal_error`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ClientEngine:
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._fatal_error: KafkaError | None = None
         self._registry = registry
-        # counters are to be read once a window at least, for rates to be right
+        # rates are right only if counters are read at least once a window
         self._observe_every_ns = config.metrics_sample_window_ms * 1_000_000 // 2
         self._observe_ns = now_ns
         registry.gauge("metadata-age", lambda now_ms: now_ms / 1000 - self.snapshot.updated_ns / 1e9)
@@ -95,42 +95,42 @@ class ClientEngine:
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """What is known of the cluster."""
+        """The latest metadata of the cluster."""
         return self._cluster.snapshot
 
     @property
     def fatal_error(self) -> KafkaError | None:
-        """Why the client is of no use any more."""
+        """The error that ended the client, or None."""
         return self._fatal_error
 
     def topic_error(self, topic: str) -> KafkaError | None:
-        """Return why there is no metadata of the topic."""
+        """Return the error that keeps the topic's metadata away, or None."""
         return self._cluster.topic_error(topic)
 
     @property
     def last_connection_failure(self) -> str | None:
-        """Why a connection failed last; None where one has got ready since."""
+        """The reason of the last failed connection; None if one became ready since."""
         return self._connections.last_failure
 
     @property
     def authentication_error(self) -> KafkaError | None:
-        """Why a node did not accept us; None where one has got ready since."""
+        """The error of the last failed authentication; None if a connection became ready since."""
         return self._connections.authentication_error
 
     def submit(self, command: Callable[[int], None]) -> None:
-        """Have `command(now_ns)` called by the next `run`. The caller wakes the owner."""
+        """Let the next `run` call `command(now_ns)`. The caller wakes the owner."""
         self._commands.append(command)
 
     def call(self, call: Call, command: Callable[[Call, int], None]) -> None:
-        """Have a call made, once however often it is submitted; `call` says what came of it."""
+        """Let the next `run` make a call, once even if it is submitted again; `call` has its result."""
         self.submit(partial(call.make, command))
 
     def ask(self, question: Question) -> None:
-        """Have a question put to the cluster; `question` says when it is answered."""
+        """Let the next `run` put a question to the cluster; `question` has its answer."""
         self.submit(partial(self._questions.ask, question))
 
     def want_topic(self, topic: str) -> None:
-        """Have the topic's metadata asked for, or newer ones than there are."""
+        """Request metadata of the topic, or newer ones."""
 
         def want(now_ns: int) -> None:
             self._cluster.want(topic, now_ns)
@@ -142,25 +142,25 @@ class ClientEngine:
     # What happened
 
     def handle_resolved(self, host: str, port: int, addresses: Any, now_ns: int) -> None:
-        """Take the addresses behind a name, or an OSError."""
+        """Take the addresses of a name, or an OSError."""
         self._connections.handle_resolved(host, port, addresses, now_ns)
 
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
-        """Note that a connection that was asked for can be written to."""
+        """Note that a requested connection is established."""
         self._connections.handle_connected(connection_id, now_ns)
 
     def handle_bytes(
         self, connection_id: int, data: bytes | bytearray | memoryview, now_ns: int
     ) -> memoryview | None:
-        """Take bytes that came in; `data` is not kept. Returns where the next ones are best received."""
+        """Take received bytes, and return where the next ones are best received. `data` is not kept."""
         return self._connections.handle_bytes(connection_id, data, now_ns)
 
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int) -> None:
-        """Note that so many more bytes of what was to be written have gone out."""
+        """Note that a connection has written more bytes."""
         self._connections.handle_written(connection_id, written_bytes, now_ns)
 
     def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
-        """Note that a connection could not be made, or has ended."""
+        """Note that a connection failed or ended."""
         self._connections.handle_closed(connection_id, error, now_ns)
 
     # What is to be done
@@ -170,7 +170,7 @@ class ClientEngine:
         return self._connections.is_ready(node_id, now_ns)
 
     def run(self, now_ns: int) -> None:
-        """Do whatever can be done now."""
+        """Do all work that is possible now."""
         while self._commands:
             self._commands.popleft()(now_ns)
         if not self._connections.is_quiet(now_ns):
@@ -185,7 +185,7 @@ class ClientEngine:
         self._work(now_ns)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """True if `run` would find nothing to do; False where that is hard to tell."""
+        """True if `run` would find no work; False if that is hard to say."""
         return (
             not self._commands
             and not self._questions.open
@@ -196,20 +196,18 @@ class ClientEngine:
         )
 
     def observe(self, now_ns: int) -> None:
-        """Record for the metrics what was done, and read counters. To be called once a round, when nothing
-        waits for it.
-        """
+        """Record metrics of the work done, and read counters. Call it once a round, when nothing waits."""
         self._record_work()
         if now_ns >= self._observe_ns:
             self._observe_ns = now_ns + self._observe_every_ns
             self._registry.observe(now_ns // 1_000_000)
 
     def poll_actions(self) -> list[Any]:  # a subclass has actions of its own
-        """Take what the owner has to do, in this order."""
+        """Return the actions for the owner, in order."""
         return self._connections.poll_actions()
 
     def deadline_ns(self, now_ns: int) -> int:
-        """Return when to call `run` next, if nothing happens before."""
+        """Return the time of the next `run`, if nothing happens before."""
         deadlines = [self._connections.deadline_ns, self._work_deadline_ns(now_ns)]
         if self._questions.open and self.fatal_error is None:
             deadlines.append(self._questions.deadline_ns())
@@ -220,7 +218,7 @@ class ClientEngine:
         return min(deadlines)
 
     def fail(self, error: KafkaError) -> None:
-        """Give everything up, now and for good."""
+        """Fail everything, now and for good."""
         if self._fatal_error is None:
             self._fatal_error = error
             self._questions.fail(error)
@@ -229,7 +227,7 @@ class ClientEngine:
     # Metadata
 
     def _is_metadata_due(self, now_ns: int) -> bool:
-        """True if `_ask_for_metadata` has something to do."""
+        """True if `_ask_for_metadata` has work."""
         return (
             not self._metadata.is_asked and self._cluster.is_due(now_ns)
         ) or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
@@ -247,7 +245,7 @@ class ClientEngine:
         is_due = self._cluster.is_due(now_ns)
         is_cut_off = is_due and self._rebootstraps and self._connections.is_cut_off(now_ns)
         if is_cut_off or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful):
-            self._connections.rebootstrap(now_ns)  # by which a question that is out has failed
+            self._connections.rebootstrap(now_ns)  # which fails a request that is in flight
             self._cluster.rebootstrap(now_ns)
             self._adopt_cluster()
             is_due = True
@@ -273,25 +271,25 @@ class ClientEngine:
     # What a subclass adds
 
     def _work(self, now_ns: int) -> None:
-        """Do whatever else can be done now."""
+        """Do the subclass's work that is possible now."""
 
     def _has_work(self, now_ns: int) -> bool:
-        """True if `_work` might find something to do."""
+        """True if `_work` may find something to do."""
         return False
 
     def _work_deadline_ns(self, now_ns: int) -> int:
-        """Return when there is something for `_work` to do, if nothing happens before."""
+        """Return when `_work` has something to do, if nothing happens before."""
         return NEVER_NS
 
     def _record_work(self) -> None:
-        """Record for the metrics what was done."""
+        """Record metrics of the work done."""
 
     def _topics_in_use(self) -> Iterable[str]:
-        """Return the topics that are not idle, though they were not wanted lately."""
+        """Return topics that are in use although they were not requested lately."""
         return ()
 
     def _cluster_changed(self, snapshot: ClusterSnapshot) -> None:
-        """Note that there is another snapshot."""
+        """Note that the snapshot has changed."""
 
     def _metadata_answered(self, node_id: int) -> None:
-        """Note that the node has answered with metadata."""
+        """Note that the node has sent metadata."""

@@ -1,10 +1,9 @@
-"""How things stand with one node: connected or not, where it can be reached, how long to leave it alone.
+"""The state of one node: its connection, addresses and back-off.
 
-Theory of operation. `TRANSITIONS` is the whole life of a connection. A node's name stands for one or more
-addresses, which are tried one after the other, at once; only when none is left the node is left alone for a
-while, and its name is resolved again. It is also resolved again after a connection that worked, since a
-broker that comes back may have another address. The address that was tried last is never the first of the
-next round.
+Theory of operation. `TRANSITIONS` is the whole life of a connection. A node's name has one or more addresses.
+The client tries them in turn without a pause; after the last one the node is backed off, and its name is
+resolved again. The name is also resolved again after a connection that worked, since a broker that comes back
+may have another address. The address of the last attempt is never the first of the next round.
 
 After org.apache.kafka.clients.ClusterConnectionStates; KIP-302 and KIP-602 (addresses), KIP-601 (set-up).
 """
@@ -25,7 +24,7 @@ from kbatch.errors import IllegalStateError, KafkaError
 
 
 class State(Enum):
-    """Where a node's connection stands."""
+    """The state of a node's connection."""
 
     DISCONNECTED = "disconnected"
     RESOLVING = "resolving"
@@ -36,7 +35,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to it."""
+    """An event in the life of a connection."""
 
     RESOLVE = "resolve"
     CONNECT = "connect"
@@ -68,25 +67,26 @@ class NodeState:
     node : Node
     state : State
     connection : Connection | None
-        From the attempt to make it.
+        The connection, from the attempt on.
     untried : deque of Address
-        Addresses of the node's name that are left in this round.
+        The addresses of the node's name that are left in this round.
     attempted_ns : int
-        When a connection was last tried or lost; of nodes alike the one left alone for longest is tried.
+        When a connection was last tried or lost; of equal nodes the one with the oldest attempt is next.
     failures, setup_failures : int
-        Rounds without success in a row; and addresses that did not answer.
+        Failed rounds in a row, and addresses in a row that did not answer.
     not_before_ns : int
-        When it may be tried again.
+        The end of the back-off.
     setup_deadline_ns : int
-        When resolving or connecting has taken too long.
+        The time-out of resolving or connecting.
     throttled_until_ns : int
-        Before, nothing is sent (KIP-219).
+        The time before which nothing is sent (KIP-219).
     versions : ApiVersions | None
-        What it last said that it understands.
+        Its last answer to ApiVersions.
     failure : KafkaError | None
-        Why the node does not accept us, since it was last asked.
+        The error of its last authentication, if that failed.
     is_leaving : bool
-        It is not in the cluster any more, or has moved: no new requests, and closed when none is out.
+        True if it is not in the cluster any more, or has moved: it takes no new requests, and its connection
+        is closed when none is in flight.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class NodeState:
         return f"node {self.node.node_id} ({self.node.host}:{self.node.port})"
 
     def transition(self, event: Event) -> None:
-        """The event happens. IllegalStateError, and no change, if it cannot in this state."""
+        """Enter the next state. Raise IllegalStateError, and change nothing, if this state has none."""
         state = TRANSITIONS[self.state].get(event)
         if state is None:
             raise IllegalStateError(f"{self}: {event.value} while {self.state.value}")
@@ -134,25 +134,25 @@ class NodeState:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, ready or not."""
+        """True if there is a connection, ready or not."""
         return self.state in _CONNECTED
 
     @property
     def is_preparing(self) -> bool:
-        """Whether it is on the way to be ready."""
+        """True if it is on the way to READY."""
         return self.state in _PREPARING
 
     def can_connect(self, now_ns: int) -> bool:
-        """Whether a connection may be begun."""
+        """True if a connection may be attempted."""
         return self.state is State.DISCONNECTED and now_ns >= self.not_before_ns
 
     @property
     def in_flight_count(self) -> int:
-        """Requests on its connection that have no answer yet."""
+        """The number of unanswered requests on its connection."""
         return 0 if self.connection is None else len(self.connection.in_flight)
 
     def can_send(self, max_in_flight: int, now_ns: int) -> bool:
-        """Whether it may be sent a request now."""
+        """True if it takes a request now."""
         connection = self.connection
         return (
             self.state is State.READY
@@ -164,7 +164,7 @@ class NodeState:
         )
 
     def deadline_ns(self, max_idle_ns: int) -> int:
-        """When its connection, or the attempt to make one, has to end if nothing happens."""
+        """Return when its connection or attempt times out if nothing happens."""
         connection = self.connection
         if connection is None or self.state is State.CONNECTING:
             return self.setup_deadline_ns
@@ -173,27 +173,27 @@ class NodeState:
         return min(connection.active_ns + max_idle_ns, NEVER_NS)
 
     def set_addresses(self, addresses: Sequence[Address]) -> None:
-        """The name was resolved: a new round."""
+        """Begin a new round with the addresses of the name."""
         self.untried = deque(addresses)
         if len(addresses) > 1 and addresses[0] == self._last_address:
             self.untried.rotate(-1)
 
     def next_address(self) -> Address:
-        """The address to try now."""
+        """Take the next address to try."""
         self._last_address = address = self.untried.popleft()
         return address
 
     def is_at(self, node: Node) -> bool:
-        """Whether that is the same place."""
+        """True if the node has the same host and port."""
         return (self.node.host, self.node.port) == (node.host, node.port)
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its connection leads to where the node was before."""
+        """True if its connection leads to an earlier host or port."""
         return self.connection is not None and not self.is_at(self.connection.node)
 
     def move_to(self, node: Node) -> None:
-        """The same node at another place: what was learnt of the old one does not count."""
+        """Take the same node at another host or port, and forget addresses and failures."""
         self.node = node
         if self.state is State.RESOLVING:
             self.transition(Event.CLOSE)
@@ -203,7 +203,7 @@ class NodeState:
         self.not_before_ns = 0
 
 
-# Tuples, since to look into a set has Python hash the state.
+# Tuples, since a set would hash the state.
 _CONNECTED = (State.READY, State.CHECKING_API_VERSIONS, State.AUTHENTICATING)
 _PREPARING = tuple(state for state in State if state not in (State.DISCONNECTED, State.READY))
 
@@ -211,7 +211,7 @@ _PREPARING = tuple(state for state in State if state not in (State.DISCONNECTED,
 def least_loaded(
     states: Sequence[NodeState], max_in_flight: int, random: Random, now_ns: int
 ) -> NodeState | None:
-    """The node to ask what any node knows; see `Connections.least_loaded`."""
+    """Return the node for a request that any node answers; see `Connections.least_loaded`."""
     ready = preparing = idle = None
     fewest = max_in_flight
     start = random.randrange(len(states))

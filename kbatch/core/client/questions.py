@@ -1,8 +1,8 @@
-"""Questions to the cluster that have nothing to do with records: committed offsets, names of groups.
+"""Requests about groups: committed offsets, names of groups.
 
-Theory of operation. A Question is a Call with an answer. It is put to the node it names, or to the
-coordinator of its group, which is looked for first and again where it has moved. A retriable error is tried
-again, with backoff, until there is an answer or nobody waits for one. Questions do not wait for each other.
+Theory of operation. A Question is a Call with an answer. It goes to the node it names, or to the coordinator
+of its group, for which the client searches first, and again after it has moved. A retriable error is retried,
+with back-off, until there is an answer or its caller stops waiting. Questions do not wait for each other.
 
 After org.apache.kafka.clients.admin.internals.AdminApiDriver.
 """
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 FETCHES_BY_GROUP = 8
 # Later versions name topics by their ids.
 LAST_VERSION_WITH_NAMES = 9
-# Before it nobody tells of transactions that are not over (KIP-447).
+# Earlier versions ignore open transactions (KIP-447).
 REQUIRES_STABLE = 7
 _MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 class Question(Call):
-    """What is asked.
+    """A request about groups.
 
     Attributes
     ----------
     answer
-        What the cluster said, when it is done without an error.
+        The cluster's answer, if it is done without an error.
     group_id : str
-        Whose coordinator is asked; empty where it is `node_id`.
+        The group whose coordinator gets the request; empty if `node_id` gets it.
     node_id : int
     asking : Asking
     """
@@ -61,20 +61,20 @@ class Question(Call):
 
     @property
     def coordinator(self) -> CoordinatorKey | None:
-        """Whose coordinator is asked; None where it is the node `node_id`."""
+        """The key of the coordinator that gets the request; None if the node `node_id` gets it."""
         return CoordinatorKey(GROUP, self.group_id) if self.group_id else None
 
     def message(self, version: int) -> Message:
-        """The request; UnsupportedVersionError where the version cannot say it."""
+        """Return the request. Raise UnsupportedVersionError if the version cannot express it."""
         raise NotImplementedError
 
     def read(self, answer: Any) -> int:
-        """Keeps the answer, or returns the code that it has instead."""
+        """Keep the answer, and return its error code."""
         raise NotImplementedError
 
 
 class CommittedOffsets(Question):
-    """The offsets that a group has committed, when no transaction may still change them."""
+    """The committed offsets of a group, after all transactions that may change them."""
 
     __slots__ = ("places",)
     request = messages.OffsetFetchRequest
@@ -124,7 +124,7 @@ class CommittedOffsets(Question):
 
 
 class GroupIds(Question):
-    """The groups that a node coordinates, as far as we may know of them."""
+    """The groups that a node coordinates and the client may see."""
 
     __slots__ = ()
     request = messages.ListGroupsRequest
@@ -141,7 +141,7 @@ class GroupIds(Question):
 
 
 class Questions:
-    """The questions that were not answered yet."""
+    """The unanswered questions."""
 
     def __init__(
         self,
@@ -162,14 +162,14 @@ class Questions:
         self.open.append(question)
 
     def run(self, now_ns: int) -> None:
-        """Whatever can be asked now. Who waits no longer has finished the question."""
+        """Send what can be sent now. A caller that stops waiting finishes its question."""
         self.open = [each for each in self.open if not each.is_done]
         for question in self.open:
             if not question.asking.is_asked and now_ns >= question.asking.not_before_ns:
                 self._try(question, now_ns)
 
     def deadline_ns(self) -> int:
-        """When `run` has something to do even if nothing else happens."""
+        """Return the time of the next `run`, if nothing happens before."""
         waiting = [each.asking for each in self.open if not (each.is_done or each.asking.is_asked)]
         return min((max(each.not_before_ns, each.retry_ns) for each in waiting), default=NEVER_NS)
 
@@ -207,7 +207,7 @@ class Questions:
             self._send(question, node_id, search_for(key, version), version, handle, now_ns)
 
     def _ready_node(self, question: Question, now_ns: int) -> int | None:
-        """Return the node that the question names, if it can be asked now."""
+        """Return the node that the question names, if it takes a request now."""
         asking, node_id = question.asking, question.node_id
         if asking.can_ask(node_id, self._connections, now_ns):
             return node_id
@@ -249,7 +249,7 @@ class Questions:
                 self._finish(question)
 
     def _is_sound(self, question: Question, response: Response) -> bool:
-        """Whether there is an answer at all."""
+        """True if there is an answer at all."""
         question.asking.is_asked = False
         if response.message is not None:
             return True

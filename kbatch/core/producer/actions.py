@@ -1,4 +1,4 @@
-"""What a producer's engine asks its owner to do beside the actions of every client."""
+"""The actions that a producer's engine has beside those of every client."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 class Seal(NamedTuple):
-    """Have `batch.seal()` run, on another thread if it is large."""
+    """Call `batch.seal()` on another thread."""
 
     batch: ProducerBatch

@@ -1,4 +1,4 @@
-"""Producer ids: the request for one, and how a producer without transactions comes by it.
+"""Producer ids: the request for one, and how a producer without transactions gets it.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360 (epoch bumps).
 """
@@ -39,13 +39,7 @@ def identity_of(answer: Any) -> Identity:
 
 
 class ProducerIds:
-    """Asks any node for a producer id, again and again, as long as the producer has none.
-
-    Parameters
-    ----------
-    connections, backoff, order, sender
-        What it works with.
-    """
+    """Requests a producer id from any node, and retries until the producer has one."""
 
     def __init__(
         self,
@@ -61,7 +55,7 @@ class ProducerIds:
         self._asking = Asking()
 
     def run(self, now_ns: int) -> None:
-        """Ask, if it is time to."""
+        """Send the request if it is due."""
         asking = self._asking
         if asking.is_asked or now_ns < asking.not_before_ns:
             return
@@ -73,7 +67,7 @@ class ProducerIds:
 
     @property
     def deadline_ns(self) -> int:
-        """When `run` has something to do even if nothing else happens."""
+        """The time of the next `run`, if nothing happens before."""
         return NEVER_NS if self._asking.is_asked else self._asking.retry_ns
 
     def _handle_response(self, response: Response) -> None:
@@ -89,7 +83,7 @@ class ProducerIds:
         assert error is not None
         asking.not_before_ns = asking.retry_ns = response.now_ns + self._backoff.delay_ns(asking.attempts)
         asking.attempts += 1
-        if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # which may be granted later
+        if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # an administrator may still grant it
             self._sender.abort(error, queued=True, in_flight=True)
         elif not error.retriable:
             self._sender.fail_for_good(error)
