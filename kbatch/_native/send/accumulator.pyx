@@ -99,8 +99,6 @@ cdef int64_t LOADED_PARTITIONS = 256
 # take that before they are compressed, with their state.
 cdef int64_t BATCHES_WORTH = 8
 cdef int64_t LEAST_TURN_BYTES = 65536
-# By what part a batch's back-off may be shorter or longer, as in Java.
-cdef double JITTER = 0.2
 
 cdef object _place_of = attrgetter("place")
 
@@ -920,7 +918,7 @@ cdef class RecordAccumulator:
         cdef double fraction = 0
         if grows(self._retry_backoff_ns, self._retry_backoff_max_ns):
             fraction = kb_random_fraction(&self._random)
-        return backoff_ns(self._retry_backoff_ns, self._retry_backoff_max_ns, attempts, JITTER, fraction)
+        return backoff_ns(self._retry_backoff_ns, self._retry_backoff_max_ns, attempts, fraction)
 
     def split(self, ProducerBatch batch not None):
         """Replaces a batch in flight that is too large for the broker by smaller ones, in its place.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kbatch._native.io.backoff import backoff_ns
+from kbatch._native.io.backoff import backoff_ns, grows
 
 NS_PER_MS = 1_000_000
 NEVER_NS = 2**63 - 1
@@ -20,20 +20,17 @@ class ExponentialBackoff:
     initial_ms, max_ms : int
         The first wait, and the maximum of the doubling. If they are equal, there is no jitter.
     random : random.Random
-    jitter : float
-        The fraction by which a wait may be shorter or longer.
     """
 
-    __slots__ = ("_grows", "_initial_ns", "_jitter", "_max_ns", "_random")
+    __slots__ = ("_grows", "_initial_ns", "_max_ns", "_random")
 
-    def __init__(self, initial_ms: int, max_ms: int, random: Random, *, jitter: float = 0.2) -> None:
+    def __init__(self, initial_ms: int, max_ms: int, random: Random) -> None:
         self._initial_ns = min(initial_ms * NS_PER_MS, NEVER_NS)
         self._max_ns = min(max_ms * NS_PER_MS, NEVER_NS)
-        self._grows = initial_ms < max_ms
+        self._grows = grows(self._initial_ns, self._max_ns)
         self._random = random
-        self._jitter = jitter
 
     def delay_ns(self, attempts: int) -> int:
         """Return the wait after `attempts` + 1 failures."""
         fraction = self._random.random() if self._grows else 0.0
-        return backoff_ns(self._initial_ns, self._max_ns, attempts, self._jitter, fraction)
+        return backoff_ns(self._initial_ns, self._max_ns, attempts, fraction)
