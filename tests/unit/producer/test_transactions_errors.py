@@ -3,13 +3,15 @@
 A story is a transaction with a record and offsets, committed or aborted. A coordinator or leader refuses the
 first one or three requests of an API with a code; what the oracle says must come of it: nothing that is seen
 but in the requests, an abort and then the same again, or the end of the producer.
+
+All codes are played with an engine that is linked to the broker's core, without sockets or threads. One code
+of each meaning is played with a Producer and a broker over sockets as well.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ from kbatch.testing import Broker
 from tests.oracle import transaction_answers as oracle
 from tests.oracle.transaction_answers import ABORT, AGAIN, BUMP, FATAL, FENCED, FIND, GONE, REJOIN, RETRY
 from tests.patience import HANG_SECONDS
+from tests.unit.linked import LinkedBroker, LinkedProducer
 from tests.unit.producing import producing, values, within
 
 # What is told is the engine's business, and Producer is enough to have it told.
@@ -67,19 +70,38 @@ GROUP, TRANSACTION = 0, 1
 _numbers = itertools.count()
 
 
+SETTINGS = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "retries": 20}
+
+
 @pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker over sockets."""
     with Broker(topics=["source"], transaction_version=request.param) as running:
         yield running
 
 
 @pytest.fixture
 def producer(broker: Broker) -> Iterator[Producer]:
-    keys = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff_ms": 1, "retries": 20}
     name = f"{next(_numbers)}"
-    with producing(broker, transactional_id=name, client_id=name, **keys) as made:
+    with producing(broker, transactional_id=name, client_id=name, **SETTINGS) as made:
         yield made
     broker.clear_faults()
+
+
+def play(version: int, judge: Callable[..., None], *case: Any) -> None:
+    """Judge a case with an engine and a broker that are linked."""
+    broker = LinkedBroker(["source"], transaction_version=version)
+    producer = LinkedProducer(broker, transactional_id="linked", **SETTINGS)
+    try:
+        judge(broker, producer, *case)
+    except BaseException as error:
+        error.add_note(f"the case: {case}")
+        raise
+
+
+def one_of_each(request_name: str, codes: list[int]) -> list[int]:
+    """Return the first code of each meaning."""
+    return list({oracle.meaning_of(request_name, code): code for code in reversed(codes)}.values())
 
 
 def is_version_1(broker: Broker) -> bool:
@@ -249,12 +271,28 @@ def test_0105_the_table_of_batches_is_that_of_the_oracle() -> None:
         assert found == oracle.meaning_of("Produce", code), code
 
 
-@pytest.mark.parametrize("times", REPEATS)
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize(("broker", "request_name"), ASKED, indirect=["broker"])
-def test_0105_what_coordinators_answer(
-    broker: Broker, producer: Producer, request_name: str, code: int, times: int
+@pytest.mark.parametrize(("version", "request_name"), ASKED)
+def test_0105_what_coordinators_answer(version: int, request_name: str) -> None:
+    for code, times in itertools.product(CODES, REPEATS):
+        play(version, judge_coordinator, request_name, code, times)
+
+
+@pytest.mark.parametrize(
+    ("broker", "request_name", "code"),
+    [
+        pytest.param(*asked.values, code, id=f"{asked.id}-{code}")
+        for asked in ASKED
+        for code in one_of_each(str(asked.values[1]), CODES)
+    ],
+    indirect=["broker"],
+)
+def test_what_coordinators_answer_over_sockets(
+    broker: Broker, producer: Producer, request_name: str, code: int
 ) -> None:
+    judge_coordinator(broker, producer, request_name, code, 1)
+
+
+def judge_coordinator(broker: Broker, producer: Producer, request_name: str, code: int, times: int) -> None:
     commits = request_name != END_BY_ABORT
     is_at_the_end = not commits or (request_name == COMMIT and times > 1)
     if code == UNKNOWN_PRODUCER_ID and is_at_the_end:
@@ -283,26 +321,31 @@ def forget_as_it_is_said(broker: Broker, times: int) -> None:
             return None
         left[0] -= 1
         if not request.committed:
-            abort(request)
+            broker._call(lambda core: abort(request, core.state))
         return UNKNOWN_PRODUCER_ID
 
-    def abort(request: Any) -> None:
+    def abort(request: Any, state: Any) -> None:
         of = (request.transactional_id, request.producer_id, request.producer_epoch)
-        is_version_2, now_ms = not is_version_1(broker), int(time.time() * 1000)
-        broker._call(
-            lambda core: core.state.coordinators.transactions.end_txn(*of, False, is_version_2, now_ms)
-        )
+        state.coordinators.transactions.end_txn(*of, False, not is_version_1(broker), state.now_ms)
 
     broker.intercept("EndTxn", forget)
 
 
-@pytest.mark.parametrize("times", REPEATS)
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("broker", [pytest.param(1, id="TV1")], indirect=True)
-def test_0105_what_the_init_after_an_abort_is_answered(
-    broker: Broker, producer: Producer, code: int, times: int
-) -> None:
+def test_0105_what_the_init_after_an_abort_is_answered() -> None:
     """The abort is what waits for it; where it can be made again it leads to the next transaction."""
+    for code, times in itertools.product(CODES, REPEATS):
+        play(1, judge_init_after_abort, code, times)
+
+
+@pytest.mark.parametrize("code", one_of_each("InitProducerId", CODES))
+@pytest.mark.parametrize("broker", [pytest.param(1, id="TV1")], indirect=True)
+def test_what_the_init_after_an_abort_is_answered_over_sockets(
+    broker: Broker, producer: Producer, code: int
+) -> None:
+    judge_init_after_abort(broker, producer, code, 1)
+
+
+def judge_init_after_abort(broker: Broker, producer: Producer, code: int, times: int) -> None:
     failed = Story(broker, producer)
     failed.fail()
     broker.fail_next("InitProducerId", code, times)
@@ -351,9 +394,18 @@ def test_0105_a_slow_init_after_an_abort_is_awaited_by_the_same_call(
     assert not values(broker, topic=failed.topic)
 
 
-@pytest.mark.parametrize("times", REPEATS)
-@pytest.mark.parametrize("code", PRODUCE_CODES)
-def test_0105_what_leaders_answer(broker: Broker, producer: Producer, code: int, times: int) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_0105_what_leaders_answer(version: int) -> None:
+    for code, times in itertools.product(PRODUCE_CODES, REPEATS):
+        play(version, judge_leader, code, times)
+
+
+@pytest.mark.parametrize("code", one_of_each("Produce", PRODUCE_CODES))
+def test_what_leaders_answer_over_sockets(broker: Broker, producer: Producer, code: int) -> None:
+    judge_leader(broker, producer, code, 1)
+
+
+def judge_leader(broker: Broker, producer: Producer, code: int, times: int) -> None:
     story = Story(broker, producer)
     broker.fail_next("Produce", code, times)
     story.tell(times)
@@ -382,13 +434,25 @@ def test_0105_a_leader_that_has_the_batch_already(broker: Broker, producer: Prod
     assert len(asked(broker, producer, "Produce")) == 1 + times
 
 
+APIS = sorted({api_of(request) for request in oracle.ANSWERS})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("api", APIS)
+def test_0105_lost_requests_and_answers(version: int, api: str) -> None:
+    for times, when, commits in itertools.product(REPEATS, ("before", "after"), (True, False)):
+        play(version, judge_loss, api, times, when, commits)
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("times", REPEATS)
-@pytest.mark.parametrize("api", sorted({api_of(request) for request in oracle.ANSWERS}))
-@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
-def test_0105_lost_requests_and_answers(
-    broker: Broker, producer: Producer, api: str, times: int, when: str, commits: bool
+@pytest.mark.parametrize("api", APIS)
+def test_lost_requests_and_answers_over_sockets(
+    broker: Broker, producer: Producer, api: str, when: str
 ) -> None:
+    judge_loss(broker, producer, api, 1, when, True)
+
+
+def judge_loss(broker: Broker, producer: Producer, api: str, times: int, when: str, commits: bool) -> None:
     story = Story(broker, producer, commits=commits)
     broker.drop_connection(api, when, times)
     story.tell(0)
