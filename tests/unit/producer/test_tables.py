@@ -185,13 +185,8 @@ def test_rows_without_a_key_stick_to_a_partition_for_a_batch(broker: Broker) -> 
         report = producer.send_table(TOPIC, numbered(3000)).result(SECONDS)
         turns = np.count_nonzero(np.diff(report.partitions))
         assert 5 < turns < 60 and set(report.partitions.tolist()) == set(range(PARTITIONS))
-        check(broker, report, [(None, b"%06d" % row, (), report_time(broker)) for row in range(3000)])
-
-
-def report_time(broker: Broker) -> Any:
-    """Of rows without one, which have all the same."""
-    (time_ms,) = {record.timestamp_ms for record in broker.records(TOPIC)}
-    return time_ms
+        (time_ms,) = {record.timestamp_ms for record in broker.records(TOPIC)}
+        check(broker, report, [(None, b"%06d" % row, (), time_ms) for row in range(3000)])
 
 
 def test_partitioner_class_sees_no_tables(broker: Broker) -> None:
