@@ -1,6 +1,7 @@
 """Build the native extensions: every `.pyx` file below `kbatch/_native` is one module.
 
-`KBATCH_SANITIZE=1` builds them with AddressSanitizer and UndefinedBehaviorSanitizer (see `make sanitize`).
+`KBATCH_SANITIZE=1` builds them with AddressSanitizer and UndefinedBehaviorSanitizer (see `make sanitize`). An
+optimization level in `CFLAGS` replaces ours.
 """
 
 import os
@@ -17,10 +18,9 @@ MODULES = sorted(NATIVE.rglob("*.pyx"))
 LINKED = {"hashes": ["src_c/crc32c.c"]}
 HEADERS = [str(path) for path in sorted(Path("src_c").glob("*.h"))]
 # Spark finds a data source by itself when it is DefaultSource in a top-level package named pyspark_*.
-SPARK_SOURCES = {
-    name: f"kbatch/spark/{name}" for name in ("pyspark_kbatch", "pyspark_kbatch_segments")
-}
-OPTIMIZED = ["-O3", "-fvisibility=hidden", "-Wall", "-Wno-unused-function"]
+SPARK_SOURCES = {name: f"kbatch/spark/{name}" for name in ("pyspark_kbatch", "pyspark_kbatch_segments")}
+LEVEL = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O3"]
+OPTIMIZED = [*LEVEL, "-fvisibility=hidden", "-Wall", "-Wno-unused-function"]
 # CPython compiles extensions with -fwrapv, which hides signed overflow from UBSan: the last flag wins.
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 DIRECTIVES = {
