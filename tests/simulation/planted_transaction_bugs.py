@@ -91,16 +91,16 @@ def a_commit_without_a_record(original: Any) -> Any:
     return lambda self, error, had_sequence: None
 
 
-@plants(Transactions, "_may")
+@plants(Transactions, "_accept")
 def a_commit_after_an_error(original: Any) -> Any:
     """commit_transaction() is accepted although the transaction can only be aborted."""
 
-    def may(self: Transactions, call: Any, *states: State) -> bool:
+    def accept(self: Transactions, call: Any) -> bool:
         if call.name == "commit_transaction" and self.state is State.ABORTABLE_ERROR:
             self.state = State.IN_TRANSACTION
-        return original(self, call, *states)  # type: ignore[no-any-return]
+        return original(self, call)  # type: ignore[no-any-return]
 
-    return may
+    return accept
 
 
 @plants(Transactions, "_handle_response")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from kbatch.core.producer.outcome import OUTCOMES, Outcome
 from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind
-from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, State
+from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, Event, State
 from kbatch.errors import ROWS, ErrorCode
 
 INTRODUCTION = """\
@@ -19,12 +19,12 @@ transactions are used is on [that of transactions](transactions.md).
 
 ## States
 
-What may follow what, but for `FATAL_ERROR`, which may follow all:
+The states and the events that lead from one to the next. `FATAL_ERROR` can follow every state:
 
 """
 
 CALLS_TEXT = """
-A call is taken in these states. In others it changes nothing, and raises the error that the state is in, or
+Each method is allowed in these states. In others it changes nothing, and raises the producer's error or
 `IllegalStateError`.
 
 """
@@ -32,16 +32,16 @@ A call is taken in these states. In others it changes nothing, and raises the er
 ANSWERS_TEXT = """
 ## Answers
 
-What comes of an error code, by the request that it answers. Some are abortable: `abort_transaction()` leads
-to the next transaction. Some are fatal: only a new producer (`recreate()`) helps. Where an answer has several
-codes, the first of these counts that one of them means:
+The effect of an error code depends on the request that it answers. After an abortable error,
+`abort_transaction()` leads to the next transaction. After a fatal one, only a new producer (`recreate()`)
+helps. If an answer has several codes, the first of these effects counts:
 
 """
 
 CODES_TEXT = """
-Produce is answered for each batch; of those that fail, the transaction can only be aborted. A code that is
-not in the table is as `NOT_ENOUGH_REPLICAS` where it is [retriable](errors.md#errors-by-kafkas-code), else as
-`UNKNOWN_SERVER_ERROR`.
+The answer to Produce has a code for each batch; after a failed batch the transaction can only be aborted. A
+code that is not in the table has the effect of `NOT_ENOUGH_REPLICAS` if it is
+[retriable](errors.md#errors-by-kafkas-code), and otherwise of `UNKNOWN_SERVER_ERROR`.
 
 """
 
@@ -69,7 +69,7 @@ TYPICAL = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page, in Markdown."""
     return "".join(f"{line}\n" for line in _lines())
 
 
@@ -77,31 +77,31 @@ def _lines() -> Iterator[str]:
     yield INTRODUCTION + "```mermaid"
     yield from _diagram()
     yield "```" + "\n" + CALLS_TEXT.removesuffix("\n")
-    methods = [(f"`{name}()`", _names(states)) for name, states in CALLS.items()]
+    methods = [(f"`{call.value}()`", _names_of_states(call)) for call in CALLS]
     yield from _table(["method", "states"], methods)
     yield ANSWERS_TEXT.removesuffix("\n")
-    yield from _table(["in the table", "what comes of it"], [(WORDS[each], each.value) for each in Action])
+    yield from _table(["in the table", "effect"], [(WORDS[each], each.value) for each in Action])
     yield CODES_TEXT.removesuffix("\n")
     rows = [(f"{code:d}", code.name, *_meanings(code)) for code in _codes()]
     yield from _table(["code", "name", *(kind.value for kind in Kind), "Produce"], rows)
 
 
 def _diagram() -> Iterator[str]:
-    """The table of states in Mermaid's notation, without what ends in FATAL_ERROR."""
+    """Yield the changes of state in Mermaid's notation."""
     yield "stateDiagram-v2"
     yield f"    [*] --> {State.UNINITIALIZED.name}"
-    for state, following in TRANSITIONS.items():
-        for each in State:
-            if each in following and each is not state and each is not State.FATAL_ERROR:
-                yield f"    {state.name} --> {each.name}"
+    for state, row in TRANSITIONS.items():
+        for event, following in row.items():
+            if following is not state:
+                yield f"    {state.name} --> {following.name}: {event.value}{'()' * (event in CALLS)}"
 
 
-def _names(states: frozenset[State]) -> str:
-    return ", ".join(f"`{state.name}`" for state in State if state in states)
+def _names_of_states(call: Event) -> str:
+    return ", ".join(f"`{state.name}`" for state, row in TRANSITIONS.items() if call in row)
 
 
 def _codes() -> list[ErrorCode]:
-    """Those that mean something else than others do, and one of each of the others."""
+    """Return the codes with effects of their own, and one typical code for each of the other effects."""
     typical = [_meanings(code) for code in TYPICAL]
     return [code for code in sorted(ROWS) if code in TYPICAL or _meanings(code) not in typical]
 

@@ -29,17 +29,17 @@ COMMITS_FOR_MEMBER = 3
 
 
 class Action(Enum):
-    """What comes of an answer; where it has several codes, the first of these that one of them means."""
+    """The effect of an answer. If it has several codes, the first of these effects counts."""
 
     FENCED = "fatal: another producer has taken over"
     FATAL = "fatal: the producer can only be closed"
-    INIT_AGAIN = "the call fails, and may be made again"
-    BUMP_OR_FATAL = "the transaction can only be aborted, with a new epoch; fatal where there is none"
-    GONE = "the coordinator knows of no transaction: a new epoch, and all is well; fatal where there is none"
-    COMMIT_FAILED = "the transaction can only be aborted, and the consumer has to join its group again"
+    INIT_AGAIN = "the call fails, and can be repeated"
+    BUMP_OR_FATAL = "the transaction can only be aborted, with a new epoch; fatal if the broker gives none"
+    GONE = "the coordinator has no transaction: done, with a new epoch; fatal if the broker gives none"
+    COMMIT_FAILED = "the transaction can only be aborted, and the consumer must rejoin its group"
     ABORT = "the transaction can only be aborted"
-    FIND = "the coordinator is looked for, and the request sent again"
-    RETRY = "the request is sent again"
+    FIND = "the client searches for the coordinator, and repeats the request"
+    RETRY = "the client repeats the request"
     DONE = "it is done"
 
 

@@ -1,7 +1,7 @@
-"""The life of a transactional producer: its states, and which may follow which.
+"""The life of a transactional producer: its states, and the events that lead from one to the next.
 
-After org.apache.kafka.clients.producer.internals.TransactionManager.State, without what two-phase commit
-(KIP-939) adds.
+After org.apache.kafka.clients.producer.internals.TransactionManager.State, without the states of two-phase
+commit (KIP-939).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where a transactional producer stands."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -23,30 +23,62 @@ class State(Enum):
     FATAL_ERROR = "fatal error"
 
 
-# From a state to those that may follow; FATAL_ERROR may follow all.
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.UNINITIALIZED: frozenset({State.INITIALIZING, State.FATAL_ERROR}),
-    State.INITIALIZING: frozenset({State.READY, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    State.READY: frozenset({State.IN_TRANSACTION, State.FATAL_ERROR}),
-    State.IN_TRANSACTION: frozenset(
-        {State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}
-    ),
-    State.COMMITTING: frozenset({State.READY, State.INITIALIZING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    State.ABORTING: frozenset({State.READY, State.INITIALIZING, State.FATAL_ERROR}),
-    State.ABORTABLE_ERROR: frozenset(
-        {State.ABORTING, State.UNINITIALIZED, State.ABORTABLE_ERROR, State.FATAL_ERROR}
-    ),
-    State.FATAL_ERROR: frozenset({State.FATAL_ERROR}),
+class Event(Enum):
+    """A user's call, by the name of the method, or its result."""
+
+    INITIALIZE = "init_transactions"
+    BEGIN = "begin_transaction"
+    SEND_OFFSETS = "send_offsets_to_transaction"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+    INITIALIZED = "a producer id"
+    REFUSED = "no right to a producer id"
+    ENDED = "the end of the transaction"
+    ENDED_WITHOUT_EPOCH = "the end, and a new epoch is due"
+    ERROR = "an abortable error"
+
+
+CALLS = (Event.INITIALIZE, Event.BEGIN, Event.SEND_OFFSETS, Event.COMMIT, Event.ABORT)
+
+# From a state and an event to the next state. FATAL_ERROR can follow every state.
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    State.UNINITIALIZED: {Event.INITIALIZE: State.INITIALIZING},
+    State.INITIALIZING: {
+        Event.INITIALIZED: State.READY,
+        Event.REFUSED: State.UNINITIALIZED,
+        Event.ERROR: State.ABORTABLE_ERROR,
+    },
+    State.READY: {Event.BEGIN: State.IN_TRANSACTION},
+    State.IN_TRANSACTION: {
+        Event.SEND_OFFSETS: State.IN_TRANSACTION,
+        Event.COMMIT: State.COMMITTING,
+        Event.ABORT: State.ABORTING,
+        Event.INITIALIZED: State.IN_TRANSACTION,
+        Event.ERROR: State.ABORTABLE_ERROR,
+    },
+    State.COMMITTING: {
+        Event.INITIALIZED: State.COMMITTING,
+        Event.ENDED: State.READY,
+        Event.ENDED_WITHOUT_EPOCH: State.INITIALIZING,
+        Event.ERROR: State.ABORTABLE_ERROR,
+    },
+    State.ABORTING: {
+        Event.INITIALIZED: State.ABORTING,
+        Event.ENDED: State.READY,
+        Event.ENDED_WITHOUT_EPOCH: State.INITIALIZING,
+        Event.ERROR: State.ABORTING,
+    },
+    State.ABORTABLE_ERROR: {Event.ABORT: State.ABORTING, Event.ERROR: State.ABORTABLE_ERROR},
+    State.FATAL_ERROR: {},
 }
-# Those in which there is a transaction that was not ended.
+# The states with an open transaction.
 ONGOING = frozenset({State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR})
-
-
-# From a method to the states in which it can be called.
-CALLS: Mapping[str, frozenset[State]] = {
-    "init_transactions": frozenset({State.UNINITIALIZED}),
-    "begin_transaction": frozenset({State.READY}),
-    "send_offsets_to_transaction": frozenset({State.IN_TRANSACTION}),
-    "commit_transaction": frozenset({State.IN_TRANSACTION}),
-    "abort_transaction": frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+# Why a state does not take a call, and the next step.
+WHY_NOT: Mapping[State, str] = {
+    State.UNINITIALIZED: "call init_transactions() first, once and successfully",
+    State.INITIALIZING: "init_transactions() is under way",
+    State.READY: "there is no open transaction: init_transactions() was called, begin_transaction() is next",
+    State.IN_TRANSACTION: "a transaction is open: commit_transaction() or abort_transaction() comes first",
+    State.COMMITTING: "commit_transaction() is under way",
+    State.ABORTING: "abort_transaction() is under way",
 }

@@ -45,7 +45,7 @@ from kbatch.core.producer.transaction_requests import (
     Place,
     verdict_of,
 )
-from kbatch.core.producer.transaction_states import CALLS, ONGOING, TRANSITIONS, State
+from kbatch.core.producer.transaction_states import ONGOING, TRANSITIONS, WHY_NOT, Event, State
 from kbatch.core.producer.transaction_version import TransactionVersion
 from kbatch.core.producer.transactional_order import CONCURRENT_BACKOFF_NS
 from kbatch.errors import (
@@ -80,15 +80,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_THAT_BUMPS = 3
-# What keeps a call from being made in a state.
-_WHY_NOT = {
-    State.UNINITIALIZED: "call init_transactions() first, once and successfully",
-    State.INITIALIZING: "init_transactions() is under way",
-    State.READY: "there is no open transaction: init_transactions() was called, begin_transaction() is next",
-    State.IN_TRANSACTION: "a transaction is open: commit_transaction() or abort_transaction() comes first",
-    State.COMMITTING: "commit_transaction() is under way",
-    State.ABORTING: "abort_transaction() is under way",
-}
 
 
 class Transactions:
@@ -155,13 +146,11 @@ class Transactions:
 
     def initialize(self, call: Call, now_ns: int) -> None:
         """A producer id, by which older producers of the same transactional.id are fenced."""
-        if self._may(call):
-            self._enter(State.INITIALIZING)
+        if self._accept(call):
             self._ask_for_identity(call, bumps=False)
 
     def begin(self, call: Call, now_ns: int) -> None:
-        if self._may(call):
-            self._enter(State.IN_TRANSACTION)
+        if self._accept(call):
             self._adopt_version()
             if self._bumps:
                 self._ask_for_identity(call, bumps=True)
@@ -182,7 +171,7 @@ class Transactions:
         now_ns: int,
     ) -> None:
         """The offsets of a consumer become part of the transaction."""
-        if not self._may(call):
+        if not self._accept(call):
             return
         if not offsets:
             self._finish(call)
@@ -191,14 +180,12 @@ class Transactions:
         self._queue.append(commit if self._order.transaction_version >= 2 else AddOffsets(commit))
 
     def commit(self, call: Call, now_ns: int) -> None:
-        if self._may(call):
-            self._enter(State.COMMITTING)
+        if self._accept(call):
             self._accumulator.completing = True
             self._queue.append(Commit(call))
 
     def abort(self, call: Call, now_ns: int) -> None:
-        if self._may(call):
-            self._enter(State.ABORTING)
+        if self._accept(call):
             self._order.stop()
             self._drop(TransactionAbortedError(), lambda each: True)
             self._queue.append(Abort(call))
@@ -208,9 +195,11 @@ class Transactions:
         if self.state is State.IN_TRANSACTION:
             self._make_abortable(error)
 
-    def _may(self, call: Call) -> bool:
-        """Whether the call can be made; else it is done."""
-        if self.state in CALLS[call.name]:
+    def _accept(self, call: Call) -> bool:
+        """Enter the state after the call. If this state does not take it, fail the call; return False."""
+        event = Event(call.name)
+        if event in TRANSITIONS[self.state]:
+            self._transition(event)
             return True
         if self.state is State.FATAL_ERROR:
             assert self.error is not None
@@ -218,7 +207,7 @@ class Transactions:
         elif self.state is State.ABORTABLE_ERROR:
             self._finish(call, self.why_abortable())
         else:
-            why = f"{call.name}(): {_WHY_NOT[self.state]}"
+            why = f"{call.name}(): {WHY_NOT[self.state]}"
             if call.name == "init_transactions":
                 why = "init_transactions() is called once, and was"
             self._finish(call, IllegalStateError(why))
@@ -378,8 +367,7 @@ class Transactions:
             case Action.INIT_AGAIN if ended is not None or self.state is not State.INITIALIZING:
                 self._make_abortable(error, operation)
             case Action.INIT_AGAIN:
-                self._enter(State.ABORTABLE_ERROR)
-                self._enter(State.UNINITIALIZED)
+                self._transition(Event.REFUSED)
                 self._finish(operation.call, error.marked(fatal=False))
             case Action.GONE if self._can_bump:
                 self._complete(operation)
@@ -448,10 +436,9 @@ class Transactions:
         self._order.adopt(identity_of(answer))
         self._adopt_version()
         self._bumps = False
-        if self.state is State.IN_TRANSACTION:  # whose beginning it is
+        self._transition(Event.INITIALIZED)
+        if self.state is State.IN_TRANSACTION:
             self._open()
-        elif self.state not in (State.COMMITTING, State.ABORTING):  # which wait for it too
-            self._enter(State.READY)
         self._finish(operation.call)
 
     def _added(self, operation: AddPartitions, answer: Any, response: Response) -> None:
@@ -483,10 +470,10 @@ class Transactions:
             self._sender.resume()
         self._adopt_version()
         if self._bumps or self._order.needs_identity:
-            self._enter(State.INITIALIZING)
+            self._transition(Event.ENDED_WITHOUT_EPOCH)
             self._ask_for_identity(operation.call, bumps=not self._order.needs_identity, ended=operation)
         else:
-            self._enter(State.READY)
+            self._transition(Event.ENDED)
             self._finish(operation.call)
 
     def _adopt_version(self) -> None:
@@ -522,13 +509,13 @@ class Transactions:
             self._may_be_begun = self._may_be_begun or (begins and operation.is_unsure)
             operation.is_unsure = False
             self._queue.append(operation)
+        if self.state not in (State.ABORTING, State.ABORTABLE_ERROR):
+            self.error = _abortable(error)
+        self._transition(Event.ERROR)
         if self.state is State.ABORTING:
             logger.debug("%s: an error while the transaction is being aborted: %s", self._id, error)
             self._drop(error, lambda each: each is operation)
             return
-        if self.state is not State.ABORTABLE_ERROR:
-            self.error = _abortable(error)
-        self._enter(State.ABORTABLE_ERROR)
         self._order.stop()
         self._accumulator.completing = False
         self._drop(self.why_abortable(), lambda each: True)
@@ -557,13 +544,16 @@ class Transactions:
         self._sender.fail_for_good(error)
         self.fail(error)
 
-    def _enter(self, state: State) -> None:
-        """What the table does not allow is a defect, after which nothing may be committed."""
-        if state in TRANSITIONS[self.state]:
-            logger.debug("%s: %s, after %s", self._id, state.value, self.state.value)
-            self.state = state
-        else:
-            self._fail_for_good(IllegalStateError(f"{state.value} cannot follow {self.state.value}"))
+    def _transition(self, event: Event) -> None:
+        """Enter the next state. An event that the table does not have is a defect: nothing may be committed
+        after it.
+        """
+        state = TRANSITIONS[self.state].get(event)
+        if state is None:
+            self._fail_for_good(IllegalStateError(f"{event.value} cannot happen in state {self.state.value}"))
+            return
+        logger.debug("%s: %s, after %s", self._id, state.value, self.state.value)
+        self.state = state
 
     def _finish(self, call: Call | None, error: KafkaError | None = None) -> None:
         if call is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbatch.core.producer.transaction_page import page
 from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind
-from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, State
+from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, Event, State
 from kbatch.errors import ErrorCode
 from kbatch.producer.threads import Producer
 from tests import ROOT
@@ -17,17 +17,22 @@ def test_the_page_is_that_of_the_tables() -> None:
     assert PAGE.read_text() == page(), command
 
 
-def test_the_diagram_has_every_transition_but_the_fatal_ones() -> None:
-    drawn = {tuple(line.split(" --> ")) for line in page().split("```")[1].splitlines() if " --> " in line}
-    assert {(before.strip(), after) for before, after in drawn} == {("[*]", "UNINITIALIZED")} | {
-        (state.name, after.name)
-        for state, following in TRANSITIONS.items()
-        for after in following - {State.FATAL_ERROR, state}
+def test_the_diagram_has_every_change_of_state_with_its_event() -> None:
+    drawn = {line.strip() for line in page().split("```")[1].splitlines() if " --> " in line}
+    assert drawn == {"[*] --> UNINITIALIZED"} | {
+        f"{state.name} --> {after.name}: {event.value}{'()' if event in CALLS else ''}"
+        for state, row in TRANSITIONS.items()
+        for event, after in row.items()
+        if after is not state
     }
 
 
-def test_every_call_is_a_method_and_is_taken_in_some_state() -> None:
-    assert all(callable(getattr(Producer, name)) and states for name, states in CALLS.items())
+def test_every_event_happens_in_some_state() -> None:
+    assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
+
+
+def test_every_call_is_a_method() -> None:
+    assert all(callable(getattr(Producer, call.value)) for call in CALLS)
 
 
 def test_the_page_names_every_code_that_is_special_somewhere() -> None:
@@ -44,7 +49,8 @@ def test_the_page_names_every_code_that_is_special_somewhere() -> None:
 
 def test_every_state_is_reached_and_none_but_the_fatal_one_is_the_end() -> None:
     reached = {State.UNINITIALIZED}
-    while (more := reached | {each for state in reached for each in TRANSITIONS[state]}) != reached:
+    while (more := reached | {each for state in reached for each in TRANSITIONS[state].values()}) != reached:
         reached = more
-    assert reached == set(State) == set(TRANSITIONS)
-    assert [state for state in State if TRANSITIONS[state] <= {state}] == [State.FATAL_ERROR]
+    assert reached | {State.FATAL_ERROR} == set(State) == set(TRANSITIONS)
+    ends = [state for state in State if set(TRANSITIONS[state].values()) <= {state}]
+    assert ends == [State.FATAL_ERROR]
