@@ -1,11 +1,10 @@
 """Engine: the whole client of a producer, without sockets, threads and clocks.
 
-Theory of operation. It is a ClientEngine, whose owner and calls it shares. Beside what every client does it
-has batches compressed (`Seal`) and sent. Batches that are done come out of `poll_completed`, so that their
-callbacks are run elsewhere.
+Theory of operation. It is a ClientEngine that also seals batches (`Seal`) and sends them. Finished batches
+come out of `poll_completed`, since their callbacks run elsewhere.
 
-The parts: Sender moves batches; Idempotence numbers them; ProducerIds or Transactions gets the producer its
-id; Transactions begins and ends transactions.
+The parts: Sender moves batches; Idempotence numbers them; ProducerIds or Transactions gets the producer id;
+Transactions begins and ends transactions.
 
 After org.apache.kafka.clients.producer.internals.Sender.runOnce.
 """
@@ -36,24 +35,24 @@ if TYPE_CHECKING:
 
 
 class Engine(ClientEngine):
-    """The client of a producer.
+    """The engine of a producer.
 
     Parameters
     ----------
     config : ProducerConfig
     accumulator : RecordAccumulator
-        Where records come from.
+        The source of batches.
     random, registry, now_ns, on_change
-        As ClientEngine has them.
+        Parameters of ClientEngine.
     first_counter : int
-        Where sequences begin; for tests.
+        The first sequence; for tests.
 
     Attributes
     ----------
     failures : Failures
-        Batches that failed; for any thread.
+        The failed batches; any thread may read them.
     transactions : Transactions | None
-        Where there is a transactional.id.
+        None without a transactional.id.
     """
 
     def __init__(
@@ -106,17 +105,17 @@ class Engine(ClientEngine):
                 random=random,
                 on_change=on_change,
             )
-        self._features_of: int | None = None  # a node to be asked
+        self._features_of: int | None = None  # the node whose features are to be requested
 
     # For any thread
 
     @property
     def fatal_error(self) -> KafkaError | None:
-        """Why nothing can be sent any more."""
+        """The error that ended the producer, or None."""
         return self._sender.fatal_error
 
     def mark(self, marker: Any) -> None:
-        """Have `marker` come out of `poll_completed`, after all that is done by now."""
+        """Let `poll_completed` return `marker` after all batches that are finished by then."""
 
         def append(now_ns: int) -> None:
             self._sender.report()
@@ -125,7 +124,7 @@ class Engine(ClientEngine):
         self.submit(append)
 
     def purge(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
-        """Give up what was never sent, what was, or both."""
+        """Fail batches that were never sent, those that were, or both."""
         self.submit(lambda now_ns: self._sender.abort(error, queued=queued, in_flight=in_flight))
 
     def resume(self) -> None:
@@ -140,7 +139,7 @@ class Engine(ClientEngine):
         return actions
 
     def poll_completed(self) -> list[Completion]:
-        """Take the batches that were completed or failed, for their callbacks."""
+        """Return the completed and failed batches, for their callbacks."""
         self._sender.report()
         if not self._completed:
             return []
@@ -166,13 +165,13 @@ class Engine(ClientEngine):
             self._sender.run(now_ns)
         while self._sender.fatal_error is not None and self._accumulator.incomplete_count:
             self._sender.abort(self._sender.fatal_error, queued=True, in_flight=True)
-            self._accumulator.ready(now_ns)  # who comes later still rings
+            self._accumulator.ready(now_ns)  # later appenders still ring the alarm
         if self._sender.fatal_error is not None:
             self.fail(self._sender.fatal_error)
 
     def _has_work(self, now_ns: int) -> bool:
-        """An owner that was woken lets the engine run all the same: nothing else sets the accumulator's alarm
-        anew, and until then no appender rings it a second time.
+        """True if the producer may have work. A woken owner runs the engine in any case: nothing else resets
+        the accumulator's alarm, which rings once.
         """
         return (
             self.transactions is not None or self._order.needs_identity or not self._sender.is_quiet(now_ns)
@@ -204,7 +203,7 @@ class Engine(ClientEngine):
         self._features_of = node_id
 
     def _ask_for_features(self, transactions: Transactions, now_ns: int) -> None:
-        """Ask the node that had metadata to tell; after all that came with these, which may throttle us."""
+        """Request features from the node that sent metadata, after handling these, which may throttle."""
         node_id, self._features_of = self._features_of, None
         if node_id is not None:
             transactions.version.ask(node_id, now_ns)

@@ -1,16 +1,16 @@
-"""Sender: takes batches from the accumulator to the brokers, and what brokers say back to the batches.
+"""Sender: sends batches from the accumulator to the brokers, and applies their answers to the batches.
 
-Theory of operation. `run` is called whenever something may have changed. It gives up what is too old, asks
-the accumulator which nodes have something to get, drains those that can take a request, and sends each a
-Produce request with one batch a partition. An answer goes batch by batch through the table of `outcome`; what
-comes of it for the other batches of the partition is the business of `Idempotence`. Nothing that was accepted
-is let go of without an answer: each batch is completed or failed, once.
+Theory of operation. The engine calls `run` after every possible change. The sender fails expired batches,
+asks the accumulator which nodes have batches, drains the nodes that take a request, and sends each one
+Produce request with one batch for each partition. The table of `outcome` decides about each batch of an
+answer; `Idempotence` decides about the other batches of the partition. Each accepted batch is completed or
+failed, once.
 
-A batch that is given up while a request with it is out, because it is too old or was aborted, keeps its
-place in the partition until that request is answered: the answer still says whether its number was used.
+A batch that fails while its request is in flight, because it expired or was aborted, keeps its place in the
+partition until the answer, which still says whether its sequence was used.
 
-What may be in the log although nobody said so is `possibly_persisted`: a request that was written, at least
-in part, and not answered, or answered by an error that says as much. Once true it stays true.
+A batch that may be in the log is `possibly_persisted`: one of its requests was at least partly written, and
+got no answer or an ambiguous error. Once true, this stays true.
 
 After org.apache.kafka.clients.producer.internals.Sender.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_BY_TOPIC_ID = 13
-# A batch whose bytes a closing connection still holds is looked at again so soon.
+# The wait for a batch whose bytes a closing connection still uses.
 HELD_BYTES_DELAY_NS = 1_000_000
 
 _first_number = attrgetter("first_number")
@@ -65,23 +65,22 @@ _PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
 
 
 class Sender:
-    """Sends what is in the accumulator.
+    """Sends the batches of the accumulator.
 
     Parameters
     ----------
-    config, accumulator, cluster, connections, random
-        What it works with.
+    config, accumulator, cluster, connections
     order : Idempotence or WithoutIdempotence
     measures : SenderMeasures
     completed : list of Completion
-        Where batches are put that are done, for their callbacks to be run (`report`).
+        The list that gets finished batches, for their callbacks (`report`).
     failures : Failures
-        Where those that fail are noted.
+        The record of failed batches.
 
     Attributes
     ----------
     deadline_ns : int
-        When `run` has something to do even if nothing else happens.
+        The time of the next `run`, if nothing happens before.
     """
 
     def __init__(
@@ -108,17 +107,17 @@ class Sender:
         self._retries = config.retries
         self._now_ns = 0  # of the last call
         self.deadline_ns = NEVER_NS
-        self._is_settled = False  # nothing could be done but what time or others have to do first
+        self._is_settled = False  # the next work needs time or an event
         self._is_stopped = False
-        self._settled: list[ProducerBatch] = []  # and not reported yet
+        self._settled: list[ProducerBatch] = []  # not reported yet
         self.unanswered_count = 0  # Produce requests
         self.first_failure: KafkaError | None = None
         self.fatal_error: KafkaError | None = None
 
-    # What there is to do
+    # Work
 
     def run(self, now_ns: int) -> None:
-        """Whatever can be done now."""
+        """Do all work that is possible now."""
         self._now_ns = now_ns
         if now_ns >= self._accumulator.next_expiry_ns:
             self._expire(now_ns)
@@ -127,9 +126,9 @@ class Sender:
         self._drain(now_ns)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Whether `run` would find nothing to do: no batch waits, or the last look left nothing that could be
-        done, nothing was heard since, and the nodes that took nothing still do not. What the accumulator has
-        woken somebody for is not looked at."""
+        """True if `run` would find no work: no batch waits; or the last run left no possible work, no event
+        came since, and the busy nodes are still busy. The accumulator's alarm is not checked.
+        """
         busy_nodes = self._accumulator.alarm.busy_nodes
         return (
             (self._is_settled or not self._accumulator.has_undrained)
@@ -140,7 +139,7 @@ class Sender:
         )
 
     def poll_unsealed(self) -> list[Seal]:
-        """Batches that are to be compressed somewhere else."""
+        """Return the batches that other threads must seal."""
         unsealed, self._unsealed = self._unsealed, []
         return unsealed
 
@@ -177,8 +176,9 @@ class Sender:
         return is_ready
 
     def _note_busy(self, nodes: Collection[int], now_ns: int) -> None:
-        """Nobody need wake the sender for those that take nothing before something happens that wakes it;
-        unless there is a failure, which others are to follow at once."""
+        """Let batches for nodes that cannot take a request wake no sender: an event will. After a failure
+        they do, since their failure must follow at once.
+        """
         self._accumulator.alarm.busy_nodes = frozenset(
             node_id for node_id in nodes if self.first_failure is None and self._is_busy(node_id, now_ns)
         )
@@ -190,7 +190,7 @@ class Sender:
         self.deadline_ns = min(self.deadline_ns, now_ns + delay_ns)
 
     def _seal_small(self, unsealed: list[ProducerBatch]) -> None:
-        """Compresses what is not worth a thread's attention, and leaves the rest for `poll_unsealed`."""
+        """Seal batches that are too small for another thread; leave the rest for `poll_unsealed`."""
         for batch in unsealed:
             if batch.records_bytes > self._accumulator.seal_policy.inline_bytes:
                 self._unsealed.append(Seal(batch))
@@ -200,7 +200,7 @@ class Sender:
     # Sending
 
     def _send(self, node_id: int, batches: list[ProducerBatch], now_ns: int) -> None:
-        """In one request; until that is written, the node takes no other."""
+        """Send the batches in one request; the node takes no other until it is written."""
         try:
             highest = self._connections.version_of(node_id, messages.ProduceRequest)
             version = min(highest, self._order.highest_produce_version)
@@ -240,7 +240,7 @@ class Sender:
     def _admit_each(
         self, batches: list[ProducerBatch], attempt: ProduceAttempt, now_ns: int
     ) -> dict[tuple[str, int], InFlight]:
-        """Those that can be sent now, with their sequences."""
+        """Return the batches that can be sent now, with their sequences."""
         entries = {}
         for batch in batches:
             entry = self._admit(batch, now_ns)
@@ -254,7 +254,7 @@ class Sender:
         return entries
 
     def _admit(self, batch: ProducerBatch, now_ns: int) -> InFlight | None:
-        """The batch with its sequence; None where it cannot be sent now, and has gone back."""
+        """Return the batch with its sequence; None after putting back a batch that cannot be sent now."""
         state = self._state_of(batch.topic, batch.partition)
         is_new = batch.attempts == 0 and not batch.has_sequence
         if (is_new and self._order.holds_back(state, now_ns)) or batch.user_count > 1:
@@ -273,7 +273,7 @@ class Sender:
         return state
 
     def _look_up(self, state: PartitionState) -> None:
-        """What the cluster says of the partition now."""
+        """Take leader, epoch and topic id of the partition from the snapshot."""
         snapshot = self._cluster.snapshot
         place = state.topic, state.partition
         state.begin_leader(snapshot.view.leader(*place), snapshot.view.leader_epoch(*place))
@@ -297,11 +297,11 @@ class Sender:
     # Answers
 
     def handle_response(self, attempt: ProduceAttempt, response: Response) -> None:
-        """The answer to a Produce request, or that there will be none."""
+        """Take the answer to a Produce request, or its failure."""
         now_ns = self._now_ns = response.now_ns
         self._is_settled = False
         self.unanswered_count -= 1
-        self.report()  # before what may be completed as a whole
+        self.report()  # before `acknowledge_all` adds completions
         message = response.message
         self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
         states: list[PartitionState] = []
@@ -318,7 +318,7 @@ class Sender:
     def _handle_each(self, attempt: ProduceAttempt, response: Response) -> None:
         if response.error is not None:
             self._handle_no_answer(attempt, response.error, response.now_ns)
-        elif response.message is None:  # acks=0: it has been written
+        elif response.message is None:  # acks=0: the request is written
             for entry in attempt.entries.values():
                 self._succeed(entry, -1, -1)
         else:
@@ -371,7 +371,7 @@ class Sender:
     def _handle_error(
         self, entry: InFlight, code: int, error: KafkaError, answer: _PartitionAnswer | None, now_ns: int
     ) -> None:
-        """An attempt that did not succeed."""
+        """Apply the outcome of a failed attempt."""
         batch = entry.batch
         entry.is_out = False
         entry.attempt = None
@@ -396,12 +396,13 @@ class Sender:
             self._give_up(entry.batch, entry, *errors_of(error, answer, batch.record_count))
 
     def _note_unsure(self, entry: InFlight) -> None:
-        """The attempt may have got the batch into the log."""
+        """Note that the attempt may have put the batch into the log."""
         entry.is_unsure = entry.batch.possibly_persisted = True
 
     def _keeps_its_number(self, entry: InFlight) -> bool:
-        """Brokers look at sizes before duplicates: what may be in the log must not come in other pieces, nor
-        what a later batch has passed."""
+        """True if the batch must not be split: it may be in the log, or a later batch has passed it. Brokers
+        check sizes before duplicates.
+        """
         return self._order.is_idempotent and (entry.is_unsure or self._order.is_passed(entry))
 
     def _succeed(self, entry: InFlight, base_offset: int, log_append_time_ms: int) -> None:
@@ -414,7 +415,7 @@ class Sender:
             self._give_up(each.batch, each, each.last_error or OutOfOrderSequenceError())
 
     def _complete_proved(self, entry: InFlight) -> None:
-        """The batch is in the log, and which later one proves it is all that is known of it."""
+        """Complete a batch that a later one proves to be in the log, at an unknown offset."""
         entry.state.forget(entry)
         if entry.batch.complete(-1):
             self._done(entry.batch)
@@ -432,7 +433,7 @@ class Sender:
         batch = entry.batch
         try:
             parts = self._accumulator.split(batch)
-        except CorruptRecordError as error:  # it came encoded, and nobody has looked into it before
+        except CorruptRecordError as error:  # an encoded batch, which was never read before
             self._give_up(entry.batch, entry, error)
             return
         self._order.split(entry, parts)
@@ -446,7 +447,7 @@ class Sender:
         )
 
     def _settle(self, state: PartitionState, now_ns: int) -> None:
-        """What is to be done for a partition when something of it has changed."""
+        """Settle a gap of the partition, if possible, and update its gate."""
         settled = self._order.settle(state)
         if settled is not None:
             for entry in settled.lost:
@@ -456,7 +457,7 @@ class Sender:
         self._update_gate(state)
 
     def identity_changed(self, now_ns: int) -> None:
-        """There is a producer id: what waited for it goes on."""
+        """Continue with batches that waited for the producer id."""
         self._is_settled = False
         for state in self._states.values():
             if state.waits_for_identity and isinstance(self._order, Idempotence):
@@ -465,7 +466,7 @@ class Sender:
             self._update_gate(state)
 
     def leaders_changed(self) -> None:
-        """The cluster is another than before; also which node a batch goes to, that nobody was woken for."""
+        """Take the leaders of a new snapshot; they may free batches of busy nodes."""
         self._is_settled = False
         self._accumulator.alarm.busy_nodes = frozenset()
         for state in self._states.values():
@@ -495,7 +496,7 @@ class Sender:
         error: KafkaError,
         record_errors: dict[int, KafkaError] | None = None,
     ) -> None:
-        """Fails the batch; while a request with it is out it keeps its place."""
+        """Fail the batch; it keeps its place while its request is in flight."""
         if entry is not None and not entry.is_out:
             self._order.fail(entry)
         if entry is not None and entry.is_out and entry.attempt is not None and entry.attempt.was_written:
@@ -517,15 +518,16 @@ class Sender:
         self._settled.append(batch)
 
     def report(self) -> None:
-        """Hands over what was settled since the last time: within a partition in the order of the records,
-        whatever became of them, so that callbacks come in that order."""
+        """Hand over the batches that were settled since the last call, in the order of a partition's records,
+        so that callbacks have that order too.
+        """
         if self._settled:
             self._settled.sort(key=_first_number)
             self._completed += [batch.completion for batch in self._settled]
             self._settled.clear()
 
     def fail_for_good(self, error: KafkaError) -> None:
-        """Nothing can be sent any more, now or later."""
+        """Fail all batches, now and for good."""
         if self.fatal_error is None:
             if error.fatal:
                 error.add_note("the producer can only be closed: recreate() makes a new one in its place")
@@ -533,13 +535,13 @@ class Sender:
             self.abort(error, queued=True, in_flight=True)
 
     def abort(self, error: KafkaError, *, queued: bool, in_flight: bool) -> None:
-        """Gives up, with `error`, what was never drained, what was, or both."""
+        """Fail with `error` batches that were never drained, those that were, or both."""
         self._give_up_where(
             lambda batch, state, entry: in_flight if batch.drained_ns >= 0 else queued, lambda batch: error
         )
 
     def abort_unsent(self, error: KafkaError) -> None:
-        """Gives up, with `error`, what has no sequence yet, and so was never sent."""
+        """Fail with `error` batches without a sequence, which were never sent."""
         self._give_up_where(lambda batch, state, entry: not batch.has_sequence, lambda batch: error)
 
     def _give_up_where(
@@ -547,7 +549,7 @@ class Sender:
         is_meant: Callable[[ProducerBatch, PartitionState, InFlight | None], bool],
         error_of_batch: Callable[[ProducerBatch], KafkaError],
     ) -> None:
-        """Gives up what is meant of all that is not done; each partition is settled once."""
+        """Fail the unfinished batches for which `is_meant` is true, and settle each partition once."""
         states: dict[PartitionState, None] = {}  # in order
         for batch in self._accumulator.incomplete_batches():
             state = self._state_of(batch.topic, batch.partition)
@@ -559,7 +561,7 @@ class Sender:
             self._settle(state, self._now_ns)
 
     def update_gates(self, states: Iterable[PartitionState]) -> None:
-        """Something has changed that is not the partitions' own."""
+        """Update gates after a change outside the partitions."""
         for state in states:
             self._update_gate(state)
 
@@ -576,7 +578,7 @@ class Sender:
             self._state_of(batch.topic, batch.partition).is_stopped = True
 
     def _enforce_stop(self) -> None:
-        """Fails what would pass a failed record: all that is queued, sent before or not."""
+        """Fail all queued batches, which would pass a failed record, whether they were sent before or not."""
         policy = self._config.kbatch_on_delivery_failure
         self._give_up_where(
             lambda batch, state, entry: (
@@ -589,7 +591,7 @@ class Sender:
         )
 
     def resume(self) -> None:
-        """Records are sent again after a failed one stopped them; those accepted before still fail."""
+        """Send new records again after a failed one stopped them; records accepted before still fail."""
         self._enforce_stop()
         self._is_stopped = False
         self.first_failure = None
