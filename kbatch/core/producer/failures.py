@@ -1,4 +1,4 @@
-"""Batches, and rows that none took, that failed: for who asks later which of them nobody was told of."""
+"""Failed batches, and refused rows, whose failures the program has not observed yet."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from kbatch._native.send.in_flight import InFlight
     from kbatch.config import ProducerConfig
 
-# So many are kept before it is looked which of them somebody has seen meanwhile.
+# The number of failures after which observed ones are dropped.
 MANY = 1000
 
 
 class Failed(Protocol):
-    """A batch's Completion, or what stands for rows that no batch took."""
+    """A batch's Completion, or an object for rows that no batch took."""
 
     @property
     def topic(self) -> str: ...
@@ -30,35 +30,35 @@ class Failed(Protocol):
 
 
 class Failures:
-    """What failed. The sender notes them, any thread takes those that are still unobserved."""
+    """The failures. The sender notes them; any thread takes the unobserved ones."""
 
     def __init__(self) -> None:
         self._noted: deque[Failed] = deque()
         self._limit = MANY
 
     def note(self, completion: Failed) -> None:
-        """A batch is about to fail: noted before anybody can know, so that a flush finds it."""
+        """Note a batch before it fails, so that a flush after the failure finds it."""
         if len(self._noted) >= self._limit:
             self._noted.extend(self.take())
             self._limit = max(MANY, 2 * len(self._noted))
         self._noted.append(completion)
 
     def take(self) -> list[Failed]:
-        """Those with records that failed with nobody to see it, each once; they are forgotten here."""
+        """Remove and return the failures with unobserved records, each once."""
         found: dict[Failed, None] = {}
         for _ in range(len(self._noted)):
             try:
                 found[self._noted.popleft()] = None
             except IndexError:  # another thread takes them too
                 break
-        self._noted.extend(each for each in found if each.outcome == "pending")  # noted this very moment
+        self._noted.extend(each for each in found if each.outcome == "pending")  # about to fail
         return [each for each in found if each.unobserved_count]
 
 
 def expiry_error(
     batch: ProducerBatch, entry: InFlight | None, config: ProducerConfig, now_ns: int
 ) -> KafkaTimeoutError:
-    """What a batch fails with that is too old; `entry` where it has a sequence."""
+    """Return the error of an expired batch; `entry` if it has a sequence."""
     tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_out)} times"
     if not batch.was_sent:
         tried = "never sent"
@@ -73,11 +73,10 @@ def expiry_error(
 def errors_of(
     error: KafkaError, answer: Any, record_count: int
 ) -> tuple[KafkaError, dict[int, KafkaError] | None]:
-    """What a refused batch of `record_count` records fails with, and the records of it that are at fault
-    themselves (KIP-467).
+    """Return the error of a refused batch of `record_count` records, and errors of its faulty records by
+    index (KIP-467).
 
-    `answer` is the broker's for the partition, None where there was none. Records that the batch has not are
-    none of ours.
+    `answer` is the broker's for the partition, None without one. Indexes beyond the batch are ignored.
     """
     named = [] if answer is None else [e for e in answer.record_errors if 0 <= e.batch_index < record_count]
     if not named:

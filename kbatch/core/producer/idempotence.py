@@ -1,59 +1,59 @@
-"""Idempotence: which batch of a partition has which sequence, and what an answer says about the others.
+"""Idempotence: the sequences of batches, and the meaning of an answer for the other batches of a partition.
 
-Theory of operation. A producer has an identity, an id and an epoch, and numbers the records of a partition
-from 0 within it. Numbers are 64-bit counters; what goes over the wire is their rest modulo 2^31. A batch gets
-its counter when it is first drained, and keeps it over retries; it leaves `in_flight` when it is done. What
-may be drained from a partition follows from its state alone (`gate`).
+Theory of operation. A producer has an identity, an id and an epoch. Within it, the records of a partition are
+numbered from 0 by 64-bit counters; a sequence is a counter modulo 2^31. A batch gets its counter when it is
+first drained, and keeps it over retries; it leaves `in_flight` when it is done. The partition's state alone
+says which of its batches may be drained (`gate`).
 
-A broker accepts the batch that follows the last one, and tells the last five apart from new ones. So it
-refuses a batch (OUT_OF_ORDER_SEQUENCE_NUMBER) when one before it is missing, and also when the batch itself
-was appended but is forgotten. What that means is found out in three steps:
+A broker accepts the batch that follows the last one, and recognizes duplicates of the last five. It refuses a
+batch (OUT_OF_ORDER_SEQUENCE_NUMBER) if an earlier one is missing, and also if the batch itself was appended
+and forgotten. Three steps find out which:
 
-1. A batch that is refused while one before it is unanswered or to be tried again is tried again after that.
-2. One that is refused though it is the next is *held*, and the batches behind it are tried in turn, under
-   their sequences. If one of them is accepted, the held ones fail: there is no way into the log any more
-   under their numbers, and no answer says that they are there.
-3. If none is accepted, batches that may be in the log fail, since sending them again could double them; the
-   others, every attempt of which was refused, are numbered anew from 0 under the next epoch. Those that a
-   later one has passed fail too: they would come after it.
+1. A refused batch is retried after earlier batches that are unanswered or due for a retry.
+2. A refused batch that is the next in order is *held*, and later batches are tried in turn, under their
+   sequences. If one of them is accepted, the held ones fail: under their sequences they cannot get into the
+   log any more, and no answer says that they are there.
+3. If none is accepted, batches that may be in the log fail, since another attempt could duplicate them, and
+   so do batches that a later one has passed, since they would follow it. The others, whose every attempt was
+   refused, are renumbered from 0 under the next epoch.
 
-A batch that failed leaves a hole, which is settled in the same way.
+A failed batch leaves a hole, which is settled in the same way.
 
-What a leader may have forgotten. A leader that has no state of a producer id takes any sequence, so it takes
-a batch although the one before it is missing. It has none before the first batch; after a pause, when the
-producer id expired; perhaps after it was elected, or the topic was made anew. A partition is *known* from
-the sending of the last batch that its leader acknowledged (`known_ns`) for kbatch.sequence.idle.ms, until
-metadata or an answer say that there is another leader, epoch or topic. The rules that follow:
+Leaders forget. A leader without state of a producer id accepts any sequence, and so a batch without the one
+before it. It has no state before the first batch, after the producer id expired, and perhaps after an
+election or if the topic was created again. A partition is *known* for kbatch.sequence.idle.ms after the
+sending of the last batch that its leader acknowledged (`known_ns`), until metadata or an answer name another
+leader, epoch or topic. The rules:
 
 - While a partition is not known, one batch travels alone. Its acknowledgement makes the partition known.
-- A later batch that is accepted while the partition is known *proves* those before it: the leader could not
-  take it without them. While it is not known this proves nothing.
-- Nothing new follows a batch that a later one has passed, so it is always among the five that the leader
-  remembers. Refused as out of order, it is not in the log, or nobody can tell: it fails, proved or not, with
-  possibly_persisted if an attempt was ambiguous.
+- A later batch that is accepted while the partition is known *proves* the earlier ones, without which the
+  leader could not accept it. While the partition is not known, it proves nothing.
+- No new batch follows one that a later batch has passed, so the leader always remembers it among its last
+  five. If it is refused as out of order, it is not in the log or that is unknowable: it fails, proved or not,
+  and is possibly_persisted if an attempt was ambiguous.
 
-With batches A before B, this is what becomes of A:
+With batches A before B, the fate of A is:
 
-- A refused, B refused: both are tried again, A alone and first.
-- A refused without an append, B accepted: the leader forgot. A is tried again, and fails as out of order; it
-  is not possibly_persisted. (Java tries A until delivery.timeout.ms, and fails it.)
-- A ambiguous, B accepted: A is tried again. A duplicate is delivered with its offset; out of order fails, as
-  possibly_persisted. If A expires before, or is refused for its size, it is delivered (offset -1) if B
-  proved it, and fails as possibly_persisted if not.
-- A and B in flight when the leader moves: nothing new goes to the new leader before the old one has
-  answered, A goes there alone, then B. What the old leader says late makes the new one no better known.
-- A in flight when the pause grows too long: B waits for the answer to A, since B is admitted by the clock
-  of that moment and not by that of the gate. A's acknowledgement counts from when A was first sent, because
-  a duplicate's answer shows no newer state.
-- Several connections to one leader change nothing: all of this is the partition's state, not a connection's.
-- A new epoch of the same producer id leaves the partition known: a leader that has state takes 0 only, and
-  then what follows. A new producer id begins as unknown.
-- A transactional producer obeys the same rules; a batch that fails aborts its transaction, and the
-  next epoch ends the gap (TransactionalOrder).
+- A refused, B refused: both are retried, A alone and first.
+- A refused without an append, B accepted: the leader forgot. A is retried, and fails as out of order, not
+  possibly_persisted. (Java retries A until delivery.timeout.ms, and fails it.)
+- A ambiguous, B accepted: A is retried. A duplicate is delivered with its offset; out of order fails, and is
+  possibly_persisted. If A expires first, or is refused for its size, it is delivered (offset -1) if B proved
+  it, and otherwise fails as possibly_persisted.
+- A and B in flight when the leader moves: the new leader gets no new batch before the old one has answered,
+  then A alone, then B. A late answer of the old leader does not make the new one known.
+- A in flight when the pause grows too long: B waits for the answer to A, since it is admitted by the current
+  clock and not by the gate's. A's acknowledgement counts from the first sending of A, because the answer to a
+  duplicate shows no newer state.
+- Several connections to one leader change nothing: this state belongs to the partition.
+- A new epoch of the same producer id leaves the partition known: a leader with state accepts only 0, and then
+  the next sequences. A new producer id begins as unknown.
+- A transactional producer obeys the same rules. A failed batch aborts its transaction, and the next epoch
+  ends the gap (TransactionalOrder).
 
-Where Java is weaker: it numbers anew what may be in the log; it lets ten batches of a partition be unanswered
-after a leader change where brokers remember five; it sends several batches to a leader that may have
-forgotten the producer. kbatch.sequence.gap=resend numbers anew what may be in the log as Java does.
+Java is weaker in three points: it renumbers batches that may be in the log; after a leader change it allows
+ten unanswered batches of a partition, of which brokers remember five; it sends several batches to a leader
+that may have forgotten the producer. kbatch.sequence.gap=resend renumbers as Java does.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager and TxnPartitionMap; KIP-98, KIP-360.
 """
@@ -87,7 +87,7 @@ Gate = tuple[bool, bool, int]
 
 
 class Settled(NamedTuple):
-    """What came of a gap: batches that fail, and batches that are to be sent again under new numbers."""
+    """The end of a gap: batches that fail, and batches to be sent again under new sequences."""
 
     lost: list[InFlight]
     renumbered: list[InFlight]
@@ -99,13 +99,13 @@ class Idempotence:
     Parameters
     ----------
     max_in_flight : int
-        Batches of a partition that are not acknowledged, on all connections together.
+        Maximum number of unacknowledged batches of a partition, on all connections together.
     idle_ns : int
-        kbatch.sequence.idle.ms: for how long a leader surely remembers the producer.
+        kbatch.sequence.idle.ms: the time for which a leader surely remembers the producer.
     resends_gaps : bool
-        kbatch.sequence.gap=resend: what may be in the log is sent again too.
+        kbatch.sequence.gap=resend: batches that may be in the log are sent again too.
     first_counter : int
-        Where the numbers of a producer id that brokers do not know yet begin; for tests.
+        The first counter of a new producer id; for tests.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Idempotence:
         self.adopt(NOBODY)
 
     def adopt(self, identity: Identity) -> None:
-        """The producer id that a broker gave, or the next epoch of it."""
+        """Take a producer id from a broker, or its next epoch."""
         self.identity = identity
         self.needs_identity = identity is NOBODY
 
@@ -128,11 +128,11 @@ class Idempotence:
 
     @property
     def highest_produce_version(self) -> int:
-        """Of Produce requests, whatever brokers have."""
+        """The highest version of Produce requests to use."""
         return ANY_VERSION
 
     def holds_back(self, state: PartitionState, now_ns: int) -> bool:
-        """True if a new batch of the partition has to wait, though its gate was open when it was set."""
+        """True if a new batch of the partition must wait, although its gate was open."""
         return self.needs_identity or (bool(state.in_flight) and not self._knows(state, now_ns))
 
     def _knows(self, state: PartitionState, now_ns: int) -> bool:
@@ -140,7 +140,7 @@ class Idempotence:
         return state.is_known_since(now_ns - self._idle_ns)
 
     def gate(self, state: PartitionState, now_ns: int) -> Gate:
-        """What the accumulator may give out of the partition."""
+        """Return which batches of the partition the accumulator may drain."""
         return state.gate_under(self.identity, self._max_in_flight, now_ns - self._idle_ns)
 
     def admit_new(
@@ -149,13 +149,14 @@ class Idempotence:
         states: dict[tuple[str, int], PartitionState],
         attempt: ProduceAttempt,
     ) -> dict[tuple[str, int], InFlight] | None:
-        """`admit` and `gate` for all batches of a request, if they are such as most are; None, if not: then
-        they are to be looked at one by one."""
+        """Call `admit` and `gate` for all batches of a request. Fast path; returns None, changing nothing, if
+        any batch is unusual.
+        """
         oldest_ns = attempt.sent_ns - self._idle_ns
         return number_new(batches, states, self.identity, self._max_in_flight, attempt, oldest_ns)
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
-        """A drained batch, with its number in its header: the one it had, or the next."""
+        """Return the entry of a drained batch, with its earlier sequence or the next one in its header."""
         entry = state.find(batch)
         if entry is None:
             if not state.in_flight and state.identity != self.identity:
@@ -177,8 +178,8 @@ class Idempotence:
     # Answers
 
     def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
-        """The batch is in the log, even if it had been given up. Returns those before it that are lost by
-        that (`is_lost`).
+        """Note that the batch is in the log, even if it has failed. Return the earlier ones that are lost now
+        (`is_lost`).
         """
         state = entry.state
         state.acknowledge(entry, now_ns - self._idle_ns)
@@ -187,32 +188,33 @@ class Idempotence:
     def acknowledge_all(
         self, attempt: ProduceAttempt, topics: list[Any], completed: list[Completion], now_ns: int
     ) -> bool:
-        """`acknowledge` and `gate` for all batches of a request, which are completed, if the answer says yes
-        to each and nothing is missing; False, if not: then they are to be looked at one by one."""
+        """Complete all batches of a request, with `acknowledge` and `gate`. Fast path; returns False,
+        changing nothing, if any batch failed or any partition has a gap.
+        """
         names, entries, oldest_ns = attempt.names, attempt.entries, now_ns - self._idle_ns
         return acknowledge_all(
             entries, topics, names, self.identity, self._max_in_flight, completed, oldest_ns
         )
 
     def is_passed(self, entry: InFlight) -> bool:
-        """A later batch of the same identity is in the log."""
+        """True if a later batch of the same identity is in the log."""
         return entry.counter <= entry.state.acked_counter
 
     def is_proved(self, entry: InFlight) -> bool:
-        """True if the batch is in the log though it was not acknowledged: an attempt may have got there, a
-        later batch could not without it, and the leader has not said that it does not know the batch.
+        """True if the batch is in the log although it was not acknowledged: an attempt was ambiguous, a later
+        batch needed it, and the leader has not denied it.
         """
         error = entry.last_error
         is_denied = error is not None and error.code is not None and OUTCOMES.get(error.code) is Outcome.GAP
         return entry.is_proved and entry.is_unsure and not is_denied
 
     def is_lost(self, entry: InFlight) -> bool:
-        """True if a batch that was refused as out of order can never get into the log under its number."""
+        """True if a batch that was refused as out of order cannot get into the log under its sequence."""
         return self.is_passed(entry) and not self._resends_gaps
 
     def hold(self, entry: InFlight) -> bool:
-        """The batch was refused as out of order: whether it is held now. False: one before it comes first,
-        and it is to be tried again behind that.
+        """Hold a batch that was refused as out of order. Return False if an earlier one comes first: then
+        retry it after that.
         """
         for each in entry.state.in_flight:
             if each is entry:
@@ -223,19 +225,19 @@ class Idempotence:
         return False
 
     def fail(self, entry: InFlight) -> None:
-        """The batch is given up, and its number with it."""
+        """Note that the batch failed, and that its sequence is a hole."""
         if entry.state.forget(entry):
             entry.state.hole_end = max(entry.state.hole_end, entry.end)
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
-        """A batch has failed, which may mean something for others."""
+        """Note the failure of a batch, for subclasses."""
 
     def longest_backoff_ns(self, error: KafkaError) -> int:
-        """What a batch waits at most, that was refused for `error`, before it is tried again."""
+        """Return the longest wait before the retry of a batch after `error`."""
         return NEVER_NS
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
-        """Parts take a batch's place, and its numbers."""
+        """Put parts into a batch's place, with its sequences."""
         in_flight = entry.state.in_flight
         place = in_flight.index(entry)
         counter = entry.counter
@@ -246,13 +248,13 @@ class Idempotence:
         in_flight[place : place + 1] = entries
 
     def come_back(self, entry: InFlight) -> None:
-        """The batch is to be tried again: with the number it has."""
+        """Note that the batch will be retried, with its sequence."""
 
     # Gaps
 
     def settle(self, state: PartitionState) -> Settled | None:
-        """Ends a gap once nothing can tell any more whether its batches are in the log; None while something
-        can, or where there is none.
+        """End a gap if no further answer can say whether its batches are in the log. Return None if one can,
+        or if there is no gap.
         """
         if state.waits_for_identity or not self._can_settle(state):
             return None
@@ -267,7 +269,7 @@ class Idempotence:
         return Settled(lost, self.renumber(state))
 
     def _is_lost_in_gap(self, entry: InFlight) -> bool:
-        """True if a new number could put the batch into the log twice, or after a later one."""
+        """True if a new sequence could put the batch into the log twice, or after a later one."""
         return (entry.is_unsure or self.is_passed(entry)) and not self._resends_gaps
 
     def _can_settle(self, state: PartitionState) -> bool:
@@ -276,8 +278,8 @@ class Idempotence:
         return not any(each.is_out or (each.is_unsure and not each.is_held) for each in state.in_flight)
 
     def renumber(self, state: PartitionState) -> list[InFlight]:
-        """Gives what is in flight numbers from the start of the producer's identity; returns those that were
-        held, and so are in no queue.
+        """Renumber the batches in flight from the start of the producer's identity. Return the held ones,
+        which are in no queue.
         """
         held = [each for each in state.in_flight if each.is_held]
         state.waits_for_identity = False
@@ -290,7 +292,7 @@ class Idempotence:
         return held
 
     def _bump(self) -> None:
-        """The next epoch; a new producer id where there is none (KIP-360)."""
+        """Take the next epoch; after the last one, request a new producer id (KIP-360)."""
         if self.identity.epoch >= MAX_EPOCH:
             self.adopt(NOBODY)
         else:
@@ -298,7 +300,7 @@ class Idempotence:
 
 
 class WithoutIdempotence:
-    """The same for a producer whose batches have no sequences: order is kept with one request in flight only.
+    """The order of a producer without sequences, which is kept only with one request in flight.
 
     Parameters
     ----------
@@ -321,7 +323,7 @@ class WithoutIdempotence:
         return False
 
     def gate(self, state: PartitionState, now_ns: int) -> Gate:
-        """A partition is muted from the sending of a batch to its answer."""
+        """Return the gate: if order is kept, a partition is muted while a batch is in flight."""
         return (self._keeps_order and bool(state.in_flight), False, -1)
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
@@ -330,7 +332,7 @@ class WithoutIdempotence:
         return entry
 
     def admit_new(self, *_: object) -> None:
-        """They are looked at one by one."""
+        """Return None: batches are admitted one by one."""
 
     def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
         entry.state.forget(entry)
@@ -351,17 +353,17 @@ class WithoutIdempotence:
         entry.state.forget(entry)
 
     def batch_failed(self, error: KafkaError, *, had_sequence: bool) -> None:
-        """Nothing comes of it for others."""
+        """Do nothing: other batches are independent."""
 
     def longest_backoff_ns(self, error: KafkaError) -> int:
         return NEVER_NS
 
     def split(self, entry: InFlight, parts: list[ProducerBatch]) -> None:
-        """The parts are drained as new batches are."""
+        """Forget the batch: its parts are drained like new ones."""
         entry.state.forget(entry)
 
     def come_back(self, entry: InFlight) -> None:
-        """The next attempt has an entry of its own."""
+        """Forget the entry: the next attempt has its own."""
         entry.state.forget(entry)
 
     def settle(self, state: PartitionState) -> Settled | None:

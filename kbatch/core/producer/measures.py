@@ -1,4 +1,4 @@
-"""What the sender tells the metrics, a call a batch or a request."""
+"""The metrics of the sender."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from kbatch._native.send.in_flight import InFlight
     from kbatch.metrics import MetricsRegistry
 
-_HEADER_BYTES = 61  # of a batch, never compressed: as in Java it does not count where compression does
-# What is told of each batch that is sent: sensors of all topics, and then those of the topic.
+_HEADER_BYTES = 61  # of a batch; it is never compressed, and as in Java does not count in the ratio
+# The sensors of each sent batch: those of all topics, and then those of the topic.
 _OF_ALL = ("batch-size", "compression-rate", "record-queue-time", "record-size")
 _OF_TOPIC = ("record-send", "byte", "compression-rate")
 _OF_TOPIC_AT_TIMES = ("record-retry", "record-error")
 
 
 class SenderMeasures:
-    """The sensors of batches and Produce requests; of topics from their first batch on."""
+    """The sensors of batches and Produce requests. A topic has sensors from its first batch on."""
 
     def __init__(self, registry: MetricsRegistry, accumulator: RecordAccumulator) -> None:
         self._registry = registry
@@ -42,11 +42,11 @@ class SenderMeasures:
         registry.gauge("waiting-threads", lambda now_ms: memory.queued)
 
     def sent(self, entries: Collection[InFlight], now_ns: int) -> None:
-        """A request with these batches goes out; `record_sent` records it, when it has been written."""
+        """Note a request with these batches; `record_sent` records it later."""
         self._sent.append((entries, now_ns))
 
     def record_sent(self) -> None:
-        """Records what was sent; when there is time, or before an answer empties the request."""
+        """Record sent requests, in idle time or before an answer empties the request."""
         if not self._sent:
             return
         for entries, now_ns in self._sent:
@@ -67,8 +67,8 @@ class SenderMeasures:
         self._per_request.record(records, now_ms)
 
     def answered(self, node_id: int, latency_ns: int, message: Any, now_ns: int) -> None:
-        """A request was answered. Where there is no answer `message` is None, and the time does not count, as
-        in Java's Sender.handleProduceResponse. What was sent is recorded at the latest now.
+        """Record an answer, and earlier requests. `message` None means no answer, and no latency, as in
+        Java's Sender.handleProduceResponse.
         """
         self.record_sent()
         if message is None:
@@ -78,13 +78,13 @@ class SenderMeasures:
         self._throttle.record(message.throttle_time_ms, now_ms)
 
     def retried(self, batch: ProducerBatch, now_ns: int) -> None:
-        """A batch goes back, to be sent again."""
+        """Record a batch that will be sent again."""
         now_ms = now_ns // 1_000_000
         self._retry.record(batch.record_count, now_ms)
         self._registry.record("record-retry", batch.record_count, now_ms, topic=batch.topic)
 
     def failed(self, batch: ProducerBatch, now_ns: int) -> None:
-        """A batch failed."""
+        """Record a failed batch."""
         now_ms = now_ns // 1_000_000
         self._error.record(batch.record_count, now_ms)
         self._registry.record("record-error", batch.record_count, now_ms, topic=batch.topic)
@@ -96,7 +96,7 @@ class SenderMeasures:
         return sensor
 
     def _of_topic(self, topic: str) -> tuple[Sensor, ...]:
-        """What a batch of the topic is told to; all of the topic's metrics are there from then on."""
+        """Return the sensors of a batch of the topic; the first call makes all metrics of the topic."""
         sensors = self._topics.get(topic)
         if sensors is None:
             made = [self._registry.sensor(name, topic=topic) for name in (*_OF_TOPIC, *_OF_TOPIC_AT_TIMES)]

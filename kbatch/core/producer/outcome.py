@@ -1,4 +1,4 @@
-"""What the sender does about a broker's answer to a batch: a table over every error code.
+"""The sender's reaction to a broker's answer to a batch: a table over every error code.
 
 After org.apache.kafka.clients.producer.internals.Sender.completeBatch and canRetry; KIP-467, KIP-360.
 """
@@ -12,7 +12,7 @@ from kbatch.errors import ROWS, ErrorCode
 
 
 class Outcome(Enum):
-    """What becomes of a batch that was answered."""
+    """The fate of a batch after an answer."""
 
     COMPLETE = "it is in the log"
     RETRY = "it is sent again, as it is"
@@ -26,31 +26,31 @@ COMPLETE, RETRY, SPLIT, GAP, FAIL, FATAL = Outcome
 
 _SPECIAL = {
     ErrorCode.NONE: COMPLETE,
-    # the broker has it, and forgot at which offset
+    # the broker has it, and has forgotten its offset
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: COMPLETE,
     ErrorCode.MESSAGE_TOO_LARGE: SPLIT,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: GAP,
     ErrorCode.UNKNOWN_PRODUCER_ID: GAP,
-    # what no batch of this producer will ever get past
+    # every later batch of this producer would fail too
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: FATAL,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: FATAL,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: FATAL,
     ErrorCode.PRODUCER_FENCED: FATAL,
 }
-# One row a code; a code that Kafka does not have yet is as UNKNOWN_SERVER_ERROR.
+# One row for each code; unknown codes count as UNKNOWN_SERVER_ERROR.
 OUTCOMES: dict[ErrorCode, Outcome] = {
     code: RETRY if row.retriable else FAIL for code, row in ROWS.items()
 } | _SPECIAL
-# The topic was deleted, or is known by an id that is gone: what may have been appended is not there any more.
+# The topic was deleted, or its id is outdated: an appended batch is gone with it.
 GONE_WITH_THE_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def outcome_of(code: int, answer: Any, *, is_idempotent: bool) -> Outcome:
     """Return what to do about the code, if the batch has attempts left and can be split.
 
-    `answer` is the broker's for the partition; None if there was none. A batch without a sequence has no
-    place in one: what a broker says about that is an error like others. UNKNOWN_PRODUCER_ID without a log
-    start offset says nothing about the sequence.
+    `answer` is the broker's for the partition; None without one. For a batch without a sequence, an error
+    about sequences is an error like others. UNKNOWN_PRODUCER_ID without a log start offset says nothing about
+    the sequence.
     """
     outcome = OUTCOMES.get(ErrorCode(code), FAIL)
     if outcome is not GAP:

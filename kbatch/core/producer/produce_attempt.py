@@ -1,4 +1,4 @@
-"""A Produce request on its way, and what is known of it."""
+"""A Produce request in flight."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ProduceAttempt:
 
     @property
     def was_written(self) -> bool:
-        """Whether the broker may have seen any of it."""
+        """True if the broker may have seen a part of it."""
         return self.request is not None and self.request.was_written
 
     def topic_data(self, topics: dict[str, list[Any]], cluster: Cluster) -> list[Any]:
-        """For the request, of its batches by topic; remembers the names of those that have an id."""
+        """Return the request's data from batches by topic; note the names of topics with ids."""
         data = []
         for name, partition_data in topics.items():
             topic_id = cluster.use(name, self.sent_ns)

@@ -1,4 +1,4 @@
-"""The requests of a transaction: what each says, and a table of what every answer to it means.
+"""The requests of a transaction, and a table with the effect of every answer.
 
 After the handlers in org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360 (epoch
 bumps), KIP-447 (offsets), KIP-890 (transaction version 2), KIP-1050 (which error allows what).
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
 
 Place = tuple[str, int]
-# The last versions for a client of transaction version 1, and the first ones with what their names say.
+# The last versions for a client of transaction version 1, and the first version with group members.
 V1_ADD_PARTITIONS, V1_COMMIT_OFFSETS, V1_END_TXN = 3, 4, 4
 COMMITS_FOR_MEMBER = 3
 
@@ -44,7 +44,7 @@ class Action(Enum):
 
 
 class Kind(Enum):
-    """A request, as far as its answers mean something else than those to others."""
+    """A request whose answers have effects of their own."""
 
     FIND_COORDINATOR = "FindCoordinator"
     INIT_PRODUCER_ID = "InitProducerId"
@@ -63,7 +63,7 @@ _BY_COORDINATOR = {
     ErrorCode.TRANSACTION_ABORTABLE: Action.ABORT,
 }
 _IN_TRANSACTION = _BY_COORDINATOR | {ErrorCode.UNKNOWN_PRODUCER_ID: Action.BUMP_OR_FATAL}
-# What is not the same for all requests; the rest is in _otherwise.
+# The effects that differ between requests; the others are in _otherwise.
 _SPECIAL: Mapping[Kind, Mapping[ErrorCode, Action]] = {
     Kind.FIND_COORDINATOR: {
         ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORT,
@@ -98,11 +98,11 @@ _SPECIAL: Mapping[Kind, Mapping[ErrorCode, Action]] = {
 def _otherwise(kind: Kind, code: ErrorCode) -> Action:
     if ROWS[code].retriable:
         return Action.RETRY
-    # what is wrong with a partition can be right in the next transaction
+    # a faulty partition may be sound in the next transaction
     return Action.ABORT if kind is Kind.ADD_PARTITIONS else Action.FATAL
 
 
-# The whole of it: a row a request, a column a code.
+# The whole table: a row for each request, a column for each code.
 ACTIONS: Mapping[Kind, Mapping[ErrorCode, Action]] = {
     kind: {code: special.get(code) or _otherwise(kind, code) for code in ROWS} | {ErrorCode.NONE: Action.DONE}
     for kind, special in _SPECIAL.items()
@@ -111,13 +111,13 @@ _PRECEDENCE = {action: number for number, action in enumerate(Action)}
 
 
 def action_of(kind: Kind, code: int) -> Action:
-    """What is to be done about a code; one that Kafka does not have yet is as UNKNOWN_SERVER_ERROR."""
+    """Return the effect of a code. Unknown codes count as UNKNOWN_SERVER_ERROR."""
     actions = ACTIONS[kind]
     return actions.get(ErrorCode(code)) or actions[ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 class Verdict(NamedTuple):
-    """What an answer means, and what of it: the decisive code, and what that was said of."""
+    """The effect of an answer, its decisive code, and the subjects of that code."""
 
     action: Action
     code: int
@@ -125,7 +125,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(kind: Kind, codes: Iterable[tuple[str, int]]) -> Verdict:
-    """The action that goes before the others; OPERATION_NOT_ATTEMPTED says only that there is another."""
+    """Return the first of the effects of an answer. OPERATION_NOT_ATTEMPTED only hints at another code."""
     failed = {subject: code for subject, code in codes if code}
     if not failed:
         return Verdict(Action.DONE, ErrorCode.NONE, [])
@@ -140,17 +140,17 @@ class Operation:
     Attributes
     ----------
     call : Call | None
-        Who waits for it.
+        The call that waits for it.
     attempts : int
-        How often it was answered, or not, so that it has to be sent again.
+        The number of failed attempts.
     not_before_ns : int
-        When it may be sent again.
+        The end of the back-off.
     is_unsure : bool
-        An attempt was not answered: it may have been done.
+        True if an attempt got no answer: the coordinator may have applied it.
     """
 
     kind: ClassVar[Kind]
-    # FindCoordinator < InitProducerId < what is done in a transaction < EndTxn
+    # FindCoordinator < InitProducerId < requests within a transaction < EndTxn
     priority: ClassVar[int] = 2
     request: ClassVar[type[Message]]
 
@@ -161,19 +161,19 @@ class Operation:
         self.is_unsure = False
 
     def coordinator(self, transactional_id: str) -> CoordinatorKey | None:
-        """Who is to be asked; None: any node."""
+        """Return the key of the coordinator that gets the request; None means any node."""
         return CoordinatorKey(TRANSACTION, transactional_id)
 
     def highest_version(self, transaction_version: int) -> int:
-        """Of the request, in a transaction of that version."""
+        """Return the highest version of the request in a transaction of that version."""
         return ANY_VERSION
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
-        """The request; UnsupportedVersionError where the version cannot say it."""
+        """Return the request. Raise UnsupportedVersionError if the version cannot express it."""
         raise NotImplementedError
 
     def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
-        """What the answer says, and of what."""
+        """Return the codes of the answer, each with its subject."""
         return [("", answer.error_code)]
 
 
@@ -197,10 +197,10 @@ class FindCoordinator(Operation):
 
 
 class InitProducerId(Operation):
-    """A producer id and epoch; `bumps`: from the identity that there is to its next epoch (KIP-360).
+    """The request for a producer id and epoch; with `bumps`, for the next epoch (KIP-360).
 
-    `ended` is the operation that has ended a transaction, whose call waits for the epoch of the next; without
-    it, that of init_transactions(), or of a begin_transaction() that found a higher version.
+    `ended` is the operation that ended a transaction, if its call waits for the next epoch. Without it,
+    init_transactions() waits, or a begin_transaction() that found a higher transaction version.
     """
 
     kind = Kind.INIT_PRODUCER_ID
@@ -312,7 +312,7 @@ class CommitOffsets(Operation):
 
 
 class AddOffsets(Operation):
-    """The group's offsets become part of the transaction, and then `commits` is sent (TV1)."""
+    """The request that adds the group's offsets to the transaction, before `commits` (TV1)."""
 
     kind = Kind.ADD_OFFSETS
     request = messages.AddOffsetsToTxnRequest

@@ -1,4 +1,4 @@
-"""TransactionVersion: which version of transactions the cluster has, by what its nodes tell.
+"""TransactionVersion: the version of transactions in the cluster, from the features that nodes send.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager.maybeUpdateTransactionV2Enabled; KIP-584
 (features), KIP-890 (version 2).
@@ -20,7 +20,7 @@ FEATURE = "transaction.version"
 
 
 class TransactionVersion:
-    """Of the cluster; a transaction keeps the one that it begins with."""
+    """The version of the cluster. A transaction keeps the version with which it begins."""
 
     def __init__(self, cluster: Cluster, connections: Connections) -> None:
         self._cluster = cluster
@@ -28,13 +28,15 @@ class TransactionVersion:
         self._features = NO_FEATURES
 
     def latest(self) -> int:
-        """1 or 2, by the latest that any node has told."""
+        """Return 1 or 2, from the latest features of any node."""
         for node_id in self._cluster.snapshot.nodes:
             self._note(self._connections.finalized_features(node_id))
         return 2 if self._features.levels.get(FEATURE, 0) >= 2 else 1
 
     def ask(self, node_id: int, now_ns: int) -> None:
-        """The node may tell of a change since it was connected; in Java only the next connection does."""
+        """Request the node's features, which may have changed since the connection. Java waits for the next
+        connection.
+        """
 
         def note(response: Response) -> None:
             if response.message is not None and response.message.error_code == ErrorCode.NONE:
@@ -43,6 +45,6 @@ class TransactionVersion:
         if self._connections.is_ready(node_id, now_ns):
             self._connections.send(node_id, versions_request(), note, now_ns)
 
-    def _note(self, told: FinalizedFeatures) -> None:
-        if told.epoch > self._features.epoch:
-            self._features = told
+    def _note(self, found: FinalizedFeatures) -> None:
+        if found.epoch > self._features.epoch:
+            self._features = found

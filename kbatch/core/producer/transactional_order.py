@@ -1,14 +1,16 @@
-"""TransactionalOrder: the sequences of a transactional producer, and what may be drained in its transaction.
+"""TransactionalOrder: the sequences of a transactional producer, and the partitions of its transaction.
 
-Theory of operation. It is Idempotence, but for three things. Batches without a sequence are drained only in a
-transaction that is `is_open`, and from partitions that are part of it: under transaction version 1 those that
-the coordinator was told of (`poll_wanted`), under version 2 those that are drained from, since brokers
-tell the coordinator themselves. A new epoch comes from the coordinator only, never from a gap. And a gap ends
-otherwise: where all that failed is known not to be in the log, the batches behind it move up and are sent
-again under its numbers; where it is not known, or the broker says that something is missing which was
-acknowledged, they fail, and the partition waits for the next epoch. That serves transactions that will be
-aborted, as every failure sees to (`handle_failure`): their records end, and the next begins with numbers that
-the broker expects.
+Theory of operation. It differs from Idempotence in three points:
+
+- New batches are drained only while the transaction `is_open`, and only from its partitions. Under
+  transaction version 1 the coordinator must add a partition first (`poll_wanted`); under version 2 brokers
+  add it themselves.
+- A new epoch comes only from the coordinator, never from a gap.
+- A gap ends differently. If no failed batch can be in the log, later batches move up and are sent again under
+  the failed batches' sequences. If one may be there, or the broker misses a batch that it acknowledged, the
+  later ones fail, and the partition waits for the next epoch. Every failure aborts the transaction
+  (`handle_failure`), so its records end, and the next transaction begins with sequences that the broker
+  expects.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360, KIP-890.
 """
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from kbatch.core.producer.transaction_requests import Place
 
 LAST_PRODUCE_VERSION_OF_V1 = 11
-# The transaction before is still being completed, which takes no longer (KAFKA-5477, KAFKA-18654).
+# The completion of the previous transaction takes no longer (KAFKA-5477, KAFKA-18654).
 CONCURRENT_BACKOFF_NS = 20 * NS_PER_MS
 
 
@@ -38,15 +40,15 @@ class TransactionalOrder(Idempotence):
     Attributes
     ----------
     transaction_version : int
-        1, or 2 where partitions need not be added before (KIP-890).
+        1, or 2 if brokers add partitions themselves (KIP-890).
     is_open : bool
-        New batches may be drained.
+        True if new batches may be drained.
     has_begun : bool
-        Brokers have taken a batch of the transaction, so that the one before it is completed.
+        True if a broker has acknowledged a batch of the transaction, so that the previous one is completed.
     partitions : set of (topic, partition)
-        Those that are part of the transaction.
+        The partitions of the transaction.
     handle_failure : callable
-        `handle_failure(error, had_sequence)`: a batch failed.
+        Called after a batch failed: `handle_failure(error, had_sequence)`.
     """
 
     def __init__(self, *, max_in_flight: int, idle_ns: int, first_counter: int = 0) -> None:
@@ -64,42 +66,42 @@ class TransactionalOrder(Idempotence):
     def highest_produce_version(self) -> int:
         return LAST_PRODUCE_VERSION_OF_V1 if self.transaction_version < 2 else ANY_VERSION
 
-    # Which partitions are part of the transaction
+    # The partitions of the transaction
 
     @property
     def has_wanted(self) -> bool:
         return bool(self._wanted)
 
     def poll_wanted(self) -> list[Place]:
-        """Those that have batches, and are to be added first."""
+        """Return partitions with batches that must be added first."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
     def begin(self) -> None:
-        """A transaction begins."""
+        """Begin a transaction."""
         self.is_open = True
         self.has_begun = False
 
     def stop(self) -> None:
-        """Nothing new is drained, or added; batches that come back are."""
+        """Stop draining new batches and adding partitions; batches that come back are still drained."""
         self.is_open = False
         self._wanted.clear()
         self._asked.clear()
 
     def end(self) -> None:
-        """The transaction is over."""
+        """End the transaction."""
         self.stop()
         self.partitions.clear()
 
     def poll_blocked(self) -> list[PartitionState]:
-        """Those whose gates have to be looked at when something has changed."""
+        """Return the blocked partitions, whose gates a change may open."""
         blocked, self._blocked = list(self._blocked.values()), {}
         return blocked
 
     # Draining
 
     def gate(self, state: PartitionState, now_ns: int) -> Gate:
-        """Open for a partition that is not added yet: that it is to be is found when it is drained."""
+        """Return the gate. It is open for a partition that is not added yet: draining finds that out."""
         muted, is_blocked, retry_number = super().gate(state, now_ns)
         place = state.key
         is_blocked = is_blocked or not self.is_open or (place in self._asked and not self._is_added(place))
@@ -122,7 +124,7 @@ class TransactionalOrder(Idempotence):
         return self.transaction_version >= 2 or place in self.partitions
 
     def admit_new(self, *_: object) -> None:
-        """Each may be of a partition that has to be added first."""
+        """Return None: each batch may need its partition added first."""
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
         self.partitions.add(state.key)
@@ -133,7 +135,7 @@ class TransactionalOrder(Idempotence):
         return super().acknowledge(entry, now_ns)
 
     def acknowledge_all(self, *_: object) -> bool:
-        """What may be drained depends on more than the partition."""
+        """Return False: the gate depends on more than the partition."""
         return False
 
     # Failures and gaps
@@ -156,7 +158,7 @@ class TransactionalOrder(Idempotence):
         lost = [each for each in state.in_flight if each.is_unsure]
         head = state.in_flight[0] if state.in_flight else None
         if head is not None and not lost and head.is_held and head.counter == state.acked_counter + 1:
-            lost = [head]  # it was the next: what was acknowledged is missing
+            lost = [head]  # it was the next one: an acknowledged batch is missing
         for each in lost:
             self.fail(each)
             if each.last_error is not None and each.last_error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
@@ -170,7 +172,7 @@ class TransactionalOrder(Idempotence):
         return Settled(lost, [])
 
     def _move_up(self, state: PartitionState) -> list[InFlight]:
-        """Numbers that failed are given to what is in flight behind them; those that were held go on."""
+        """Give the sequences of failed batches to those in flight after them; return the held ones."""
         held = [each for each in state.in_flight if each.is_held]
         state.next_counter = state.acked_counter + 1
         state.hole_end = 0

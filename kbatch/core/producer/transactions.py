@@ -1,21 +1,20 @@
-"""Transactions: the client's side of them, from init_transactions() to the last EndTxn.
+"""Transactions: the client's side of transactions, from init_transactions() to the last EndTxn.
 
-Theory of operation. What a user asks for is a Call, which changes the state (`transaction_states`) and puts
-operations into a queue: the requests of `transaction_requests`, of which one is out at a time, in the order
-FindCoordinator, InitProducerId, what adds to the transaction, EndTxn. An answer is looked up in the table
-there, and one function does what it says. A call is done when its last operation is.
+Theory of operation. A user's Call changes the state (`transaction_states`) and queues operations: the
+requests of `transaction_requests`. One is in flight at a time, in the order FindCoordinator, InitProducerId,
+requests that add to the transaction, EndTxn. A table there gives the effect of each answer, which one
+function applies. A call is done after its last operation.
 
-Records go on meanwhile: TransactionalOrder says which may be drained. EndTxn waits until every batch is done
-and every Produce request answered, so that the next transaction meets nothing of this one. A batch that fails
-makes the transaction abortable: what was not sent fails, what was is waited for, and only an abort leads on.
-After it the sequences are in doubt, so that a new epoch is asked for (InitProducerId, KIP-360) where EndTxn
-does not bring one (transaction version 2, KIP-890). A transaction keeps the version that it begins with: what
-the cluster has is looked at when one begins and when it has ended, and with a higher one a new epoch is asked
-for first.
+Meanwhile records are sent: TransactionalOrder says which may be drained. EndTxn waits for all batches and all
+answers to Produce requests, so that the next transaction meets none of them. A failed batch makes the
+transaction abortable: unsent batches fail, sent ones are awaited, and only an abort leads on. After it the
+sequences are uncertain, so the producer requests a new epoch (InitProducerId, KIP-360), unless EndTxn brings
+one (transaction version 2, KIP-890). A transaction keeps the version with which it begins. The cluster's
+version is read when one begins and after it ended; a higher version needs a new epoch first.
 
-An operation that was not answered may have been done. So it is asked again even when the transaction has
-become abortable, for the coordinator to have no transaction of which the client does not know. Where it is
-refused then, an abort is sent in any case, and may find nothing.
+An unanswered operation may have been applied. Therefore it is repeated even if the transaction has become
+abortable: otherwise the coordinator could have a transaction that the client does not know. If it is refused
+then, an abort is sent in any case, and may find no transaction.
 
 After org.apache.kafka.clients.producer.internals.TransactionManager.
 """
@@ -88,18 +87,17 @@ class Transactions:
     Parameters
     ----------
     config, accumulator, cluster, connections, coordinators, order, sender, random
-        What it works with.
     on_change : callable
-        Called when a call is done, or the transaction cannot be committed any more.
+        Called after a call is done, and after an error that forbids a commit.
 
     Attributes
     ----------
     state : State
-        Of which other threads may read.
+        Other threads may read it.
     error : KafkaError | None
-        Why the transaction can only be aborted, or the producer closed.
+        The error after which the transaction can only be aborted, or the producer closed.
     version : TransactionVersion
-        Of the cluster.
+        The version of the cluster.
     """
 
     def __init__(
@@ -132,20 +130,20 @@ class Transactions:
         self._out: Operation | None = None
         self._asking = Asking()
         self._has_offsets = False
-        self._may_be_begun = False  # by a request that was not answered, and refused when it was sent again
-        self._bumps = False  # at the end of the transaction
+        self._may_be_begun = False  # by an unanswered request whose repetition was refused
+        self._bumps = False  # the end of the transaction needs a new epoch
         self._can_bump = False
         order.handle_failure = self._handle_failure
 
-    # What users ask for
+    # Calls
 
     @property
     def has_ongoing(self) -> bool:
-        """There is a transaction that was not ended."""
+        """True if there is an open transaction."""
         return self.state in ONGOING
 
     def initialize(self, call: Call, now_ns: int) -> None:
-        """A producer id, by which older producers of the same transactional.id are fenced."""
+        """Request a producer id, which fences older producers with the same transactional.id."""
         if self._accept(call):
             self._ask_for_identity(call, bumps=False)
 
@@ -159,7 +157,7 @@ class Transactions:
                 self._finish(call)
 
     def _open(self) -> None:
-        """Records may go."""
+        """Let records be sent."""
         self._order.begin()
         self._sender.update_gates(self._order.poll_blocked())
 
@@ -170,7 +168,7 @@ class Transactions:
         call: Call,
         now_ns: int,
     ) -> None:
-        """The offsets of a consumer become part of the transaction."""
+        """Add the offsets of a consumer to the transaction."""
         if not self._accept(call):
             return
         if not offsets:
@@ -191,7 +189,7 @@ class Transactions:
             self._queue.append(Abort(call))
 
     def refuse(self, error: KafkaError, now_ns: int) -> None:
-        """send() raised in the transaction: what was to be part of it is not."""
+        """Make the transaction abortable after send() raised: a record is missing from it."""
         if self.state is State.IN_TRANSACTION:
             self._make_abortable(error)
 
@@ -214,16 +212,16 @@ class Transactions:
         return False
 
     def why_abortable(self) -> KafkaError:
-        """A copy of `error`, with what to do."""
+        """Return a copy of `error` that says what to do."""
         assert self.error is not None
         error = self.error.marked()
         error.add_note("the transaction cannot be committed: call abort_transaction(), then begin the next")
         return error
 
-    # What there is to do
+    # Work
 
     def run(self, now_ns: int) -> None:
-        """Whatever can be done now."""
+        """Do all work that is possible now."""
         if self.state in (State.ABORTABLE_ERROR, State.ABORTING):
             self._sender.abort_unsent(self._why_unsent())
         wanted = self._order.poll_wanted()
@@ -235,7 +233,7 @@ class Transactions:
                 break
 
     def deadline_ns(self, now_ns: int) -> int:
-        """When `run` has something to do even if nothing else happens."""
+        """Return the time of the next `run`, if nothing happens before."""
         operation = self._first()
         if self._order.has_wanted:
             return now_ns
@@ -244,7 +242,7 @@ class Transactions:
         return max(operation.not_before_ns, self._asking.retry_ns)
 
     def fail(self, error: KafkaError) -> None:
-        """The producer is of no use any more."""
+        """Fail everything, now and for good."""
         if self.state is State.FATAL_ERROR:
             return
         self.state, self.error = State.FATAL_ERROR, error
@@ -268,24 +266,24 @@ class Transactions:
         return min(self._queue, key=lambda each: each.priority, default=None)
 
     def _next(self, now_ns: int) -> Operation | None:
-        """The operation to be sent now, if there is one."""
+        """Return the operation to send now, if there is one."""
         operation = self._first()
         if operation is None or now_ns < operation.not_before_ns or self._has_to_wait(operation):
             return None
         is_end = isinstance(operation, EndTransaction)
         if is_end and not (self._is_begun or self._may_be_begun):
             self._queue.remove(operation)
-            self._complete(operation)  # there is nothing to be ended
+            self._complete(operation)  # there is no transaction to end
             return self._next(now_ns)
         return operation
 
     @property
     def _is_begun(self) -> bool:
-        """The coordinator has the transaction, or will have when it gets what is under way."""
+        """True if the coordinator has the transaction, or gets it from a request in flight."""
         return bool(self._order.partitions) or self._has_offsets
 
     def _has_to_wait(self, operation: Operation) -> bool:
-        """EndTxn comes behind all records, sent or not."""
+        """True if the operation is an EndTxn that waits for records or answers."""
         if not isinstance(operation, EndTransaction):
             return False
         return self._accumulator.incomplete_count > 0 or self._sender.unanswered_count > 0
@@ -293,7 +291,7 @@ class Transactions:
     # Requests
 
     def _try_send(self, operation: Operation, now_ns: int) -> bool:
-        """Whether it went out, or something else is to be sent first."""
+        """Send the operation. Return True if it was sent, or another one must be sent first."""
         key = operation.coordinator(self._id)
         if key is None:
             node_id = self._asking.find_node(self._connections, self._backoff, now_ns)
@@ -347,14 +345,14 @@ class Transactions:
     def _handle_refusal(
         self, operation: Operation, action: Action, code: int, about: str, now_ns: int
     ) -> None:
-        """Does what the table says."""
+        """Apply the effect of a refusal."""
         error = error_of(code, f"{about}: {row_of(code).doc}")
         if action in (Action.BUMP_OR_FATAL, Action.GONE):
             self._bumps = self._can_bump and (self._order.transaction_version < 2 or action is Action.GONE)
         if action is Action.ABORT and self._may_be_committed:
-            action = Action.RETRY  # only the coordinator that is looked for can tell
+            action = Action.RETRY  # only the coordinator knows the result
         if action in (Action.RETRY, Action.FIND) and self.state is State.ABORTING and _adds(operation):
-            action = Action.ABORT  # which has no use for it
+            action = Action.ABORT  # an abort does not need it
         ended = operation.ended if isinstance(operation, InitProducerId) else None
         match action:
             case _ if code == ErrorCode.INVALID_TXN_STATE and self._finds_nothing(operation):
@@ -381,12 +379,12 @@ class Transactions:
                 self._fail_for_good(error, operation)
 
     def _finds_nothing(self, operation: Operation) -> bool:
-        """An abort that was sent for a transaction that may not have been begun."""
+        """True if the operation aborts a transaction that may not have begun."""
         return isinstance(operation, Abort) and self._may_be_begun and not self._is_begun
 
     @property
     def _may_be_committed(self) -> bool:
-        """EndTxn was sent, and is to be sent again."""
+        """True if a commit was sent, and will be repeated."""
         return any(isinstance(each, Commit) and each.is_unsure for each in self._queue)
 
     def _find_again(self, operation: Operation) -> None:
@@ -395,7 +393,7 @@ class Transactions:
             self._coordinators.forget(key)
 
     def _again(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
-        """The operation is to be sent again, unless the transaction is to be aborted without it."""
+        """Repeat the operation after a back-off, unless the transaction is aborted without it."""
         backoff_ns = self._backoff.delay_ns(operation.attempts)
         if is_concurrent and not self._is_begun:
             backoff_ns = min(backoff_ns, CONCURRENT_BACKOFF_NS)
@@ -409,21 +407,21 @@ class Transactions:
         elif isinstance(operation, FindCoordinator) and not self._is_sought(operation):
             logger.debug("%s: nothing needs the coordinator of %s any more", self._id, operation.sought.key)
         elif operation not in self._queue:
-            self._queue.insert(0, operation)  # ahead of its like: offsets of a later call replace its own
+            self._queue.insert(0, operation)  # ahead of its kind: offsets of a later call replace its own
 
     def _is_sought(self, operation: FindCoordinator) -> bool:
         """True if another operation still needs the coordinator."""
         return any(each.coordinator(self._id) == operation.sought for each in self._queue)
 
     def _give_up_group(self, key: CoordinatorKey, operation: Operation) -> None:
-        """The group's coordinator cannot be found or does not answer, and an abort need not wait for it."""
+        """Fail operations of a group whose coordinator is missing or silent: an abort needs none of them."""
         needing = [each for each in self._queue if each.coordinator(self._id) == key]
         for each in dict.fromkeys([operation, *needing]):
             if each in self._queue:
                 self._queue.remove(each)
             self._give_up(each, TransactionAbortedError())
 
-    # What is done when a request was
+    # Effects of answers
 
     def _found(self, operation: FindCoordinator, answer: Any, response: Response) -> None:
         self._coordinators.learn(operation.sought, answer)
@@ -456,12 +454,12 @@ class Transactions:
         self._finish(operation.call)
 
     def _ended(self, operation: EndTransaction, answer: Any, response: Response) -> None:
-        if answer.producer_id >= 0:  # as from version 5 on
+        if answer.producer_id >= 0:  # since version 5
             self._order.adopt(identity_of(answer))
         self._complete(operation)
 
     def _complete(self, operation: Operation) -> None:
-        """The transaction is over."""
+        """End the transaction, and finish the call or request a new epoch."""
         self._order.end()
         self._has_offsets = self._may_be_begun = False
         self._accumulator.completing = False
@@ -477,7 +475,7 @@ class Transactions:
             self._finish(operation.call)
 
     def _adopt_version(self) -> None:
-        """For the next transaction."""
+        """Take the cluster's version for the next transaction."""
         version = self.version.latest()
         self._bumps = self._bumps or (self._can_bump and version > self._order.transaction_version)
         self._order.transaction_version = version
@@ -491,7 +489,7 @@ class Transactions:
     # Failures
 
     def _handle_failure(self, error: KafkaError, had_sequence: bool) -> None:
-        """A batch has failed."""
+        """Take the failure of a batch."""
         if self._sender.fatal_error is not None or not self.has_ongoing:
             return
         if had_sequence and self._order.transaction_version < 2:
@@ -503,8 +501,8 @@ class Transactions:
             self._make_abortable(error)
 
     def _make_abortable(self, error: KafkaError, operation: Operation | None = None) -> None:
-        """The transaction can only be aborted, because of `error` or one before it."""
-        if operation is not None:  # it was refused, and goes as the others do
+        """Let the transaction only be aborted, because of `error` or an earlier one."""
+        if operation is not None:  # a refused operation is dropped like the others
             begins = _adds(operation) and not isinstance(operation, CommitOffsets)
             self._may_be_begun = self._may_be_begun or (begins and operation.is_unsure)
             operation.is_unsure = False
@@ -522,7 +520,7 @@ class Transactions:
         self._on_change()
 
     def _drop(self, error: KafkaError, is_meant: Callable[[Operation], bool]) -> None:
-        """Operations that nothing depends on any more fail; those that may have been done go on."""
+        """Fail operations that are not needed any more; those that may have been applied go on."""
         for operation in [each for each in self._queue if _can_drop(each) and is_meant(each)]:
             self._queue.remove(operation)
             self._give_up(operation, error)
@@ -531,9 +529,7 @@ class Transactions:
         ]
 
     def _give_up(self, operation: Operation, error: KafkaError) -> None:
-        """Who waits is told why; a commit is done, and of what came of the epoch behind it the next call is
-        told.
-        """
+        """Fail the operation's call. A commit is done without its next epoch: the next call has the error."""
         is_behind_commit = isinstance(operation, InitProducerId) and isinstance(operation.ended, Commit)
         self._finish(operation.call, None if is_behind_commit else error)
 
@@ -567,14 +563,16 @@ def _adds(operation: Operation) -> bool:
 
 
 def _can_drop(operation: Operation) -> bool:
-    """Whether the coordinator does not know of it, and will not; a new epoch can be asked for once more."""
+    """True if the coordinator does not know the operation. A new epoch can be requested again."""
     if isinstance(operation, InitProducerId):
         return True
     return not isinstance(operation, FindCoordinator) and not operation.is_unsure
 
 
 def _abortable(error: KafkaError) -> KafkaError:
-    """What has to do with the transaction, or was tried until its time was over, is a reason of its own."""
+    """Return the abortable form of an error. A retriable error, or one about the state, becomes the cause of
+    a TransactionAbortableError.
+    """
     if error.retriable or isinstance(error, InvalidTxnStateError):
         reason = TransactionAbortableError(
             f"the transaction can only be aborted, since a part of it failed: {error}"
