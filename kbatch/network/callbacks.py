@@ -1,9 +1,8 @@
-"""DeliveryThread: where on_delivery is called, for no callback to hold up the sender (in Java they do).
+"""DeliveryThread: the thread that calls on_delivery, so that callbacks do not delay the sender as in Java.
 
-Theory of operation. Completions wait in a queue; the thread is started when the first with callbacks comes,
-and again should one come behind `close`. What a callback raises is logged: with its traceback the first time
-for each function, then counted, and the count is logged once in a while. Nothing that a callback does ends
-the thread.
+Theory of operation. Completions wait in a queue. The thread starts with the first that has callbacks, and
+again if one comes after `close`. An exception of a callback is logged: the first time for each function with
+its traceback, later in a count that is logged now and then. No callback ends the thread.
 """
 
 import logging
@@ -22,25 +21,25 @@ from kbatch.metrics import MetricsRegistry
 
 logger = logging.getLogger(__name__)
 
-# A traceback for each of so many functions; at most one count in so many seconds.
+# The number of functions with a traceback in the log; the shortest time between two counts.
 _KNOWN_FUNCTIONS = 100
 _REPORT_NS = 60_000_000_000
 
 
 class CallbackThread(threading.Thread):
-    """One that runs callbacks, of whichever producer, and must not wait for other callbacks."""
+    """A thread that runs callbacks of a producer, and must not wait for other callbacks."""
 
     runs_callbacks = True
 
 
 class CallbackRunner:
-    """Runs callbacks, counts them and keeps the time. What ends the thread's program (`ends_program`) goes
-    through; anything else that a callback raises is logged.
+    """Runs callbacks, counts them and measures their time. Exceptions of `ends_program` are raised; others
+    are logged.
 
     Parameters
     ----------
     config : ClientConfig
-        Of it client.id, for the thread's name, and metrics.recording.level.
+        Its client.id is in the thread's name; its metrics.recording.level decides about callback-time.
     metrics : MetricsRegistry or None
         Gets callback-queue-size and callback-time.
     """
@@ -51,7 +50,7 @@ class CallbackRunner:
         self._counting = threading.Lock()
         self._waiting_count = 0
         self._failures = _Failures()
-        # a clock read twice a batch is not for nothing
+        # two reads of the clock for each batch have a cost
         self._timer = None
         if metrics is not None:
             metrics.gauge("callback-queue-size", lambda now_ms: self._waiting_count)
@@ -59,7 +58,7 @@ class CallbackRunner:
                 self._timer = metrics.sensor("callback-time")
 
     def _add(self, completions: Iterable[Completion]) -> list[Completion]:
-        """Those that have callbacks to be run, whose records are counted now."""
+        """Return the completions with callbacks, after counting their records."""
         batches, record_count = [], 0
         for completion in completions:
             if completion.has_callbacks:
@@ -80,26 +79,27 @@ class CallbackRunner:
                 self._waiting_count -= batch.record_count
 
     def _run_all(self, batch: Completion) -> int:
-        """What is no Exception, such as that of sys.exit(), comes out of run_callbacks, and the next call of
-        it goes on behind."""
+        """Run all callbacks of a batch. A BaseException such as SystemExit comes out of run_callbacks, whose
+        next call continues after it.
+        """
         while True:
             try:
                 return batch.run_callbacks(self._failures.add)
             except BaseException as error:
                 if isinstance(error, self.ends_program):
                     raise
-                with suppress(BaseException):  # a log that cannot be written
+                with suppress(BaseException):  # a failing log
                     self._failures.add(None, error)
 
 
 @final
 class DeliveryThread(CallbackRunner):
-    """Runs the callbacks of completions, in the order in which those were delivered.
+    """Runs the callbacks of completions, in the order of their delivery.
 
     Parameters
     ----------
     config, metrics
-        As CallbackRunner.
+        Parameters of CallbackRunner.
     started : callable
         Called with the thread's ident, on the thread, before any callback.
     """
@@ -114,12 +114,12 @@ class DeliveryThread(CallbackRunner):
         self._started = started
         self._name = f"kbatch-delivery-{config.client_id}"
         self._queue: SimpleQueue[list[Completion] | None] = SimpleQueue()
-        self._lock = threading.Lock()  # of all that follows
+        self._lock = threading.Lock()  # guards the attributes below, and puts into the queue
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
     def deliver(self, completions: Iterable[Completion]) -> None:
-        """Has the callbacks of settled batches called; any thread."""
+        """Let the callbacks of settled batches be called. Any thread may call this."""
         batches = self._add(completions)
         if not batches:
             return
@@ -136,31 +136,31 @@ class DeliveryThread(CallbackRunner):
         self._run_here()
 
     def in_callback(self) -> bool:
-        """Whether a callback is what asks: it must not wait for other deliveries."""
+        """True if the caller is a callback, which must not wait for other deliveries."""
         return threading.current_thread() is self._thread
 
     def close(self, timeout: float | None = None) -> bool:
-        """Waits up to `timeout` seconds (None: as long as it takes) for all callbacks.
+        """Wait up to `timeout` seconds, or without limit if it is None, for all callbacks.
 
         Returns
         -------
         bool
-            Whether they all ran. Those that did not are still to run, as long as the process lives; a call
-            from within a callback does not wait for them.
+            True if all ran. The others still run while the process lives. A call from a callback does not
+            wait.
         """
         with self._lock:
             thread = self._thread
             if thread is None:
                 return True
             self._is_closing = True
-            self._queue.put(None)  # for it to look
+            self._queue.put(None)  # wakes the thread
         if self.in_callback():
             return False
         thread.join(timeout)
         return not thread.is_alive()
 
     def _run_here(self) -> None:
-        """What is in the queue, on the thread that delivers."""
+        """Run the queue's callbacks on the calling thread."""
         self._started(threading.get_ident())
         while (batches := self._next_here()) is not None:
             self._run_callbacks(batches)
@@ -183,7 +183,7 @@ class DeliveryThread(CallbackRunner):
         self._failures.report()
 
     def _is_over(self) -> bool:
-        """Whether the thread has to end; whoever comes later starts another."""
+        """True if the thread must end; a later delivery starts another."""
         with self._lock:
             if self._is_closing and self._queue.empty():
                 self._is_closing = False
@@ -192,7 +192,7 @@ class DeliveryThread(CallbackRunner):
 
 
 class _Failures:
-    """What callbacks raised, for the log."""
+    """The exceptions of callbacks, for the log."""
 
     def __init__(self) -> None:
         self._known: set[object] = set()
@@ -221,7 +221,7 @@ class _Failures:
 
 
 def _code_of(function: Any) -> CodeType | type | None:
-    """What all closures and bound methods of one function in the source have in common."""
+    """Return the code, which all closures and bound methods of one function share."""
     while isinstance(function, partial):
         function = function.func
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)

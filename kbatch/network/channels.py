@@ -1,12 +1,11 @@
 """Channels: a connection's socket, plain or under TLS (tls_channel.py), for the loop that waits for it.
 
-Theory of operation. A channel is connected (TCP), then ready (its handshake is done, if it has one), then
-carries bytes until it has ended: `ended` says why, and is the only way in which a channel fails. All calls
-return at once. What is written is a list of buffers that goes out by reference; each view is released when
-its last byte was taken, by the socket or by the cipher, or when the channel is closed: so the memory of a
-batch is free for use again as soon as nobody reads it any more (KAFKA-19012).
+Theory of operation. A channel is connected (TCP), then ready (after its handshake, if it has one), then
+carries bytes until it ends. `ended` says why, and is the only sign of failure. All calls return at once.
+Written buffers go out by reference. Each view is released after the socket or the cipher took its last byte,
+or when the channel is closed: the memory of a batch is reused only after its last read (KAFKA-19012).
 
-Both forms have the same methods: `connect`, `proceed`, `write`, `flush`, `receive`, `close`.
+Both kinds have the same methods: `connect`, `proceed`, `write`, `flush`, `receive`, `close`.
 """
 
 import errno
@@ -27,14 +26,14 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 
 
 def release(buffers: Iterable[Buffer]) -> None:
-    """Lets go of the memory that they are views of."""
+    """Release the views among the buffers, and so their memory."""
     for buffer in buffers:
         if type(buffer) is memoryview:
             buffer.release()
 
 
 class Channel(ABC):
-    """What both forms have in common.
+    """The common part of both kinds.
 
     Attributes
     ----------
@@ -42,15 +41,15 @@ class Channel(ABC):
     peer : str
         Host, port, address and node, for errors.
     ended : KafkaError or None
-        Why nothing can be written or read any more.
+        The reason of its end.
     is_ready : bool
-        Whether bytes may be written.
+        True if bytes may be written.
     events : int
-        What the selector waits for; the loop's to set.
+        The events for which the selector waits; the loop sets them.
     may_have_more : bool
-        Whether `receive` may find bytes that the selector knows nothing of.
+        True if `receive` may find bytes without an event of the selector.
     space : memoryview or None
-        Where the engine wants the next bytes; None: anywhere. The loop's to set.
+        The place that the engine wants for the next bytes, or None for any place; the loop sets it.
     """
 
     __slots__ = (
@@ -83,59 +82,59 @@ class Channel(ABC):
 
     @property
     def wanted_events(self) -> int:
-        """What is to be waited for now; to ask for write only when it is needed spares most rounds."""
+        """The events to wait for now. Waiting for writes only if needed saves most rounds."""
         if not self._is_connected:
             return EVENT_WRITE
         return EVENT_READ | EVENT_WRITE if self.has_unsent else EVENT_READ
 
     def connect(self, address: Any) -> None:
-        """Begins."""
+        """Begin to connect."""
         error = self._socket.connect_ex(address)
         if error != errno.EINPROGRESS:
             self._connected(error)
 
     def proceed(self) -> None:
-        """On the way to `is_ready`, after the socket became readable or writable."""
+        """Take a step towards `is_ready`, after the socket became readable or writable."""
         if not self._is_connected:
             self._connected(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
         elif self.ended is None:
             self._shake_hands()
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Takes the buffers over, behind what is not sent yet.
+        """Take over the buffers, after unsent ones.
 
         Returns
         -------
         int
-            How many bytes, from the oldest, were newly written.
+            The number of newly written bytes, from the oldest on.
         """
         was_idle = not self.has_unsent
         self._unsent += buffers
         return self.flush() if was_idle else 0
 
     def close(self) -> None:
-        """Now: what is not sent is dropped."""
+        """Close at once, and drop unsent bytes."""
         self._drop_unsent()
         self._socket.close()
 
     @property
     @abstractmethod
     def has_unsent(self) -> bool:
-        """Whether something waits for the socket to take it."""
+        """True if bytes wait for the socket."""
 
     @abstractmethod
     def flush(self) -> int:
-        """Writes what the socket takes; returns as `write` does."""
+        """Write what the socket takes. Returns as `write` does."""
 
     @abstractmethod
     def receive(self, space: memoryview) -> memoryview:
-        """Return the part of `space`, from its beginning, that bytes came into. It is empty if none came, or
-        the channel ended.
+        """Receive bytes into `space`, and return its filled part, which is empty if none came or the channel
+        ended.
         """
 
     @abstractmethod
     def _shake_hands(self) -> None:
-        """A step from connected to ready."""
+        """Take a step from connected to ready."""
 
     def _drop_unsent(self) -> None:
         release(self._unsent)
@@ -149,7 +148,7 @@ class Channel(ABC):
         self._shake_hands()
 
     def _receive_into(self, space: memoryview) -> int:
-        """How many bytes came; 0 too where the channel ended."""
+        """Receive bytes, and return their number; 0 also if the channel ended."""
         try:
             size = receive_into(self._socket.fileno(), space)
         except BlockingIOError:
@@ -169,7 +168,7 @@ class Channel(ABC):
             self.ended = NetworkError(text)
 
     def _sent(self, sent_bytes: int) -> None:
-        """So many bytes of what was to be sent need not be kept."""
+        """Drop sent bytes from the unsent buffers."""
         unsent = self._unsent
         count = 0
         for buffer in unsent:
@@ -189,7 +188,7 @@ class Channel(ABC):
 
 @final
 class PlainChannel(Channel):
-    """The bytes as they are."""
+    """A channel without TLS."""
 
     __slots__ = ()
 

@@ -1,13 +1,13 @@
-"""EngineDriver: what a thread and an event loop have in common that own an engine.
+"""EngineDriver: the common part of a thread and an event loop that own an engine.
 
-Theory of operation. The owner tells the engine what happened and lets it run. The driver does what it asks
-for (`kbatch.core.client.actions`), and hands over its results. An engine that asked for something is let run
-again at once, without a look at the sockets in between, as it may have had to hold back what it can do now.
-Where it says that it is quiet it is not let run: with a lone record that is so when it was sent, and when it
-was answered. Actions that only one kind of client has, such as sealing batches, are registered (`register`).
+Theory of operation. The owner reports events to the engine and lets it run. The driver performs its actions
+(`kbatch.core.client.actions`), and hands over its results. An engine that returned actions runs again at
+once, before the next look at the sockets, since an action may have made more work possible. A quiet engine
+does not run: with a lone record it is quiet after sending, and after the answer. Actions of one kind of
+client, such as sealing batches, are registered (`register`).
 
-An exception that comes out of the engine is a defect: the engine fails everything with it, for nobody to wait
-in vain, and the owner ends.
+An exception of the engine is a defect. The engine fails everything with it, so that no caller waits in vain,
+and the owner ends.
 """
 
 import codecs
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 131_072
-# How often the engine runs between two looks at the sockets, which it must not keep from being read.
+# The maximum number of runs between two looks at the sockets, which must be read in time.
 _RUNS = 8
 # The longest wait: a selector takes no number of milliseconds above 2**31.
 _LONGEST_NS = 3_600_000_000_000
 
 
 class Engine(Protocol):
-    """What an owner needs of an engine: a ClientEngine that has results (`poll_completed`)."""
+    """The part of an engine that its owner uses: a ClientEngine with results (`poll_completed`)."""
 
     def handle_resolved(
         self, host: str, port: int, addresses: list[Address] | OSError, now_ns: int, /
@@ -65,29 +65,29 @@ class EngineDriver(ABC):
     ----------
     engine : Engine
     config : ClientConfig
-        Of it socket buffers, and what TLS needs.
+        Its socket buffers and ssl keys are used.
     deliver : callable
-        Gets the engine's results, on the owner's thread; it must not wait or raise.
+        Gets the engine's results on the owner's thread; it must not wait or raise.
     name : str
-        Of the owner; its threads' names begin with it.
+        The owner's name, with which its threads' names begin.
     metrics : MetricsRegistry or None
-        Gets select and io, of every round.
+        Gets select and io of every round.
     waker : Waker or None
-        One made before, for an accumulator that has to be given its `wake` before there is an engine.
+        An existing waker, if an accumulator needs its `wake` before there is an engine.
 
     Attributes
     ----------
     name : str
     wake : callable
-        Has the engine run soon; any thread, native code too. It may be called before there is an owner, and
-        when there is none any more, for nothing.
+        Lets the engine run soon. Any thread and native code may call it, also before there is an owner and
+        after its end, without effect.
     round_count : int
-        Rounds of the owner; it stands still where there is nothing to do.
+        The number of the owner's rounds; it stops growing if there is nothing to do.
 
     Raises
     ------
     ConfigError
-        For ssl keys that cannot be used.
+        For unusable ssl keys.
     """
 
     wake: Callable[[], object]
@@ -118,25 +118,25 @@ class EngineDriver(ABC):
             Write: self._write,
             Close: self._close,
         }
-        self._helpers: list[Callable[[], object]] = []  # what ends them
+        self._stops: list[Callable[[], object]] = []  # of what was registered
         self._select_time = None if metrics is None else metrics.sensor("select")
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
 
     def register(self, kind: type, perform: Callable[[Any], None], stop: Callable[[], object]) -> None:
-        """Have actions of this kind performed by `perform(action)` on the owner's thread, and `stop()` called
-        when the owner ends. To be called before it starts.
+        """Let `perform(action)` perform actions of this kind on the owner's thread; `stop()` is called when
+        the owner ends. Call this before it starts.
         """
         self._perform[kind] = perform
-        self._helpers.append(stop)
+        self._stops.append(stop)
 
     def _run_engine_on(self, waited_ns: int, woken_ns: int, *, was_called: bool) -> int:
-        """Lets it run as long as it has something to do, but not for ever, and returns how long the owner
-        may wait then. A round began when the owner had waited `waited_ns`, and was woken at `woken_ns`; by
-        `wake`, where it `was_called`: then the engine has to run, quiet or not."""
+        """Run the engine while it has work, up to a limit, and return how long the owner may wait. The owner
+        waited `waited_ns` until `woken_ns`. If `wake` woke it (`was_called`), even a quiet engine runs.
+        """
         now_ns = time.monotonic_ns()
         self._io_ns = now_ns - woken_ns
-        self._deliver_completed()  # at once: who takes them wakes up while the engine runs
+        self._deliver_completed()  # at once: the receiver wakes up while the engine runs
         is_busy = was_called or not self._engine.is_quiet(now_ns)
         for _ in range(_RUNS):
             if not is_busy:
@@ -153,7 +153,7 @@ class EngineDriver(ABC):
         return min(max(self._engine.deadline_ns(now_ns) - now_ns, 0), _LONGEST_NS)
 
     def _run_engine(self) -> bool:
-        """Lets it run once and does what it asks for; whether it asked for anything."""
+        """Run the engine once and perform its actions. True if there were any."""
         engine = self._engine
         engine.run(time.monotonic_ns())
         self._actions = actions = engine.poll_actions()
@@ -170,7 +170,7 @@ class EngineDriver(ABC):
             self._deliver(completed)
 
     def _fail(self, error: BaseException) -> None:
-        """Nobody shall wait for what will not come."""
+        """Fail the engine, so that no caller waits in vain."""
         if not isinstance(error, KafkaError):
             cause = error
             error = KafkaError(f"a defect of kbatch ended the producer: {type(cause).__name__}: {cause}")
@@ -186,17 +186,17 @@ class EngineDriver(ABC):
         self._engine.handle_resolved(action.host, action.port, addresses, time.monotonic_ns())
 
     def _give_up_actions(self) -> None:
-        """The memory of what was not written any more goes back."""
+        """Release the memory of writes that were not performed."""
         for action in self._actions:
             if type(action) is Write:
                 release(action.buffers)
 
-    def _stop_helpers(self) -> None:
-        for stop in self._helpers:
+    def _stop_registered(self) -> None:
+        for stop in self._stops:
             stop()
 
     def _new_socket(self, family: int) -> socket.socket:
-        """One that does not wait, and has the options of the configuration."""
+        """Return a non-blocking socket with the options of the configuration."""
         made = socket.socket(family, socket.SOCK_STREAM)
         try:
             made.setblocking(False)
@@ -215,7 +215,7 @@ class EngineDriver(ABC):
 
     @abstractmethod
     def post(self, function: Callable[[], object]) -> None:
-        """Have `function()` called by the owner. Any thread may call this."""
+        """Let the owner call `function()`. Any thread may call this."""
 
     @abstractmethod
     def _resolve(self, action: Resolve) -> None: ...
@@ -231,10 +231,10 @@ class EngineDriver(ABC):
 
 
 def _tls_of(config: ClientConfig) -> "ssl.SSLContext | None":
-    """None where connections are plain, which then do without Python's ssl, some 4 MiB of memory.
+    """Return the TLS context; None for plain connections, which save the 4 MiB of Python's ssl.
 
-    What its threads need is imported here, on the caller's: the child of a fork() that comes while another
-    thread imports a module waits for that module for ever.
+    Modules that the owner's threads need are imported here, on the caller's thread: after a fork() during
+    another thread's import, the child would wait for that module for ever.
     """
     if config.security_protocol not in ("SSL", "SASL_SSL"):
         return None
@@ -245,17 +245,17 @@ def _tls_of(config: ClientConfig) -> "ssl.SSLContext | None":
 
 
 def peer_of(action: Connect) -> str:
-    """Host, port, address and node, for errors."""
+    """Return host, port, address and node, for errors."""
     node = "" if action.node_id < 0 else f", node {action.node_id}"
     return f"{action.host}:{action.port} ({action.sockaddr[0]}{node})"
 
 
 def distinct(found: Iterable[tuple[int, int, int, str, Any]]) -> list[Address]:
-    """What getaddrinfo found, in its order."""
+    """Return the addresses from getaddrinfo, in its order."""
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
 
 
 def without_address(host: str, error: BaseException) -> OSError:
-    """What getaddrinfo raised, and what to do about it."""
+    """Return the error of a failed look-up, with the remedy."""
     reason = getattr(error, "strerror", None) or error
     return OSError(f"{host} has no address: {reason}; check bootstrap.servers and the name service")

@@ -1,12 +1,11 @@
 """LoopNetwork: an asyncio event loop as the owner of an engine, with the loop's own transports and timers.
 
-Theory of operation. What happens on transports is told to the engine as it happens, and a round is asked for,
-one for all that happens until it comes. A round lets the engine run (EngineDriver) and sets a timer for when
-it wants to run again. A timer that is too early is left alone: it costs a round in vain, and less than to set
-it anew with every round. `wake` ends the loop's wait for sockets, from any thread, by the waker, which the
-loop watches like a socket.
+Theory of operation. The engine gets events of transports at once, and the next round is scheduled, one for
+all events until then. A round lets the engine run (EngineDriver) and sets a timer for its next deadline. A
+timer that is too early stays: it costs one needless round, which is less than a new timer in every round.
+`wake`, from any thread, ends the loop's wait for sockets by the waker, which the loop watches like a socket.
 
-No thread belongs to it but those that compress. Its tasks make connections and look names up, nothing else.
+Its only threads seal batches. Its tasks only make connections and resolve names.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ class LoopNetwork(EngineDriver):
     """Drives an engine on an event loop, from `start` to `stop`. Parameters: as EngineDriver, and
 
     after_round : callable
-        Called behind every round.
+        Called after every round.
     """
 
     def __init__(
@@ -71,22 +70,22 @@ class LoopNetwork(EngineDriver):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has a loop that can run it."""
+        """True if it has a loop that can run it."""
         return self._loop is not None and not self._is_stopped and not self._loop.is_closed()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Once, on the loop's thread."""
+        """Start on the loop, once; call this on the loop's thread."""
         self._loop = loop
         loop.add_reader(self._waker.fileno(), self.run_now)
         self._ask_for_round()
 
     def stop(self) -> None:
-        """Closes all connections, and does nothing more. What the engine has not completed stays so."""
+        """Close all connections, and do nothing more. The engine completes nothing more."""
         if self._is_stopped:
             return
         self._is_stopped = True
         self._give_up_actions()
-        self._stop_helpers()
+        self._stop_registered()
         loop = self._loop
         if loop is None or loop.is_closed():
             return
@@ -110,7 +109,7 @@ class LoopNetwork(EngineDriver):
     # Rounds
 
     def run_now(self) -> None:
-        """A round, now."""
+        """Do a round now."""
         self._waker.clear()
         self._was_called = True
         self._round()
@@ -137,12 +136,12 @@ class LoopNetwork(EngineDriver):
         self._after_round()
 
     def _tell(self, event: Callable[[], object]) -> None:
-        """Something happened, of which the engine hears by `event()`."""
+        """Report an event to the engine by `event()`."""
         if self._is_stopped:
             return
         try:
             event()
-            self._deliver_completed()  # before a task ends a table that is done by it, and tells of that
+            self._deliver_completed()  # before a task reports a table that this event completed
         except BaseException as error:
             self._end_by(error)
         self._ask_for_round()
@@ -176,7 +175,7 @@ class LoopNetwork(EngineDriver):
         if self.is_alive and self._loop is not None:
             self._loop.call_soon_threadsafe(self._tell, function)
 
-    # What happens
+    # Events
 
     def handle_made(self, channel: TransportChannel) -> None:
         self._made.add(channel)
@@ -198,7 +197,7 @@ class LoopNetwork(EngineDriver):
         if self._channels.pop(channel.connection_id, None) is not None:
             self._tell(partial(self._engine.handle_closed, channel.connection_id, error, time.monotonic_ns()))
 
-    # What the engine asks for
+    # Actions
 
     def _resolve(self, action: Resolve) -> None:
         nothing = without_address(action.host, asyncio.CancelledError("the look-up was cancelled"))
@@ -218,7 +217,7 @@ class LoopNetwork(EngineDriver):
         ask_for = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
         try:
             return await self._loop.getaddrinfo(host, port, **ask_for)
-        except RuntimeError:  # at the end of the interpreter the loop has no threads to look names up
+        except RuntimeError:  # at the end of the interpreter the loop has no threads for look-ups
             return socket.getaddrinfo(host, port, **ask_for)
 
     def _connect(self, action: Connect) -> None:
@@ -247,7 +246,7 @@ class LoopNetwork(EngineDriver):
             self.handle_lost(channel, why_not_secured(channel.peer, error))
 
     async def _reached(self, action: Connect) -> socket.socket:
-        """A socket that is connected."""
+        """Return a connected socket."""
         assert self._loop is not None
         connecting = self._new_socket(action.family)
         try:
@@ -258,7 +257,7 @@ class LoopNetwork(EngineDriver):
         return connecting
 
     def _begin(self, work: Coroutine[Any, Any, None], cancelled: Callable[[], object]) -> asyncio.Task[None]:
-        """`cancelled()` is called if the task is cancelled, as all tasks are at the end of asyncio.run."""
+        """Start a task. `cancelled()` is called after its cancellation, such as at the end of asyncio.run."""
         assert self._loop is not None
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -273,7 +272,7 @@ class LoopNetwork(EngineDriver):
 
     def _write(self, action: Write) -> None:
         channel = self._channels.get(action.connection_id)
-        if channel is None:  # it has ended, of which the engine did not know when it asked
+        if channel is None:  # it ended before the engine knew
             release(action.buffers)
         elif written_bytes := channel.write(action.buffers):
             self._engine.handle_written(channel.connection_id, written_bytes, time.monotonic_ns())

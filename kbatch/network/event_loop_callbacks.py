@@ -1,8 +1,8 @@
-"""LoopDelivery: where on_delivery is called for a producer on an event loop.
+"""LoopDelivery: the turns of an event loop that call on_delivery.
 
-Theory of operation. Completions wait in a queue, whose callbacks run in turns of the loop: a turn ends with
-the first batch at which it has taken TURN_SECONDS, and another is asked for, so that others have the loop in
-between. Callbacks that come when there is no loop any more run at once.
+Theory of operation. Completions wait in a queue, whose callbacks run in turns of the loop. A turn ends after
+the first batch with which it has taken TURN_SECONDS; the next one is scheduled, so that other tasks run in
+between. Without a loop, callbacks run at once.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ TURN_SECONDS = 0.001
 
 @final
 class LoopDelivery(CallbackRunner):
-    """Runs the callbacks of completions, in the order in which those were delivered; of one thread.
+    """Runs the callbacks of completions on one thread, in the order of their delivery.
 
     Parameters
     ----------
     config, metrics
-        As CallbackRunner.
+        Parameters of CallbackRunner.
     entering : callable
-        Called with the thread's ident before callbacks, and with 0 behind them.
+        Called with the thread's ident before callbacks, and with 0 after them.
     """
 
     ends_program = (KeyboardInterrupt, SystemExit)
@@ -45,20 +45,20 @@ class LoopDelivery(CallbackRunner):
         self._is_running = False
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Callbacks run there."""
+        """Set the loop that runs callbacks."""
         self._loop = loop
 
     def deliver(self, completions: Iterable[Any]) -> None:
-        """Has the callbacks of settled batches called."""
+        """Let the callbacks of settled batches be called."""
         self._batches += self._add(completions)
         self._ask()
 
     def in_callback(self) -> bool:
-        """Whether a callback is what asks."""
+        """True if the caller is a callback."""
         return self._is_running
 
     def report(self) -> None:
-        """What callbacks raised and is not in the log yet."""
+        """Log the count of exceptions that are not in the log yet."""
         self._failures.report()
 
     def _ask(self) -> None:

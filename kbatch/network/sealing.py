@@ -16,16 +16,16 @@ from kbatch.network.workers import Workers, sealer_count
 
 @final
 class Sealers:
-    """Seals batches on up to `limit` threads, or on the caller's where those have enough to do.
+    """Seals batches on up to `limit` threads, or on the caller's thread if those are busy.
 
-    `limit` None is `sealer_count` beside the CPU that the caller runs on, if there is anything to compress.
+    `limit` None means `sealer_count` beside the caller's CPU, or 0 without compression.
 
     Attributes
     ----------
     queue : SealQueue
-        What the threads work on.
+        The batches for the threads.
     seal : callable
-        Seals a batch that is closed, soon or now; any thread. It is native: no signal handler can come
+        Seals a closed batch, soon or now; any thread may call it. It is native: no signal handler can come
         between the caller and the thread that takes the batch.
     """
 
@@ -38,7 +38,7 @@ class Sealers:
         self.seal = self.queue.seal
 
     def start(self) -> None:
-        """Start the threads that do not run yet, before there are batches for them."""
+        """Start the missing threads, before there are batches for them."""
         while self._missing:
             with suppress(IndexError):  # another thread was faster
                 name = f"{self._name}-{self._missing.pop()}"
@@ -47,13 +47,13 @@ class Sealers:
                     thread.start()
 
     def stop(self) -> None:
-        """End the threads after what they were given; later batches are sealed by the caller."""
+        """End the threads after their batches; the caller seals later ones."""
         self._missing.clear()
         self.queue.stop()
 
 
 def register_sealers(network: EngineDriver) -> None:
-    """Have `network` perform Seal on threads of its own. To be called before it starts."""
+    """Let `network` perform Seal on new threads. Call this before it starts."""
     workers = Workers(f"{network.name}-sealer", sealer_count())
 
     def seal(batch: ProducerBatch) -> None:

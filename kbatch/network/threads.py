@@ -4,8 +4,8 @@ Theory of operation. A round of the loop waits for sockets, tells the engine wha
 (EngineDriver). Nothing else in it waits: names are resolved and large batches compressed on threads of their
 own, whose results come back through an inbox. An exception that comes out of the engine ends the thread.
 
-Wherever the engine is woken, `wake` is called behind the change; the loop clears the waker before it lets the
-engine look, so no change is missed, and one that is seen early costs one round in vain.
+A caller changes the engine's state first and then calls `wake`; the loop clears the waker before the engine
+runs. So no change is missed, and one that is seen early costs one needless round.
 """
 
 import logging
@@ -48,7 +48,7 @@ class Network(EngineDriver):
         self._channels: dict[int, Channel] = {}
         self._space = memoryview(bytearray(RECEIVE_BYTES))
         self._scratch = memoryview(bytearray(0 if self._tls is None else RECEIVE_BYTES))
-        self._inbox: deque[Callable[[], object]] = deque()  # of the threads that work for this one
+        self._inbox: deque[Callable[[], object]] = deque()  # from helper threads
         self._resolvers = Workers(f"{name}-resolver", _RESOLVERS)
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -57,18 +57,19 @@ class Network(EngineDriver):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """True if the thread runs."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Once; IllegalStateError if it was stopped before."""
+        """Start the thread, once. Raise IllegalStateError after `stop`."""
         if self._is_stopping:
             raise IllegalStateError("a network that was stopped is not started again: make another")
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread behind its round, closes all connections, and waits for that, unless the thread
-        itself asks. What the engine has not completed by then stays so. A second call does nothing more."""
+        """End the thread after its round, close all connections, and wait for that, unless the thread itself
+        is the caller. The engine completes nothing more. A second call has no effect.
+        """
         was_stopping, self._is_stopping = self._is_stopping, True
         self.wake()
         if self._thread.ident is None:
@@ -91,7 +92,7 @@ class Network(EngineDriver):
             self._release()
 
     def _round(self, wait_ns: int) -> int:
-        """Waits for up to `wait_ns`, and returns how long the next round may wait."""
+        """Wait up to `wait_ns`, do a round, and return how long the next one may wait."""
         start_ns = time.monotonic_ns()
         events = self._selector.select(wait_ns / 1e9)
         woken_ns = time.monotonic_ns()
@@ -108,21 +109,21 @@ class Network(EngineDriver):
         return self._run_engine_on(woken_ns - start_ns, woken_ns, was_called=was_called)
 
     def _release(self) -> None:
-        """Everything but the waker, whose descriptor others may still write to."""
+        """Release everything but the waker, to whose descriptor others may still write."""
         self._give_up_actions()
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
         self._selector.close()
         self._resolvers.stop()
-        self._stop_helpers()
+        self._stop_registered()
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have `function()` called on the sender's thread."""
+        """Let the sender's thread call `function()`."""
         self._inbox.append(function)
         self.wake()
 
-    # What happens
+    # Events
 
     def _handle_event(self, channel: Channel, mask: int) -> None:
         if not channel.is_ready:
@@ -133,7 +134,7 @@ class Network(EngineDriver):
             self._read(channel)
 
     def _proceed(self, channel: Channel, step: Callable[[], object]) -> None:
-        """Takes a step from nothing to ready."""
+        """Take a step towards a ready channel."""
         step()
         if channel.ended is not None:
             self._drop(channel)
@@ -152,7 +153,7 @@ class Network(EngineDriver):
             self._watch(channel)
 
     def _receive(self, channel: Channel) -> bool:
-        """True if something came, which the engine has then."""
+        """Hand received bytes to the engine. True if there were any."""
         data = channel.receive(self._space if channel.space is None else channel.space)
         if not data:
             return False
@@ -165,13 +166,13 @@ class Network(EngineDriver):
         if channel.ended is None:
             self._watch(channel)
             return
-        # the broker has gone, and what it answered before it went is still there
+        # the broker is gone, but its last answers are still to be read
         while self._receive(channel):
             pass
         self._drop(channel)
 
     def _drop(self, channel: Channel) -> None:
-        """It has ended, and the engine has to know."""
+        """Report the end of a channel to the engine."""
         assert channel.ended is not None
         self._forget(channel)
         self._engine.handle_closed(channel.connection_id, channel.ended, time.monotonic_ns())
@@ -192,7 +193,7 @@ class Network(EngineDriver):
             self._selector.register(channel, events)
         channel.events = events
 
-    # What the engine asks for
+    # Actions
 
     def _resolve(self, action: Resolve) -> None:
         def look_up() -> None:
@@ -204,7 +205,7 @@ class Network(EngineDriver):
     def _connect(self, action: Connect) -> None:
         try:
             channel = self._channel(action)
-        except (OSError, ValueError) as error:  # no descriptor, no such family, no name that TLS could check
+        except (OSError, ValueError) as error:  # no descriptor, unknown family, a name that TLS cannot check
             refused = NetworkError(f"no connection to {peer_of(action)}: {error}")
             self._engine.handle_closed(action.connection_id, refused, time.monotonic_ns())
             return
@@ -227,7 +228,7 @@ class Network(EngineDriver):
 
     def _write(self, action: Write) -> None:
         channel = self._channels.get(action.connection_id)
-        if channel is None:  # it has ended, of which the engine did not know when it asked
+        if channel is None:  # it ended before the engine knew
             release(action.buffers)
         else:
             self._written(channel, channel.write(action.buffers))
@@ -239,7 +240,7 @@ class Network(EngineDriver):
 
 
 def addresses_of(host: str, port: int) -> list[Address] | OSError:
-    """All of them, in the order of preference (RFC 6724), or why there are none."""
+    """Return all addresses, in the order of preference (RFC 6724), or the error."""
     try:
         return distinct(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP))
     except (OSError, UnicodeError) as error:

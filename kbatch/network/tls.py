@@ -1,4 +1,4 @@
-"""TLS as the configuration has it: the ssl.SSLContext, and what is told of a handshake that failed.
+"""TLS by configuration: the ssl.SSLContext, and the remedies for failed handshakes.
 
 After org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
 """
@@ -39,8 +39,8 @@ _VERIFY_REMEDIES = {
     62: _OTHER_NAME,
     64: _OTHER_NAME,
 }
-# By the reason of an ssl.SSLError, of which this is a part.
-_NO_TLS = "nobody speaks TLS there: take the port of an SSL listener, or security.protocol=PLAINTEXT"
+# By a part of the reason of an ssl.SSLError.
+_NO_TLS = "the listener does not speak TLS: use the port of an SSL listener, or security.protocol=PLAINTEXT"
 _NO_VERSION = "no version of TLS is common to both sides: see ssl.enabled.protocols"
 _NO_CLIENT = "the broker wants a client certificate that it trusts: see ssl.keystore.location"
 _REMEDIES = {
@@ -60,7 +60,7 @@ _REMEDIES = {
 
 
 def explained(error: ssl.SSLError) -> str:
-    """What went wrong, and what to do about it."""
+    """Return what failed, and the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = _VERIFY_REMEDIES.get(error.verify_code)
         text = f"the broker's certificate was refused: {error.verify_message}"
@@ -72,17 +72,17 @@ def explained(error: ssl.SSLError) -> str:
 
 
 def _reason_of(error: ssl.SSLError) -> str:
-    """Such as WRONG_VERSION_NUMBER; not every error has one."""
+    """Return the error's reason, such as WRONG_VERSION_NUMBER, or else its text."""
     return getattr(error, "reason", None) or str(error)
 
 
 def context_of(config: ClientConfig) -> ssl.SSLContext:
-    """What the ssl keys say.
+    """Return the context for the ssl keys.
 
     Raises
     ------
     ConfigError
-        For a file that is not there, or that is not what its key is for.
+        For a missing or unsuitable file.
     """
     if config.ssl_context is not None:
         if not isinstance(config.ssl_context, ssl.SSLContext):
@@ -94,7 +94,7 @@ def context_of(config: ClientConfig) -> ssl.SSLContext:
     versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     if config.ssl_cipher_suites:
-        with _told("ssl.cipher.suites", ":".join(config.ssl_cipher_suites)):
+        with _naming("ssl.cipher.suites", ":".join(config.ssl_cipher_suites)):
             context.set_ciphers(":".join(config.ssl_cipher_suites))
     _load_trusted(context, config)
     _load_own(context, config)
@@ -103,21 +103,21 @@ def context_of(config: ClientConfig) -> ssl.SSLContext:
 
 def _load_trusted(context: ssl.SSLContext, config: ClientConfig) -> None:
     if config.ssl_truststore_location is not None:
-        with _told("ssl.truststore.location", config.ssl_truststore_location):
+        with _naming("ssl.truststore.location", config.ssl_truststore_location):
             context.load_verify_locations(cafile=config.ssl_truststore_location)
     elif config.ssl_truststore_certificates is not None:
-        with _told("ssl.truststore.certificates", "PEM text"):
+        with _naming("ssl.truststore.certificates", "PEM text"):
             context.load_verify_locations(cadata=config.ssl_truststore_certificates.value)
     else:
         context.load_default_certs()
 
 
 def _load_own(context: ssl.SSLContext, config: ClientConfig) -> None:
-    """The client's certificate and private key, if it has one."""
+    """Load the client's certificate and private key, if it has them."""
     password = config.ssl_key_password
 
     def ask_password() -> str:
-        """Called for a key that is encrypted; OpenSSL would ask on the terminal."""
+        """Return the password of an encrypted key, for which OpenSSL would ask on the terminal."""
         if password is None:
             raise ConfigError("the private key is encrypted: give its password as ssl.key.password")
         return password.value
@@ -133,13 +133,13 @@ def _load_own(context: ssl.SSLContext, config: ClientConfig) -> None:
             named, shown = "ssl.keystore.certificate.chain and ssl.keystore.key", "PEM text"
         else:
             return
-        with _told(named, shown):
+        with _naming(named, shown):
             context.load_cert_chain(chain, key, ask_password)
 
 
 @contextmanager
 def _as_file(text: Password) -> Iterator[str]:
-    """For OpenSSL, which reads keys from files only; nobody else can read this one."""
+    """Yield the path of a private file with the text, since OpenSSL reads keys only from files."""
     with tempfile.TemporaryDirectory(prefix="kbatch-") as directory:
         path = Path(directory) / "key.pem"
         path.touch(mode=0o600)
@@ -148,8 +148,8 @@ def _as_file(text: Password) -> Iterator[str]:
 
 
 @contextmanager
-def _told(names: str, shown: str) -> Iterator[None]:
-    """An error of OpenSSL's says which key of the configuration it is about."""
+def _naming(names: str, shown: str) -> Iterator[None]:
+    """Turn OpenSSL's errors into a ConfigError that names the keys."""
     try:
         yield
     except ConfigError:

@@ -1,4 +1,4 @@
-"""TlsChannel: a connection under TLS; a module of its own, for plain ones to do without Python's ssl."""
+"""TlsChannel: a connection under TLS, in its own module, since plain ones do without Python's ssl."""
 
 import socket
 import ssl
@@ -9,20 +9,20 @@ from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.network.channels import Channel
 from kbatch.network.tls import explained
 
-# Plaintext that is encrypted in one step, without the GIL; and the most that is encrypted and not yet sent.
+# The plaintext that is encrypted in one step, without the GIL, and the limit of encrypted unsent bytes.
 _CHUNK_BYTES = 131_072
 
 
 @final
 class TlsChannel(Channel):
-    """Under TLS, by way of memory, for the socket to be the loop's own.
+    """A channel under TLS, which encrypts in memory, since the socket belongs to the loop.
 
-    Plaintext is encrypted a chunk at a time, when the chunk before it was sent. As soon as a byte of a chunk
-    was sent, all of its plaintext but the last byte counts as written: the peer may have all of it, when the
-    rest is on its way. The last byte counts when all was sent.
+    Plaintext is encrypted a chunk at a time, after the previous chunk was sent. With the first sent byte of a
+    chunk, all of its plaintext but the last byte counts as written, since the peer may soon have it. The last
+    byte counts when the whole chunk is sent.
 
-    What comes is decrypted to where it is wanted. `scratch` is where it is received, which channels of one
-    thread may share.
+    Received bytes go to `scratch`, which channels of one thread may share, and are decrypted into the space
+    that `receive` is given.
     """
 
     __slots__ = ("_encrypted", "_incoming", "_outgoing", "_scratch", "_tls", "_uncounted_bytes")
@@ -41,7 +41,7 @@ class TlsChannel(Channel):
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._encrypted = memoryview(b"")
-        self._uncounted_bytes = 0  # plaintext of what is encrypted
+        self._uncounted_bytes = 0  # plaintext of the encrypted bytes
         self._scratch = scratch
 
     @property
@@ -76,7 +76,7 @@ class TlsChannel(Channel):
         return space[:filled_bytes]
 
     def _decrypt_into(self, space: memoryview) -> int:
-        """Decrypt what there is room for; return how many bytes."""
+        """Decrypt as many bytes as `space` takes, and return their number."""
         filled_bytes = 0
         try:
             while filled_bytes < len(space) and (self._incoming.pending or self._tls.pending()):
@@ -94,9 +94,9 @@ class TlsChannel(Channel):
         return filled_bytes
 
     def close(self) -> None:
-        """With a goodbye, where it can be sent at once."""
+        """Close, with a goodbye if it can be sent at once."""
         if self.is_ready and self.ended is None and not self._encrypted:
-            with suppress(ssl.SSLError):  # it would wait for the peer's
+            with suppress(ssl.SSLError):  # which would wait for the peer's goodbye
                 self._tls.unwrap()
             self._drop_unsent()
             self._answer()
@@ -120,7 +120,7 @@ class TlsChannel(Channel):
             self.ended = NetworkError(f"{self.ended} in the TLS handshake: is it an SSL listener's port?")
 
     def _answer(self) -> None:
-        """Sends what TLS itself has to say; an alert that explains why it failed, too."""
+        """Send TLS's own messages, such as an alert that explains a failure."""
         if self._encrypted or not self._outgoing.pending:
             return
         self._encrypted = memoryview(self._outgoing.read())
@@ -134,7 +134,7 @@ class TlsChannel(Channel):
         self._encrypted = self._encrypted[sent:]
 
     def _encrypt(self) -> bool:
-        """The next chunk; whether there is one."""
+        """Encrypt the next chunk. True if there is one."""
         plaintext = memoryview(self._next_plaintext())
         self._uncounted_bytes = len(plaintext)
         try:
@@ -159,8 +159,9 @@ class TlsChannel(Channel):
         return plaintext
 
     def _failed(self, error: ssl.SSLError) -> None:
-        """Kafka takes all of these for a failure to authenticate (SslTransportLayer), but not an end in the
-        midst of it."""
+        """End with the error. As in Kafka (SslTransportLayer), errors of TLS are failures to authenticate,
+        but a sudden end is not.
+        """
         if self.ended is not None:
             return
         if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):

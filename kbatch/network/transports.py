@@ -1,9 +1,9 @@
 """TransportChannel: a connection on a transport of asyncio, plain or under TLS.
 
-Theory of operation. The transport has a copy of what is written, no more than a request, so that the memory
-of batches is free at once. How much of it has gone out a transport does not say, only when nothing is left.
-So all but the last byte counts as written from the beginning, for the peer may have it from then on, and the
-last byte when nothing is left: no request is wholly written too early, none is taken for unwritten.
+Theory of operation. The transport gets a copy of each write, at most a request, so that the memory of batches
+is free at once. A transport does not report how much it has sent, only that nothing is left. So all bytes of
+a write but the last count as written at once, since the peer may have them, and the last one when nothing is
+left. No request counts as wholly written too early, and none as unwritten wrongly.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from kbatch.network.tls import explained
 
 
 class Listener(Protocol):
-    """Who is told what happens on a connection."""
+    """The receiver of a connection's events."""
 
     def handle_made(self, channel: "TransportChannel") -> None: ...
     def handle_received(self, channel: "TransportChannel", data: memoryview) -> None: ...
@@ -61,17 +61,17 @@ class TransportChannel(asyncio.BufferedProtocol):
         self._is_closed = False
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Writes the buffers behind what is not sent yet, and lets go of them.
+        """Write the buffers after unsent bytes, and release them.
 
         Returns
         -------
         int
-            How many bytes, from the oldest, count as newly written.
+            The number of bytes, from the oldest on, that newly count as written.
         """
         data = b"".join(buffers)
         release(buffers)
         transport = self._transport
-        if transport is None or transport.is_closing():  # of which the listener is about to be told
+        if transport is None or transport.is_closing():  # the listener gets the event soon
             return 0
         self._owed_bytes += len(data)
         transport.write(data)
@@ -80,8 +80,9 @@ class TransportChannel(asyncio.BufferedProtocol):
         return written_bytes
 
     def close(self) -> None:
-        """What is not sent is dropped, and the listener hears no more than that it is lost: now, but under
-        TLS with a goodbye, where that can be sent at once."""
+        """Close at once, under TLS with a goodbye if possible, and drop unsent bytes. The only further event
+        is the loss.
+        """
         self._is_closed = True
         if self.opening is not None:
             self.opening.cancel()
@@ -90,14 +91,14 @@ class TransportChannel(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._transport.abort()
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = opened = cast(asyncio.Transport, transport)
         if self._is_closed:
             opened.abort()
             return
-        # `pause_writing` as soon as something is left, which TLS has at the limit, the others above it
+        # `pause_writing` as soon as bytes are left: TLS calls it at the limit, others above it
         self._is_tls = transport.get_extra_info("sslcontext") is not None
         opened.set_write_buffer_limits(high=int(self._is_tls), low=0)
         self._listener.handle_made(self)
@@ -124,8 +125,9 @@ class TransportChannel(asyncio.BufferedProtocol):
 
 
 def why_lost(peer: str, error: BaseException | None) -> KafkaError:
-    """Of a connection that was there. Kafka takes TLS's errors for a failure to authenticate
-    (SslTransportLayer), but not an end in the midst of it."""
+    """Return the error of a lost connection. As in Kafka (SslTransportLayer), errors of TLS are failures to
+    authenticate, but a sudden end is not.
+    """
     if error is None or isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
         return NetworkError(f"the broker closed the connection to {peer}")
     if isinstance(error, ssl.SSLError):
@@ -134,7 +136,7 @@ def why_lost(peer: str, error: BaseException | None) -> KafkaError:
 
 
 def why_not_secured(peer: str, error: BaseException) -> KafkaError:
-    """Of a connection whose TLS handshake failed."""
+    """Return the error of a connection whose TLS handshake failed."""
     is_end = isinstance(error, ConnectionResetError)
     lost = why_lost(peer, None if is_end else error)
     if isinstance(lost, NetworkError):

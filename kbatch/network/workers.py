@@ -1,4 +1,4 @@
-"""Workers: daemon threads for what would hold up the sender's thread."""
+"""Workers: daemon threads for work that would delay the sender's thread."""
 
 import logging
 import os
@@ -9,13 +9,13 @@ from typing import final
 
 logger = logging.getLogger(__name__)
 
-# More threads than that seal no faster than one fills batches, or than a broker takes them.
+# More threads would seal faster than one thread fills batches, or than a broker takes them.
 MOST_SEALERS = 4
 
 
 def sealer_count(beside: int = 0) -> int:
-    """How many threads a producer may have for sealing: one for each CPU that it may run on, `beside` of them
-    being busy otherwise, and not more than MOST_SEALERS.
+    """Return the number of threads that may seal: one for each CPU of the process, less `beside` busy ones,
+    and at most MOST_SEALERS.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cpus - beside, MOST_SEALERS)
@@ -23,7 +23,7 @@ def sealer_count(beside: int = 0) -> int:
 
 @final
 class Workers:
-    """Up to `limit` threads, each started when there is work that none of them is free for.
+    """Up to `limit` threads. A new one starts if there is work and none is free.
 
     `submit` and `stop` belong to one thread.
     """
@@ -37,7 +37,7 @@ class Workers:
         self._unfinished_count = 0
 
     def submit(self, function: Callable[[], object]) -> None:
-        """Calls the function on one of the threads; what it raises is logged."""
+        """Call the function on one of the threads; log its exception."""
         with self._lock:
             self._unfinished_count += 1
             busy_count = self._unfinished_count
@@ -54,7 +54,7 @@ class Workers:
                 self._threads.append(thread)
 
     def stop(self) -> None:
-        """The threads end behind what was submitted; nobody waits for them."""
+        """End the threads after the submitted work, without waiting for them."""
         for _ in self._threads:
             self._queue.put(None)
 
