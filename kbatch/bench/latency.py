@@ -21,7 +21,7 @@ ROUNDS = 4
 LATENCY_SETTINGS = {**SETTINGS, "linger.ms": 0}
 QUIET_RECORDS, QUIET_PER_SECOND = 5_000, 1_000
 # A thread that wants the GIL gets it after 5 ms (sys.getswitchinterval()): at more records a second than
-# this, any sender falls behind.
+# this, any sender is too slow.
 BUSY_RECORDS, BUSY_PER_SECOND = 500, 100
 LIMIT = (
     "{records:,} records a round at {per_second:,} a second, the percentiles of each round; {what}. The "

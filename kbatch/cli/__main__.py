@@ -1,4 +1,4 @@
-"""`python -m kbatch.cli` is `kbatch`."""
+"""Run `kbatch`: `python -m kbatch.cli`."""
 
 from kbatch.cli import main
 

@@ -19,16 +19,16 @@ class _Topic(click.ParamType[tuple[str, int]]):
     ) -> tuple[str, int]:
         name, _, count = value.partition(":")
         if count and not (count.isdecimal() and int(count) > 0):
-            self.fail(f"{value!r}: the number of partitions behind the colon must be 1 or more", param, ctx)
+            self.fail(f"{value!r}: the number of partitions after the colon must be 1 or more", param, ctx)
         return name, int(count or 1)
 
 
 @click.command()
-@click.option("--topic", "topics", multiple=True, type=_Topic(), help="A topic to have; may be repeated.")
+@click.option("--topic", "topics", multiple=True, type=_Topic(), help="A topic to create; may be repeated.")
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep everything there, in Kafka's own segment files; else in memory.",
+    help="Keep everything there, in Kafka's own segment files; the default is memory.",
 )
 @click.option(
     "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Brokers in the cluster."
@@ -39,11 +39,9 @@ class _Topic(click.ParamType[tuple[str, int]]):
     type=click.IntRange(0, 65535),
     default=9092,
     show_default=True,
-    help="Of the first node, the others following; 0 takes free ones.",
+    help="Port of the first node, with the others after it; 0 takes free ports.",
 )
-@click.option(
-    "--auto-create/--no-auto-create", default=True, help="Make topics that are asked for (default)."
-)
+@click.option("--auto-create/--no-auto-create", default=True, help="Create requested topics (default).")
 def command(
     topics: tuple[tuple[str, int], ...],
     directory: Path | None,
@@ -52,9 +50,9 @@ def command(
     port: int,
     auto_create: bool,
 ) -> None:
-    """Run a Kafka broker to develop and test against, until it is stopped (Ctrl-C or SIGTERM).
+    """Run a Kafka broker to develop and test against, until Ctrl-C or SIGTERM.
 
-    It prints the addresses that clients take as bootstrap servers, in one line, when it is ready.
+    When it is ready, it prints the bootstrap servers for clients, in one line.
     """
     stopped = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -74,6 +72,6 @@ def command(
             click.echo(broker.bootstrap_servers)
             stopped.wait()
     except KafkaError:
-        raise  # what is in the directory, not the call
+        raise  # a fault of the directory's content, not of the call
     except ValueError as error:
         raise click.UsageError(str(error)) from error

@@ -16,7 +16,7 @@ COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Loads a command when it is called; errors of the data or the machine become one line and status 1."""
+    """Load a command when it is called; errors of the data or the machine become one line and status 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -29,7 +29,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # the reader of the pipe has gone: click ends without a word
+            raise  # the pipe's reader is gone: click ends silently
         except (KafkaError, OSError) as error:
             raise click.ClickException(str(error)) from error
 
@@ -37,4 +37,4 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kbatch")
 def kbatch() -> None:
-    """Send to Kafka, look into its log segments, and run a broker to test against."""
+    """Send to Kafka, inspect its log segments, and run a broker for tests."""

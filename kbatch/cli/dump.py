@@ -1,4 +1,4 @@
-"""`kbatch dump`: what is in log segments, as a table or as JSON lines, a batch or a record a line."""
+"""`kbatch dump`: log segments as a table or as JSON lines, with a line for each batch or record."""
 
 import json
 import sys
@@ -26,8 +26,8 @@ BATCH_FIELDS = (
     "max_timestamp_ms", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence",
     "last_sequence", "is_transactional", "is_control", "delete_horizon_ms", "crc", "magic", "attributes",
 )  # fmt: skip
-# The columns of the tables. Those with a width are that wide on a terminal, the others share what is left:
-# the pieces of a long table line up whatever is in them.
+# The columns of the tables. Those with a width have it on a terminal, the others share the rest, so the
+# pieces of a long table line up whatever is in them.
 BATCH_COLUMNS = ("position", "base_offset", "records", "size_bytes", "compression", "max_timestamp",
                  "producer", "flags")  # fmt: skip
 RECORD_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
@@ -35,7 +35,7 @@ WIDTHS = {"position": 10, "base_offset": 10, "records": 7, "size_bytes": 9, "com
           "max_timestamp": 24, "offset": 10, "timestamp": 24}  # fmt: skip
 SHARES = {"value": 3}
 NUMBERS = {"position", "base_offset", "records", "size_bytes", "offset"}
-# The table is printed in pieces of so many lines: a segment may hold millions of records.
+# The table is printed in pieces of this many lines: a segment may have millions of records.
 PIECE = 500
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,7 +53,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def command(
     segments: tuple[Path, ...], show_batches: bool, form: str, limit: int | None, check_crc: bool
 ) -> None:
-    """Show what is in log segments.
+    """Show the content of log segments.
 
     SEGMENT is a .log file or a folder with .log files. In a pipe the table has tabs between its columns.
     Bytes that are not UTF-8 appear as b'..' in the table and as {"base64": ".."} in JSON lines.
@@ -68,7 +68,7 @@ def command(
     if form == "jsonl":
         for row in rows:
             values = {name: _json_value(value) for name, value in row.items()}
-            click.echo(json.dumps(values))  # ASCII: no line end or terminal code gets out
+            click.echo(json.dumps(values))  # ASCII, without line ends or terminal codes
     elif len(files) == 1:
         _print_table(columns, map(cells_of, rows))
     else:
@@ -80,24 +80,24 @@ def _log_files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         found = sorted(path.glob("*.log")) if path.is_dir() else [path]
         if not found:
-            raise click.UsageError(f"{path} holds no .log files: name a segment or a partition's folder")
+            raise click.UsageError(f"{path} has no .log files; name a segment or a partition's folder")
         if path.suffix in (".index", ".timeindex"):
-            raise click.UsageError(f"{path} is an index: name the segment, {path.with_suffix('.log').name}")
+            raise click.UsageError(f"{path} is an index; name the segment, {path.with_suffix('.log').name}")
         files += found
     return files
 
 
-# Rows: what is true of a batch or a record, in Python's types
+# Rows: the facts of a batch or a record, in Python's types
 
 
 def _positioned(path: Path, check_crc: bool) -> Iterator[tuple[int, RecordBatch]]:
-    """The batches with their positions in the file; bytes behind the last one are told on stderr."""
+    """Yield the batches with their positions in the file; report bytes after the last one on stderr."""
     position = 0
     for batch in read_segment(path, check_crc=check_crc):
         yield position, batch
         position += batch.size_bytes
     if rest := path.stat().st_size - position:
-        click.echo(f"{path}: the last {rest} bytes, from byte {position}, are no whole batch", err=True)
+        click.echo(f"{path}: the last {rest} bytes, from byte {position}, are not a whole batch", err=True)
 
 
 def _batch_rows(path: Path, check_crc: bool) -> Iterator[Row]:
@@ -129,7 +129,7 @@ def _record_rows(path: Path, check_crc: bool) -> Iterator[Row]:
 
 
 def _json_value(value: Any) -> Any:
-    """UTF-8 as text, other bytes marked as base64; headers as objects, for their keys may repeat."""
+    """Return UTF-8 as text, other bytes as marked base64; headers as objects, as their keys may repeat."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -140,7 +140,7 @@ def _json_value(value: Any) -> Any:
     return value
 
 
-# Cells: what people read
+# Cells for people
 
 
 def _batch_cells(row: Row) -> list[str]:
@@ -175,7 +175,7 @@ def _record_cells(row: Row) -> list[str]:
 
 
 def _time(timestamp_ms: int) -> str:
-    """UTC in ISO 8601; the number itself where Python's calendar ends, nothing for no timestamp."""
+    """Return UTC in ISO 8601; the number itself beyond Python's calendar, nothing for no timestamp."""
     if timestamp_ms == -1:
         return ""
     try:
@@ -195,7 +195,7 @@ def _visible(data: bytes | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without tabs, line ends and terminal codes."""
+    """Return text without tabs, line ends and terminal codes."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 

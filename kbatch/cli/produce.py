@@ -1,8 +1,8 @@
 """`kbatch produce`: the rows of a file, or of standard input, to a topic.
 
-Rows go out piece by piece while the file is read, within buffer.memory. What becomes of them is counted as it
-is told (`_Tally`). The first row that cannot be read, or an error that more rows would only meet again, ends
-it; a row that is refused by itself does not.
+Rows are sent piece by piece while the file is read, within buffer.memory. `_Tally` counts their outcomes. The
+first unreadable row, or an error that more rows would only repeat, ends the command; a row that is refused by
+itself does not.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from kbatch.errors import (
 from kbatch.producer.tables import TableReport
 from kbatch.producer.threads import Producer
 
-# Errors of single rows, beside which others may well go.
+# Errors of single rows; others may succeed.
 OF_A_ROW = (RecordTooLargeError, InvalidRecordError)
 SHOWN_ERRORS = 5
 SHOWN_RECORDS = 3
-# How long the brokers have for their first answer, in the place of max.block.ms.
+# Time for the brokers' first answer, instead of max.block.ms.
 FIRST_ANSWER_MS = 10_000
-# What Ctrl-C leaves for what was accepted.
+# Time after Ctrl-C for accepted rows.
 LAST_SECONDS = 5.0
 INTERRUPTED = "interrupted"
 
@@ -76,30 +76,30 @@ def _names(context: click.Context, option: click.Parameter, given: str | None) -
     "--bootstrap-servers",
     "bootstrap_servers",
     metavar="HOST:PORT,...",
-    help="Brokers to begin with (or --config bootstrap.servers=..).",
+    help="Brokers to start from (or --config bootstrap.servers=..).",
 )
 @click.option(
     "-f", "--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), help="Else by FILE's suffix."
 )
 @click.option("-k", "--key", metavar="COLUMN", help="Its text is the key; empty or null is no key.")
 @click.option(
-    "--value", metavar="COLUMN", help="Its text is the value, null a tombstone; else a JSON object is."
+    "--value", metavar="COLUMN", help="Its text is the value, null a tombstone; the default is a JSON object."
 )
 @click.option(
     "--columns",
     metavar="COLUMN,...",
     callback=_names,
-    help="What the JSON object has; else all columns without another part.",
+    help="Members of the JSON object; the default is all columns without another role.",
 )
 @click.option(
-    "--timestamp", metavar="COLUMN", help="Milliseconds since 1970, or times as 2026-01-31T12:00:00Z."
+    "--timestamp", metavar="COLUMN", help="Milliseconds since 1970, or times like 2026-01-31T12:00:00Z."
 )
-@click.option("-p", "--partition", metavar="NUMBER|COLUMN", help="Else by the key, as Java does.")
-@click.option("--headers", metavar="COLUMN,...", callback=_names, help="Each becomes a header of its name.")
+@click.option("-p", "--partition", metavar="NUMBER|COLUMN", help="By default the key chooses, as in Java.")
+@click.option("--headers", metavar="COLUMN,...", callback=_names, help="Each becomes a header with its name.")
 @click.option(
     "-H", "--header", "fixed", metavar="NAME=VALUE", multiple=True, callback=_pairs, help="For every record."
 )
-@click.option("--delimiter", metavar="CHARACTER", help="Between CSV's cells; a comma, or a tab in .tsv.")
+@click.option("--delimiter", metavar="CHARACTER", help="Separator of CSV's cells; a comma, or a tab in .tsv.")
 @click.option("--strings", is_flag=True, help="CSV: numbers, true and false are strings in JSON too.")
 @click.option(
     "-X",
@@ -107,18 +107,18 @@ def _names(context: click.Context, option: click.Parameter, given: str | None) -
     metavar="KEY=VALUE",
     multiple=True,
     callback=_pairs,
-    help="Of the producer, as compression.type=zstd; may be repeated.",
+    help="A setting of the producer, such as compression.type=zstd; may be repeated.",
 )
 @click.option(
     "--config-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A properties file of such, as Kafka's tools have.",
+    help="A properties file of settings, as for Kafka's tools.",
 )
-@click.option("--dry-run", is_flag=True, help="Read it all, show the first records, send nothing.")
+@click.option("--dry-run", is_flag=True, help="Read everything, show the first records, send nothing.")
 @click.option(
-    "--progress/--no-progress", default=None, help="A bar on standard error; else on a terminal only."
+    "--progress/--no-progress", default=None, help="A bar on standard error; by default only on a terminal."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Tell of connections that come and go, and of retries.")
+@click.option("-v", "--verbose", is_flag=True, help="Log connections and retries.")
 def command(
     file: str,
     topic: str,
@@ -139,11 +139,10 @@ def command(
     """Send the rows of FILE to a topic: CSV with a line of names, JSON lines, or Parquet.
 
     FILE may be - for standard input, and CSV and JSON lines may be packed with gzip or zstd. A row becomes a
-    JSON object of the columns that have no other part; a line of JSON is sent as it is. Rows are sent in
-    their order, and reading stops at the first that is broken.
+    JSON object of the columns without another role; a line of JSON is sent unchanged. Rows are sent in order,
+    and reading stops at the first broken one.
 
-    \b
-    Exit status: 0 all rows are acknowledged; 1 some are not, which and why is told; 2 the call is wrong.
+    \b Exit status: 0 all rows are acknowledged; 1 some are not, with the reasons; 2 the call is wrong.
 
     \b
       kbatch produce orders.csv -b localhost:9092 --topic orders --key id
@@ -157,10 +156,12 @@ def command(
         headers=tuple((name, value.encode()) for name, value in fixed),
     )
     if parts.value is not None and parts.columns is not None:
-        raise click.UsageError("--value and --columns exclude each other: a column's text, or a JSON object")
+        raise click.UsageError(
+            "--value and --columns exclude each other; use a column's text, or a JSON object"
+        )
     settings = _settings(config_file, config, bootstrap_servers)
     if not dry_run and "bootstrap.servers" not in settings:
-        raise click.UsageError("say which Kafka: --bootstrap-server HOST:PORT")
+        raise click.UsageError("name a Kafka with --bootstrap-server HOST:PORT")
     source = _open(file, form, delimiter, not strings, parts)
     if dry_run:
         _show(source, parts, file)
@@ -174,7 +175,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-# What was asked for
+# Options
 
 
 def _partition(given: str | None) -> int | str | None:
@@ -188,7 +189,7 @@ def _partition(given: str | None) -> int | str | None:
 def _settings(
     path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
 ) -> dict[str, str]:
-    """The last word is that of the option for servers, the first that of the file."""
+    """Return the producer's settings; the option for servers has the last word, the file the first."""
     settings = {} if path is None else dict(_properties(path))
     settings.update(given)
     if bootstrap_servers is not None:
@@ -211,15 +212,13 @@ def _open(file: str, form: str | None, delimiter: str | None, infers: bool, part
     try:
         from kbatch.cli import sources
     except ImportError as error:
-        raise click.UsageError(f"no module {error.name!r}: pip install 'kbatch[arrow]'") from error
+        raise click.UsageError(f"no module {error.name!r}; pip install 'kbatch[arrow]'") from error
     path = None if file == "-" else Path(file)
     form = form or (None if path is None else sources.format_of(path))
     if form is None:
-        raise click.UsageError(
-            f"{file} does not say what it is, as {', '.join(sources.FORMATS)} do: add --format"
-        )
+        raise click.UsageError(f"{file} has no suffix of {', '.join(sources.FORMATS)}; add --format")
     if form == "parquet" and path is None:
-        raise click.UsageError("Parquet cannot be read from standard input: its schema is at its end")
+        raise click.UsageError("Parquet cannot be read from standard input, because its schema is at its end")
     if delimiter is not None and len(delimiter) != 1:
         raise click.BadParameter("it must be one character", param_hint="--delimiter")
     try:
@@ -237,7 +236,7 @@ def _open(file: str, form: str | None, delimiter: str | None, infers: bool, part
 
 
 class _Tally:
-    """What became of rows. The delivery thread counts, the main one reads."""
+    """Outcomes of rows. The delivery thread counts, the main one reads."""
 
     def __init__(self, unit: str, show: Callable[[int, int], object]) -> None:
         self.acknowledged = 0
@@ -251,8 +250,8 @@ class _Tally:
         self._show = show
         self._lock = threading.Lock()
 
-    def told(self, piece: Any, report: TableReport) -> None:
-        """The outcome of a piece is known."""
+    def add_report(self, piece: Any, report: TableReport) -> None:
+        """Count the outcome of a piece."""
         with self._lock:
             self.acknowledged += report.row_count - report.failed_rows
             self.failed += report.failed_rows
@@ -261,7 +260,7 @@ class _Tally:
                 self.maybe_persisted += error.possibly_persisted is True
                 self.ends |= not isinstance(error, OF_A_ROW)
                 self.first_errors.append((piece.number(row), error))
-            self.first_errors.sort(key=itemgetter(0))  # a later piece may be done before
+            self.first_errors.sort(key=itemgetter(0))  # a later piece may be done earlier
             del self.first_errors[SHOWN_ERRORS:]
             self._position = max(self._position, piece.position)
             self._show(self.acknowledged, self._position)
@@ -270,7 +269,7 @@ class _Tally:
 def _send(
     file: str, topic: str, source: Any, parts: Parts, settings: Mapping[str, str], tally: _Tally
 ) -> str | None:
-    """Why not all of the file was sent; None where it was."""
+    """Return why the file was not sent completely, or None."""
     try:
         producer = Producer(dict(settings))
     except ConfigError as error:
@@ -290,7 +289,7 @@ def _send(
 
 
 def _close(producer: Producer, timeout: float | None) -> None:
-    """What failed is counted already. Another Ctrl-C ends the waiting."""
+    """Close without raising: failures are counted already. Another Ctrl-C ends the waiting."""
     try:
         with suppress(DeliveryError):
             producer.close(timeout)
@@ -300,11 +299,11 @@ def _close(producer: Producer, timeout: float | None) -> None:
 
 
 class _StopError(Exception):
-    """Nothing more is read, for this reason."""
+    """Stop reading, for this reason."""
 
 
 def _await_topic(topic: str, settings: Mapping[str, str]) -> None:
-    """The topic is there, and a broker that says so; unlike later, that is known soon or never."""
+    """Check that the topic exists, and that a broker answers; this is soon decided, unlike later."""
     if "max.block.ms" in settings:
         return
     with Producer({**settings, "max.block.ms": FIRST_ANSWER_MS}) as asking:
@@ -321,17 +320,17 @@ def _send_pieces(file: str, topic: str, source: Any, parts: Parts, producer: Pro
         for piece in source.pieces(parts):
             records, fault = _records_of(piece, parts, source.unit)
             if records.num_rows:
-                producer.send_table(topic, records, on_delivery=partial(tally.told, piece))
+                producer.send_table(topic, records, on_delivery=partial(tally.add_report, piece))
             if fault is not None:
                 raise BrokenRowError(fault)
             if tally.ends:
-                raise _StopError("no more is read after such an error")
+                raise _StopError("reading stopped, because more rows would only repeat the error")
     except (BrokenRowError, TypeError) as error:
-        raise _StopError(f"{file}: {error}; that {source.unit} and those behind it were not sent") from error
+        raise _StopError(f"{file}: {error}; that {source.unit} and later ones were not sent") from error
 
 
 def _records_of(piece: Any, parts: Parts, unit: str) -> tuple[Any, str | None]:
-    """What can be sent of a piece, and what is wrong with the row behind that."""
+    """Return the sendable part of a piece, and the fault of the row after it."""
     try:
         return records_of(piece.fields, piece.values, parts), None
     except RowError as error:
@@ -341,7 +340,7 @@ def _records_of(piece: Any, parts: Parts, unit: str) -> tuple[Any, str | None]:
 
 
 def _told(topic: str, tally: _Tally, fault: str | None, seconds: float) -> bool:
-    """Says what became of all rows, and returns whether that is good."""
+    """Report the outcomes of all rows. True if all succeeded."""
     say = partial(click.echo, err=True)
     for number, error in tally.first_errors:
         say(f"{tally.unit} {number}: {type(error).__name__}: {error}")
@@ -357,11 +356,11 @@ def _told(topic: str, tally: _Tally, fault: str | None, seconds: float) -> bool:
     return fault is None and not tally.failed
 
 
-# Showing
+# Output
 
 
 class _Bar:
-    """The progress bar: a callable of (rows acknowledged, position)."""
+    """Return the progress bar: a callable of (rows acknowledged, position)."""
 
     def __init__(self, is_shown: bool, size: int | None) -> None:
         self._bar = Progress(
@@ -387,7 +386,7 @@ class _Bar:
 
 
 def _show(source: Any, parts: Parts, file: str) -> None:
-    """What would be sent."""
+    """Show what would be sent."""
     from kbatch.cli.sources import BrokenRowError
 
     count = 0
@@ -402,7 +401,7 @@ def _show(source: Any, parts: Parts, file: str) -> None:
             if fault is not None:
                 raise BrokenRowError(fault)
     except (BrokenRowError, TypeError) as error:
-        raise click.ClickException(f"{file}: {error}; {count:,} rows before it are sound") from error
+        raise click.ClickException(f"{file}: {error}; {count:,} rows before it are valid") from error
     click.echo(f"{count:,} rows would be sent", err=True)
 
 

@@ -1,4 +1,4 @@
-"""What of a file's columns becomes which part of a record, for `kbatch produce`."""
+"""The roles of a file's columns in records, for `kbatch produce`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Parts:
-    """Which columns, by their names, records are made of.
+    """The names of the columns that records are made of.
 
     Attributes
     ----------
     value : str or None
-        Whose text is the value; None is a JSON object.
+        Its text is the value; None means a JSON object.
     columns : tuple of str or None
-        The members of that object; None is all that have no other part.
+        The members of that object; None means all without another role.
     partition : int, str or None
         The same for all rows, or a column.
     header_columns : tuple of str
-        Each a header of that name.
+        Each becomes a header of its name.
     headers : tuple of (str, bytes)
         The same for all rows.
     """
@@ -45,12 +45,12 @@ class Parts:
 
     @property
     def beside_value(self) -> tuple[str, ...]:
-        """The columns that are read for anything but the value."""
+        """Return the columns for everything but the value."""
         partition = self.partition if isinstance(self.partition, str) else None
         return tuple(filter(None, (self.key, self.timestamp, partition, *self.header_columns)))
 
     def in_value(self, names: Sequence[str]) -> list[str]:
-        """The columns, of those there are, that the value is made of."""
+        """Return the columns of the value, from the existing ones."""
         if self.value is not None:
             return [self.value]
         if self.columns is not None:
@@ -58,14 +58,16 @@ class Parts:
         return [name for name in names if name not in self.beside_value]
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """The columns that are asked for and not there."""
+        """Return the named columns that do not exist."""
         there = set(names)
         wanted = (*self.beside_value, *filter(None, [self.value]), *(self.columns or ()))
         return [name for name in dict.fromkeys(wanted) if name not in there]
 
 
 def records_of(fields: pa.RecordBatch, values: pa.Array, parts: Parts) -> pa.Table:
-    """Columns as `send_table` takes them by default. RowError for what cannot be a timestamp or partition."""
+    """Return columns with the default names of `send_table`. Raise RowError for an invalid timestamp or
+    partition.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -84,7 +86,7 @@ def records_of(fields: pa.RecordBatch, values: pa.Array, parts: Parts) -> pa.Tab
 
 
 def _timestamps(column: pa.Array, name: str) -> pa.Array:
-    """Milliseconds: of a time, of an integer of milliseconds, or of the text of either."""
+    """Return milliseconds: of a time, of an integer of milliseconds, or of the text of either."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
@@ -102,7 +104,7 @@ def _milliseconds(given: object) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time: it must be milliseconds since 1970, or as 2026-01-31T12:00:00Z"
+            f"the time must be milliseconds since 1970, or like 2026-01-31T12:00:00Z, got {text!r}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -118,7 +120,7 @@ def _integers(column: pa.Array, name: str) -> pa.Array:
 def _partition(given: object) -> int:
     text = str(given).strip()
     if not text.isdecimal() or int(text) > MAX_PARTITION:
-        raise ValueError(f"{text!r} is no partition: they are numbered from 0")
+        raise ValueError(f"the partition must be 0 or more, got {text!r}")
     return int(text)
 
 
@@ -133,7 +135,7 @@ def _each(function: Any, column: pa.Array, name: str) -> list[Any]:
 
 
 def _headers(fields: pa.RecordBatch, rows: int, parts: Parts) -> pa.Array:
-    """Every row has the same names, first those that all have the same contents for."""
+    """Return the headers: every row has the same names, first those with equal contents."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
 """The files that `kbatch produce` reads, CSV, JSON lines and Parquet, piece by piece.
 
-A source gives pieces of rows: the columns that were asked for, and the values of the records. What cannot be
-read is a BrokenRowError, and comes behind all rows before it.
+A source yields pieces of rows: the requested columns, and the values of the records. An unreadable row raises
+BrokenRowError, after all rows before it.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ PACKED = (".gz", ".zst")
 PIECE_ROWS = 16384
 BLOCK_BYTES = 1 << 20
 LOOK_SECONDS = 0.2
-# The texts that are numbers, or true or false, in JSON too.
+# The texts that are also numbers, or true or false, in JSON.
 _JSON_LITERAL = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false)$"
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class BrokenRowError(Exception):
-    """A row cannot be read; all before it were given."""
+    """A row cannot be read; all before it were yielded."""
 
 
 class UnreadableError(Exception):
-    """The file is not what it was taken for."""
+    """The file does not have the expected format."""
 
 
 class Piece(NamedTuple):
-    """Rows one behind another.
+    """Consecutive rows.
 
     Attributes
     ----------
     first_row : int
-        The number of the first, as `Source.unit` counts, from 1.
+        The number of the first, in units of `Source.unit`, from 1.
     fields : pyarrow.RecordBatch
-        The columns that are asked for, at least.
+        At least the requested columns.
     values : pyarrow.Array
-        Binary, a value a row.
+        Binary, a value for each row.
     position : int
-        How much of `Source.size` was read by now.
+        How much of `Source.size` was read so far.
     numbers : sequence of int or None
-        The number of each row, where they do not follow one another.
+        The number of each row, if they are not consecutive.
     """
 
     first_row: int
@@ -79,21 +79,21 @@ class Piece(NamedTuple):
     numbers: Sequence[int] | None = None
 
     def number(self, row: int) -> int:
-        """The number of a row of the piece."""
+        """Return the number of a row of the piece."""
         return self.first_row + row if self.numbers is None else self.numbers[row]
 
 
 class Source(Protocol):
-    """A file that is being read.
+    """An open file.
 
     Attributes
     ----------
     unit : str
-        "row" or "line": what numbers count.
+        "row" or "line": the unit of numbers.
     names : list of str or None
-        The columns; None where each row may have others.
+        The columns; None if they may differ between rows.
     size : int or None
-        Bytes or rows in all, as positions count them; None where nobody knows.
+        Total bytes or rows, in the unit of positions; None if unknown.
     """
 
     unit: str
@@ -108,13 +108,13 @@ class Source(Protocol):
 
 
 def format_of(path: Path) -> str | None:
-    """By the suffix, behind that of a compression; None for others."""
+    """Return the format by the suffix, before one of compression; None for others."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in PACKED]
     return FORMATS.get(suffixes[-1]) if suffixes else None
 
 
 def open_source(path: Path | None, form: str, delimiter: str | None, infers: bool) -> Source:
-    """A file, or standard input for None.
+    """Open a file, or standard input for None.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def open_source(path: Path | None, form: str, delimiter: str | None, infers: boo
 
 
 class _Raw:
-    """A file's bytes, unpacked where they are gzip or zstd, as they come: a pipe need not fill a block."""
+    """A file's bytes, unpacked if they are gzip or zstd, as they come: a pipe need not fill a block."""
 
     def __init__(self, path: Path | None) -> None:
         file: Any = _standard_input() if path is None else path.open("rb", BLOCK_BYTES)
@@ -155,8 +155,8 @@ class _Raw:
 
 
 class _PatientInput(io.RawIOBase):
-    """Standard input. A signal that comes between Python's last look and a read that waits would be seen
-    when that has something to read: so it waits in steps.
+    """Standard input. A signal between Python's last check and a blocking read would be seen only after
+    input, so reads wait in steps.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -179,13 +179,13 @@ def _standard_input() -> io.BufferedReader:
         descriptor = stream.fileno()
     except OSError:  # it has been replaced
         return io.BufferedReader(stream)
-    if os.name == "nt":  # where select knows sockets only
+    if os.name == "nt":  # where select supports sockets only
         return cast(io.BufferedReader, stream)
     return io.BufferedReader(_PatientInput(descriptor), BLOCK_BYTES)
 
 
 def _gzip() -> ModuleType:
-    """The faster of the two modules that are installed."""
+    """Return the faster of the two modules that are installed."""
     try:
         from isal import igzip
     except ModuleNotFoundError:
@@ -211,8 +211,8 @@ def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
 class CsvSource:
     """CSV with a line of names. Cells are text; an empty one without quotes is null.
 
-    In the JSON of a row, a cell whose text is a number, true or false in JSON too is that, to the digit,
-    and any other a string: `00123` stays what it is.
+    In a row's JSON, a cell whose text is also a JSON number, true or false keeps that value, to the digit,
+    and any other is a string: `00123` stays as it is.
     """
 
     unit = "row"
@@ -227,7 +227,7 @@ class CsvSource:
         self._broken: tuple[int, str] | None = None
 
     def _read_names(self) -> list[str]:
-        """Of the first record, whose names may hold line ends."""
+        """Return the end of the first record, whose names may contain line ends."""
 
         def lines() -> Iterator[str]:
             while True:
@@ -243,10 +243,10 @@ class CsvSource:
                 f"its first line, the names of the columns, cannot be read: {error}"
             ) from error
         if not names:
-            raise UnreadableError("it is empty: CSV starts with a line of column names")
+            raise UnreadableError("it is empty, but CSV starts with a line of column names")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise UnreadableError(f"column {twice!r} is there twice: rename one of them")
+            raise UnreadableError(f"column {twice!r} exists twice; rename one of them")
         return names
 
     def _line(self) -> tuple[bytes, bool]:
@@ -316,7 +316,7 @@ class CsvSource:
 
 
 class _Rest:
-    """What is left of a file behind what was read of it already; a file for pyarrow."""
+    """The rest of a file after the bytes read so far; a file for pyarrow."""
 
     closed = False
 
@@ -339,8 +339,8 @@ class _Rest:
 
 
 class JsonSource:
-    """JSON lines: a value of JSON in every line that is not blank. The line itself is the record's value,
-    unless columns are named for it.
+    """JSON lines: a JSON value in every line that is not blank. The line itself is the record's value, unless
+    columns are named for it.
     """
 
     unit = "line"
@@ -384,13 +384,13 @@ class JsonSource:
                 yield piece()
 
     def _lines(self) -> Iterator[tuple[bytes, int, bool]]:
-        """Each line, its number, and whether the next has still to come."""
+        """Yield each line, its number, and whether the next has yet to come."""
         number, begun = 0, [b""]
         while True:
             try:
                 block = self._raw.read()
             except (EOFError, OSError) as error:
-                raise BrokenRowError(f"behind line {number}: the file cannot be read on: {error}") from error
+                raise BrokenRowError(f"after line {number}: reading the file failed: {error}") from error
             *whole, rest = block.split(b"\n")
             if whole:
                 whole[0] = b"".join(begun) + whole[0]
@@ -417,7 +417,7 @@ _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def _checked(line: bytes) -> Any:
-    """The JSON of a line; _BLANK for an empty one. ValueError says where it is wrong."""
+    """Return the JSON of a line, or _BLANK for an empty one. Raise ValueError with the place of a fault."""
     try:
         text = line.decode("utf-8-sig")
         if not text.strip():
@@ -434,7 +434,7 @@ def _parsed(line: bytes, needed: Sequence[str]) -> Any:
     if found is _BLANK:
         return found
     if not isinstance(found, dict):
-        raise ValueError(f"it is no object, so that it has no {', '.join(needed) or 'columns'}")
+        raise ValueError(f"it is not an object, so it has no {', '.join(needed) or 'columns'}")
     for name in needed:
         if name not in found:
             raise ValueError(f"there is no {name!r}; there is {', '.join(found) or 'nothing'}")
@@ -455,7 +455,7 @@ def _value(line: bytes, found: Any, parts: Parts) -> bytes | None:
 
 
 class ParquetSource:
-    """Parquet, by its own types."""
+    """Parquet, with its own types."""
 
     unit = "row"
 
@@ -463,7 +463,7 @@ class ParquetSource:
         try:
             self._file = pq.ParquetFile(path)
         except pa.ArrowInvalid as error:
-            raise UnreadableError(f"it is no Parquet file: {error}") from error
+            raise UnreadableError(f"it is not a Parquet file: {error}") from error
         self.names = list(self._file.schema_arrow.names)
         self.size = self._file.metadata.num_rows
 
@@ -472,7 +472,7 @@ class ParquetSource:
         used = list(dict.fromkeys([*parts.beside_value, *parts.in_value(self.names)]))
         schema = self._file.schema_arrow
         if value is not None:
-            value.choose(schema, parts.in_value(self.names))  # TypeError for what has no JSON
+            value.choose(schema, parts.in_value(self.names))  # TypeError for types without JSON
         row = 1
 
         def piece(fields: pa.RecordBatch) -> Piece:

@@ -1,1 +1,1 @@
-"""Record batches from columns and into them, and Kafka's log segments."""
+"""Record batches from and to columns, and Kafka's log segments."""

@@ -1,7 +1,7 @@
 """encode_arrow, ArrowEncoder and decode_arrow: whole columns into record batches and back.
 
-This page turns arguments into what the native TableEncoder and TableDecoder take, and their memory into
-pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported when a function is called.
+This module turns arguments into those of the native TableEncoder and TableDecoder, and their memory into
+pyarrow tables. pyarrow and numpy (the extra `kbatch[arrow]`) are imported on the first call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kbatch._native.arrow.table_encoder import Encoded
 
-# Rows that numpy columns are handed over in at a time: 'S' arrays have to be copied to lose their padding.
+# Rows to pass numpy columns in: 'S' arrays must be copied to lose their padding.
 _NUMPY_ROWS = 65536
 
 
@@ -42,7 +42,7 @@ def encode_arrow(
     batch_size: int = 16384,
     threads: int = 1,
 ) -> pa.Table:
-    """A table's rows as record batches v2, as a producer would send them, without a Python object a row.
+    """Encode a table's rows as record batches v2, like a producer, without a Python object per row.
 
     Parameters
     ----------
@@ -53,47 +53,47 @@ def encode_arrow(
         uint8 and int32 or int64, and for the other columns numbers, bool or datetime64.
     key, value : str or column serializer
         Columns of binary, large_binary, binary_view, string, large_string, string_view, fixed_size_binary, a
-        dictionary of those, or null. A null key is no key, a null value a tombstone. Or what makes such a
-        column of others, see `kbatch.column_serializers`. A key of None is no key.
+        dictionary of those, or null. A null key is no key, a null value a tombstone. A column serializer
+        makes such a column of others, see `kbatch.column_serializers`. A key of None means no keys.
     headers : str or None
         Column of list<struct<key: string, value: binary>> or map<string, binary>, also large ones.
     timestamp : str or None
         Column of timestamps of any unit (rounded down to milliseconds), or of int64 milliseconds; null is the
         time of the call.
     partition : str or None
-        Column of int32; where it is null or missing, Java's murmur2 of the key over `partitions` decides.
-        Rows without a key go to one partition until `batch_size` bytes of records went there, then to the
-        next, from 0 in each call.
+        Column of int32; if it is null or missing, Java's murmur2 of the key over `partitions` decides. Rows
+        without a key go to one partition for `batch_size` bytes of records, then to the next, from 0 in each
+        call.
     partitions : int or None
         The topic's number of partitions, at most 1,000,000; None needs a partition column without nulls.
     compression : "none", "gzip", "snappy", "lz4" or "zstd"
     compression_level : int or None
         In Java's ranges: gzip 1..9, lz4 1..17, zstd -131072..22 (KIP-390).
     batch_size : int
-        Bytes that a batch aims at, by Kafka's rule: it closes when its estimated size (uncompressed bytes x
-        ratio x 1.05) and the next record would pass it. The ratio is learnt from the batches of all
-        partitions, from 1.0 in each call; ArrowEncoder keeps it over calls. A larger record gets a batch of
-        its own.
+        Target bytes of a batch, by Kafka's rule: it closes when its estimated size (uncompressed bytes x
+        ratio x 1.05) and the next record would exceed it. The ratio is learnt from the batches of all
+        partitions, from 1.0 in each call; ArrowEncoder keeps it over calls. A larger record gets its own
+        batch.
     threads : int
-        Partitions are written and compressed side by side by so many threads; 0 is one a CPU. The result is
-        the same, but for gzip without a level: its encoder, isal, gives streams that can differ by a few
-        bytes from thread to thread, so a batch there may close a record sooner or later. The records, their
-        order and their partitions are the same always.
+        Threads that write and compress partitions in parallel; 0 means one a CPU. The result is the same,
+        except for gzip without a level: isal's streams can differ by a few bytes from thread to thread, so a
+        batch may close a record sooner or later. The records, their order and their partitions are always the
+        same.
 
     Returns
     -------
     pyarrow.Table
-        A row a record batch, by partition and, within one, in order: partition int32, record_count int32,
-        max_timestamp_ms int64, uncompressed_bytes int64 (of the whole batch, were it not compressed), batch
+        A row for each record batch, by partition and in order within it: partition int32, record_count int32,
+        max_timestamp_ms int64, uncompressed_bytes int64 (of the whole batch without compression), batch
         large_binary. Base offsets are 0; `kbatch.rebase` changes them.
 
     Raises
     ------
     ValueError
-        A column that is missing, a value out of range (the message names column and row), a record beyond 2
+        A column is missing, a value is out of range (the message names column and row), or a record exceeds 2
         GiB.
     TypeError
-        A column of a type that is not listed here, or `data` is no table.
+        A column has a type that is not listed here, or `data` is not a table.
     SerializationError
         A row that a column serializer refused.
     """
@@ -116,16 +116,16 @@ def encode_arrow(
 class ArrowEncoder:
     """Encodes the rows of one topic that come as several tables.
 
-    The batches are those that `encode_arrow` makes of all the tables in one call: an encoder keeps the
-    topic's compression ratio, and the batches that are not full yet, from call to call. `encode_arrow` once
-    for each table makes smaller ones: it begins with a ratio of 1.0 and ends all batches with the table.
+    The batches are those of one `encode_arrow` call with all the tables: an encoder keeps the topic's
+    compression ratio, and the open batches, from call to call. `encode_arrow` for each table makes smaller
+    ones: it begins with a ratio of 1.0 and closes all batches with the table.
 
         encoder = kbatch.ArrowEncoder(partitions=12, compression="zstd")
         for table in tables:
             write(encoder.encode(table))
         write(encoder.flush())
 
-    An encoder refuses further calls after one that failed, and calls from a second thread during one.
+    An encoder refuses calls after a failed one, and calls from a second thread during one.
 
     Parameters
     ----------
@@ -168,19 +168,19 @@ class ArrowEncoder:
         )
 
     def encode(self, data: Any) -> pa.Table:
-        """Encode all rows of a table, and return the batches that are full, as `encode_arrow` does.
+        """Encode all rows of a table, and return the full batches, as `encode_arrow` does.
 
         Raises
         ------
         ValueError, TypeError, SerializationError
             Data that `encode_arrow` refuses.
         IllegalStateError
-            An earlier call failed, or another thread's is still running.
+            An earlier call failed, or another thread's still runs.
         """
         return self._encode(data, closes=False)
 
     def flush(self) -> pa.Table:
-        """Return the batches that are not full, too. The encoder can go on, with the ratio it has learnt."""
+        """Return the open batches too. The encoder can go on, with its learnt ratio."""
         return _encoded_table(self._encoder.encode(None, {}, True))
 
     def _encode(self, data: Any, *, closes: bool) -> pa.Table:
@@ -224,7 +224,7 @@ def _encoded_schema() -> pa.Schema:
 
 def _as_int(name: str, value: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     return operator.index(value)
 
 
@@ -238,7 +238,7 @@ def _thread_count(threads: int) -> int:
 
 @final
 class NumpyTable:
-    """A dict of numpy columns as a stream of record batches; nothing but 'S' columns is copied.
+    """Return a dict of numpy columns as a stream of record batches; only 'S' columns are copied.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ class NumpyTable:
         self._slicers = {name: _slicer(name, column) for name, column in columns.items()}
         lengths = {name: length for name, (length, _) in self._slicers.items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns must have the same number of rows; they have {lengths}")
+            raise ValueError(f"columns must have the same number of rows, got {lengths}")
         self.num_rows = max(lengths.values(), default=0)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -270,7 +270,9 @@ class NumpyTable:
 
 
 def _slicer(name: str, column: Any) -> tuple[int, Any]:
-    """The number of rows of a column, and what gives rows first..last of it as an Arrow array."""
+    """Return the number of rows of a column, and a function that returns rows first..last of it as an Arrow
+    array.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -307,7 +309,7 @@ def _fixed_slicer(column: np.ndarray) -> Any:
 
 
 def _array_of_offsets(name: str, data: Any, offsets: Any) -> pa.Array:
-    """A pair (data, offsets) as an Arrow array, its offsets checked: they come from the caller."""
+    """Check the caller's offsets, and return the pair (data, offsets) as an Arrow array."""
     import numpy as np
     import pyarrow as pa
 
@@ -315,11 +317,13 @@ def _array_of_offsets(name: str, data: Any, offsets: Any) -> pa.Array:
     buffer = pa.py_buffer(data)
     if offsets.ndim != 1 or offsets.dtype not in (np.int32, np.int64) or len(offsets) == 0:
         raise TypeError(
-            f"column {name!r}: offsets must be a 1-D array of int32 or int64, one more than rows; "
-            f"they are {offsets.ndim}-D of {offsets.dtype}, {len(offsets)} long"
+            f"column {name!r}: offsets must be a 1-D array of int32 or int64, one more than rows, "
+            f"got {offsets.ndim}-D of {offsets.dtype}, {len(offsets)} long"
         )
     if offsets[0] < 0 or offsets[-1] > buffer.size or np.any(offsets[1:] < offsets[:-1]):
-        raise ValueError(f"column {name!r}: offsets must not fall, nor leave the {buffer.size} bytes of data")
+        raise ValueError(
+            f"column {name!r}: offsets must not decrease, nor exceed the {buffer.size} bytes of data"
+        )
     kind = pa.binary() if offsets.dtype == np.int32 else pa.large_binary()
     return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets), buffer])
 
@@ -332,35 +336,35 @@ def decode_arrow(
     max_decompressed_bytes: int = 268435456,
     partial: str = "stop",
 ) -> pa.Table:
-    """The records of record batches v2 as columns, without a Python object a record.
+    """Decode record batches v2 into columns, without a Python object per record.
 
     Parameters
     ----------
     data : bytes-like, binary Arrow array, or iterable of bytes-like
         Concatenated batches, in one piece or in many. Null elements of an array have no batches.
     check_crc : bool
-        Whether each batch's CRC-32C is checked.
+        Whether to check each batch's CRC-32C.
     batch_columns : bool
-        Whether columns with the fields of each record's batch are added. Records of control batches
-        (transaction markers) are rows too: `is_control` tells them apart.
+        Whether to add columns with the fields of each record's batch. Records of control batches (transaction
+        markers) are rows too: `is_control` marks them.
     max_decompressed_bytes : int
-        The most that one batch may decompress to; 2 GiB at most.
+        Maximum decompressed bytes of a batch; at most 2 GiB.
     partial : "stop" or "raise"
-        What a batch that is cut off at the end of a piece does.
+        What to do with a batch that is cut off at the end of a piece.
 
     Returns
     -------
     pyarrow.Table
-        A row a record: offset int64, timestamp timestamp[ms, UTC], key binary, value binary, headers
+        A row for each record: offset int64, timestamp timestamp[ms, UTC], key binary, value binary, headers
         list<struct<key: string, value: binary>>; with `batch_columns` also base_offset int64, compression
         string, timestamp_type string, producer_id int64, producer_epoch int16, sequence int32 (the record's
-        own, -1 for none), is_transactional bool, is_control bool. It comes in chunks of about 16 MiB, so that
-        no column needs more than 32-bit offsets.
+        own, -1 for none), is_transactional bool, is_control bool. It has chunks of about 16 MiB, so no column
+        needs more than 32-bit offsets.
 
     Raises
     ------
     CorruptRecordError
-        Anything wrong with any batch; see `kbatch.decode`.
+        A batch is invalid; see `kbatch.decode`.
     TypeError
         `data` is none of the above.
     """
@@ -375,9 +379,7 @@ def decode_items(
     max_decompressed_bytes: int = 268435456,
     partial: str = "raise",
 ) -> tuple[pa.Table, np.ndarray]:
-    """`decode_arrow` of a binary array, and how many records each of its elements gave (int64, one an
-    element).
-    """
+    """Decode a binary array like `decode_arrow`; also return the number of records of each element (int64)."""
     return _decode(batches, check_crc, batch_columns, max_decompressed_bytes, partial)
 
 
@@ -430,7 +432,7 @@ def _record_schema() -> pa.Schema:
 
 
 def _record_batch_of(chunk: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
-    """A pyarrow RecordBatch on the buffers of one chunk, as TableDecoder.finish describes it."""
+    """Return a pyarrow RecordBatch on the buffers of one chunk from TableDecoder.finish."""
     import pyarrow as pa
 
     rows, header_rows, offsets, timestamps, lists, key, value, header_key, header_value = chunk
@@ -468,7 +470,7 @@ _BATCH_FIELDS = [
 
 
 def _with_batch_columns(table: pa.Table, batches: np.ndarray) -> pa.Table:
-    """Adds the fields of each record's batch, repeated for its records."""
+    """Add the fields of each record's batch, repeated for its records."""
     import numpy as np
     import pyarrow as pa
 

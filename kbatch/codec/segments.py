@@ -1,8 +1,8 @@
 """Log segments: the files in which a Kafka broker keeps a partition, written and read without a broker.
 
 A segment is three files named by its first offset: the record batches (.log), a sparse index from offset to
-file position (.index) and one from timestamp to offset (.timeindex). What an index holds and when a segment
-ends follows Kafka 4.3: LogSegment, OffsetIndex and TimeIndex of org.apache.kafka.storage.internals.log.
+file position (.index) and one from timestamp to offset (.timeindex). The content of indexes and the ends of
+segments follow Kafka 4.3: LogSegment, OffsetIndex and TimeIndex of org.apache.kafka.storage.internals.log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_DECOMPRESSED_BYTES = 256 << 20
 
 SUFFIXES = (".log", ".index", ".timeindex")
 _BASE_OFFSET = struct.Struct(">q")  # the first field of a record batch; the CRC does not cover it
-_LENGTH = struct.Struct(">8xi")  # the second: the batch's bytes behind it
+_LENGTH = struct.Struct(">8xi")  # the second: the batch's bytes after it
 _OFFSET_ENTRY = struct.Struct(">ii")  # offset relative to the segment's first, position in the .log
 _TIME_ENTRY = struct.Struct(">qi")  # timestamp in ms, offset relative to the segment's first
 _NO_TIMESTAMP = -1
@@ -42,51 +42,51 @@ _Mode = Literal["xb", "ab"]
 
 
 def check_topic(topic: str) -> None:
-    """Raise ValueError unless Kafka takes `topic` as a name (org.apache.kafka.common.internals.Topic)."""
+    """Raise ValueError unless Kafka accepts `topic` as a name (org.apache.kafka.common.internals.Topic)."""
     if topic in ("", ".", ".."):
-        raise ValueError(f"topic {topic!r} is not a name that Kafka takes: give it a letter or digit")
+        raise ValueError(f"topic {topic!r} is not a valid name in Kafka; use a letter or digit")
     if len(topic) > 249:
-        raise ValueError(f"topic {topic[:20]!r}... has {len(topic)} characters: Kafka takes 249 at most")
+        raise ValueError(f"topic must have at most 249 characters, got {len(topic)}: {topic[:20]!r}...")
     if illegal := re.sub(r"[a-zA-Z0-9._-]", "", topic):
         raise ValueError(
-            f"topic {topic!r} contains {illegal[0]!r}: use ASCII letters and digits, '.', '_' and '-' only"
+            f"topic {topic!r} contains {illegal[0]!r}; use ASCII letters and digits, '.', '_' and '-' only"
         )
 
 
 def _check_range(name: str, value: int, least: int) -> None:
     if not least <= value <= INT32_MAX:
-        raise ValueError(f"{name} is {value}: it must be from {least} to {INT32_MAX}")
+        raise ValueError(f"{name} must be {least} to {INT32_MAX}, got {value}")
 
 
 class SegmentWriter:
-    """Writes a partition as a broker keeps it, in `directory`/`topic`-`partition`/.
+    """Writes a partition in a broker's format, in `directory`/`topic`-`partition`/.
 
-    Offsets start at 0, or with `resume` behind what is there. A context manager; leaving it, even by an
-    exception, closes the files, and what was appended is then on the disk (fsync of files and folder). Not
-    for use from several threads at a time.
+    Offsets start at 0, or with `resume` after the existing ones. Leaving its context, even by an exception,
+    closes the files, and everything appended is then on disk (fsync of files and folder). Do not use it from
+    several threads at a time.
 
     Parameters
     ----------
     directory : path
-        The parent folder of the partition's (a broker's log.dirs); made when it is not there.
+        The parent folder of the partition's (a broker's log.dirs); created if it is missing.
     topic, partition : str, int
-        Name the partition's folder.
+        The name of the partition's folder.
     segment_bytes : int
-        A batch that would make a .log larger than this begins a new segment (Kafka's segment.bytes).
+        A batch that would make a .log larger than this starts a new segment (Kafka's segment.bytes).
     index_bytes : int
-        Neither index grows beyond this (segment.index.bytes): when one is full, a new segment begins.
+        Maximum size of an index (segment.index.bytes): when one is full, a new segment starts.
     index_interval_bytes : int
         Log bytes between two index entries (index.interval.bytes).
     resume : bool
-        Go on behind the segments that are there: a torn tail of the last one, as a writer leaves it that was
-        killed, is cut off (`torn_bytes`), and its indexes are written anew where they do not match.
+        Continue after the existing segments. The torn tail of the last one, left by a killed writer, is cut
+        off (`torn_bytes`), and its indexes are rewritten if they do not match.
 
     Raises
     ------
     ValueError
         A topic that Kafka refuses, or a number out of range.
     FileExistsError
-        The partition's folder holds segments already, and `resume` is False.
+        The partition's folder has segments already, and `resume` is False.
     CorruptRecordError
         The last segment is broken before its end; nothing is changed.
     """
@@ -105,7 +105,7 @@ class SegmentWriter:
         check_topic(topic)
         _check_range("partition", partition, 0)
         _check_range("segment_bytes", segment_bytes, 1)
-        # A time index keeps its last slot for the entry that closes it, so it needs two.
+        # A time index reserves its last slot for the closing entry, so it needs two.
         _check_range("index_bytes", index_bytes, 2 * _TIME_ENTRY.size)
         _check_range("index_interval_bytes", index_interval_bytes, 0)
         self._directory = Path(directory, f"{topic}-{partition}")
@@ -118,8 +118,8 @@ class SegmentWriter:
         self._log_paths = segment_logs(self._directory)
         if self._log_paths and not resume:
             raise FileExistsError(
-                f"{self._directory} holds segments already ({self._log_paths[0].name}): write to another "
-                "directory, delete that folder first, or go on behind them (resume=True)"
+                f"{self._directory} already has segments ({self._log_paths[0].name}); write to another "
+                "directory, delete that folder first, or continue after them (resume=True)"
             )
         if self._log_paths:
             self._segment = Segment.reopen(self._log_paths[-1], index_interval_bytes=index_interval_bytes)
@@ -136,7 +136,7 @@ class SegmentWriter:
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self._next_offset
 
     @property
@@ -146,32 +146,32 @@ class SegmentWriter:
 
     @property
     def torn_bytes(self) -> int:
-        """What `resume` cut off the last segment."""
+        """The bytes that `resume` cut off the last segment."""
         return self._torn_bytes
 
     def append(self, batch_bytes: ReadableBuffer) -> int:
-        """Write one record batch (magic 2, any base offset) and return the offset that its first record got.
+        """Write one record batch (magic 2, any base offset) and return the offset of its first record.
 
         Raises
         ------
         CorruptRecordError
-            The bytes are cut off, of an older magic, or do not match their CRC. Nothing is written.
+            The bytes are truncated, of an older magic, or do not match their CRC. Nothing is written.
         ValueError
             No batch, more than one, or one larger than `segment_bytes`. Nothing is written.
         IllegalStateError
-            The writer is closed, or an earlier append failed half-way.
+            The writer is closed, or an earlier append failed midway.
         OSError
-            The disk refuses; the segment may end in a torn batch, and the writer takes no more.
+            The disk refuses; the segment may end in a torn batch, and the writer accepts no more.
         """
         if self._closed:
-            raise IllegalStateError(f"the writer of {self._directory} is closed: open another one")
+            raise IllegalStateError(f"the writer of {self._directory} is closed; open another one")
         if self._failure:
             raise IllegalStateError(f"an earlier append to {self._directory} failed: {self._failure}")
         data = memoryview(batch_bytes).cast("B")
         batch = _single_batch(data)
         if len(data) > self._segment_bytes:
             raise ValueError(
-                f"batch_bytes has {len(data)} bytes, more than segment_bytes ({self._segment_bytes}): "
+                f"batch_bytes has {len(data)} bytes, more than segment_bytes ({self._segment_bytes}); "
                 "raise segment_bytes or encode smaller batches"
             )
         first_offset = self._next_offset
@@ -189,7 +189,7 @@ class SegmentWriter:
         return first_offset
 
     def close(self) -> None:
-        """Write what is left and wait until it is on the disk. A second call does nothing."""
+        """Write the rest and wait until it is on disk. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -212,20 +212,20 @@ class SegmentWriter:
 
 
 def _single_batch(data: memoryview) -> RecordBatch:
-    """The batch that `data` is, its header and CRC checked."""
+    """Return the one batch in `data` after checking header and CRC."""
     batch = next(iter(decode(data, partial="raise")), None)
     if batch is None:
-        raise ValueError("batch_bytes is empty: append one whole record batch")
+        raise ValueError("batch_bytes is empty; append one whole record batch")
     if batch.size_bytes != len(data):
         raise ValueError(
-            f"batch_bytes has {len(data) - batch.size_bytes} bytes behind its first record batch "
-            f"of {batch.size_bytes}: append one batch a call"
+            f"batch_bytes has {len(data) - batch.size_bytes} bytes after its first record batch "
+            f"of {batch.size_bytes}: append one batch per call"
         )
     return batch
 
 
 def sync_directory(directory: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -234,17 +234,17 @@ def sync_directory(directory: Path) -> None:
 
 
 def segment_name(base_offset: int) -> str:
-    """Of the .log file whose first batch has, or will have, this offset."""
+    """Return the name of the .log file that starts at this offset."""
     return f"{base_offset:020d}.log"
 
 
 def segment_logs(directory: Path) -> list[Path]:
-    """The .log files of a partition's folder, in the order of their offsets."""
+    """Return the .log files of a partition's folder, in the order of their offsets."""
     return sorted(directory.glob("[0-9]" * 20 + ".log"))
 
 
 class _SparseIndexes:
-    """When a batch gets index entries, and which (LogSegment.append, OffsetIndex, TimeIndex)."""
+    """The rule for index entries of a batch (LogSegment.append, OffsetIndex, TimeIndex)."""
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
         self.offset_entries = 0
@@ -259,7 +259,7 @@ class _SparseIndexes:
     def entries_for(
         self, position: int, size: int, last_offset: int, max_timestamp_ms: int
     ) -> tuple[bytes, bytes]:
-        """What the two indexes get for the batch at `position`: mostly nothing."""
+        """Return the two indexes' entries for the batch at `position`: usually none."""
         offset_entry = time_entry = b""
         if max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms, self._max_timestamp_offset = max_timestamp_ms, last_offset
@@ -272,7 +272,9 @@ class _SparseIndexes:
         return offset_entry, time_entry
 
     def time_entry(self) -> bytes:
-        """One for the largest timestamp so far, unless the time index ends with it: timestamps rise."""
+        """Return an entry for the largest timestamp so far, unless the time index ends with it: timestamps
+        rise.
+        """
         if self._max_timestamp_ms <= self._indexed_timestamp_ms:
             return b""
         self._indexed_timestamp_ms = self._max_timestamp_ms
@@ -281,20 +283,20 @@ class _SparseIndexes:
 
 
 class Segment:
-    """The three files of a segment that is being written; made by `create` or `reopen`.
+    """The three files of a segment being written; made by `create` or `reopen`.
 
-    With `write_through` every append reaches the operating system before it returns, so that the death of the
-    process loses nothing; else it waits in buffers of 1 MiB. `close` waits until all is on the disk.
+    With `write_through` every append reaches the operating system before it returns, so the death of the
+    process loses nothing; else it waits in buffers of 1 MiB. `close` waits until all is on disk.
 
     Attributes
     ----------
     log_path : Path
     base_offset, next_offset : int
-        The first offset that the segment may have, and the one behind its last batch.
+        The first offset that the segment may have, and the one after its last batch.
     size_bytes : int
-        Of the .log.
+        The size of the .log.
     torn_bytes : int
-        What `reopen` cut off.
+        The bytes that `reopen` cut off.
     """
 
     def __init__(
@@ -321,7 +323,9 @@ class Segment:
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
         write_through: bool = False,
     ) -> Self:
-        """A new segment, its name from `segment_name`; FileExistsError where one of its files is there."""
+        """Create a segment, with its name from `segment_name`. Raise FileExistsError if one of its files
+        exists.
+        """
         base_offset = int(log_path.name[:20])
         indexes = _SparseIndexes(base_offset, index_interval_bytes)
         return cls(log_path, indexes, next_offset=base_offset, mode="xb", write_through=write_through)
@@ -335,12 +339,12 @@ class Segment:
         write_through: bool = False,
         was_closed: bool = False,
     ) -> Self:
-        """A segment that is there, to go on with: a torn tail is cut off, and the indexes are written anew
-        where they do not match (LogSegment.recover).
+        """Open an existing segment to continue: cut off a torn tail, and rewrite indexes that do not match
+        (LogSegment.recover).
 
-        Torn is what a batch that was not written whole leaves at the end: a batch that the file's end cuts
-        off, zeros, or one broken batch and zeros. Anything else is CorruptRecordError; nothing is changed. In
-        a segment that `was_closed`, and so written whole, a torn tail is an error too, and CRCs are trusted.
+        A torn tail is what an unfinished write leaves at the end: a batch cut off by the file's end, zeros,
+        or one broken batch and zeros. Anything else raises CorruptRecordError and changes nothing. In a
+        segment that `was_closed`, and so written whole, a torn tail is an error too, and CRCs are trusted.
         """
         base_offset = next_offset = int(log_path.name[:20])
         indexes = _SparseIndexes(base_offset, index_interval_bytes)
@@ -354,7 +358,7 @@ class Segment:
             next_offset = batch.last_offset + 1
         torn_bytes = log_path.stat().st_size - size
         if torn_bytes and was_closed:
-            raise CorruptRecordError(f"{log_path}: the last {torn_bytes} bytes are no whole batch")
+            raise CorruptRecordError(f"{log_path}: the last {torn_bytes} bytes are not a whole batch")
         if torn_bytes:
             os.truncate(log_path, size)
         if was_closed:
@@ -367,7 +371,7 @@ class Segment:
         return segment
 
     def has_room(self, size: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
-        """Not LogSegment.shouldRoll, but for age: a batch goes by its size and offsets, not by a clock."""
+        """LogSegment.shouldRoll without age: a batch is judged by its size and offsets, not by a clock."""
         return self.size_bytes == 0 or (
             self.size_bytes + size <= segment_bytes
             and self._indexes.offset_entries < index_bytes // _OFFSET_ENTRY.size
@@ -376,7 +380,7 @@ class Segment:
         )
 
     def append(self, parts: Iterable[ReadableBuffer], last_offset: int, max_timestamp_ms: int) -> None:
-        """Write one batch, given in parts, whose base offset is right and not below `next_offset`."""
+        """Write one batch, in parts, with the right base offset, not below `next_offset`."""
         position = self.size_bytes
         for part in parts:
             self.size_bytes += _write_all(self._log, part)
@@ -387,7 +391,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def close(self) -> None:
-        """Write the entry that closes the time index, and wait until all is on the disk."""
+        """Write the closing entry of the time index, and wait until all is on disk."""
         with self._files:
             _write_all(self._time_index, self._indexes.time_entry())
             for file in (self._log, self._index, self._time_index):
@@ -396,13 +400,13 @@ class Segment:
 
 
 def segment_files(log_path: Path) -> list[Path]:
-    """A .log file and its two indexes; what follows the suffix in its name follows theirs."""
+    """Return a .log file and its two indexes, with the same ending after the suffix."""
     stem, rest = log_path.name.split(".log", 1)
     return [log_path.with_name(stem + suffix + rest) for suffix in SUFFIXES]
 
 
 def _write_all(file: BinaryIO, data: ReadableBuffer) -> int:
-    """Bytes written, which is all: a file without buffer may take less at a time."""
+    """Write all bytes, because an unbuffered file may take fewer at a time; return their number."""
     rest = memoryview(data).cast("B")
     size = len(rest)
     while rest:
@@ -411,7 +415,7 @@ def _write_all(file: BinaryIO, data: ReadableBuffer) -> int:
 
 
 def _whole_batches(log_path: Path, check_crc: bool) -> Iterator[RecordBatch]:
-    """The batches before a torn tail, which is one here even where its header is whole."""
+    """Yield the batches before a torn tail, which here includes a batch with a whole header."""
     position = 0
     try:
         for batch in read_segment(log_path, check_crc=check_crc):
@@ -429,15 +433,15 @@ def read_segment(
 ) -> Iterator[RecordBatch]:
     """Iterate over the record batches of a .log file, by a memory map that lives as long as any of them.
 
-    A torn tail, as a broker leaves it when it dies, ends the iteration: a batch cut off by the end of the
-    file, or zeros up to there. The call opens the file; it must not shrink while batches of it are in use.
+    A torn tail, as left by a dying broker, ends the iteration: a batch cut off by the end of the file, or
+    zeros up to there. The call opens the file, which must not shrink while its batches are in use.
 
     Raises
     ------
     OSError
         The file cannot be opened (by the call).
     CorruptRecordError
-        A batch that is broken in the middle of the file, or whose CRC is wrong; names file and position.
+        A batch is broken in the middle of the file, or its CRC is wrong; the error names file and position.
     """
     path = Path(log_path)
     with path.open("rb") as file:

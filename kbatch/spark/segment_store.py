@@ -2,7 +2,7 @@
 
     path/<topic>-<partition>/<first offset>.log, .index, .timeindex    as in a broker's log.dirs
     path/<topic>.json                                  manifest: what a finished write put there
-    path/.kbatch-<job>/task-<task>-attempt-<attempt>/  what tasks wrote and nobody has committed
+    path/.kbatch-<job>/task-<task>-attempt-<attempt>/  written by tasks, not committed
 
 A commit renames what its tasks staged into place, and the manifest last. The staging folder exists until
 then, so readers can detect an unfinished write.

@@ -159,12 +159,12 @@ class RowSender:
         try:
             return self._producer.send_table(topic, part)
         except (ValueError, TypeError) as error:  # nothing was accepted; the text names the row of the part
-            told = re.search(r"\brow (\d+)", str(error))
-            row = int(told[1]) if told else 0
+            named = re.search(r"\brow (\d+)", str(error))
+            row = int(named[1]) if named else 0
             number = first_row + (row if rows is None else rows[row].as_py())
             raise type(error)(f"{self._place(number)}, topic {topic}: {error}") from error
         except KafkaError as error:
-            error.add_note(f"{self._place(first_row)} and those behind it, topic {topic}, were not accepted")
+            error.add_note(f"{self._place(first_row)} and later ones, topic {topic}, were not accepted")
             raise
 
     def _check_partitions(self, batch: pa.RecordBatch, first_row: int) -> None:

@@ -139,7 +139,7 @@ def test_torn_tail_is_told_and_no_error(log: Path) -> None:
         file.write(bytes(9))
     result = dump(log)
     assert (result.exit_code, result.stdout) == (0, whole)
-    assert f"the last 9 bytes, from byte {size}, are no whole batch" in result.stderr
+    assert f"the last 9 bytes, from byte {size}, are not a whole batch" in result.stderr
 
 
 @pytest.mark.parametrize("shown", ["--batches", "--records"])
@@ -170,7 +170,7 @@ def test_wrong_calls(log: Path, tmp_path: Path) -> None:
     for arguments, told in (
         ([], "Missing argument"),
         ([tmp_path / "none.log"], "does not exist"),
-        ([tmp_path / "empty"], "holds no .log files"),
+        ([tmp_path / "empty"], "has no .log files"),
         ([log.with_suffix(".index")], f"name the segment, {log.name}"),
         ([log, "--format", "xml"], "xml"),
     ):

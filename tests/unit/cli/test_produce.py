@@ -201,7 +201,7 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
     assert status == 0 and "key=1" in text and "3 rows would be sent" in text
     path = written(tmp_path / "a.jsonl", "{}\n{\n")
     status, text = produce(path, "-t", TOPIC, "--dry-run")
-    assert status == 1 and "line 2: Expecting property name" in text and "1 rows before it are sound" in text
+    assert status == 1 and "line 2: Expecting property name" in text and "1 rows before it are valid" in text
 
 
 # What is wrong with the call
@@ -246,9 +246,9 @@ def test_the_servers_have_to_be_named(tmp_path: Path) -> None:
     [
         ("a.csv", "a,b\n1,2\n\n3,4,5\n6,7\n", [], 1, "row 2: it has 3 cells, not 2: '3,4,5'; that row and"),
         ("a.csv", "a,b\n1,2\n3,4,5\n6\n", [], 1, "row 2: it has 3 cells, not 2"),
-        ("a.csv", "a,t\n1,5\n2,noon\n", ["--timestamp", "t"], 1, "row 2: t: 'noon' is no time: it must be"),
+        ("a.csv", "a,t\n1,5\n2,noon\n", ["--timestamp", "t"], 1, "row 2: t: the time must be"),
         ("a.csv", "a,t\n1,0\n2,-1\n", ["-p", "t"], 1, "row 2: t: '-1' is no partition"),
-        ("a.csv", "", [], 0, "it is empty: CSV starts with a line of column names"),
+        ("a.csv", "", [], 0, "it is empty, but CSV starts with a line of column names"),
         ("a.csv", "a,a\n1,2", [], 0, "column 'a' is there twice"),
         ("a.csv", b"a\n\xff\n", [], 0, "invalid UTF8"),
         ("a.jsonl", '{"a":1}\n\n{"a":\n{}\n', [], 1, """line 3: Expecting value at character 6: '{"a":'"""),
@@ -257,8 +257,8 @@ def test_the_servers_have_to_be_named(tmp_path: Path) -> None:
         ("a.jsonl", "5\n", ["-k", "a"], 0, "line 1: it is no object, so that it has no a"),
         ("a.jsonl", '{"a": NaN}\n', [], 0, "line 1: NaN is not JSON"),
         ("a.jsonl", b'{}\n{"a": "\xff"}\n', [], 1, "line 2: byte 8 is not UTF-8"),
-        ("a.jsonl.gz", gzip.compress(b"{}\n" * 9, mtime=0)[:-9], [], 0, "the file cannot be read on"),
-        ("a.parquet", "text", [], 0, "it is no Parquet file"),
+        ("a.jsonl.gz", gzip.compress(b"{}\n" * 9, mtime=0)[:-9], [], 0, "reading the file failed"),
+        ("a.parquet", "text", [], 0, "it is not a Parquet file"),
     ],
 )
 def test_broken_files(

@@ -351,7 +351,7 @@ REFUSED: dict[str, Refusal] = {
     **{
         f"offsets {offsets}": (
             lambda offsets=offsets: {"value": (b"abc", np.array(offsets))},
-            *({}, ValueError, "column 'value': offsets must not fall, nor leave the 3 bytes of data"),
+            *({}, ValueError, "column 'value': offsets must not decrease, nor exceed the 3 bytes of data"),
         )
         for offsets in ([0, 4], [0, 2, 1], [-1, 2])
     },
