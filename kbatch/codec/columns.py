@@ -285,7 +285,7 @@ def _slicer(name: str, column: Any) -> tuple[int, Any]:
     if not isinstance(column, np.ndarray):
         raise TypeError(
             f"column {name!r} must be a numpy array, a pair (data, offsets) or an Arrow array, "
-            f"not {type(column).__name__}"
+            f"got {type(column).__name__}"
         )
     if column.ndim == 1 and column.dtype.kind == "S":
         return len(column), lambda first, last: pa.array(column[first:last], pa.large_binary())
@@ -379,7 +379,7 @@ def decode_items(
     max_decompressed_bytes: int = 268435456,
     partial: str = "raise",
 ) -> tuple[pa.Table, np.ndarray]:
-    """Decode a binary array like `decode_arrow`; also return the number of records of each element (int64)."""
+    """Decode a binary array like `decode_arrow`; also return each element's number of records (int64)."""
     return _decode(batches, check_crc, batch_columns, max_decompressed_bytes, partial)
 
 

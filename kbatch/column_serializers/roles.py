@@ -197,7 +197,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
     raise TypeError(
         f"data must have __arrow_c_stream__ or __arrow_c_array__ (a pyarrow, pandas, polars or duckdb table, "
-        f"for example), not {type(data).__name__}"
+        f"for example), got {type(data).__name__}"
     )
 
 

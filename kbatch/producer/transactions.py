@@ -150,8 +150,8 @@ class TransactionMethods:
         call = self._unfinished
         if call is not None and call.name != name:
             raise IllegalStateError(
-                f"{name}(): nobody was told yet what came of {call.name}(), which timed out or was "
-                f"cancelled: call it again"
+                f"{name}(): {call.name}() has an unknown outcome, because it timed out or was "
+                f"cancelled; call it again"
             )
         if call is None or not call.is_done:
             self._check_usable()

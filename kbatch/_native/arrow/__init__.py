@@ -1,1 +1,1 @@
-"""Arrow columns in, record batches out, and back."""
+"""Arrow columns to record batches, and back."""

@@ -1,8 +1,8 @@
-"""Arrow columns in, by the PyCapsule interface, without an Arrow library.
+"""Arrow columns as input, by the PyCapsule interface, without an Arrow library.
 
 A stream is read batch by batch. Each column class checks the type of a schema and then points into the
-buffers of one batch at a time (`bind`); nothing is copied here. What the types are called in messages are
-their Arrow format strings' usual names.
+buffers of one batch at a time (`bind`); nothing is copied here. Messages call types by the common names of
+their Arrow format strings.
 """
 
 cimport cython
@@ -30,7 +30,7 @@ _BINARY_FORMATS = {
     b"vz": (KB_COLUMN_VIEWS, 0),
     b"vu": (KB_COLUMN_VIEWS, 0),
 }
-# format: width, negative where signed
+# format: (kind, width), the width negative for signed integers
 _INDEX_WIDTHS = {b"c": -1, b"C": 1, b"s": -2, b"S": 2, b"i": -4, b"I": 4, b"l": -8, b"L": 8}
 
 cdef enum:
@@ -41,7 +41,7 @@ cdef enum:
 
 _TIMESTAMP_UNITS = {b"tss:": UNIT_S, b"tsm:": UNIT_MS, b"tsu:": UNIT_US, b"tsn:": UNIT_NS, b"l": UNIT_MS}
 
-# Why a row's headers are refused; HeadersColumn.fill gives the number.
+# Reasons for refusing a row's headers; HeadersColumn.fill returns the number.
 header_faults = ("is malformed", "is null", "has a null key", "has a key that is not UTF-8")
 
 
@@ -56,7 +56,7 @@ cdef class ArrowBatch:
 
 @cython.final
 cdef class ArrowStream:
-    """The batches of anything with `__arrow_c_stream__` or `__arrow_c_array__`, and their schema."""
+    """The batches of any object with `__arrow_c_stream__` or `__arrow_c_array__`, and their schema."""
 
     def __init__(self, data):
         if hasattr(data, "__arrow_c_stream__"):
@@ -73,7 +73,7 @@ cdef class ArrowStream:
         else:
             raise TypeError(
                 "data must have __arrow_c_stream__ or __arrow_c_array__ (a pyarrow, polars or duckdb table, "
-                f"for example), not {type(data).__name__}"
+                f"for example), got {type(data).__name__}"
             )
 
     def __dealloc__(self):
@@ -81,7 +81,7 @@ cdef class ArrowStream:
             self._schema.release(&self._schema)
 
     cdef ArrowBatch next_batch(self):
-        """None at the end."""
+        """Return the next batch, or None at the end."""
         cdef ArrowBatch batch
         cdef int code
         if self._stream == NULL:
@@ -104,11 +104,11 @@ cdef class ArrowStream:
 
 
 def rows_at_hand(data):
-    """How many rows data have that say so without being read; 0 where they do not, as streams do not.
+    """Return the number of rows of data that know it without being read; 0 for others, such as streams.
 
-    A duckdb relation has a length too, which runs its query: so there is a list of who is asked for it.
+    A duckdb relation has a length too, but it runs the query: so only listed types are asked.
     """
-    for name in ("num_rows", "height"):  # pyarrow's, as are what stands for numpy columns; and polars'
+    for name in ("num_rows", "height"):  # pyarrow's, also for numpy columns, and polars'
         rows = getattr(data, name, None)
         if isinstance(rows, int):
             return rows
@@ -119,7 +119,7 @@ def rows_at_hand(data):
 
 
 cdef int64_t child_index(const ArrowSchema *schema, str name) except -2:
-    """Of the column `name`, -1 where there is none; ValueError where there are several."""
+    """Return the index of the column `name`, -1 if there is none. Raise ValueError if there are several."""
     cdef int64_t i, found = -1
     cdef bytes wanted = name.encode()
     for i in range(schema.n_children):
@@ -138,7 +138,7 @@ cdef object _type_error(str name, const ArrowSchema *schema, str expected):
 
 
 cdef const uint8_t *_validity(const ArrowArray *array) noexcept:
-    """NULL where no row is null; a null count of -1 is "not counted"."""
+    """Return the validity bits, or NULL if no row is null; a null count of -1 means "not counted"."""
     return NULL if array.null_count == 0 or array.n_buffers == 0 else <const uint8_t *>array.buffers[0]
 
 
@@ -153,7 +153,7 @@ cdef class Column:
 
 
 cdef class BinaryColumn(Column):
-    """Of any binary-like type: key, value, and the two sides of headers."""
+    """A column of any binary-like type: key, value, and both sides of headers."""
 
     cdef int bind(self, const ArrowSchema *schema, const ArrowArray *array, int64_t parent_offset) except -1:
         if schema.dictionary == NULL:
@@ -202,7 +202,7 @@ cdef bint _is_string(const ArrowSchema *schema) except -1:
 
 @cython.final
 cdef class StringColumn(BinaryColumn):
-    """Of text, or nothing but nulls: the topic."""
+    """A column of text, or of nulls only: the topic."""
 
     cdef int bind(self, const ArrowSchema *schema, const ArrowArray *array, int64_t parent_offset) except -1:
         if not _is_string(schema) and strcmp(schema.format, b"n") != 0:
@@ -213,7 +213,7 @@ cdef class StringColumn(BinaryColumn):
 
 @cython.final
 cdef class IntColumn(Column):
-    """int32: the partition."""
+    """A column of int32: the partition."""
 
     cdef int bind(self, const ArrowSchema *schema, const ArrowArray *array, int64_t parent_offset) except -1:
         if strcmp(schema.format, b"i") != 0 or schema.dictionary != NULL:
@@ -226,10 +226,10 @@ cdef class IntColumn(Column):
 
 @cython.final
 cdef class TimestampColumn(Column):
-    """A timestamp of any unit, or int64 milliseconds."""
+    """A column of timestamps of any unit, or int64 milliseconds."""
 
     cdef int bind(self, const ArrowSchema *schema, const ArrowArray *array, int64_t parent_offset) except -1:
-        # tss:, tsm:, tsu: or tsn: and a time zone, which does not matter: values count from the epoch in UTC
+        # tss:, tsm:, tsu: or tsn: and a time zone, which is irrelevant: values count from the epoch in UTC
         unit = _TIMESTAMP_UNITS.get((<bytes>schema.format)[:4])
         if unit is None or schema.dictionary != NULL:
             raise _type_error(self.name, schema, "a timestamp, or int64 milliseconds")
@@ -241,8 +241,8 @@ cdef class TimestampColumn(Column):
 
     cdef int64_t fill(self, int64_t first, int64_t count, int64_t now_ms,
                       int64_t *timestamps_ms) noexcept nogil:
-        """Milliseconds, rounded down; null is `now_ms`. Returns `count`, or the first row that is out of
-        range.
+        """Fill in milliseconds, rounded down; null is `now_ms`. Return `count`, or the first row that is out
+        of range.
         """
         cdef const int64_t *values = self.values + self.offset + first
         cdef int64_t i
@@ -270,7 +270,7 @@ cdef class TimestampColumn(Column):
 
 @cython.final
 cdef class HeadersColumn(Column):
-    """list<struct<key, value>> (or large_list), or map<string, binary>."""
+    """A column of list<struct<key, value>> (or large_list), or map<string, binary>."""
 
     def __init__(self, str name):
         super().__init__(name)
@@ -311,13 +311,13 @@ cdef class HeadersColumn(Column):
         )
 
     cdef int64_t start(self, int64_t row) noexcept nogil:
-        """Of a row's headers among the items."""
+        """Return the bounds of a row's headers among the items."""
         row += self.offset
         return self.offsets64[row] if self.offsets64 != NULL else self.offsets32[row]
 
     cdef int64_t fill(self, int64_t first, int64_t count, int64_t *starts, int64_t *counts,
                       kb_record_header *headers, int *why) noexcept nogil:
-        """Returns `count`, or the first row that is refused, with `why` (header_faults)."""
+        """Fill in headers. Return `count`, or the first refused row, with `why` (header_faults)."""
         cdef int64_t origin = self.start(first)
         cdef int64_t items = self.start(first + count) - origin
         cdef kb_span *spans = <kb_span *>headers

@@ -1,4 +1,4 @@
-"""What is computed of rows of Arrow tables: murmur2 of keys, and a digest that knows no order of rows."""
+"""Hashes of rows of Arrow tables: murmur2 of keys, and a digest that is independent of the order of rows."""
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 
@@ -11,14 +11,14 @@ cdef int64_t BLOCK_ROWS = 2048
 
 
 cdef uint64_t _mixed(uint64_t value) noexcept nogil:
-    """The finalizer of splitmix64: every bit of the value changes half of the result's."""
+    """Apply the finalizer of splitmix64: every bit of the value changes half of the result's."""
     value = (value ^ (value >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
     value = (value ^ (value >> 27)) * <uint64_t>0x94D049BB133111EB
     return value ^ (value >> 31)
 
 
 cdef uint64_t _with_span(uint64_t digest, kb_span span) noexcept nogil:
-    """Null and empty differ, and so do the same bytes cut elsewhere."""
+    """Mix in a value; null and empty differ, and so do the same bytes split elsewhere."""
     cdef uint64_t hashes = 0
     if span.size > 0:
         hashes = (<uint64_t>kb_murmur2(span.data, span.size) << 32) | crc32c_extend(0, span.data, span.size)
@@ -45,20 +45,20 @@ cdef uint64_t _digest_of_block(TableColumns columns, int64_t first, uint64_t see
 
 
 def digest_rows(data, str topic not None):
-    """The sum, modulo 2^64, of a hash of every row: the same for the same rows in any order.
+    """Return the sum, modulo 2^64, of a hash of every row: the same for the same rows in any order.
 
     Parameters
     ----------
     data : anything with __arrow_c_stream__ or __arrow_c_array__
-        Its columns are value, and where they are there key, headers, timestamp and partition, as for
-        `kbatch.encode_arrow`. A timestamp that is null counts as such.
+        Its columns are value and, if present, key, headers, timestamp and partition, as for
+        `kbatch.encode_arrow`. A null timestamp counts as such.
     topic : str
-        Where the rows go, which is part of each.
+        The topic's partitions; a row's partition is part of its hash.
 
     Raises
     ------
     TypeError, ValueError
-        As `kbatch.encode_arrow`.
+        See `kbatch.encode_arrow`.
     """
     cdef TableColumns columns
     cdef ArrowStream stream = ArrowStream(data)
@@ -87,25 +87,25 @@ def digest_rows(data, str topic not None):
 
 
 def hash_keys(data, str column not None, int32_t partitions=0):
-    """Java's murmur2 of every key of a column, or with `partitions` the partition that follows from it.
+    """Return Java's murmur2 of every key of a column, or with `partitions` its partition.
 
     Parameters
     ----------
     data : anything with __arrow_c_stream__ or __arrow_c_array__
     column : str
-        Binary or string, in any of Arrow's forms.
+        A column of binary or strings, in any of Arrow's forms.
     partitions : int
-        0: the hash itself is wanted.
+        0 returns the hash itself.
 
     Returns
     -------
     bytearray
-        int32 of the machine, one a row; of a null key 0.
+        int32 in machine order, one a row; 0 for a null key.
 
     Raises
     ------
     TypeError, ValueError
-        As `kbatch.encode_arrow`; `partitions` is negative.
+        See `kbatch.encode_arrow`; or `partitions` is negative.
     """
     cdef TableColumns columns
     cdef ArrowStream stream = ArrowStream(data)

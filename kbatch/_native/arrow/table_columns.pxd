@@ -22,7 +22,7 @@ cdef class TableColumns:
     cdef StringColumn topic          # None where no column is to name it
     cdef dict _names
     cdef list _columns               # those that the table has: (where, Column)
-    # where they are in the table: -1 where it has none
+    # indexes in the table: -1 for a missing one
     cdef int64_t key_at
     cdef int64_t value_at
     cdef int64_t timestamp_at
@@ -30,7 +30,7 @@ cdef class TableColumns:
     cdef int64_t headers_at
     cdef int64_t topic_at
     cdef int64_t rows_before         # in batches before this one, for messages
-    # the present block
+    # the current block
     cdef int64_t block_rows
     cdef kb_rows rows
     cdef kb_span *topics             # NULL where no column names them

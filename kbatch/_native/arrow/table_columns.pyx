@@ -1,8 +1,8 @@
-"""TableColumns: the columns of a table by their roles, and block by block its rows as spans.
+"""TableColumns: the columns of a table by their roles, and its rows block by block as spans.
 
 Theory of operation. The columns are found once, in the schema of the stream, and bound to each of its record
-batches. A block of rows of a batch is then filled: keys, values, timestamps and headers as kb_rows has them,
-pointing into Arrow's memory. What is wrong with a row is found here, and says column and row.
+batches. Then a block of rows of a batch is filled in: keys, values, timestamps and headers in the form of
+kb_rows, pointing into Arrow's memory. Faults of rows are found here, with column and row.
 """
 
 cimport cython
@@ -36,8 +36,8 @@ cdef int64_t BLOCK_HEADERS = 65536
 cdef class TableColumns:
     """The columns of a table, and a block of at most `block_rows` of its rows.
 
-    `names`: column by role (key, value, headers, timestamp, partition; topic where a column names it), each
-    (name, required).
+    `names`: by role (key, value, headers, timestamp, partition; topic if a column names it), each (name,
+    required).
     """
 
     def __init__(self, dict names, int64_t block_rows):
@@ -56,7 +56,7 @@ cdef class TableColumns:
         free(self._header_spans)
 
     cdef int find(self, ArrowStream stream) except -1:
-        """Where the columns are in the stream's record batches."""
+        """Find the columns in the schema of the stream."""
         if (<bytes>stream.schema.format) != b"+s":
             raise TypeError("data must be a table: a stream or array of structs, one field a column")
         self.key = BinaryColumn(self._names["key"][0])
@@ -86,7 +86,7 @@ cdef class TableColumns:
         return at
 
     cdef int bind(self, ArrowStream stream, ArrowBatch batch) except -1:
-        """Points the columns to the buffers of a record batch."""
+        """Point the columns to the buffers of a record batch."""
         cdef int64_t offset = batch.array.offset
         if batch.array.n_buffers and batch.array.buffers[0] != NULL and batch.array.null_count != 0:
             raise ValueError("data has rows that are null as a whole: filter them out")
@@ -96,7 +96,7 @@ cdef class TableColumns:
         return 0
 
     cdef int64_t block_length(self, int64_t first, int64_t left) noexcept nogil:
-        """Rows of the next block: fewer where they have very many headers."""
+        """Return the rows of the next block: fewer if they have very many headers."""
         cdef int64_t count = min(left, self.block_rows)
         cdef int64_t start
         if self.headers_at >= 0:
@@ -106,7 +106,7 @@ cdef class TableColumns:
         return count
 
     cdef int fill(self, int64_t first, int64_t count) except -1 nogil:
-        """Rows first .. first + count - 1 of the record batch, at most `block_rows`, as spans."""
+        """Fill in rows first .. first + count - 1 of the record batch, at most `block_rows`, as spans."""
         cdef kb_span *keys = self._spans
         cdef kb_span *values = self._spans + self.block_rows
         cdef int64_t good
@@ -162,9 +162,9 @@ cdef class TableColumns:
 
     cdef int32_t named_partition(self, int64_t row, int32_t partition_count, str topic,
                                  int32_t *beyond) except -2 nogil:
-        """The partition that a row of the record batch names, out of `partition_count`; -1: none.
+        """Return the partition that a row of the record batch names, of `partition_count`; -1 for none.
 
-        If it is beyond these, `beyond` gets the highest such one; the row is refused where that is NULL.
+        If it is beyond these, `beyond` gets the highest such one; if that is NULL, the row is refused.
         """
         cdef int32_t partition
         if self.partition_at < 0 or not kb_is_valid(self.partition.validity, self.partition.offset + row):

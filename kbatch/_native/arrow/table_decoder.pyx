@@ -1,9 +1,8 @@
-"""TableDecoder: record batches into columns, without a Python object a record.
+"""TableDecoder: record batches into columns, without a Python object per record.
 
-Batches are read one after another into the buffers of a chunk: rows are checked as they are copied, so that
-each byte is read once. A chunk that has CHUNK_BYTES is finished, its memory cut to size and handed to the
-result; so memory grows with what was really read, and no column of a chunk comes near the 2 GiB that its
-32-bit offsets can address.
+Batches are read one after another into the buffers of a chunk: rows are checked while they are copied, so
+each byte is read once. A chunk of CHUNK_BYTES is finished, trimmed and added to the result. So memory grows
+with the actual data, and no column of a chunk comes near the 2 GiB of its 32-bit offsets.
 """
 
 cimport cython
@@ -42,7 +41,7 @@ from kbatch.errors import CorruptRecordError
 cdef size_t CHUNK_BYTES = 16 << 20
 cdef int64_t CHUNK_ROWS = 1 << 20
 
-# Fields of a batch, for its records' batch columns; columns.py has the same as a numpy type.
+# Fields of a batch, for its records' batch columns; columns.py has them as a numpy type.
 cdef struct BatchFields:
     int64_t base_offset
     int64_t producer_id
@@ -55,7 +54,7 @@ cdef struct BatchFields:
 
 @cython.final
 cdef class TableDecoder:
-    """`decode` any number of items, then `finish`; after an error it is of no more use."""
+    """Call `decode` for any number of items, then `finish`; after an error it is unusable."""
 
     cdef bint _check_crc, _raise_partial
     cdef size_t _limit
@@ -91,12 +90,12 @@ cdef class TableDecoder:
         free(columns.header_offsets)
 
     def decode_bytes(self, data):
-        """The batches in one bytes-like object."""
+        """Decode the batches in one bytes-like object."""
         cdef Source source = Source(data)
         self._decode_item(<const uint8_t *>source.view.buf, source.view.len)
 
     def decode_array(self, data):
-        """The batches in each element of a binary Arrow array; null elements have none."""
+        """Decode the batches in each element of a binary Arrow array; null elements have none."""
         cdef ArrowStream stream = ArrowStream(data)
         cdef BinaryColumn column = BinaryColumn("data")
         cdef ArrowBatch batch
@@ -169,7 +168,7 @@ cdef class TableDecoder:
         return 0
 
     cdef int _reserve_rows(self, int32_t count, size_t body) except -1:
-        """Room for the rows of one more batch, in a new chunk where this one has its size."""
+        """Make room for the rows of one more batch, in a new chunk if this one is full."""
         cdef kb_record_columns *columns = &self._columns
         cdef size_t used = (columns.key.data.used + columns.value.data.used + columns.header_key.data.used
                             + columns.header_value.data.used)
@@ -193,9 +192,9 @@ cdef class TableDecoder:
         return 0
 
     cdef int _reserve_data(self, size_t body, size_t left, size_t length) except -1:
-        """Growing by doubling copies, and touches fresh memory each time: so once a chunk has its first
-        batch, room is made for what the rest of the item will need, if it goes on like that. `left` and
-        `length`, of the item and of this batch, are what is really there.
+        """Reserve memory for the rest of the item, after a chunk's first batch, assuming similar data:
+        growing by doubling copies, and touches fresh memory each time. `left` and `length`, of the item and
+        of this batch, are actual sizes.
         """
         cdef kb_record_columns *columns = &self._columns
         cdef double growth
@@ -210,7 +209,7 @@ cdef class TableDecoder:
         return 0
 
     cdef int _reserve_record(self, const kb_record_view *record) except -1 nogil:
-        """Room for the record that did not fit."""
+        """Make room for the record that did not fit."""
         cdef kb_record_columns *columns = &self._columns
         cdef int64_t headers = columns.header_count + record.header_count
         reserve(&columns.key.data, max(record.key.size, <int64_t>0))
@@ -226,7 +225,7 @@ cdef class TableDecoder:
         return 0
 
     cdef int _finish_chunk(self) except -1:
-        """Moves the present chunk to the result: rows, headers, nulls by column, and the buffers."""
+        """Move the current chunk to the result: rows, headers, nulls by column, and the buffers."""
         cdef kb_record_columns *columns = &self._columns
         cdef int64_t rows = columns.row_count, capacity = columns.row_capacity, headers = columns.header_count
         cdef int64_t header_capacity = columns.header_capacity
@@ -250,14 +249,14 @@ cdef class TableDecoder:
         return 0
 
     def finish(self):
-        """What was decoded.
+        """Return the decoded data.
 
         Returns
         -------
         tuple
-            (chunks, BatchFields of each batch, int64 number of records of each item). A chunk: (rows,
-            headers, offsets, timestamps, header lists, key, value, header key, header value); the latter four
-            are (null count, validity or None, offsets, data).
+            (chunks, BatchFields of each batch, int64 number of records of each item). A chunk is (rows,
+            headers, offsets, timestamps, header lists, key, value, header key, header value); each of the
+            last four is (null count, validity or None, offsets, data).
         """
         if self._columns.row_count:
             self._finish_chunk()
@@ -278,7 +277,7 @@ cdef int32_t *_grown_offsets(int32_t *offsets, int64_t rows) except NULL nogil:
 
 cdef int _grow_builder(kb_binary_builder *column, int64_t old_rows, int64_t rows,
                        bint nullable) except -1 nogil:
-    """Rows are valid until they are found null."""
+    """Mark rows as valid until one is found null."""
     cdef size_t old_bytes = (old_rows + 7) // 8 if column.validity != NULL else 0
     cdef size_t bytes = (rows + 7) // 8
     column.offsets = _grown_offsets(column.offsets, rows)
@@ -295,9 +294,9 @@ cdef void _free_builder(kb_binary_builder *column) noexcept:
 
 
 cdef OwnedMemory _taken(kb_memory *memory):
-    """The memory, trimmed, which is then no longer `memory`'s."""
+    """Return the memory, trimmed, taking it from `memory`."""
     if memory.data == NULL:
-        reserve(memory, 1)  # pyarrow wants an address for no bytes, too
+        reserve(memory, 1)  # pyarrow wants an address even for no bytes
     trim(memory)
     taken = OwnedMemory.take(memory.data, memory.used, memory.capacity)
     memset(memory, 0, sizeof(kb_memory))

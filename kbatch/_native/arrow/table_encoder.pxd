@@ -1,4 +1,4 @@
-# What a partition has while its batches are made.
+# The state of a partition while its batches are made.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

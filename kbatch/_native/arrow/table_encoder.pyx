@@ -1,22 +1,22 @@
-"""TableEncoder: a table's rows into record batches, without a Python object a row.
+"""TableEncoder: a table's rows into record batches, without a Python object per row.
 
 Theory of operation. Rows come in blocks. For a block, on one thread and without the GIL: every column becomes
 spans (arrow_columns.h), every row gets a partition (its own, its key's murmur2, or the sticky one), and a
-counting sort lists the rows of each partition. Then each partition that has rows is worked on by itself, by
-any thread: rows are appended to its open batch; a batch that is full by Kafka's rule is sealed, and the next
-one opened with the ratio estimate of then.
+counting sort lists the rows of each partition. Then any thread works on each partition with rows
+independently: it appends rows to the open batch, seals a batch that is full by Kafka's rule, and opens the
+next one with the current ratio estimate.
 
 Ratio. The estimate is the topic's: all partitions learn from each other's batches, and calls from earlier
-ones. So that the result is the same for every number of threads, they do so at the ends of windows, which are
-counted in rows: there the topic learns from all batches of the window, partition by partition, and all
-partitions go on from its estimate. Within a window each learns from its own. While batches come out as
-estimated a window is twice as long as the one before; when they do not, it is as short as it can be. What the
-batches look like depends on the rows alone: not on blocks, nor threads, nor how rows are spread over calls.
+ones. To give the same result for every number of threads, they do so at the ends of windows, which are
+counted in rows. There the topic learns from all batches of the window, partition by partition, and all
+partitions continue from its estimate. Within a window each learns from its own. While batches match their
+estimates, a window is twice as long as the previous one; otherwise it is as short as possible. Batches depend
+on the rows alone: not on blocks, threads, or the distribution of rows over calls.
 
-Memory. A partition's sealed batches stand one behind another in chunks of 16 MiB, or less with many
-partitions, cut to size when they are full; together the unused ends stay below SLACK_BYTES. Without
-compression a batch is written where it will stay; with compression into the partition's scratch memory, and
-its compressed form is copied into the chunk.
+Memory. A partition's sealed batches are adjacent in chunks of 16 MiB, or less with many partitions, trimmed
+when full; their unused ends together stay below SLACK_BYTES. Without compression a batch is written in its
+final place. With compression it is written into the partition's scratch memory, and its compressed form is
+copied into the chunk.
 """
 
 cimport cython
@@ -62,18 +62,18 @@ cdef int64_t MAX_BATCH_SIZE = 1 << 30
 cdef size_t SLACK_BYTES = 32 << 20
 cdef size_t LARGEST_CHUNK = 16 << 20
 cdef size_t SMALLEST_CHUNK = 4096
-# One thread works on blocks whose spans stay in the second-level cache; several need more to do between
-# meetings.
+# One thread works on blocks whose spans stay in the second-level cache; several need larger ones between
+# synchronizations.
 cdef int64_t BLOCK_ROWS = 2048
 cdef int64_t SHARED_BLOCK_ROWS = 65536
-# Rows of a window of learning; the shortest has one a partition at least, since its end looks at each.
+# Rows of a window of learning; the shortest has at least one for each partition, because its end visits all.
 cdef int64_t SHORTEST_WINDOW = 2048
 cdef int64_t LONGEST_WINDOW = 65536
-# An estimate as near as this to what is observed is right: it rises by steps of half of it.
+# An estimate this near to the observation is right: it rises by steps of half of it.
 cdef double NEAR = 0.1
 
 cdef void *_room_for_one(void *items, int64_t count, int64_t *capacity, size_t item_size) except NULL nogil:
-    """An array with room for one item more than `count`."""
+    """Return an array with room for one item more than `count`."""
     if count < capacity[0]:
         return items
     capacity[0] = max(2 * count, 8)
@@ -88,19 +88,19 @@ cdef class TableEncoder:
     cdef int _threads
     cdef object _pool                 # during a call
     cdef bint _is_usable              # no call is going on, none has failed
-    # the ratio of the topic, and how many rows a window has, and has left
+    # the ratio of the topic, and the rows of a window, total and left
     cdef double _ratio
     cdef int64_t _window_rows, _window_left
     cdef size_t _expected_bytes       # of records, still to come from the present batch
     cdef TableColumns _columns
-    # partitions by number, and those in use one behind another
+    # partitions by number, and a dense array of those in use
     cdef int32_t *_slot_of
     cdef int32_t _slot_of_size
     cdef Slot *_slots
     cdef int64_t _slot_count, _slot_capacity
     cdef int32_t _sticky
     cdef int64_t _sticky_bytes
-    # the present block
+    # the current block
     cdef int32_t *_destinations
     cdef int32_t *_order
     cdef int32_t *_starts
@@ -146,8 +146,8 @@ cdef class TableEncoder:
         free(self._starts)
 
     def encode(self, data, dict names, bint closes):
-        """Encodes all rows of `data`, then closes what is open if that is asked for; returns the batches
-        sealed since the last call.
+        """Encode all rows of `data`, then close open batches if requested; return the batches sealed since
+        the last call.
 
         Parameters
         ----------
@@ -155,12 +155,12 @@ cdef class TableEncoder:
         names : dict
             Column by role (key, value, headers, timestamp, partition), each (name, required).
         closes : bool
-            Whether batches that are not full are sealed too.
+            Whether to seal open batches too.
 
         Returns
         -------
         tuple
-            As of `_take`.
+            See `_take`.
         """
         if not self._is_usable:
             raise IllegalStateError(
@@ -210,7 +210,7 @@ cdef class TableEncoder:
         return 0
 
     cdef int _learn(self) noexcept nogil:
-        """Ends a window: the topic learns from its batches; every partition goes on from what it knows."""
+        """End a window: the topic learns from its batches, and partitions continue from its estimate."""
         cdef int64_t i, k
         cdef Slot *slot
         cdef double observed = 0
@@ -248,7 +248,7 @@ cdef class TableEncoder:
         return 0
 
     cdef int _take_all_rows(self, int64_t count) except -1 nogil:
-        """For the only partition: nothing to hash, nothing to sort."""
+        """Append rows of the only partition: nothing to hash or sort."""
         cdef int64_t i
         if self._slot_count == 0:
             self._open_slot(0)
@@ -283,8 +283,8 @@ cdef class TableEncoder:
         return 0
 
     cdef int32_t _sticky_partition(self, int64_t row) noexcept nogil:
-        """For a row without a key: the same one until `batch_size` bytes of records went there, then the
-        next.
+        """Return the partition of a row without a key: the same one for `batch_size` bytes of records, then
+        the next.
         """
         cdef kb_record record
         cdef int64_t body
@@ -298,7 +298,7 @@ cdef class TableEncoder:
         return partition
 
     cdef size_t _mean_record_bytes(self) noexcept nogil:
-        """By a few rows of the block: what the first size of a chunk goes by."""
+        """Estimate the bytes of the block by a few rows, for the first size of a chunk."""
         cdef int64_t i, total = 0
         cdef int64_t samples = min(self._columns.rows.count, 16)
         cdef kb_record record
@@ -332,8 +332,7 @@ cdef class TableEncoder:
         return 0
 
     def _for_each_slot(self, bint append, int64_t first=0):
-        """Appends the block's rows, or seals what is open, for all partitions: on the threads where there are
-        any.
+        """Append the block's rows, or seal open batches, for all partitions, on the threads if there are any.
         """
         self._next_slot = 0
         if self._pool is None:
@@ -392,13 +391,14 @@ cdef class TableEncoder:
         return 0
 
     cdef size_t _share(self) noexcept nogil:
-        """What one partition may hold without using it."""
+        """Return the maximum unused memory of one partition."""
         cdef int64_t partitions = max(self._slot_count, <int64_t>self._partitions)
         return min(SLACK_BYTES // <size_t>partitions, LARGEST_CHUNK)
 
     cdef int _begin_chunk(self, Slot *slot, kb_memory *memory, size_t expected, double ratio) except -1 nogil:
-        """Ends a chunk of full size that will not hold `expected` bytes more, and starts one where there is
-        none: for that and, if records go on to shrink by `ratio`, all that is to come of this Arrow batch."""
+        """End a chunk of full size without room for `expected` more bytes, and start one if there is none:
+        for that and, if records continue to shrink by `ratio`, for the rest of this Arrow batch.
+        """
         cdef size_t limit = self._share()
         cdef size_t to_come
         if memory.used and memory.capacity >= limit and memory.capacity - memory.used < expected:
@@ -409,7 +409,7 @@ cdef class TableEncoder:
         return 0
 
     cdef int _end_chunk(self, Slot *slot, kb_memory *memory) except -1 nogil:
-        """Cuts the chunk to size and puts it aside."""
+        """Trim the chunk and set it aside."""
         slot.chunks = <Chunk *>_room_for_one(slot.chunks, slot.chunk_count, &slot.chunk_capacity,
                                              sizeof(Chunk))
         trim(memory)
@@ -420,7 +420,7 @@ cdef class TableEncoder:
         return 0
 
     cdef int _seal(self, Slot *slot) except -1 nogil:
-        """Closes the open batch where it will stay."""
+        """Close the open batch in its final place."""
         cdef kb_batch_header header
         cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
         cdef size_t start
@@ -448,7 +448,7 @@ cdef class TableEncoder:
         return 0
 
     cdef size_t _compress(self, Slot *slot) except 1 nogil:
-        """Appends the compressed batch to the chunk; returns where it starts."""
+        """Append the compressed batch to the chunk; return its start."""
         cdef size_t raw = slot.target.memory.used
         cdef size_t size, start
         cdef double observed
@@ -462,7 +462,7 @@ cdef class TableEncoder:
             start = slot.output.used
             memcpy(slot.output.data + start + KB_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), size)
         slot.output.used += KB_BATCH_HEADER_SIZE + size
-        # a tiny batch compresses badly, and would teach the estimate what the next, full one does not keep
+        # a tiny batch compresses badly, and would distort the estimate for the next, full one
         if 4 * <int64_t>raw >= self._batch_size:
             observed = <double>size / <double>raw
             slot.ratio = kb_updated_ratio(slot.ratio, observed)
@@ -481,8 +481,9 @@ cdef class TableEncoder:
         return 0
 
     cdef int _end_last_chunk(self, Slot *slot) except -1 nogil:
-        """Puts aside what is sealed, so that it can be handed over. An open batch moves out of it, to memory
-        for as much as came since the last time."""
+        """Set sealed batches aside for the result. An open batch moves out of their chunk, to memory for as
+        much as came since the last time.
+        """
         cdef kb_memory *memory = &slot.output if self._codec else &slot.target.memory
         cdef kb_memory fresh
         cdef size_t open_bytes
@@ -504,7 +505,7 @@ cdef class TableEncoder:
         return 0
 
     cdef tuple _take(self):
-        """Hands over what is sealed, by partition and, within one, in order.
+        """Return sealed batches, by partition and in order within one.
 
         Returns
         -------
@@ -539,7 +540,7 @@ cdef class TableEncoder:
 
 
 cdef int _take_chunks(Slot *slot, list chunks) except -1:
-    """Hands the chunks of a slot over as (batches, offsets, data)."""
+    """Return the chunks of a slot as (batches, offsets, data)."""
     cdef int64_t k, i, first = 0, count
     cdef OwnedMemory offsets, data
     cdef kb_memory *memory

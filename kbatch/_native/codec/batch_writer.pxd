@@ -14,7 +14,7 @@ cdef class RecordBatchWriter:
     cdef kb_open_batch _open
     cdef bint _has_horizon
     cdef int64_t _now_ms
-    cdef PyObject *_data   # bytes, owned; only while nobody else has seen them are they written to
+    cdef PyObject *_data   # bytes, owned; written to only while no other object has seen them
     cdef bint _shared
     cdef bint _busy
     cdef size_t _size

@@ -1,6 +1,6 @@
 """RecordBatchWriter and `kbatch.encode`: record batches v2 from Python objects.
 
-A writer goes append > seal > stamp. Sealing compresses the records once; stamping writes the header fields
+A writer goes append > seal > stamp. Sealing compresses the records once. Stamping writes the header fields
 that are known late (base offset, producer id, epoch, sequence) and the CRC, and can be repeated without
 touching the records.
 """
@@ -75,16 +75,16 @@ cdef class RecordBatchWriter:
     Parameters
     ----------
     compression, compression_level
-        As `kbatch.encode` takes them.
+        See `kbatch.encode`.
     write_limit : int
-        Bytes from which on `has_room_for` says no, by Kafka's estimate; the first record always has room.
+        Bytes from which on `has_room_for` is False, by Kafka's estimate; the first record always has room.
     ratio : float
         The expected compressed / uncompressed size (see `CompressionRatioEstimator`).
     transactional, control : bool
     log_append_time_ms : int or None
-        Marks the batch as LogAppendTime and is what readers will see as every record's timestamp.
+        Marks the batch as LogAppendTime and is the timestamp of every record for readers.
     delete_horizon_ms : int or None
-        Written in place of the base timestamp, with its attribute bit (KIP-534).
+        Written instead of the base timestamp, with its attribute bit (KIP-534).
     base_offset, partition_leader_epoch : int
 
     After org.apache.kafka.common.record.MemoryRecordsBuilder.
@@ -112,7 +112,7 @@ cdef class RecordBatchWriter:
         self._header.base_timestamp_ms = delete_horizon_ms if self._has_horizon else -1
         self._header.max_timestamp_ms = -1 if log_append_time_ms is None else log_append_time_ms
         if control and not transactional:
-            raise ValueError("a control batch marks the end of a transaction: it needs transactional=True "
+            raise ValueError("a control batch marks the end of a transaction; set transactional=True "
                              "as well")
         self._kept = []
         self._begin()
@@ -148,8 +148,7 @@ cdef class RecordBatchWriter:
 
     @property
     def estimated_bytes(self):
-        """The size that the sealed batch is expected to have; exact without compression, and once it is
-        sealed.
+        """The expected size of the sealed batch; exact without compression, and after sealing.
         """
         if self._state == SEALED:
             return self._size
@@ -157,11 +156,11 @@ cdef class RecordBatchWriter:
 
     @property
     def is_full(self):
-        """Whether the batch has a record and its estimated size reached `write_limit`."""
+        """True if the batch has a record and its estimated size reached `write_limit`."""
         return self._open.count > 0 and self._write_limit <= self.estimated_bytes
 
     def has_room_for(self, key=None, value=None, headers=(), timestamp_ms=None):
-        """Whether this record may be appended without passing `write_limit`, by Kafka's estimate."""
+        """True if this record fits within `write_limit`, by Kafka's estimate."""
         cdef kb_record record
         cdef int32_t offset_delta = self._open.last_offset_delta + (self._open.count > 0)
         cdef int64_t body
@@ -175,7 +174,7 @@ cdef class RecordBatchWriter:
         return kb_has_room(&self._open, body + kb_varint_size(body), self._write_limit, self._factor)
 
     def append(self, key=None, value=None, headers=(), timestamp_ms=None, *, offset=None):
-        """Appends a record, whatever `write_limit` says.
+        """Append a record, whatever `write_limit` is.
 
         Parameters
         ----------
@@ -184,12 +183,12 @@ cdef class RecordBatchWriter:
         timestamp_ms : int or None
             Milliseconds since the Unix epoch, -1 for none; None is the time of the batch's first such record.
         offset : int or None
-            In the log; larger than the one before. None is the next.
+            Offset in the log, above the previous one. None is the next.
 
         Raises
         ------
         TypeError, ValueError
-            What is wrong with which record and field.
+            A field is invalid; the message names the record and the field.
         IllegalStateError
             The batch is sealed or was aborted.
         """
@@ -212,18 +211,18 @@ cdef class RecordBatchWriter:
         self._append(key, value, headers, timestamp_ms, <int32_t>delta)
 
     def seal(self, *, last_offset_delta=None):
-        """Closes the batch and compresses its records.
+        """Close the batch and compress its records.
 
         Parameters
         ----------
         last_offset_delta : int or None
-            Of the batch, where it is not the last record's: log compaction keeps it as records go, even all
-            of them.
+            That of the batch, if it is not the last record's: log compaction keeps it while records
+            disappear, even all of them.
 
         Raises
         ------
         ValueError
-            The batch has no record and no `last_offset_delta`, or grew beyond 2 GiB.
+            The batch has no record and no `last_offset_delta`, or exceeds 2 GiB.
         IllegalStateError
             The batch is sealed already or was aborted.
         """
@@ -239,7 +238,7 @@ cdef class RecordBatchWriter:
         if self._open.count and self._codec:
             self._compress()
         if self._size > INT32_MAX:
-            raise ValueError(f"the compressed batch has {self._size} bytes; {INT32_MAX} is the most")
+            raise ValueError(f"the compressed batch has {self._size} bytes, above the limit of {INT32_MAX}")
         self._resize(self._size)
         self._header.last_offset_delta = self._open.last_offset_delta
         self._header.count = self._open.count
@@ -251,7 +250,7 @@ cdef class RecordBatchWriter:
         self._state = SEALED
 
     def stamp(self, *, producer_id=-1, producer_epoch=-1, base_sequence=-1, base_offset=None):
-        """Writes who produced the batch, and where it stands, into the sealed batch; as often as needed.
+        """Write producer and offset into the sealed batch; repeatable.
 
         Raises
         ------
@@ -261,7 +260,7 @@ cdef class RecordBatchWriter:
         IllegalStateError
             The batch is not sealed.
         """
-        cdef kb_batch_header header = self._header  # changed as a whole or not at all
+        cdef kb_batch_header header = self._header  # all fields change, or none
         self._check_state(SEALED, "stamp")
         if producer_id >= 0 and producer_epoch < 0:
             raise ValueError(f"producer_epoch must be 0 or more with producer_id {producer_id}, got "
@@ -281,12 +280,12 @@ cdef class RecordBatchWriter:
             header.base_offset = checked_int(base_offset, "base_offset", 0,
                                              INT64_MAX - header.last_offset_delta)
         self._header = header
-        if self._shared:  # a bytes object that somebody has seen does not change
+        if self._shared:  # a visible bytes object must not change
             self._own(PyBytes_FromStringAndSize(<char *>self._bytes(), self._size))
         stamp_batch(self._bytes(), self._size, &self._header)
 
     def getvalue(self):
-        """The sealed batch, bytes."""
+        """Return the sealed batch as bytes."""
         self._check_state(SEALED, "read")
         if self._header.attributes & KB_TRANSACTIONAL and self._header.producer_id < 0:
             raise IllegalStateError("a transactional batch must be stamped with its producer id first")
@@ -294,13 +293,13 @@ cdef class RecordBatchWriter:
         return <object>self._data
 
     def abort(self):
-        """Throws away what was appended; the writer takes no more."""
+        """Discard all records; the writer accepts no more."""
         self._check_state(self._state, "abort")
         self._begin()
         self._state = ABORTED
 
     def _enter(self, str verb):
-        """The caller's own objects may run code while they are read: it must not find the batch half changed.
+        """Guard the batch while reading the caller's objects, which may run code.
         """
         self._check_state(OPEN, verb)
         self._busy = True
@@ -319,7 +318,7 @@ cdef class RecordBatchWriter:
         return f"record {self._open.count}"
 
     cdef int _append_item(self, object item) except -1:
-        """A record as `encode` takes it: a Record, or a tuple of 2 to 4."""
+        """Append a record in a form of `encode`: a Record, or a tuple of 2 to 4."""
         cdef Record record
         cdef Py_ssize_t size
         cdef tuple fields
@@ -334,7 +333,7 @@ cdef class RecordBatchWriter:
         else:
             raise TypeError(f"{self._at()} must be a Record or a tuple (key, value[, headers[, "
                             f"timestamp_ms]]), "
-                            f"not {type(item).__name__}")
+                            f"got {type(item).__name__}")
         size = len(fields)
         if size < 2 or size > 4:
             raise TypeError(f"{self._at()} must be a tuple (key, value[, headers[, timestamp_ms]]); it has "
@@ -359,13 +358,13 @@ cdef class RecordBatchWriter:
     cdef int64_t _measure(self, kb_record *record, object key, object value, object headers,
                           object timestamp_ms,
                           int32_t offset_delta) except -1:
-        """Fills `record` with views of the arguments, and returns the exact size of its body."""
+        """Fill `record` with views of the arguments, and return the exact size of its body."""
         cdef int64_t body
         cdef tuple items = ()
         if headers is not None and headers is not items:
             if isinstance(headers, (str, bytes, dict)):
                 raise TypeError(f"{self._at()}: headers must be a sequence of (str, bytes | None), "
-                                f"not {type(headers).__name__}")
+                                f"got {type(headers).__name__}")
             items = tuple(headers)
         record.key = self._span_of(key, "key")
         record.value = self._span_of(value, "value")
@@ -379,7 +378,7 @@ cdef class RecordBatchWriter:
 
     cdef int64_t _delta(self, int64_t timestamp_ms) noexcept:
         if self._has_horizon:
-            # wraps as Java's subtraction does: a horizon may be anything
+            # wraps like Java's subtraction: a horizon may be anything
             return <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self._header.base_timestamp_ms)
         return timestamp_ms - self._open.base_timestamp_ms if self._open.count else 0
 
@@ -393,20 +392,20 @@ cdef class RecordBatchWriter:
             if isinstance(timestamp_ms, bool) or not hasattr(timestamp_ms, "__index__"):
                 raise TypeError(f"{self._at()}: timestamp_ms must be an int (milliseconds since the Unix "
                                 f"epoch) or "
-                                f"None, not {type(timestamp_ms).__name__}")
+                                f"None, got {type(timestamp_ms).__name__}")
             timestamp_ms = operator.index(timestamp_ms)
         try:
             value = timestamp_ms
         except OverflowError:
             raise ValueError(f"{self._at()}: timestamp_ms must fit 64 bits, got {timestamp_ms}") from None
-        if value < -1 or value == INT64_MAX:  # so that no two are further apart than 64 bits can say
+        if value < -1 or value == INT64_MAX:  # so that the difference of any two fits 64 bits
             raise ValueError(f"{self._at()}: timestamp_ms must be 0 to 2^63 - 2, or -1 for none, got "
                              f"{value}")
         return value
 
     cdef kb_span _span_of(self, object data, str field) except *:
-        """A view of bytes; of another bytes-like object's copy, which `_kept` keeps until the record is
-        written.
+        """Return a view of bytes; for other bytes-like objects of a copy, which `_kept` keeps until the
+        record is written.
         """
         cdef kb_span span
         if data is None:
@@ -416,7 +415,7 @@ cdef class RecordBatchWriter:
         if type(data) is not bytes:
             if not PyObject_CheckBuffer(data):
                 hint = " (encode it first)" if isinstance(data, str) else ""
-                raise TypeError(f"{self._at()}: {field} must be bytes-like or None, not "
+                raise TypeError(f"{self._at()}: {field} must be bytes-like or None, got "
                                 f"{type(data).__name__}{hint}")
             data = PyBytes_FromObject(data)
             self._kept.append(data)
@@ -456,13 +455,13 @@ cdef class RecordBatchWriter:
     cdef int _reserve(self, size_t size) except -1:
         cdef size_t capacity = PyBytes_GET_SIZE(<object>self._data)
         if size > INT32_MAX:
-            raise ValueError(f"{self._at()}: the batch would have {size} bytes; {INT32_MAX} is the most")
+            raise ValueError(f"{self._at()}: the batch would have {size} bytes, over the limit of {INT32_MAX}")
         if size > capacity:
             self._resize(max(size, 2 * capacity))
         return 0
 
     cdef int _compress(self) except -1:
-        """Puts the compressed records behind the place of the header, in place of the plain ones."""
+        """Put the compressed records after the header's place, instead of the plain ones."""
         cdef const uint8_t *records = self._bytes() + KB_BATCH_HEADER_SIZE
         cdef bytes packed = compress_records(self._codec, records, self._size - KB_BATCH_HEADER_SIZE,
                                              self._level)
@@ -475,14 +474,14 @@ cdef class RecordBatchWriter:
 def encode(records, *, compression="none", compression_level=None, base_offset=0, producer_id=-1,
            producer_epoch=-1,
            base_sequence=-1, bint transactional=False):
-    """Exactly one record batch v2 (magic 2), as a producer writes it.
+    """Encode exactly one record batch v2 (magic 2), like a producer.
 
     Parameters
     ----------
     records : iterable of `Record`, or of tuples (key, value[, headers[, timestamp_ms]])
         key, value: bytes-like or None; headers: sequence of (str, bytes-like or None); timestamp_ms: int,
-        milliseconds since the Unix epoch, where None or left out is the time of the call. Offsets are
-        numbered anew.
+        milliseconds since the Unix epoch; None, or none at all, is the time of the call. Offsets are
+        renumbered.
     compression : "none", "gzip", "snappy", "lz4" or "zstd"
     compression_level : int or None
         In Java's ranges: gzip 1..9, lz4 1..17, zstd -131072..22 (KIP-390).
@@ -498,7 +497,7 @@ def encode(records, *, compression="none", compression_level=None, base_offset=0
     Raises
     ------
     TypeError
-        A field of the wrong type; the message names the index of the record.
+        A field has the wrong type; the message names the index of the record.
     ValueError
         No records, a level out of range, a negative timestamp, a record or batch beyond 2 GiB, a producer id
         without epoch and sequence.
@@ -509,7 +508,7 @@ def encode(records, *, compression="none", compression_level=None, base_offset=0
     for item in records:
         writer._append_item(item)
     if writer._open.count == 0:
-        raise ValueError("records is empty: a batch needs at least one record")
+        raise ValueError("records is empty; a batch needs at least one record")
     writer.seal()
     if transactional or producer_id != -1 or producer_epoch != -1 or base_sequence != -1:
         writer.stamp(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)

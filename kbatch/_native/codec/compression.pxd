@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, uint8_t
 
-# The native signature that every codec has: bytes in, a new bytes object out; with the GIL, once a batch.
+# The native signature of every codec: bytes in, a new bytes object out; with the GIL, once a batch.
 ctypedef bytes (*compress_function)(const uint8_t *data, size_t size, int level)
 ctypedef bytes (*decompress_function)(const uint8_t *data, size_t size, size_t limit)
 

@@ -1,19 +1,19 @@
 """The codecs of record batches: one table, one native signature, so that a linked library can replace a
 package.
 
-Framing follows what Kafka's own clients write and read:
+Framing follows Kafka's own clients:
 
-- gzip: RFC 1952; several members one after another are read. No level given is isal's level 2, an explicit
-  level is zlib's, so that it means what it means elsewhere. What isal's levels 1 and 2 give depends, by a few
-  bytes, on where the calling thread's memory lies; zlib's level 6 takes five times as long. Where isal is not
-  installed (it has no wheel for some platforms), zlib reads, and writes its level 1 if no level is given: its
+- gzip: RFC 1952; several consecutive members are read. Without a level it uses isal's level 2; an explicit
+  level is zlib's, with its common meaning. The output of isal's levels 1 and 2 depends, by a few bytes, on
+  the address of the calling thread's memory; zlib's level 6 takes five times as long. If isal is not
+  installed (some platforms have no wheel), zlib reads, and writes its level 1 if no level is given: its
   streams are within some 5 % of the size of isal's level 2, in three to five times the time.
 - snappy: blocks of 32 KiB in the framing of snappy-java ("xerial"); a raw block without framing is read too.
 - lz4: LZ4 frames of independent 64 KiB blocks without content checksum (KIP-57); any frame is read.
 - zstd: one frame with its content size; frames without, several frames and skippable frames are read.
 
-Decompression never allocates what a frame claims: output comes in windows that grow with what really came
-out, up to the caller's limit.
+Decompression never allocates the size that a frame claims: output comes in windows that grow with the actual
+output, up to the caller's limit.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -33,20 +33,20 @@ import zlib
 from kbatch.errors import CorruptRecordError
 
 cdef int DEFAULT_LEVEL = INT_MIN
-# Of zlib's levels the nearest to isal's level 2, in time and in size.
+# zlib's level nearest to isal's level 2, in time and in size.
 cdef int ZLIB_FAST_LEVEL = 1
 cdef size_t FIRST_WINDOW = 65536
 cdef size_t SNAPPY_BLOCK = 32768
-# A snappy copy of three bytes gives 64 at most.
+# A snappy copy of three bytes yields at most 64.
 cdef size_t SNAPPY_EXPANSION = 22
-# What zstd itself and Java's binding accept (ZSTD_WINDOWLOG_LIMIT_DEFAULT).
+# The limit of zstd itself and of Java's binding (ZSTD_WINDOWLOG_LIMIT_DEFAULT).
 ZSTD_MAX_WINDOW = 1 << 27
 SNAPPY_MAGIC = b"\x82SNAPPY\0"
 SNAPPY_STREAM_HEADER = SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
 
 _modules = {}
 _per_thread = threading.local()
-# A fork waits for an import of another thread: the child would wait for ever for a module that is half there.
+# A fork waits for another thread's import: the child would wait for ever for a half-imported module.
 _importing = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release,
@@ -54,7 +54,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _module(name):
-    """The codec package, imported when its codec is first used: `import kbatch` stays quick."""
+    """Import the codec package at its codec's first use: `import kbatch` stays fast."""
     try:
         return _modules[name]
     except KeyError:
@@ -63,7 +63,7 @@ def _module(name):
 
 
 def _isal(name):
-    """The module of that name of isal; None where isal is not installed."""
+    """Return isal's module of that name, or None if isal is not installed."""
     name = f"isal.{name}"
     try:
         return _module(name)
@@ -72,7 +72,7 @@ def _isal(name):
 
 
 cdef object _view(const uint8_t *data, size_t size):
-    if size == 0:  # packages follow the address even of no bytes
+    if size == 0:  # packages use the address even of empty bytes
         return b""
     return PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ)
 
@@ -86,7 +86,8 @@ class _Members:
         self.member = new_member()
 
     def read(self, size):
-        """Up to `size` bytes; b"" at a well-formed end, EOFError where the data ends before the stream does.
+        """Read up to `size` bytes; return b"" at a well-formed end, raise EOFError if the data ends before
+        the stream.
         """
         while self.member is not None:
             chunk = self.member.decompress(self.data, size)
@@ -103,8 +104,8 @@ class _Members:
 
 
 cdef bytes _drain(object stream, size_t hint, size_t limit):
-    """All that `stream.read` gives; ValueError above `limit` bytes. A window is never larger than twice what
-    came.
+    """Return all bytes of `stream.read`; raise ValueError above `limit`. A window is at most twice the output
+    so far.
     """
     cdef size_t total = 0
     cdef size_t window = max(FIRST_WINDOW, hint)
@@ -155,12 +156,12 @@ cdef bytes _snappy(const uint8_t *data, size_t size, int level):
 
 
 cdef object _unsnap_block(object snappy, object block, size_t room):
-    """One raw block, whose claimed length is checked before it is believed."""
+    """Decompress one raw block, after checking its claimed length."""
     cdef size_t claimed = snappy.decompress_raw_len(block)
     if claimed > room:
-        raise ValueError(f"a block decompresses to {claimed} bytes, over the limit (max_decompressed_bytes)")
+        raise ValueError(f"a block decompresses to {claimed} bytes, above the limit (max_decompressed_bytes)")
     if claimed > SNAPPY_EXPANSION * len(block):
-        raise ValueError(f"a block of {len(block)} bytes cannot give the {claimed} bytes that it claims")
+        raise ValueError(f"a block of {len(block)} bytes cannot hold the {claimed} bytes that it claims")
     return snappy.decompress_raw(block)
 
 
@@ -169,11 +170,11 @@ cdef bytes _unsnap(const uint8_t *data, size_t size, size_t limit):
     whole = _view(data, size)
     if whole[:8] != SNAPPY_MAGIC:
         return bytes(_unsnap_block(snappy, whole, limit))
-    cdef size_t at = 16  # magic, version and compatible version; the latter two come in either byte order
+    cdef size_t at = 16  # magic, version and compatible version; the last two come in either byte order
     cdef size_t total = 0
     cdef list parts = []
     while at < size:
-        if whole[at:at + 8] == SNAPPY_MAGIC:  # streams one after another, as snappy-java reads them
+        if whole[at:at + 8] == SNAPPY_MAGIC:  # consecutive streams, as snappy-java reads them
             at += 16
             continue
         if size - at < 4:
@@ -181,7 +182,7 @@ cdef bytes _unsnap(const uint8_t *data, size_t size, size_t limit):
         length = struct.unpack_from(">i", whole, at)[0]
         at += 4
         if length <= 0 or <size_t>length > size - at:
-            raise ValueError(f"a block claims {length} bytes where {size - at} are left")
+            raise ValueError(f"a block claims {length} bytes, but {size - at} are left")
         block = _unsnap_block(snappy, whole[at:at + length], limit - total)
         at += length
         total += len(block)
@@ -200,8 +201,8 @@ cdef bytes _lz4(const uint8_t *data, size_t size, int level):
 
 
 cdef int _lz4_level(int level) noexcept nogil:
-    """Java's 9, its default, is the fast compressor; every other level of 1..17 is high compression, 3..12
-    here.
+    """Return lz4's level: Java's 9, its default, is the fast compressor; every other level of 1..17 is high
+    compression, 3..12 here.
     """
     if level == DEFAULT_LEVEL or level == 9:
         return 0
@@ -213,7 +214,7 @@ cdef bytes _unlz4(const uint8_t *data, size_t size, size_t limit):
 
 
 cdef bytes _zstd(const uint8_t *data, size_t size, int level):
-    # a compressor that two threads share crashes the interpreter: each thread has its own
+    # two threads sharing a compressor would crash the interpreter: each thread has its own
     try:
         compressors = _per_thread.zstd_compressors
     except AttributeError:
@@ -242,7 +243,7 @@ CODECS[3] = Codec(3, _lz4, _unlz4)
 CODECS[4] = Codec(4, _zstd, _unzstd)
 
 codec_names = ("none", "gzip", "snappy", "lz4", "zstd")
-# (lowest, highest, a further value that means the default), as Java's CompressionType has them.
+# (lowest, highest, another value that means the default), from Java's CompressionType.
 level_ranges = {"gzip": (1, 9, -1), "lz4": (1, 17, None), "zstd": (-131072, 22, None)}
 
 
@@ -255,18 +256,18 @@ cdef str codec_name(int codec_id):
 
 
 cdef int codec_id_of(object name) except -1:
-    """The id of a codec's name; ValueError that names all of them."""
+    """Return the id of a codec's name. Raise ValueError, which names all, for an unknown one."""
     if name not in codec_names:
         raise ValueError(f"compression must be one of {', '.join(codec_names)}, got {name!r}")
     return codec_names.index(name)
 
 
 cdef int level_of(int codec_id, object level) except? -2147483648:
-    """The level as the codec's functions take it; ValueError outside Java's range."""
+    """Return the level for the codec's functions. Raise ValueError outside Java's range."""
     if level is None:
         return DEFAULT_LEVEL
     if isinstance(level, bool) or not isinstance(level, int):
-        raise TypeError(f"compression_level must be an int or None, not {type(level).__name__}")
+        raise TypeError(f"compression_level must be an int or None, got {type(level).__name__}")
     name = codec_names[codec_id]
     if name not in level_ranges:
         raise ValueError(f"compression {name!r} has no levels: omit compression_level, got {level}")
@@ -282,19 +283,19 @@ cdef bytes compress_records(int codec_id, const uint8_t *data, size_t size, int 
 
 
 cdef bytes decompress_records(int codec_id, const uint8_t *data, size_t size, size_t limit):
-    """The records of a batch, at most `limit` bytes; whatever is wrong with them is CorruptRecordError."""
+    """Return a batch's records, at most `limit` bytes. Raise CorruptRecordError for any fault in them."""
     try:
         return CODECS[codec_id].decompress(data, size, limit)
     except MemoryError:
         raise
     except Exception as error:
         reason = str(error) or type(error).__name__
-    # raised outside of the handler: no traceback may keep a view of memory that is not ours alive
+    # raised outside of the handler: no traceback may keep a view of foreign memory alive
     raise CorruptRecordError(f"{codec_names[codec_id]} records do not decompress: {reason}")
 
 
 def compress(data, compression, compression_level=None):
-    """`data`, bytes, as the records of a batch are compressed: bytes."""
+    """Return `data`, bytes, compressed like the records of a batch: bytes."""
     cdef int codec = codec_id_of(compression)
     cdef const uint8_t[::1] view = data
     return compress_records(codec, &view[0] if len(view) else NULL, len(view), level_of(codec,
@@ -302,7 +303,7 @@ def compress(data, compression, compression_level=None):
 
 
 def decompress(data, compression, max_decompressed_bytes=268435456):
-    """The reverse of `compress`: bytes; CorruptRecordError where `data` is not a stream of that codec."""
+    """Reverse `compress`: return bytes. Raise CorruptRecordError if `data` is not a stream of that codec."""
     cdef int codec = codec_id_of(compression)
     cdef const uint8_t[::1] view = data
     return decompress_records(codec, &view[0] if len(view) else NULL, len(view), max_decompressed_bytes)

@@ -1,8 +1,8 @@
-"""CompressionRatioEstimator: how small a batch will get, learnt from the batches before it.
+"""CompressionRatioEstimator: the expected compression of a batch, learnt from earlier batches.
 
-Kafka's rule (org.apache.kafka.common.record.CompressionRatioEstimator; the seeds of this project say that it
-rises by at most 0.05, Kafka's code rises at once): per topic and codec, from 1.0, the estimate rises at once
-to a ratio observed above it, by 0.05 at least, and falls towards one below it by 0.005 at most. A batch's
+Kafka's rule (org.apache.kafka.common.record.CompressionRatioEstimator; this project's sources state that it
+rises by at most 0.05, but Kafka's code rises at once): per topic and codec, from 1.0, the estimate rises at
+once to a higher observed ratio, by at least 0.05, and falls towards a lower one by at most 0.005. A batch's
 size is then estimated with the ratio x 1.05. In Java the state is static, shared by all producers of a
 process; here it belongs to its owner.
 """
@@ -16,7 +16,7 @@ from kbatch._native.codec.compression cimport codec_id_of
 
 @cython.final
 cdef class TopicRatios:
-    """The ratios of one topic, by codec id; safe to call from any thread, without the GIL."""
+    """The ratios of one topic, by codec id; any thread may call it, without the GIL."""
 
     def __cinit__(self):
         cdef int codec_id
@@ -53,18 +53,19 @@ cdef class CompressionRatioEstimator:
 
     cdef TopicRatios ratios_of(self, str topic):
         ratios = self._topics.get(topic)
-        # setdefault is atomic: two threads that meet a new topic get the same object
+        # setdefault is atomic: two threads with a new topic get the same object
         return ratios if ratios is not None else self._topics.setdefault(topic, TopicRatios())
 
     def estimate(self, str topic not None, codec):
-        """The present estimate, 1.0 at first; without the factor of 1.05 that a writer adds."""
+        """Return the current estimate, 1.0 at first, without a writer's factor of 1.05."""
         return self.ratios_of(topic).estimate(codec_id_of(codec))
 
     def update(self, str topic not None, codec, double observed):
-        """Learns from a sealed batch's ratio and returns the new estimate; ValueError unless it is positive.
+        """Learn from a sealed batch's ratio and return the new estimate. Raise ValueError unless it is
+        positive.
         """
         return self.ratios_of(topic).update(codec_id_of(codec), _checked(observed))
 
     def reset(self, str topic not None, codec, double observed):
-        """After a batch had to be split: the estimate becomes max(1.0, observed)."""
+        """Set the estimate to max(1.0, observed), after a batch had to be split."""
         self.ratios_of(topic).reset(codec_id_of(codec), _checked(observed))

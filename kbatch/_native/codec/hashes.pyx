@@ -1,4 +1,4 @@
-"""CRC-32C and murmur2: the one module that links crc32c.c, and chooses its implementation at import."""
+"""CRC-32C and murmur2: the only module that links crc32c.c, and chooses its implementation at import."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -19,7 +19,7 @@ MAX_PARTITIONS = KB_MAX_PARTITIONS
 # KBATCH_CRC32C=table forces the portable implementation, to test it or to rule the hardware out.
 crc32c_implementation = kb_crc32c_init(os.environ.get("KBATCH_CRC32C") != "table").decode()
 
-# From so many bytes on the GIL is released: doing so costs about 40 ns, as much as 1 KiB takes.
+# From this many bytes on the GIL is released, which costs about 40 ns, like 1 KiB.
 cdef size_t NOGIL_BYTES = 16384
 
 
@@ -32,13 +32,13 @@ cdef uint32_t crc32c_combined(uint32_t crc_a, uint32_t crc_b, uint64_t size_b) n
 
 
 def crc32c(data, value=0):
-    """CRC-32C (Castagnoli) of `data`.
+    """Return the CRC-32C (Castagnoli) of `data`.
 
     Parameters
     ----------
     data : bytes-like, C-contiguous
     value : int
-        The CRC of what comes before `data`, an unsigned 32-bit integer; 0 at the start.
+        The CRC of the bytes before `data`, an unsigned 32-bit integer; 0 at the start.
 
     Returns
     -------
@@ -67,13 +67,14 @@ def crc32c(data, value=0):
 
 
 def crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b):
-    """The CRC-32C of A followed by B, from the CRCs of A and of B and the size of B in bytes; O(log size_b).
+    """Return the CRC-32C of A followed by B, from the CRCs of A and of B and the size of B in bytes; O(log
+    size_b).
     """
     return kb_crc32c_combine(crc_a, crc_b, size_b)
 
 
 def murmur2(key):
-    """Java's murmur2 of `key` (org.apache.kafka.common.utils.Utils.murmur2), a signed 32-bit integer.
+    """Return Java's murmur2 of `key` (org.apache.kafka.common.utils.Utils.murmur2), a signed 32-bit integer.
 
     Raises
     ------
@@ -89,10 +90,10 @@ def murmur2(key):
 
 
 def partition_for_key(key, int32_t partitions):
-    """The partition that Java's producer chooses for `key` (BuiltInPartitioner.partitionForKey): 0 to
+    """Return the partition that Java's producer chooses for `key` (BuiltInPartitioner.partitionForKey): 0 to
     partitions - 1.
 
-    An empty key is hashed like any other; a record without a key has no partition of its own.
+    An empty key is hashed like any other; a record without a key has no determined partition.
 
     Raises
     ------

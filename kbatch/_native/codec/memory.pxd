@@ -1,11 +1,11 @@
-# Growing native memory; what fails is a MemoryError that says what for.
+# Growing native memory; a failure is a MemoryError with the purpose.
 
 from libc.stdint cimport int64_t, uint8_t
 
 from kbatch._native.codec.c cimport kb_memory
 
 cdef enum:
-    # To copy so much, or its CRC, takes no longer than to let go of the GIL, which others may keep for 5 ms.
+    # Copying this much, or its CRC, takes no longer than releasing the GIL, which others may keep for 5 ms.
     GIL_KEPT_BYTES = 65536
 
 cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil

@@ -1,8 +1,8 @@
-"""Native memory that grows while it is written, and becomes a Python object when it is done.
+"""Native memory that grows while it is written, and becomes a Python object at the end.
 
-Freshly mapped memory costs several times what is done with it: the kernel clears each page when it is first
-touched. So a few large blocks are kept when their owners go (24 MiB in all, or the environment's
-KBATCH_SPARE_BYTES), and are the first to be handed out again.
+Freshly mapped memory costs several times the work done with it: the kernel clears each page at the first
+touch. So a few large blocks are kept when their owners go (24 MiB in total, or the environment's
+KBATCH_SPARE_BYTES), and are reused first.
 """
 
 cimport cython
@@ -53,12 +53,12 @@ if kb_lock_guard_fork(_lock_spares, _unlock_spares) != 0:
 
 
 cdef bint _suits_better(size_t size, size_t best, size_t wanted) noexcept nogil:
-    """The smallest block that holds what is wanted; without one the largest, which is cheap to extend."""
+    """Take the smallest block that is large enough; without one the largest, which is cheap to extend."""
     return size < best if best >= wanted and size >= wanted else size > best and best < wanted
 
 
 cdef Block _take_spare(size_t wanted) noexcept nogil:
-    """A block of half to four times the size; {NULL, 0} where there is none."""
+    """Return a block of half to four times the size, or {NULL, 0} if there is none."""
     global spare_count, spare_bytes
     cdef Block block
     cdef int i, best = -1
@@ -95,7 +95,7 @@ cdef bint _keep_spare(void *data, size_t size) noexcept nogil:
 
 
 cdef void *grown(void *items, size_t size) except NULL nogil:
-    """`items` with room for `size` bytes; they may have moved."""
+    """Return `items` with room for `size` bytes; they may have moved."""
     cdef Block spare
     cdef void *moved
     if items == NULL and size >= SMALLEST_SPARE:
@@ -111,7 +111,7 @@ cdef void *grown(void *items, size_t size) except NULL nogil:
 
 
 cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil:
-    """Makes room for `extra` bytes more, at least doubling what there is."""
+    """Make room for `extra` more bytes, at least doubling the block."""
     cdef size_t capacity
     if extra > memory.capacity - memory.used:
         capacity = max(memory.used + extra, 2 * memory.capacity, FIRST_CAPACITY)
@@ -128,7 +128,7 @@ cdef void give_up(kb_memory *memory) noexcept nogil:
 
 
 cdef void trim(kb_memory *memory) noexcept nogil:
-    """Gives back what is allocated but not used, where that is much."""
+    """Release allocated but unused memory, if it is much."""
     cdef void *smaller
     if memory.capacity - memory.used > memory.used // 4:
         smaller = realloc(memory.data, max(memory.used, <size_t>1))
@@ -139,11 +139,11 @@ cdef void trim(kb_memory *memory) noexcept nogil:
 
 @cython.final
 cdef class OwnedMemory:
-    """Native memory with the buffer protocol, given up with this object."""
+    """Native memory with the buffer protocol, released with this object."""
 
     @staticmethod
     cdef OwnedMemory take(void *data, size_t size, size_t capacity):
-        """Of which `size` bytes are shown."""
+        """Take over a block, of which `size` bytes are visible."""
         cdef OwnedMemory memory = OwnedMemory.__new__(OwnedMemory)
         memory.data = <uint8_t *>data
         memory.size = size

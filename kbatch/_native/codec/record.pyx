@@ -1,4 +1,4 @@
-"""Record: one record, as it is read and as it may be written."""
+"""Record: one record, for reading and writing."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -6,9 +6,9 @@ from libc.stdint cimport int64_t
 
 @cython.final
 @cython.freelist(256)
-@cython.no_gc  # holds bytes, not containers that could come back to it
+@cython.no_gc  # holds bytes, not containers that could form a cycle
 cdef class Record:
-    """One record: what `kbatch.decode` yields within a batch, and what `kbatch.encode` takes.
+    """One record: `kbatch.decode` yields it within a batch, and `kbatch.encode` accepts it.
 
     Attributes
     ----------
@@ -18,7 +18,7 @@ cdef class Record:
         Milliseconds since the Unix epoch; -1 is Kafka's "no timestamp", None becomes the time of the call in
         `encode`.
     offset : int
-        In the partition's log; -1 where it has none yet. `encode` numbers records anew.
+        Offset in the partition's log; -1 if it has none yet. `encode` renumbers records.
     """
 
     def __init__(self, key=None, value=None, headers=(), timestamp_ms=None, int64_t offset=-1):

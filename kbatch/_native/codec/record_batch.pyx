@@ -1,6 +1,6 @@
-"""Record batches v2 as they are read, and what their header is made of.
+"""Reading of record batches v2, and the parts of their header.
 
-The header and the CRC of a batch are checked when it is yielded, the body, whole, when it is iterated.
+The header and the CRC of a batch are checked when it is yielded, the whole body when it is iterated.
 """
 
 cimport cython
@@ -45,10 +45,10 @@ from collections import namedtuple
 
 from kbatch.errors import CorruptRecordError
 
-# By kb_record_error.
+# Texts by kb_record_error.
 _RECORD_ERRORS = (
     "fine",
-    "the size is impossible or larger than what is there",
+    "the size is impossible or larger than the data",
     "the timestamp delta is a broken varint",
     "the offset delta is a broken varint",
     "the key's size is impossible",
@@ -57,12 +57,12 @@ _RECORD_ERRORS = (
     "a header's key has an impossible size",
     "a header's key is not UTF-8",
     "a header's value has an impossible size",
-    "bytes are left over behind it",
+    "bytes are left over after it",
 )
-# By kb_record_oddity.
+# Texts by kb_record_oddity.
 _RECORD_ODDITIES = (
     None,
-    "a varint is longer than it need be",
+    "a varint is longer than needed",
     "the attributes byte is not 0",
     "the offset delta is not its index",
     "it is the first, and its timestamp is not the batch's base timestamp",
@@ -77,14 +77,16 @@ RecordSurvey = namedtuple(
 
 cdef int64_t checked_int(object value, str name, int64_t lowest, int64_t highest) except? -2:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if not lowest <= value <= highest:
         raise ValueError(f"{name} must be {lowest} to {highest}, got {value}")
     return value
 
 
 cdef int32_t last_sequence(int32_t base_sequence, int32_t last_offset_delta) noexcept nogil:
-    """Of a batch; sequences go from 2^31 - 1 on to 0 (DefaultRecordBatch.incrementSequence), -1 is none."""
+    """Return the last sequence of a batch; after 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence), -1
+    is none.
+    """
     cdef int64_t last = <int64_t>base_sequence + last_offset_delta
     if base_sequence == -1:
         return -1
@@ -92,7 +94,7 @@ cdef int32_t last_sequence(int32_t base_sequence, int32_t last_offset_delta) noe
 
 
 cdef void seal_batch(uint8_t *batch, size_t size, kb_batch_header *header) noexcept nogil:
-    """Writes the header in front of the records of a batch of `size` bytes, with its length and CRC."""
+    """Write the header before the records of a batch of `size` bytes, with its length and CRC."""
     header.length = <int32_t>(size - KB_LOG_OVERHEAD)
     header.magic = 2
     kb_batch_header_put(batch, header)
@@ -101,8 +103,8 @@ cdef void seal_batch(uint8_t *batch, size_t size, kb_batch_header *header) noexc
 
 
 cdef void stamp_batch(uint8_t *batch, size_t size, kb_batch_header *header) noexcept nogil:
-    """Writes changed header fields into a sealed batch. The CRC follows from those of the old and the new
-    header bytes alone, since a CRC is linear: the records are not read again.
+    """Write changed header fields into a sealed batch. A CRC is linear, so the new one follows from the old
+    and new header bytes alone: the records are not read again.
     """
     cdef size_t covered = KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT
     cdef uint32_t changed = crc32c_extend(0, batch + KB_ATTRIBUTES_AT, covered)
@@ -115,7 +117,7 @@ cdef void stamp_batch(uint8_t *batch, size_t size, kb_batch_header *header) noex
 @cython.final
 @cython.no_gc_clear
 cdef class Source:
-    """A hold on the memory of a bytes-like object."""
+    """A reference to the memory of a bytes-like object."""
 
     def __cinit__(self, data):
         PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
@@ -125,38 +127,38 @@ cdef class Source:
 
 
 cdef Py_ssize_t whole_batch(const uint8_t *data, size_t left, kb_batch_header *header, str where) except -1:
-    """Reads the header of the batch at `data` and returns the batch's bytes; 0 where it is cut off."""
+    """Read the header of the batch at `data` and return the batch's bytes; 0 if it is cut off."""
     cdef int32_t length
     if left < KB_LOG_OVERHEAD:
         return 0
     length = <int32_t>kb_load_be32(data + KB_LENGTH_AT)
-    if length < 14:  # the least of any magic (LegacyRecord.RECORD_OVERHEAD_V0)
+    if length < 14:  # the minimum of any magic (LegacyRecord.RECORD_OVERHEAD_V0)
         raise CorruptRecordError(f"{where}: a length of {length} is impossible")
     if <size_t>length > left - KB_LOG_OVERHEAD:
         return 0
     if data[KB_MAGIC_AT] in (0, 1):
         raise CorruptRecordError(
-            f"{where}: magic {data[KB_MAGIC_AT]} is a message set of before Kafka 0.11; "
+            f"{where}: magic {data[KB_MAGIC_AT]} is a message set from before Kafka 0.11; "
             "record batches have magic 2"
         )
     if data[KB_MAGIC_AT] != 2:
         raise CorruptRecordError(f"{where}: magic {<int>(<signed char>data[KB_MAGIC_AT])} is unknown")
     if length < KB_BATCH_HEADER_SIZE - KB_LOG_OVERHEAD:
-        raise CorruptRecordError(f"{where}: a length of {length} is less than a header takes")
+        raise CorruptRecordError(f"{where}: a length of {length} is below that of a header")
     kb_batch_header_get(data, header)
     return KB_LOG_OVERHEAD + <Py_ssize_t>length
 
 
 cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint check_crc,
                       str where) except -1:
-    """CORRUPT_MESSAGE for a bad CRC, and for fields that no batch can have."""
+    """Raise CORRUPT_MESSAGE for a bad CRC, and for fields that no batch can have."""
     cdef size_t size = KB_LOG_OVERHEAD + <size_t>header.length
     cdef uint32_t crc
     if check_crc:
         with nogil:
             crc = crc32c_extend(0, batch + KB_ATTRIBUTES_AT, size - KB_ATTRIBUTES_AT)
         if crc != header.crc:
-            raise CorruptRecordError(f"{where}: CRC-32C is {crc:#010x}; the header says {header.crc:#010x}")
+            raise CorruptRecordError(f"{where}: CRC-32C is {crc:#010x}, but {header.crc:#010x} in the header")
     if codec_by_id(header.attributes & KB_CODEC_MASK) == NULL:
         raise CorruptRecordError(f"{where}: compression codec {header.attributes & KB_CODEC_MASK} is unknown")
     if header.count < 0:
@@ -168,8 +170,8 @@ cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint 
 
 cdef bytes open_records(const uint8_t *batch, const kb_batch_header *header, size_t limit,
                         const uint8_t **start, const uint8_t **end):
-    """Decompresses where needed; `start` and `end` then enclose the records, of which nothing is known yet.
-    Returns the bytes object that owns them, None where they are the batch's own.
+    """Decompress if needed; `start` and `end` then enclose the unchecked records. Return the bytes object
+    that owns them, or None if they are the batch's own.
     """
     cdef int codec = header.attributes & KB_CODEC_MASK
     cdef size_t size = KB_LOG_OVERHEAD + <size_t>header.length - KB_BATCH_HEADER_SIZE
@@ -185,7 +187,7 @@ cdef bytes open_records(const uint8_t *batch, const kb_batch_header *header, siz
 
 cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit, const uint8_t **start,
                      const uint8_t **end):
-    """open_records, for a batch that may have as many records as it says; they are not checked yet."""
+    """Do open_records for a batch that can have its claimed number of records; they are not checked yet."""
     cdef bytes body = open_records(batch, header, limit, start, end)
     cdef size_t size = end[0] - start[0]
     if <size_t>header.count > size / KB_MIN_RECORD_BYTES:
@@ -200,10 +202,10 @@ cdef object record_error(kb_record_error error, int32_t index, int64_t base_offs
 
 @cython.final
 cdef class RecordBatch:
-    """A record batch that was read: header fields as attributes; iterating gives `Record` objects.
+    """A record batch that was read: header fields as attributes; iterating yields `Record` objects.
 
-    The first step of each iteration decompresses and checks the whole body, and raises CorruptRecordError
-    where anything is wrong with it. `bytes(batch)` is the batch as it stands.
+    The first step of each iteration decompresses and checks the whole body, and raises CorruptRecordError for
+    any fault in it. `bytes(batch)` is the unchanged batch.
     """
 
     cdef Source _source
@@ -231,8 +233,8 @@ cdef class RecordBatch:
         return records
 
     def survey(self):
-        """What a broker checks in the records (LogValidator of org.apache.kafka.storage.internals.log), found
-        in one pass over them.
+        """The facts that a broker checks in the records (LogValidator of
+        org.apache.kafka.storage.internals.log), found in one pass.
 
         Returns
         -------
@@ -299,12 +301,12 @@ cdef class RecordBatch:
 
     @property
     def partition_leader_epoch(self):
-        """-1 where no leader wrote it yet."""
+        """-1 if no leader wrote it yet."""
         return self._header.leader_epoch
 
     @property
     def crc(self):
-        """CRC-32C as the header has it, an unsigned int."""
+        """The header's CRC-32C, an unsigned int."""
         return self._header.crc
 
     @property
@@ -314,7 +316,7 @@ cdef class RecordBatch:
 
     @property
     def timestamp_type(self):
-        """"create_time" or "log_append_time"; in the latter case every record has `max_timestamp_ms`."""
+        """"create_time" or "log_append_time"; with the latter every record has `max_timestamp_ms`."""
         return "log_append_time" if self._header.attributes & KB_LOG_APPEND_TIME else "create_time"
 
     @property
@@ -323,12 +325,12 @@ cdef class RecordBatch:
 
     @property
     def is_control(self):
-        """Whether its record is a marker (commit, abort) and not data."""
+        """True if its record is a marker (commit, abort) and not data."""
         return self._header.attributes & KB_CONTROL != 0
 
     @property
     def base_timestamp_ms(self):
-        """What the records' timestamps count from: the first one's, or the delete horizon."""
+        """The base of the records' timestamps: the first one's, or the delete horizon."""
         return self._header.base_timestamp_ms
 
     @property
@@ -337,7 +339,7 @@ cdef class RecordBatch:
 
     @property
     def delete_horizon_ms(self):
-        """From when on compaction may drop tombstones and markers (KIP-534); None where it is not set."""
+        """The time from which compaction may drop tombstones and markers (KIP-534); None if unset."""
         return self._header.base_timestamp_ms if self._header.attributes & KB_DELETE_HORIZON else None
 
     @property
@@ -354,13 +356,13 @@ cdef class RecordBatch:
 
     @property
     def last_sequence(self):
-        """-1 where there is no sequence; wraps from 2^31 - 1 to 0."""
+        """-1 if there is no sequence; after 2^31 - 1 comes 0."""
         return last_sequence(self._header.base_sequence, self._header.last_offset_delta)
 
 
 @cython.final
 cdef class RecordIterator:
-    """The records of a batch, which were checked, but are read with all bounds again: memory may be shared.
+    """The records of a checked batch, read with all bounds again, because memory may be shared.
     """
 
     cdef RecordBatch _batch
@@ -395,7 +397,7 @@ cdef class RecordIterator:
 
 
 cdef int64_t record_timestamp(const kb_batch_header *header, int64_t delta) noexcept nogil:
-    """Wraps as Java's addition does."""
+    """Add, wrapping like Java."""
     if header.attributes & KB_LOG_APPEND_TIME:
         return header.max_timestamp_ms
     return <int64_t>(<uint64_t>header.base_timestamp_ms + <uint64_t>delta)
@@ -424,7 +426,7 @@ cdef tuple _headers_of(const kb_record_view *view):
 
 @cython.final
 cdef class BatchIterator:
-    """What `decode` returns: the batches of a bytes-like object, one after another."""
+    """The result of `decode`: the batches of a bytes-like object in order."""
 
     cdef Source _source
     cdef size_t _at
@@ -446,7 +448,7 @@ cdef class BatchIterator:
 
     @property
     def position(self):
-        """Bytes of `data` that were read: where the next batch begins."""
+        """Bytes of `data` read so far: where the next batch begins."""
         return self._at
 
     def __next__(self):
@@ -460,7 +462,7 @@ cdef class BatchIterator:
         batch._source = self._source
         batch._batch = <const uint8_t *>self._source.view.buf + self._at
         batch._limit = self._limit
-        self._done = True  # until this batch proves well: iteration ends after an error
+        self._done = True  # until this batch is valid: iteration ends after an error
         size = whole_batch(batch._batch, left, &batch._header, where)
         if size == 0:
             if self._raise_partial:
@@ -473,25 +475,25 @@ cdef class BatchIterator:
 
 
 cdef size_t decompression_limit(object max_decompressed_bytes) except? 0:
-    """Records that decompress to 2 GiB or more are none that any client reads: sizes are 32 bits."""
+    """Limit decompressed records to below 2 GiB: no client reads more, because sizes are 32 bits."""
     if max_decompressed_bytes < 0:
         raise ValueError(f"max_decompressed_bytes must not be negative, got {max_decompressed_bytes}")
     return min(max_decompressed_bytes, INT32_MAX)
 
 
 def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=268435456):
-    """The record batches v2 in `data`, one after another.
+    """Return an iterator over the record batches v2 in `data`.
 
     Parameters
     ----------
     data : bytes-like (mmap included)
         Concatenated batches, as in a Fetch response or a log segment.
     check_crc : bool
-        Whether each batch's CRC-32C is checked when it is yielded.
+        Whether to check each batch's CRC-32C when it is yielded.
     partial : "stop" or "raise"
-        What a batch that is cut off at the end does.
+        What to do with a batch that is cut off at the end.
     max_decompressed_bytes : int
-        The most that one batch may decompress to; 2 GiB at most.
+        Maximum decompressed bytes of a batch; at most 2 GiB.
 
     Returns
     -------
@@ -500,8 +502,8 @@ def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=26843
     Raises
     ------
     CorruptRecordError
-        From the iterator, which then ends: bad CRC, impossible header fields, magic other than 2. From
-        iterating a batch: anything wrong with its body.
+        Raised by the iterator, which then ends, for a bad CRC, impossible header fields, or a magic other
+        than 2. Raised by iterating a batch for any fault in its body.
     TypeError
         `data` is not bytes-like.
     """
@@ -510,14 +512,15 @@ def decode(data, *, check_crc=True, partial="stop", max_decompressed_bytes=26843
 
 
 def rebase(batch, base_offset):
-    """A copy of one whole batch with another base offset, bytes; nothing is re-encoded, and the CRC stays.
+    """Return a copy of one whole batch with another base offset as bytes; nothing is re-encoded, and the CRC
+    stays.
 
     Raises
     ------
     CorruptRecordError
         `batch` is not exactly one whole batch with magic 2.
     ValueError
-        `base_offset` is negative, or so large that the last offset would pass 2^63 - 1.
+        `base_offset` is negative, or so large that the last offset would exceed 2^63 - 1.
     """
     cdef Source source = Source(batch)
     cdef kb_batch_header header

@@ -1,4 +1,4 @@
-"""What a caller gives as key, value and headers, as spans of bytes that last while the record is written."""
+"""A caller's key, value and headers as spans of bytes that last until the record is written."""
 
 cimport cython
 from cpython.buffer cimport PyObject_CheckBuffer
@@ -18,8 +18,9 @@ cdef extern from "Python.h":
 
 
 cdef bytes as_bytes(object data, object field):
-    """`data` itself where it is bytes or None; of anything else that is bytes-like a copy. `field` is what a
-    message calls it: its name, or the key of the header whose value it is."""
+    """Return `data` itself if it is bytes or None, else a copy of the bytes-like object. `field` is its name
+    in messages: a field, or the key of the header with this value.
+    """
     if data is None or type(data) is bytes:
         return data
     hint = " (encode it, or configure a serializer)" if isinstance(data, str) else ""
@@ -28,14 +29,16 @@ cdef bytes as_bytes(object data, object field):
             hint = " of objects, which has their addresses only"
         elif PyObject_CheckBuffer(data):
             return PyBytes_FromObject(data)
-    except (BufferError, ValueError) as error:  # numpy has types that no buffer can say
+    except (BufferError, ValueError) as error:  # numpy has types that no buffer can describe
         hint = f": {error}"
     name = field if isinstance(field, str) else f"headers: the value of {field[0]!r}"
-    raise TypeError(f"{name} must be bytes-like or None, not {type(data).__name__}{hint}")
+    raise TypeError(f"{name} must be bytes-like or None, got {type(data).__name__}{hint}")
 
 
 cdef int64_t as_integer(object value, str name, int64_t lowest, int64_t highest) except? -2:
-    """What has __index__, but for bool, as an integer within bounds; `name` is what a message calls it."""
+    """Return an object with __index__, except bool, as an integer within bounds; `name` is its name in
+    messages.
+    """
     cdef int overflow = 0
     cdef int64_t number
     if type(value) is int:
@@ -48,7 +51,7 @@ cdef int64_t as_integer(object value, str name, int64_t lowest, int64_t highest)
 
 
 cdef kb_span _span_of(object data) noexcept:
-    """Of bytes, or of None, which is Kafka's null."""
+    """Return the span of bytes, or of None, which is Kafka's null."""
     cdef kb_span span
     if data is None:
         span.data = NULL
@@ -62,15 +65,16 @@ cdef kb_span _span_of(object data) noexcept:
 @cython.final
 @cython.freelist(16)
 cdef class HeaderSpans:
-    """The headers of a record, and what they point into."""
+    """The headers of a record, and the objects they point into."""
 
     def __dealloc__(self):
         free(self.spans)
 
 
 cdef HeaderSpans fill_record(kb_record *record, bytes key, bytes value, object headers):
-    """Points all of `record` but its timestamp into what is given; what comes back has to be kept meanwhile,
-    as `key` and `value` have."""
+    """Point all of `record` but its timestamp into the arguments; keep the result, like `key` and `value`,
+    until it is written.
+    """
     cdef HeaderSpans spans = None
     record.key = _span_of(key)
     record.value = _span_of(value)
@@ -91,7 +95,7 @@ cdef HeaderSpans _header_spans(object headers):
     except TypeError:
         pass
     if found._kept is None:
-        raise TypeError(f"headers must be a sequence of (str, bytes | None), not {type(headers).__name__}")
+        raise TypeError(f"headers must be a sequence of (str, bytes | None), got {type(headers).__name__}")
     found.count = len(found._kept)
     found.spans = <kb_record_header *>grown(NULL, found.count * sizeof(kb_record_header))
     for i in range(found.count):
@@ -100,7 +104,7 @@ cdef HeaderSpans _header_spans(object headers):
 
 
 cdef tuple _take_header(object item, Py_ssize_t at, kb_record_header *header):
-    """Points `header` into the item; returns what has to be kept meanwhile."""
+    """Point `header` into the item; return the object to keep meanwhile."""
     cdef Py_ssize_t size
     cdef tuple pair
     if type(item) is not tuple:

@@ -1,7 +1,7 @@
-# What all that give out their memory as a buffer of single bytes say of it.
+# The common buffer of single bytes of all types that expose their memory.
 
 cdef inline void fill_view(Py_buffer *view, owner, void *data, Py_ssize_t *size, bint readonly):
-    """`size` stays where it is as long as the view does."""
+    """Fill a view; `size` must stay in place as long as the view."""
     view.buf = data
     view.obj = owner
     view.len = size[0]

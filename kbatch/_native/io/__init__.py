@@ -1,1 +1,1 @@
-"""Descriptors, signals, sensors and messages: what needs no records."""
+"""Descriptors, signals, sensors and messages: code without records."""

@@ -1,7 +1,8 @@
-"""What no signal handler may cut in two.
+"""Steps that no signal handler may interrupt.
 
-Python's signal handlers (a KeyboardInterrupt, usually) run between the steps of Python code, and may raise
-there. Native code has no such places: here one runs only while an Event waits, which has done nothing yet.
+Python's signal handlers (usually for KeyboardInterrupt) run between the steps of Python code, and may raise
+there. Native code has no such places: here a handler runs only while an Event waits, before it has done
+anything.
 """
 
 cimport cython
@@ -10,15 +11,15 @@ import threading
 
 
 def at_once(method, /, *arguments, **keywords):
-    """What `method(*arguments, **keywords)`, a coroutine that never suspends, gives in the end.
+    """Return the result of `method(*arguments, **keywords)`, a coroutine that never suspends.
 
-    In Python an interrupt could come after the coroutine is made and before it is started, and the
-    interpreter warns of coroutines that were never started.
+    In Python an interrupt could come after the coroutine is made and before it starts, and the interpreter
+    warns of coroutines that never started.
 
     Raises
     ------
     AssertionError
-        It suspended; what it was about to do is not done.
+        It suspended; its next step is not done.
     """
     coroutine = method(*arguments, **keywords)
     try:
@@ -31,11 +32,11 @@ def at_once(method, /, *arguments, **keywords):
 
 @cython.final
 cdef class Event:
-    """It happens once, and threads wait for it.
+    """An event that happens once, for threads that wait for it.
 
-    An interrupt in the wait() of a threading.Event can leave its condition locked; the thread that then calls
-    set() would stand still for ever. Here the lock is held until it happens, and who waits for it lets go of
-    it in the same step.
+    An interrupt in the wait() of a threading.Event can leave its condition locked, and block the thread that
+    then calls set() for ever. Here the lock is held until the event happens, and a waiter releases it in the
+    same step.
     """
 
     cdef object _lock
@@ -46,7 +47,7 @@ cdef class Event:
         self._lock.acquire()
 
     def set(self):
-        """It has happened; again is as once."""
+        """Make it happen; further calls do nothing."""
         if not self._has_happened:
             self._has_happened = True
             self._lock.release()
@@ -55,7 +56,7 @@ cdef class Event:
         return self._has_happened
 
     def wait(self, timeout=None):
-        """Whether it has happened, after up to `timeout` seconds (None: as long as it takes)."""
+        """True if it has happened within `timeout` seconds (None: no limit)."""
         if not self._has_happened and self._lock.acquire(True, -1 if timeout is None else max(timeout, 0)):
             self._lock.release()
         return self._has_happened

@@ -1,8 +1,7 @@
 """Sensor: the windows of a measured value, and two sums that never end.
 
-One that is told of every request, some twenty a request: so recording is a few additions, with neither a
-lock nor an object, and `record_each` tells several at once. All state is plain C, and the GIL is what keeps
-threads apart.
+Every request records in some twenty sensors. So recording is a few additions, without a lock or an object,
+and `record_each` records in several at once. All state is plain C, and the GIL separates threads.
 """
 
 cimport cython
@@ -12,14 +11,14 @@ from libc.stdlib cimport free, realloc
 
 from typing import NamedTuple
 
-# No time reaches further: what is added to it does not overflow.
+# An upper limit of time: additions to it do not overflow.
 cdef int64_t LONGEST_MS = 2**62
-# So many windows have room from the beginning: those of the default metrics.num.samples, and one more.
+# Initial room for windows: the default metrics.num.samples, and one more.
 cdef int FIRST_WINDOWS = 3
 
 
 class Reading(NamedTuple):
-    """What a sensor knows at a moment: of its windows, which reach `elapsed_ms` back, and of all time."""
+    """A sensor's state at a moment: its windows, which reach `elapsed_ms` back, and the sums of all time."""
 
     occurrences: int
     total: float
@@ -45,25 +44,25 @@ cdef inline void restart(Window *window, int64_t now_ms) noexcept:
 
 
 def _span(count, window_ms):
-    """Of so many windows."""
+    """Allocate this many windows."""
     return min(count * window_ms, LONGEST_MS)
 
 
 @cython.final
 cdef class Sensor:
-    """Takes values and keeps their windows (Kafka's SampledStat; the span of a rate is that of its Rate).
+    """Records values in windows (Kafka's SampledStat; the span of a rate is that of its Rate).
 
-    One window more than asked for is kept: the oldest may lie partly in the time looked at, and counts whole
-    then. They get memory as time comes to them, however many are asked for.
+    One window more than requested is kept: the oldest may lie partly in the requested time, and counts fully
+    then. They get memory as time reaches them, however many are requested.
 
     Parameters
     ----------
     window_ms : int
-        What a window spans; 1 or more.
+        The span of a window; 1 or more.
     num_samples : int
-        Windows; 1 or more.
+        The number of windows; 1 or more.
     recording : bool
-        False: nothing is taken.
+        False: values are ignored.
     """
 
     cdef Window *_windows
@@ -87,7 +86,7 @@ cdef class Sensor:
         free(self._windows)
 
     def record(self, double value, int64_t now_ms):
-        """One occurrence of `value`, at a time of any monotonic clock."""
+        """Record one occurrence of `value`, at a time of any monotonic clock."""
         self._record(value, now_ms)
 
     cdef void _record(self, double value, int64_t now_ms) noexcept:
@@ -105,7 +104,7 @@ cdef class Sensor:
         self._total_ever += value
 
     def read(self, int64_t now_ms):
-        """What the metrics of this sensor are computed from. Windows that ended too long ago are emptied."""
+        """Return the data for the metrics of this sensor, after emptying expired windows."""
         cdef int64_t occurrences = 0
         cdef double total = 0.0, maximum = -INFINITY
         cdef Window *window
@@ -125,7 +124,7 @@ cdef class Sensor:
         )
 
     cdef void _open(self, int64_t now_ms) noexcept:
-        """The next window, in place of the oldest where there are as many as are kept, or no memory for more.
+        """Start the next window, in place of the oldest if all are in use or there is no memory for more.
         """
         if self._count <= self._num_samples and (self._count < self._room or self._make_room(2 * self._room)):
             self._current = self._count
@@ -136,7 +135,7 @@ cdef class Sensor:
         self._end_ms = now_ms + self._window_ms
 
     cdef bint _make_room(self, int64_t count) noexcept:
-        """Whether there is, for so many windows or as many as are ever kept."""
+        """Allocate this many windows, or all that are ever kept. True if there is memory."""
         cdef int64_t room = min(count, self._num_samples + 1)
         cdef void *windows = realloc(self._windows, room * sizeof(Window))
         if windows == NULL:
@@ -146,8 +145,8 @@ cdef class Sensor:
         return True
 
     cdef int64_t _elapsed_ms(self, int64_t now_ms) noexcept:
-        """Time since the oldest window began. Windows that never were count too, or the first seconds would
-        show rates that are far too high.
+        """Return the time since the oldest window began. Missing windows count too, or the first seconds
+        would show far too high rates.
         """
         cdef int64_t start_ms = now_ms
         cdef int64_t i
@@ -158,8 +157,9 @@ cdef class Sensor:
 
 
 def record_each(tuple sensors not None, tuple values not None, int64_t now_ms):
-    """One occurrence of a value for each sensor, as `Sensor.record` takes it. ValueError if there are not as
-    many values as sensors."""
+    """Record one value for each sensor, like `Sensor.record`. Raise ValueError if there are not as many
+    values as sensors.
+    """
     cdef Py_ssize_t i
     if len(sensors) != len(values):
         raise ValueError(f"{len(values)} values for {len(sensors)} sensors")

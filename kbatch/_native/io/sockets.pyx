@@ -1,8 +1,8 @@
-"""Sockets that are set not to wait, read and written with the GIL in hand.
+"""Non-blocking sockets, read and written while holding the GIL.
 
-Python's own methods let go of the GIL around every system call. Another thread that wants it has it then, and
-keeps it for a switch interval, 5 ms, if it computes: for each call of a few microseconds the sender would
-stand still so long. Only what is so large that the system takes its time with it is sent without the GIL.
+Python's own methods release the GIL around every system call. A computing thread that takes it keeps it for a
+switch interval, 5 ms: the sender would wait that long for each call of a few microseconds. Only data so large
+that the system needs time for it is sent without the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -18,7 +18,7 @@ cdef extern from "descriptor.h" nogil:
     ssize_t kb_socket_send(int descriptor, iovec *parts, int count) noexcept
 
 cdef enum:
-    # Larger requests go out while other threads work: a system may do with them what the network does, too.
+    # Larger requests are sent while other threads work: a system may also do the network's work in the call.
     SENT_AT_ONCE_BYTES = 4096
     # Into more room than this much may come, which takes the system its time to copy.
     RECEIVED_AT_ONCE_BYTES = 131072
@@ -28,12 +28,12 @@ cdef extern from "Python.h":
 
 
 def receive_into(int descriptor, space):
-    """What socket.recv_into does: how many bytes came, 0 at the end of the stream.
+    """Do socket.recv_into: return the number of received bytes, 0 at the end of the stream.
 
     Raises
     ------
     OSError
-        BlockingIOError where nothing came.
+        BlockingIOError if none came.
     """
     cdef Py_buffer buffer
     cdef ssize_t received
@@ -52,13 +52,13 @@ def receive_into(int descriptor, space):
 
 
 def send(int descriptor, list buffers not None):
-    """What socket.sendmsg does: how many bytes of the `buffers`, one behind another, were taken. There is at
-    least one, and no more than the system takes at once (IOV_MAX).
+    """Do socket.sendmsg: return the number of bytes taken from the consecutive `buffers`. There is at least
+    one, and at most the system's limit (IOV_MAX).
 
     Raises
     ------
     OSError
-        BlockingIOError where none were.
+        BlockingIOError if none were taken.
     """
     cdef Py_ssize_t count = len(buffers)
     cdef Py_ssize_t size = 0

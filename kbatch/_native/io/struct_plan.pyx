@@ -1,12 +1,12 @@
 """StructPlan: the structs of messages, read and written without a step of Python.
 
-Theory of operation. A plan is a struct of a message in one version: a step a field, in the order of the wire.
-It does what is usual, and gives up at anything else: what cannot be read or written, tagged fields that are
-there, buffers of other kinds than the producer's own. Then None comes out, nothing has changed, and the
-readers and writers of kbatch.protocol, which can do all and tell what is wrong, begin anew.
+Theory of operation. A plan describes a struct of a message in one version: a step for each field, in wire
+order. It handles the usual cases and gives up otherwise: for unreadable or unwritable values, tagged fields,
+or buffers of foreign kinds. Then it returns None, having changed nothing, and the readers and writers of
+kbatch.protocol start again, which handle everything and explain faults.
 
-What is read has one bound, the end of the data, and every step asks for its bytes before it takes them. What
-is written goes into a space that grows; records that are large are left where they are, and cut it in pieces.
+Reading has one bound, the end of the data, and every step checks for its bytes first. Writing goes into a
+growing space; large records stay where they are, and split it into pieces.
 """
 
 cimport cython
@@ -49,7 +49,7 @@ KINDS = {
 
 cdef struct Step:
     Kind kind
-    int width  # in bytes, of what has one
+    int width  # in bytes, for fixed widths
     bint is_signed
     bint is_array
     bint is_nullable
@@ -77,12 +77,12 @@ cdef class StructPlan:
     kind : type
         The class of the struct.
     fields : list of (name, type, is_array, is_nullable, is_compact)
-        What stands on the wire, in its order; `type` is a key of `KINDS` or a StructPlan.
+        The fields on the wire, in order; `type` is a key of `KINDS` or a StructPlan.
     others : list of (name, default)
-        Fields that do not, absent or tagged: what they are when the struct was read. A type is called for
-        each; a StructPlan stands for a struct of defaults.
+        Absent or tagged fields: their values after reading. A type is called for each; a StructPlan stands
+        for a struct of defaults.
     unwritten : list of (name, default)
-        Of them, those that must have their default for the struct to be written.
+        Those that must have their default for writing.
     is_flexible : bool
         Whether tagged fields end it.
     """
@@ -121,12 +121,12 @@ cdef class StructPlan:
         PyMem_Free(self._steps)
 
     def read(self, data not None, Py_ssize_t pos):
-        """The struct that stands at `pos` of `data`, which is contiguous.
+        """Read the struct at `pos` of `data`, which is contiguous.
 
         Returns
         -------
         (object, int) or None
-            With the position behind it; None where it is not what is usual.
+            The struct and the position after it; None in an unusual case.
         """
         cdef Py_buffer buffer
         cdef Source source
@@ -141,21 +141,21 @@ cdef class StructPlan:
         return None if source.failed else (found, source.pos)
 
     def frame(self, bytes head not None, message not None, Py_ssize_t joined_bytes):
-        """A frame: size, header, message.
+        """Write a frame: size, header, message.
 
         Parameters
         ----------
         head : bytes
             The header.
         message : object
-            Of the plan's class.
+            A message of the plan's class.
         joined_bytes : int
-            Records that are no larger, or in a frame that is no larger, are copied into it.
+            Records up to this size, or in a frame up to this size, are copied into it.
 
         Returns
         -------
         list of bytes or memoryview, or None
-            The records by reference; None where it is not what is usual.
+            The buffers, with records by reference; None in an unusual case.
         """
         cdef Space space
         cdef list cuts = []
@@ -261,7 +261,9 @@ cdef object read_integer(const uint8_t *here, Step *step):
 
 
 cdef int64_t read_length(Step *step, Source *source, int width) noexcept:
-    """Of an array or of what is `width` bytes long where it is not compact; -1 for null, or failed."""
+    """Read the length of an array, or of a non-compact value with `width` bytes of length; -1 for null, or
+    set failed.
+    """
     cdef int64_t length = -1
     cdef const uint8_t *here = source.data + source.pos
     if step.is_compact:
@@ -276,7 +278,7 @@ cdef int64_t read_length(Step *step, Source *source, int width) noexcept:
 
 
 cdef int64_t read_uvarint(Source *source) noexcept:
-    """Of four bytes at most."""
+    """Read a varint of at most four bytes."""
     cdef int64_t value = 0
     cdef int shift = 0
     while shift < 28 and take(source, 1):
@@ -289,7 +291,7 @@ cdef int64_t read_uvarint(Source *source) noexcept:
 
 
 cdef bint take(Source *source, int64_t count) noexcept:
-    """Whether there are so many bytes more, which are behind `pos` then."""
+    """True if there are this many more bytes, which are after `pos` then."""
     if source.failed or count > source.end - source.pos:
         source.failed = True
         return False
@@ -394,7 +396,7 @@ cdef int write_integer(Space *space, object value, Step *step) except -1:
 
 
 cdef int write_records(object value, Step *step, Space *space, list cuts, Py_ssize_t joined_bytes) except -1:
-    """Bytes, or a list of what is bytes or a plain view."""
+    """Write bytes, or a list of bytes and plain views."""
     cdef Py_ssize_t size = 0, part_bytes
     cdef object part
     cdef tuple parts
@@ -418,7 +420,7 @@ cdef int write_records(object value, Step *step, Space *space, list cuts, Py_ssi
 
 
 cdef Py_ssize_t size_of(object part):
-    """In bytes; -1 of what may be no plain row of them."""
+    """Return the size in bytes; -1 if it may not be a plain sequence of them."""
     cdef Py_buffer *view
     if type(part) is bytes:
         return PyBytes_GET_SIZE(part)
@@ -433,7 +435,7 @@ cdef Py_ssize_t size_of(object part):
 
 
 cdef list in_pieces(Space *space, list cuts, Py_ssize_t joined_bytes):
-    """What was written, with its size in front, and the records at their cuts."""
+    """Return the written data after its size, with the records at their places."""
     cdef list pieces = []
     cdef Py_ssize_t start = 0, end, size = space.size - 4
     cdef object part
@@ -499,7 +501,7 @@ cdef void put(Space *space, const char *data, Py_ssize_t size) noexcept:
         room = max(FIRST_ROOM, 2 * (space.size + size))
         grown = PyMem_Realloc(space.data, room)
         if grown == NULL:
-            space.failed = True  # and Python's writer finds no memory, either, and says so
+            space.failed = True  # Python's writer finds no memory either, and says so
             return
         space.data, space.room = <uint8_t *>grown, room
     memcpy(space.data + space.size, data, size)

@@ -1,7 +1,7 @@
-"""Waker: how another thread makes the sender's thread return from its wait for sockets.
+"""Waker: lets another thread end the sender's wait for sockets.
 
-The GIL stays where it is. Reading and writing here take a microsecond; Python's own, which let go of the GIL,
-hand it to the thread that was just woken, or that waits for it, and who rang has to wait until it comes back.
+It keeps the GIL. Reading and writing here take a microsecond. Python's own calls release the GIL, which then
+goes to the woken thread or another waiter, and the caller waits until it comes back.
 """
 
 cimport cython
@@ -17,11 +17,11 @@ cdef extern from "descriptor.h" nogil:
 
 @cython.final
 cdef class Waker:
-    """A file descriptor for the selector, which is readable from `wake()` to `clear()`.
+    """A file descriptor for the selector, readable from `wake()` to `clear()`.
 
-    A call before the wait has begun ends that wait, and any number of calls end one. `wake` may be called
-    where a KeyboardInterrupt could not be raised. It may outlive everybody who listens; then it does nothing.
-    (A descriptor closed earlier might be another's by then.)
+    A call before the wait ends that wait, and any number of calls end one. `wake` may be called where a
+    KeyboardInterrupt must not be raised. It may outlive all its listeners, and then does nothing. (A
+    descriptor closed earlier might be another's by then.)
     """
 
     cdef int _reader
@@ -47,9 +47,9 @@ cdef class Waker:
         return self._reader
 
     def wake(self):
-        """Any thread; from now on the descriptor is readable."""
+        """Make the descriptor readable; any thread."""
         kb_descriptor_ring(self._writer)
 
     def clear(self):
-        """Before looking for what there is to do: who calls `wake` from here on is heard again."""
+        """Reset it before looking for work, so that later calls of `wake` count again."""
         kb_descriptor_drain(self._reader)

@@ -86,10 +86,10 @@ cdef class PendingBatch:
         `max_bytes` at a time; raises what is wrong, with which field."""
         self.checked_partition = <int32_t>as_integer(self.partition, "partition", 0, INT32_MAX)
         if self.on_delivery is not None and not callable(self.on_delivery):
-            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
+            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, got "
                             f"{type(self.on_delivery).__name__}")
         if not PyObject_CheckBuffer(self._given):
-            raise TypeError(f"batch_bytes must be bytes-like, not {type(self._given).__name__}")
+            raise TypeError(f"batch_bytes must be bytes-like, got {type(self._given).__name__}")
         self.data = self._given if type(self._given) is bytes else PyBytes_FromObject(self._given)
         self._given = None
         self._check_frame()

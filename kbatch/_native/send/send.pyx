@@ -97,7 +97,7 @@ cdef str _name_of(object topic):
         return <str>topic
     if isinstance(topic, str):
         return str.__str__(topic)
-    raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+    raise TypeError(f"topic must be a str, got {type(topic).__name__}")
 
 
 cdef PendingRecord _pending(str topic, object value, object key, object headers, object partition,
@@ -369,7 +369,7 @@ cdef class RecordSender:
             return self._send(topic, record.value, record.key, record.headers, None, record.timestamp_ms,
                               None, True)
         if not isinstance(item, tuple):
-            raise TypeError(f"it must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), not "
+            raise TypeError(f"it must be a Record or a tuple (key, value[, headers[, timestamp_ms]]), got "
                             f"{type(item).__name__}")
         fields = item if type(item) is tuple else tuple(item)
         size = len(fields)
@@ -462,7 +462,7 @@ cdef class RecordSender:
         if ready.has_time:  # no two may be further apart than 64 bits can say
             ready.record.timestamp_ms = as_integer(timestamp_ms, "timestamp_ms", -1, INT64_MAX - 1)
         if on_delivery is not None and not callable(on_delivery):
-            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, not "
+            raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, got "
                             f"{type(on_delivery).__name__}")
         return 0
 

@@ -335,7 +335,7 @@ REFUSED: dict[str, Refusal] = {
         *(
             {},
             TypeError,
-            "column 'value' must be a numpy array, a pair (data, offsets) or an Arrow array, not list",
+            "column 'value' must be a numpy array, a pair (data, offsets) or an Arrow array, got list",
         ),
     ),
     "numpy text": (
@@ -489,5 +489,5 @@ def test_chunks_of_16_mib_hold_every_record() -> None:
 
 @pytest.mark.parametrize("name", ["partitions", "batch_size", "threads"])
 def test_a_number_that_is_none_is_refused_by_its_name(name: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} must be an int, not str"):
+    with pytest.raises(TypeError, match=f"{name} must be an int, got str"):
         kbatch.encode_arrow(pa.table({"value": [b"v"]}), **{"partitions": 1, name: "3"})

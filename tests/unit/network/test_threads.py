@@ -413,7 +413,7 @@ def test_an_engine_that_cannot_even_fail(caplog: pytest.LogCaptureFixture) -> No
     network.start()
     network._thread.join(SECONDS)
     assert not network.is_alive
-    assert "without an answer" in caplog.text
+    assert "without an outcome" in caplog.text
 
 
 # Completions, metrics

@@ -72,7 +72,7 @@ def test_failures_that_nobody_saw_are_raised_by_flush_once(
         assert (told.value.count, told.value.code, told.value.retriable) == (3, 19, True)
         producer.flush(SECONDS)
     logged = [record.getMessage() for record in caplog.records if record.name == "kbatch.producer"]
-    assert logged == ["3 batches to events failed with NotEnoughReplicasError, and nobody asked"]
+    assert logged == ["3 batches to events failed with NotEnoughReplicasError and were never checked"]
 
 
 @pytest.mark.parametrize("observe", ["on_delivery", "result", "exception"])

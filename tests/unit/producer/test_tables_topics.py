@@ -246,7 +246,7 @@ def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
     with producing(broker, max_block_ms=100) as producer:
         with pytest.raises(TypeError, match=r"topic is None: give the topic, or topic_column=\.\.\."):
             producer.send_table(None, good)
-        with pytest.raises(TypeError, match="topic must be a str, not int"):
+        with pytest.raises(TypeError, match="topic must be a str, got int"):
             producer.send_table(1, good, **COLUMN)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="topic_column must be a column's name, or None, got 1"):
             producer.send_table(None, good, topic_column=1)  # type: ignore[arg-type]

@@ -301,7 +301,7 @@ def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, pr
     broker.delay("InitProducerId", 0.3)
     with pytest.raises(KafkaTimeoutError, match="call it again"):
         producer.init_transactions(timeout=0.01)
-    with pytest.raises(IllegalStateError, match=r"came of init_transactions\(\)"):
+    with pytest.raises(IllegalStateError, match=r"init_transactions\(\) has an unknown outcome"):
         producer.begin_transaction()
     producer.init_transactions()
     producer.begin_transaction()
@@ -310,7 +310,7 @@ def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, pr
     with pytest.raises(KafkaTimeoutError, match=r"commit_transaction\(\)"):
         producer.commit_transaction(timeout=0.01)
     for call in (producer.abort_transaction, producer.begin_transaction):
-        with pytest.raises(IllegalStateError, match=r"came of commit_transaction\(\)"):
+        with pytest.raises(IllegalStateError, match=r"commit_transaction\(\) has an unknown outcome"):
             call()
     with pytest.raises(IllegalStateError):
         producer.send(TOPIC, b"b")
@@ -320,7 +320,7 @@ def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, pr
     producer.flush()
     with pytest.raises(KafkaTimeoutError):
         producer.abort_transaction(timeout=0.01)
-    with pytest.raises(IllegalStateError, match=r"came of abort_transaction\(\)"):
+    with pytest.raises(IllegalStateError, match=r"abort_transaction\(\) has an unknown outcome"):
         producer.commit_transaction()
     producer.abort_transaction()
     assert committed(broker) == [b"a"]

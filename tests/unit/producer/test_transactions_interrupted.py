@@ -137,7 +137,7 @@ def test_T12_an_end_that_is_cancelled_while_callbacks_run_is_called_again(
             ending.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await ending
-            with pytest.raises(IllegalStateError, match=rf"came of {end}\(\)"):
+            with pytest.raises(IllegalStateError, match=rf"{end}\(\) has an unknown outcome"):
                 await producer.begin_transaction()
             await getattr(producer, end)()
             assert len(told) == MANY

@@ -85,7 +85,7 @@ def test_a_codec_without_levels_takes_none(codec: str) -> None:
 @pytest.mark.parametrize("level", [True, "6", 1.0])
 def test_a_level_is_an_int(level: object) -> None:
     with pytest.raises(
-        TypeError, match=f"compression_level must be an int or None, not {type(level).__name__}"
+        TypeError, match=f"compression_level must be an int or None, got {type(level).__name__}"
     ):
         compress(SMALL, "gzip", level)
 
@@ -234,7 +234,7 @@ def test_claims_of_snappy_blocks_are_checked_first() -> None:
             decompress(claim + b"\0\0", "snappy")
     framing = compress(b"", "snappy")
     for length in (-1, 0, 5, 2**31 - 1):
-        with pytest.raises(CorruptRecordError, match=f"a block claims {length} bytes where 4 are left"):
+        with pytest.raises(CorruptRecordError, match=f"a block claims {length} bytes, but 4 are left"):
             decompress(framing + struct.pack(">i", length) + b"\x01\x00a\0", "snappy")
 
 

@@ -13,13 +13,13 @@ from tests.unit._native.codec.test_record_batch import INT64_MAX, ROWS, read_one
 from tests.unit.test_oracle import ONE_RECORD, TRANSACTIONAL
 
 REFUSED: list[tuple[Any, type[Exception], str]] = [
-    ("text", TypeError, r"record 1 must be a Record or a tuple .*, not str"),
+    ("text", TypeError, r"record 1 must be a Record or a tuple .*, got str"),
     ((b"k",), TypeError, r"record 1 must be a tuple .* it has 1 items"),
     ((b"k", b"v", (), 1, 5), TypeError, r"record 1 must be a tuple .* it has 5 items"),
-    (("k", b"v"), TypeError, r"record 1: key must be bytes-like or None, not str \(encode it first\)"),
-    ((b"k", 5), TypeError, r"record 1: value must be bytes-like or None, not int"),
-    ((b"k", b"v", {"h": b"x"}), TypeError, r"record 1: headers must be a sequence .*, not dict"),
-    ((b"k", b"v", "text"), TypeError, r"record 1: headers must be a sequence .*, not str"),
+    (("k", b"v"), TypeError, r"record 1: key must be bytes-like or None, got str \(encode it first\)"),
+    ((b"k", 5), TypeError, r"record 1: value must be bytes-like or None, got int"),
+    ((b"k", b"v", {"h": b"x"}), TypeError, r"record 1: headers must be a sequence .*, got dict"),
+    ((b"k", b"v", "text"), TypeError, r"record 1: headers must be a sequence .*, got str"),
     (
         (b"k", b"v", [("h", b"x"), (b"h", b"x")]),
         TypeError,
@@ -27,15 +27,15 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     ),
     ((b"k", b"v", [("h",)]), TypeError, r"record 1: header 0 must be a pair .* \('h',\)"),
     ((b"k", b"v", [(None, b"x")]), TypeError, r"record 1: header 0 must be a pair .* None"),
-    ((b"k", b"v", [("h", "x")]), TypeError, r"record 1: header 'h' must be bytes-like or None, not str"),
+    ((b"k", b"v", [("h", "x")]), TypeError, r"record 1: header 'h' must be bytes-like or None, got str"),
     (
         (b"k", b"v", [("\ud800", b"x")]),
         ValueError,
         r"record 1: header 0: key '\\ud800' cannot be written as UTF-8",
     ),
-    ((b"k", b"v", (), 1.5), TypeError, r"record 1: timestamp_ms must be an int .*, not float"),
-    ((b"k", b"v", (), True), TypeError, r"record 1: timestamp_ms must be an int .*, not bool"),
-    ((b"k", b"v", (), datetime.datetime(2020, 1, 1)), TypeError, r"record 1: timestamp_ms .*, not datetime"),
+    ((b"k", b"v", (), 1.5), TypeError, r"record 1: timestamp_ms must be an int .*, got float"),
+    ((b"k", b"v", (), True), TypeError, r"record 1: timestamp_ms must be an int .*, got bool"),
+    ((b"k", b"v", (), datetime.datetime(2020, 1, 1)), TypeError, r"record 1: timestamp_ms .*, got datetime"),
     (
         (b"k", b"v", (), -2),
         ValueError,
@@ -66,7 +66,7 @@ def test_encode_names_record_field_and_value(item: Any, error: type[Exception], 
         (
             {"compression": "gzip", "compression_level": "6"},
             TypeError,
-            "compression_level must be an int or None, not str",
+            "compression_level must be an int or None, got str",
         ),
         ({"base_offset": -1}, ValueError, "base_offset .* got -1"),
         ({"base_offset": INT64_MAX}, ValueError, "base_offset"),

@@ -173,7 +173,7 @@ def test_C02_a_wrong_count_is_corrupt_compressed_or_not(compression: str, differ
 @pytest.mark.parametrize("magic", [0, 1])
 def test_magic_0_and_1_are_named(magic: int) -> None:
     data = ONE_RECORD[:16] + bytes([magic]) + ONE_RECORD[17:]
-    with pytest.raises(CorruptRecordError, match=f"magic {magic} is a message set of before Kafka 0.11"):
+    with pytest.raises(CorruptRecordError, match=f"magic {magic} is a message set from before Kafka 0.11"):
         read_one(data)
 
 

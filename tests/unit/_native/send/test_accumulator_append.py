@@ -76,8 +76,8 @@ def test_what_is_bytes_like_is_taken_as_it_is_now() -> None:
 @pytest.mark.parametrize(
     ("fields", "error", "text"),
     [
-        ({"value": "text"}, TypeError, r"value must be bytes-like or None, not str \(encode it"),
-        ({"key": 5}, TypeError, "key must be bytes-like or None, not int"),
+        ({"value": "text"}, TypeError, r"value must be bytes-like or None, got str \(encode it"),
+        ({"key": 5}, TypeError, "key must be bytes-like or None, got int"),
         ({"headers": {"h": b"1"}}, TypeError, "headers must be a sequence"),
         ({"headers": [("h",)]}, TypeError, "headers: item 0 must be a pair"),
         ({"headers": [("h", b""), 7]}, TypeError, "headers: item 1 must be a pair"),

@@ -104,7 +104,7 @@ def test_topic_value_and_key_are_positional_and_the_rest_is_not() -> None:
     assert [(record.key, record.value) for record in sent(producer)] == [(None, None), (b"k", b"v")]
     with pytest.raises(TypeError):
         producer.send("t", b"v", b"k", [])  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="topic must be a str, not bytes"):
+    with pytest.raises(TypeError, match="topic must be a str, got bytes"):
         producer.send(b"t")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         producer.send(None)  # type: ignore[arg-type]
@@ -208,19 +208,19 @@ def test_what_has_an_index_is_an_integer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"value": "text"}, TypeError, r"value must be bytes-like or None, not str \(.*serializer\)"),
-        ({"key": "text"}, TypeError, r"key must be bytes-like or None, not str \(.*serializer\)"),
-        ({"key": 5}, TypeError, "key must be bytes-like or None, not int$"),
+        ({"value": "text"}, TypeError, r"value must be bytes-like or None, got str \(.*serializer\)"),
+        ({"key": "text"}, TypeError, r"key must be bytes-like or None, got str \(.*serializer\)"),
+        ({"key": 5}, TypeError, "key must be bytes-like or None, got int$"),
         ({"headers": {"h": b""}}, TypeError, "headers must be a sequence"),
         ({"headers": [("h", "text")]}, TypeError, "headers: the value of 'h' must be bytes-like"),
-        ({"partition": "0"}, TypeError, "partition must be an int, not str"),
-        ({"partition": True}, TypeError, "partition must be an int, not bool"),
+        ({"partition": "0"}, TypeError, "partition must be an int, got str"),
+        ({"partition": True}, TypeError, "partition must be an int, got bool"),
         ({"partition": -1}, ValueError, "partition must be 0 to 2147483647, got -1"),
         ({"partition": 2**70}, ValueError, "partition must be 0 to"),
-        ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms must be an int, not float"),
+        ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms must be an int, got float"),
         ({"timestamp_ms": -2}, ValueError, "timestamp_ms must be -1 to .*, got -2"),
         ({"timestamp_ms": 2**63 - 1}, ValueError, "timestamp_ms must be -1 to"),
-        ({"on_delivery": 5}, TypeError, "on_delivery must be callable as .* not int"),
+        ({"on_delivery": 5}, TypeError, "on_delivery must be callable as .* got int"),
     ],
 )
 @pytest.mark.parametrize("topic", ["t", "unknown"])
@@ -530,10 +530,10 @@ def test_send_many_takes_what_encode_takes() -> None:
 @pytest.mark.parametrize(
     ("bad", "error", "text"),
     [
-        ((b"k", "text"), TypeError, "value must be bytes-like or None, not str"),
+        ((b"k", "text"), TypeError, "value must be bytes-like or None, got str"),
         ((b"k",), TypeError, r"a tuple \(key, value.*; it has 1 items"),
         ((b"k", b"v", None, None, 5), TypeError, "it has 5 items"),
-        ([b"k", b"v"], TypeError, "a Record or a tuple .*, not list"),
+        ([b"k", b"v"], TypeError, "a Record or a tuple .*, got list"),
         ((b"k", bytes(MEGABYTE)), RecordTooLargeError, "max.request.size"),
     ],
 )
