@@ -263,9 +263,9 @@ class TableProducer(RecordSender):
         if table.outcome.unsent_count:
             self._record("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
-            for first in range(0, table.outcome.row_count, TOLD_ROWS):
-                table.tells()
-                self._deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
+            for first in range(0, table.outcome.row_count, CALLBACK_ROWS):
+                table.expect_callbacks()
+                self._deliver([_UnsentRowsCallbacks(table, first, first + CALLBACK_ROWS)])
         listeners = table.end(error)
         return [_Told(table, listeners)] if listeners else []
 

@@ -1,1 +1,1 @@
-"""A producer's batches: their memory, their state, and what became of their records."""
+"""A producer's batches: their memory, their state, and the outcome of their records."""

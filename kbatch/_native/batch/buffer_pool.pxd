@@ -51,7 +51,7 @@ cdef enum Turn:
 cdef struct Place:
     Place *next
     Place *previous
-    PyThread_type_lock bell      # held while there is no news; NULL: nobody sleeps on it
+    PyThread_type_lock bell      # held while there is no news; NULL: no thread sleeps on it
     bint is_rung
     int64_t wanted               # what was refused last when this was the first place; 0 is unknown
 

@@ -1,20 +1,20 @@
 """BufferPool: a bounded amount of memory that is kept for reuse; a producer's is its buffer.memory.
 
-Theory of operation. The budget is unallocated bytes, plus a free list of blocks of `poolable_size` bytes.
-A producer takes linked chunks from it and charges what it allocates elsewhere; users allocate Buffers. What a
-producer charges: chunks of open batches and what sealing them may add; sealed bytes; the state of records and
-batches. Of records with a callback the state stays charged until the callback ran (`callback_bytes`). A send
-from within a callback stands in no line, and may pass the budget by so much: otherwise it could wait for
+Theory of operation. The budget is unallocated bytes, plus a free list of blocks of `poolable_size` bytes. A
+producer takes linked chunks from it and charges its other allocations; users allocate Buffers. A producer
+charges chunks of open batches and what sealing them may add; sealed bytes; the state of records and batches.
+The state of records with a callback stays charged until the callback ran (`callback_bytes`). A send from
+within a callback skips the queue, and may overdraw the budget by that amount: otherwise it could wait for
 memory that only its own return would free.
 
-Those who find too little stand in line, first come, first served, each with a Waiter. A thread sleeps in
-`Waiter.wait`. A task, or anything else that must not sleep, is called by `freed`, and asks `may_try`. Memory
-that comes back wakes the first in line alone, and not before there is as much as it was refused last; who
-leaves the line wakes the next. Memory gathers for the first in line, so a large request is not starved.
+Callers that find too little queue up, first come, first served, each with a Waiter. A thread sleeps in
+`Waiter.wait`. A task, or another caller that must not sleep, is called by `freed`, and checks `may_try`.
+Returned memory wakes the first waiter only, and only if there is as much as it was last refused; a waiter
+that leaves wakes the next. Memory accumulates for the first waiter, so a large request is not starved.
 
-To wait costs far more than to append a record. So what the first in line was given opens the pool to all, for
-`turn_bytes` more, a batch's worth: whoever finds memory takes it, and the line moves once a batch. At 0, as
-users have it, nobody passes those in line.
+Waiting costs far more than appending a record. So the first waiter's memory opens the pool to all, for
+`turn_bytes` more, a batch's worth: any caller may take free memory, and the queue advances once a batch. At
+0, the default for users, no caller passes the queue.
 
 After org.apache.kafka.clients.producer.internals.BufferPool.
 """
@@ -46,15 +46,15 @@ cdef extern from "pythread.h":
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
     void PyThread_release_lock(PyThread_type_lock) nogil
 
-# The first in line looks so often whether woken or not: an attempt may fail for other reasons than memory.
+# The first waiter checks this often, woken or not: an attempt may fail for other reasons than memory.
 cdef double LOOK_S = 0.1
-# The longest single sleep of the others: what PyThread accepts is bounded.
+# The longest single sleep of the others: PyThread's time-out is bounded.
 cdef double LONGEST_SLEEP_S = 3600.0
 
 
-cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *behind) noexcept nogil:
+cdef inline kb_chunk *_linked(kb_chunk *chunk, int64_t size, kb_chunk *next) noexcept nogil:
     chunk.size = size
-    chunk.next = behind
+    chunk.next = next
     return chunk
 
 
@@ -68,15 +68,15 @@ cdef void _free_all(kb_chunk *chunks) noexcept nogil:
 
 @cython.final
 cdef class BufferPool:
-    """A pool of at most `total_memory` bytes, in which blocks of `poolable_size` bytes are kept for reuse.
+    """A pool of at most `total_memory` bytes, which keeps blocks of `poolable_size` bytes for reuse.
 
-    Safe to use from any thread. `poison=True` overwrites what comes back, so that a use after release shows;
-    tests run so. `freed` is called, under no lock, when the first in line is to look again and no thread
-    sleeps there.
+    Any thread may use it. `poison=True` overwrites returned memory, so that a use after release shows; tests
+    run so. `freed` is called, under no lock, when the first waiter should check again and no thread sleeps
+    there.
 
-    Of a producer's pool, `loop_thread_ident` is `threading.get_ident()` of the thread whose event loop brings
-    the answers, if one does: there nobody may wait for them but by `await`. In a process that was forked from
-    the producer's, where `is_forked` is set, nobody may: nothing brings answers there.
+    For a producer's pool, `loop_thread_ident` is `threading.get_ident()` of the thread whose event loop
+    brings the answers, if one does: there callers may only `await` them. In a process forked from the
+    producer's, where `is_forked` is set, no caller may wait: nothing brings answers there.
 
     Raises
     ------
@@ -101,7 +101,7 @@ cdef class BufferPool:
 
     @property
     def available(self):
-        """Bytes that nothing is charged with; below 0 while callbacks have sent beyond the budget."""
+        """Uncharged bytes; below 0 while callbacks have overdrawn the budget."""
         kb_lock_acquire(&self._lock)
         try:
             return self._available()
@@ -119,40 +119,39 @@ cdef class BufferPool:
 
     @property
     def queued(self):
-        """How many stand in line for memory."""
+        """The number of waiters for memory."""
         return self._queued
 
     @property
     def callback_bytes(self):
-        """State of answered records whose callbacks did not run yet."""
+        """The state of answered records whose callbacks have not run yet."""
         return self._callback_bytes
 
     @property
     def exhausted_count(self):
-        """How often something was refused; of a record that asks for less when it is refused, twice."""
+        """The number of refusals; a record that lowers its request after one may count twice."""
         return self._exhausted_count
 
     def allocate(self, int64_t size, timeout=None):
-        """Allocate a zeroed `Buffer` of `size` bytes; wait for it up to `timeout` seconds (None: as long as
-        it takes).
+        """Allocate a zeroed `Buffer` of `size` bytes; wait for it up to `timeout` seconds (None: no limit).
 
         Raises
         ------
         ValueError
-            `size` is negative or more than the pool will ever have.
+            `size` is negative or above the pool's total.
         BufferExhaustedError
             The memory did not become free in time.
         KafkaError
             The pool was closed before or while waiting.
         MemoryError
-            The system has no memory; the budget is as before.
+            The system has no memory; the budget is unchanged.
         """
         cdef Waiter waiter
         if size < 0:
             raise ValueError(f"size must not be negative, got {size}")
         if size > self.total_memory:
-            raise ValueError(f"size {size} is more than the {self.total_memory} bytes of the whole pool "
-                             f"(total_memory)")
+            raise ValueError(f"size must be at most {self.total_memory} bytes, those of the whole pool "
+                             f"(total_memory), got {size}")
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be 0 or more seconds, or None, got {timeout}")
         buffer = self._try_allocate(size, NOT_IN_LINE)
@@ -170,57 +169,54 @@ cdef class BufferPool:
             waiter.leave()
 
     def release(self, Buffer buffer not None):
-        """Give `buffer` back; a second time is ignored.
+        """Return `buffer` to the pool; a second call does nothing.
 
         Raises
         ------
         ValueError
-            The buffer is another pool's.
+            The buffer belongs to another pool.
         BufferError
-            A memoryview of it still exists: the memory may still be written to.
+            A memoryview of it still exists, which may write to the memory.
         """
         cdef uint8_t *memory = buffer._memory
         if buffer._pool is not self:
-            raise ValueError("buffer belongs to another pool: release it there")
+            raise ValueError("buffer belongs to another pool; release it there")
         if buffer._exports:
-            raise BufferError(f"buffer has {buffer._exports} views: release them first")
+            raise BufferError(f"buffer has {buffer._exports} views; release them first")
         buffer._memory = NULL
         if memory != NULL:
             self._release(memory, buffer._size)
 
     def close(self):
-        """Fail all who wait, now and later, with KafkaError; memory can still be given back."""
+        """Fail all current and later waiters with KafkaError; memory can still be returned."""
         kb_lock_acquire(&self._lock)
         self._closed = True
         kb_lock_release(&self._lock)
         self.wake_first()
 
     def wake_first(self):
-        """Have the first in line look again, whether there is memory or not; the next follows when it
-        leaves."""
-        cdef bint is_told
+        """Let the first waiter check again, with or without memory; the next follows when it leaves."""
+        cdef bint is_rung
         kb_lock_acquire(&self._lock)
-        is_told = self._ring_first(True)
+        is_rung = self._ring_first(True)
         kb_lock_release(&self._lock)
-        if is_told and self._freed is not None:
+        if is_rung and self._freed is not None:
             self._freed()
 
     def check_may_wait(self):
-        """Raise IllegalStateError where nobody may wait for an answer."""
+        """Raise IllegalStateError where callers must not wait for an answer."""
         if self.is_forked:
-            raise ForkedProducerError("the answer goes to the parent process, whose producer sent this: ask "
-                                      "there")
+            raise ForkedProducerError("the parent process sent this and gets its answer; ask for it there")
         if self.loop_thread_ident == PyThread_get_thread_ident():
-            raise IllegalStateError("to wait here would stop the event loop that is to bring the answer: "
-                                    "await the delivery")
+            raise IllegalStateError("cannot block the event loop that completes this delivery; await it")
 
-    # With _lock held.
+    # With _lock held
 
     cdef int64_t _available(self) noexcept nogil:
         return self._unallocated + self._free_count * self.poolable_size
 
     cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil:
-        """Whether `size` bytes may be taken."""
+        """True if `size` bytes may be taken."""
         cdef int64_t available = self._available()
         cdef int64_t overdraft = 0
         cdef bint granted
@@ -240,7 +236,7 @@ cdef class BufferPool:
         return granted
 
     cdef void _charge(self, int64_t size) noexcept nogil:
-        """Takes `size` bytes, of free blocks where nothing else is left."""
+        """Take `size` bytes, from free blocks if nothing else is left."""
         cdef kb_chunk *chunk
         while self._unallocated < size and self._free != NULL:
             chunk = self._free
@@ -251,7 +247,7 @@ cdef class BufferPool:
         self._unallocated -= size
 
     cdef bint _ring_first(self, bint in_any_case) noexcept nogil:
-        """Wakes the first in line, if there is memory for it; True where `freed` has to be called for that.
+        """Wake the first waiter, if there is memory for it. True if `freed` must be called for that.
         """
         cdef Place *first = self._first
         if first == NULL or first.is_rung:
@@ -264,11 +260,12 @@ cdef class BufferPool:
         PyThread_release_lock(first.bell)
         return False
 
-    # What follows takes _lock itself.
+    # The following take _lock themselves
 
     cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Turn turn) noexcept nogil:
-        """Linked chunks of `chunk_bytes` each, with `room` bytes or more in all, and `charge` besides; NULL,
-        and nothing is taken, where they cannot be had."""
+        """Return linked chunks of `chunk_bytes` each, with at least `room` bytes in total, and charge
+        `charge` with them. Return NULL, taking nothing, if that is impossible.
+        """
         cdef int64_t chunk_room = chunk_bytes - KB_CHUNK_HEAD_BYTES
         cdef int64_t count = (room + chunk_room - 1) // chunk_room
         cdef kb_chunk *chunks = NULL
@@ -296,7 +293,7 @@ cdef class BufferPool:
         return chunks
 
     cdef bint charge(self, int64_t size, Turn turn) noexcept nogil:
-        """`size` bytes of what is not allocated here."""
+        """Charge `size` bytes that were allocated elsewhere."""
         kb_lock_acquire(&self._lock)
         try:
             if not self._grant(size, turn):
@@ -307,16 +304,17 @@ cdef class BufferPool:
             kb_lock_release(&self._lock)
 
     cdef void exchange(self, kb_chunk *chunks, int64_t discharged) noexcept:
-        """Takes linked chunks back, and lowers the charge besides; a negative `discharged` raises it,
-        whatever is left: it is for what replaces the chunks. Under no lock: it may call `freed`."""
+        """Take linked chunks back, and lower the other charge; a negative `discharged` raises it without a
+        limit, for what replaces the chunks. Call it under no lock: it may call `freed`.
+        """
         if self._give_back(chunks, discharged) and self._freed is not None:
             self._freed()
 
     cdef bint _give_back(self, kb_chunk *chunks, int64_t discharged) noexcept nogil:
-        """`exchange`, but for `freed`: whether that is to be called."""
+        """Do `exchange` without calling `freed`. True if that must be called."""
         cdef kb_chunk *chunk = chunks
         cdef kb_chunk *others = NULL
-        cdef bint is_told
+        cdef bint is_rung
         while self.poison and chunk != NULL:
             if chunk.size > KB_CHUNK_HEAD_BYTES:
                 memset(chunk + 1, POISON, chunk.size - KB_CHUNK_HEAD_BYTES)
@@ -332,13 +330,13 @@ cdef class BufferPool:
                 self._unallocated += chunk.size
                 others = _linked(chunk, chunk.size, others)
         self._charge(-discharged)
-        is_told = self._ring_first(False)
+        is_rung = self._ring_first(False)
         kb_lock_release(&self._lock)
         _free_all(others)
-        return is_told
+        return is_rung
 
     cdef void await_callbacks(self, int64_t size) noexcept nogil:
-        """So much of what is charged is now for callbacks to give back."""
+        """Move this much of the charge to callbacks, which will return it."""
         kb_lock_acquire(&self._lock)
         self._callback_bytes += size
         kb_lock_release(&self._lock)
@@ -350,7 +348,7 @@ cdef class BufferPool:
         self.exchange(NULL, size)
 
     cdef bint is_awaited(self) noexcept nogil:
-        """True if the first in line was refused, and there is still too little for it."""
+        """True if the first waiter was refused, and there is still too little for it."""
         cdef bint awaited
         kb_lock_acquire(&self._lock)
         awaited = self._first != NULL and self._available() < self._first.wanted
@@ -358,8 +356,9 @@ cdef class BufferPool:
         return awaited
 
     cdef Waiter join(self, bint goes_first):
-        """A place at the end of the line, or before all others. It has been refused; it asks again when it is
-        first, before it sleeps, since what became free in between rang for nobody."""
+        """Add a waiter at the end of the queue, or before all others. It has been refused; as the first it
+        tries again before it sleeps, because memory freed in between woke no waiter.
+        """
         cdef Waiter waiter = Waiter.__new__(Waiter)
         cdef Place *place = &waiter._place
         waiter._pool = self
@@ -384,7 +383,7 @@ cdef class BufferPool:
         return self._try_allocate(size, FIRST_IN_LINE)
 
     cdef object _try_allocate(self, int64_t size, Turn turn):
-        """A Buffer; None without memory."""
+        """Return a Buffer, or None without memory."""
         cdef Buffer buffer = Buffer.__new__(Buffer)
         cdef uint8_t *memory = NULL
         cdef bint closed, granted
@@ -418,9 +417,9 @@ cdef class BufferPool:
 
 
 @cython.final
-@cython.no_gc_clear  # its pool must be there when it goes
+@cython.no_gc_clear  # its pool must exist when it goes
 cdef class Waiter:
-    """A place in the line for a pool's memory, from `RecordAccumulator.begin_waiting` to `leave`."""
+    """A place in the queue for a pool's memory, from `RecordAccumulator.begin_waiting` to `leave`."""
 
     def __init__(self):
         raise TypeError("a Waiter comes from RecordAccumulator.begin_waiting")
@@ -432,12 +431,13 @@ cdef class Waiter:
 
     @property
     def is_rung(self):
-        """True if there is something to look at since `may_try`, for the first in line."""
+        """True if there is something new for the first waiter since `may_try`."""
         return self._place.is_rung
 
     def may_try(self):
-        """True if it is the first in line: its attempt may take memory. `freed` is called again from here on,
-        when there is more."""
+        """True if it is the first waiter: its attempt may take memory. From here on `freed` is called again
+        when there is more.
+        """
         cdef bint is_first
         kb_lock_acquire(&self._pool._lock)
         is_first = self._pool._first == &self._place
@@ -446,8 +446,9 @@ cdef class Waiter:
         return is_first
 
     def leave(self):
-        """Leave the line; a second time is ignored. A thread that is next is woken. Who waits without a
-        thread asks the next one to look."""
+        """Leave the queue; a second call does nothing. A thread that is next is woken. A waiter without a
+        thread makes the next one check.
+        """
         self._leave()
 
     cdef void _leave(self) noexcept:
@@ -456,7 +457,7 @@ cdef class Waiter:
         if not self._is_queued:
             return
         self._is_queued = False
-        if pool.is_forked:  # the lock may be held by a thread of the parent's
+        if pool.is_forked:  # a thread of the parent may hold the lock
             return
         kb_lock_acquire(&pool._lock)
         if place.previous == NULL:
@@ -472,8 +473,9 @@ cdef class Waiter:
         kb_lock_release(&pool._lock)
 
     cdef object wait(self, object attempt, object refusal, object timeout):
-        """What `attempt()` gives when it is first in line and there is memory; `refusal` where it gave that
-        up to the end of `timeout` seconds. Nothing is lost where a signal handler raises."""
+        """Return the result of `attempt()` when it is first and there is memory; `refusal` if it was that
+        until the end of `timeout` seconds. Nothing is lost if a signal handler raises.
+        """
         cdef BufferPool pool = self._pool
         cdef bint is_first
         cdef double seconds
@@ -502,7 +504,7 @@ cdef class Waiter:
             self._sleep(seconds)
 
     cdef int _sleep(self, double seconds) except -1:
-        """Until rung, or for so long; raises what a signal handler raises."""
+        """Sleep until woken, or for this long; raise the exceptions of signal handlers."""
         cdef long long microseconds = <long long>(seconds * 1e6) + 1
         cdef PyLockStatus status
         with nogil:
@@ -517,11 +519,11 @@ cdef class Waiter:
 
 
 @cython.final
-@cython.no_gc_clear  # its pool must be there when it goes
+@cython.no_gc_clear  # its pool must exist when it goes
 cdef class Buffer:
-    """Writable memory of a `BufferPool`, by the buffer protocol; `len()` is what was asked for.
+    """Writable memory of a `BufferPool`, by the buffer protocol; `len()` is the requested size.
 
-    A buffer that is dropped without `BufferPool.release` goes back to its pool by itself.
+    A buffer that is dropped without `BufferPool.release` returns to its pool by itself.
     """
 
     def __init__(self):
@@ -548,5 +550,5 @@ cdef class Buffer:
 
     cdef int _check_held(self) except -1:
         if self._memory == NULL:
-            raise ValueError("the buffer was released to its pool and is no longer ours to read or write")
+            raise ValueError("the buffer was released to its pool and cannot be read or written any more")
         return 0

@@ -10,7 +10,7 @@ cdef enum Outcome:
     FAILED
     SPLIT           # its records are its children's now
 
-# What the state of one record is charged with: its Delivery; and with a callback, what is kept to call it.
+# The charge of the state of one record: its Delivery; and with a callback, the memory to call it.
 cdef enum:
     DELIVERY_BYTES = 64
     CALLBACK_BYTES = 128
@@ -46,13 +46,13 @@ cdef class Completion:
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef BufferPool _memory
-    # written by who appends to the batch, while it is pending
+    # written by appenders, while it is pending
     cdef readonly int32_t record_count
     cdef int64_t charged_bytes
     cdef Callback *_callbacks
     cdef list _functions
     cdef int32_t _callback_count
-    cdef int32_t _told_count         # of those, the ones that tell the sender of the record
+    cdef int32_t _observing_count    # of those, the ones that count as a check of the outcome
     cdef int32_t _callback_capacity
     cdef int32_t _start
     cdef BatchRows rows              # of tables, among the batch's records

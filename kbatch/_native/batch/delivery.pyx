@@ -1,23 +1,22 @@
-"""Deliveries: what a send gives, and what becomes of it.
+"""Deliveries: the results of sends, and their outcomes.
 
 Theory of operation. A batch has one Completion, which is PENDING until the batch SUCCEEDED or FAILED: once,
-whatever comes later. A Delivery is the Completion and the record's place in it, so that one step resolves all
-deliveries of a batch, and a delivery that nobody kept costs nothing. Who waits for one waits for an event
-that the whole batch shares, made when the first comes to wait.
+whatever comes later. A Delivery is the Completion and the record's index in it. So one step resolves all
+deliveries of a batch, and a dropped delivery costs nothing. Waiters share an event of the whole batch, made
+for the first waiter.
 
-A batch that was too large for the broker is SPLIT: its Completion passes callbacks, listeners and flushes on
-to its children, one for each smaller batch, and deliveries find their child when they are asked.
+A batch too large for the broker is SPLIT: its Completion passes callbacks, listeners and flushes on to its
+children, one for each smaller batch, and deliveries look up their child.
 
-Callbacks are not called where an answer is handled: whoever settled the batch hands it to another thread,
+Callbacks do not run where an answer is handled: the thread that settles the batch hands it to another thread,
 which calls `run_callbacks`, once for each callback, in the order of the records. A Flush is over when the
-callbacks of its records ran. No Python code runs, and no user's object is let go, under `_lock`.
+callbacks of its records ran. Under `_lock`, no Python code runs and no user's object is released.
 
-A batch that was encoded elsewhere has one delivery for all of its records. A Delivery asks its Completion
-about one place in it; a BatchDelivery asks about all of it. As long as the batch is whole there is no
-difference. One that was too large is sent in parts, and what is said of the whole is what the part says that
-decides: the first that is pending, or the first that failed, or else the first of all. Whoever wants to be
-told is a listener, on_delivery too. It waits with a part that is pending, and when that is settled goes on to
-the next, until there is none: so it is called once, after the last part.
+An encoded batch has one delivery for all its records. A Delivery asks its Completion about one place in it; a
+BatchDelivery asks about all of it. While the batch is whole there is no difference. A batch that was too
+large is sent in parts, and one part decides about the whole: the first that is pending, else the first that
+failed, else the first of all. Every callback, also on_delivery, is a listener. It waits with a pending part,
+and when that is settled goes on to the next, until there is none: so it is called once, after the last part.
 
 After org.apache.kafka.clients.producer.internals.ProduceRequestResult and FutureRecordMetadata.
 """
@@ -27,7 +26,13 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
 from kbatch._native.batch.buffer_pool cimport BufferPool
-from kbatch._native.batch.table_outcome cimport BatchRows, ToldRow, observed_rows, part_of_rows, settle_rows
+from kbatch._native.batch.table_outcome cimport (
+    BatchRows,
+    InterceptedRow,
+    observed_rows,
+    part_of_rows,
+    settle_rows,
+)
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
 import threading
@@ -38,10 +43,10 @@ from types import CoroutineType
 from kbatch._native.io.interrupts import Event
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 
-# By Outcome.
+# Names by Outcome.
 _OUTCOMES = ("pending", "succeeded", "failed", "split")
 
-# No event waits for longer (threading.TIMEOUT_MAX); a century will do.
+# No event waits for longer (threading.TIMEOUT_MAX); a century is enough.
 cdef double LONGEST_WAIT = min(threading.TIMEOUT_MAX, 3e9)
 
 OffsetRun = namedtuple("OffsetRun", "first_offset record_count", module=__name__)
@@ -51,7 +56,9 @@ cdef object _awaiter = None
 
 
 def await_with(awaiter):
-    """What `await delivery` does: `awaiter(delivery)` gives the iterator. None: it cannot be awaited."""
+    """Set the implementation of `await delivery`: `awaiter(delivery)` returns the iterator. None: it cannot
+    be awaited.
+    """
     global _awaiter
     _awaiter = awaiter
 
@@ -60,14 +67,14 @@ def await_with(awaiter):
 @cython.freelist(256)
 @cython.no_gc  # holds a str
 cdef class RecordMetadata:
-    """Where a record went: what a delivery results in, and what its callback is given.
+    """The place of a record: the result of a delivery, and an argument of its callback.
 
     Attributes
     ----------
     topic : str
     partition : int
     offset : int
-        -1 where the broker did not say it: after a failure, without acknowledgements, of a duplicate.
+        -1 if the broker did not report it: after a failure, without acknowledgements, for a duplicate.
     timestamp_ms : int
         The broker's with LogAppendTime, else the record's own; -1 after a failure.
     serialized_key_size, serialized_value_size : int
@@ -106,14 +113,14 @@ cdef class RecordMetadata:
 
 @cython.final
 cdef class Acknowledgement:
-    """What is called for a record that interceptors want to hear of: they first, then who sent it.
+    """Callbacks of a record for interceptors: theirs first, then the sender's.
 
     Parameters
     ----------
     on_acknowledgement : callable
         `on_acknowledgement(metadata, error)`.
     on_delivery : callable or None
-        The sender's own; without one, and without a look at the delivery, nobody knows of a failure.
+        The sender's own; without one, and without a check of the delivery, a failure is unobserved.
     """
 
     def __init__(self, on_acknowledgement not None, on_delivery):
@@ -127,26 +134,26 @@ cdef class Acknowledgement:
 
 
 cdef bint tells(object on_delivery) noexcept:
-    """Whether it tells who sent the record."""
+    """True if the sender of the record learns its outcome."""
     if type(on_delivery) is Acknowledgement:
         return (<Acknowledgement>on_delivery)._on_delivery is not None
     return on_delivery is not None
 
 
 cdef int check_no_coroutine(object result) except -1:
-    """Of a callback that nobody awaits."""
+    """Refuse a coroutine function, which no caller would await."""
     if type(result) is CoroutineType:
         result.close()
-        raise TypeError("an on_delivery that is an async function never runs: give a plain one, which may "
-                        "make a task")
+        raise TypeError("on_delivery must not be a coroutine function, which would never run; use a plain "
+                        "function, which may create a task")
     return 0
 
 
 @cython.final
 cdef class Flush:
-    """The batches that were unfinished when a flush began, and those that they are split into.
+    """The batches that were unfinished when a flush began, and their parts after splits.
 
-    It is over when every batch has arrived that was expected. Under its lock no Python code runs.
+    It is over when every expected batch has arrived. Under its lock no Python code runs.
     """
 
     def __cinit__(self):
@@ -160,14 +167,14 @@ cdef class Flush:
 
     @property
     def pending_count(self):
-        """Batches that are still to be answered, or whose callbacks are still to run."""
+        """Batches that are not answered, or whose callbacks have not run."""
         return self._pending_count
 
     def done(self):
         return self._pending_count == 0
 
     def wait(self, timeout=None):
-        """Whether it is over, after up to `timeout` seconds (None: as long as it takes)."""
+        """True if it is over within `timeout` seconds (None: no limit)."""
         event = Event()
         kb_lock_acquire(&self._lock)
         try:
@@ -181,7 +188,7 @@ cdef class Flush:
         return event.wait(timeout)
 
     def add_done_callback(self, function):
-        """Calls `function(flush)` when it is over, on the thread that ends it, or now; it must not raise."""
+        """Call `function(flush)` when it is over, on the thread that ends it; it must not raise."""
         listeners = [function]
         kb_lock_acquire(&self._lock)
         try:
@@ -220,7 +227,7 @@ cdef class Flush:
 
 @cython.final
 cdef class Completion:
-    """What becomes of a batch: one for all of its deliveries."""
+    """The outcome of a batch, shared by all of its deliveries."""
 
     def __init__(self):
         raise TypeError("a Completion comes with its batch")
@@ -253,25 +260,25 @@ cdef class Completion:
 
     @property
     def error(self):
-        """Why the batch failed; single records may have an error of their own."""
+        """Why the batch failed; single records may have their own errors."""
         return self._error
 
     @property
     def has_callbacks(self):
-        """Whether `run_callbacks` has something to do, now or once the batch is settled."""
+        """True if `run_callbacks` has something to do, now or after the batch is settled."""
         return self._has_callbacks()
 
     @property
     def unobserved_count(self):
-        """Records that failed with nobody to see it: without callback, result() or exception()."""
+        """Number of failed records that were never observed: without callback, result() or exception()."""
         if self._outcome != FAILED:
             return 0
-        return self.record_count - self._told_count - self._observed_count - observed_rows(self.rows)
+        return self.record_count - self._observing_count - self._observed_count - observed_rows(self.rows)
 
-    # While records are appended, under the lock of the partition.
+    # While records are appended, under the lock of the partition
 
     cdef bint reserve_callback(self) noexcept:
-        """Makes room for one more; False without memory."""
+        """Make room for one more. False without memory."""
         cdef int32_t capacity = max(16, 2 * self._callback_capacity)
         if self._callback_count == self._callback_capacity:
             grown = realloc(self._callbacks, capacity * sizeof(Callback))
@@ -283,7 +290,7 @@ cdef class Completion:
 
     cdef void add_callback(self, object function, int64_t timestamp_ms, int32_t key_size,
                            int32_t value_size) noexcept:
-        """For the record that is appended next."""
+        """Set the callback of the next record."""
         cdef Callback *callback = &self._callbacks[self._callback_count]
         callback.index = self.record_count
         callback.timestamp_ms = timestamp_ms
@@ -291,18 +298,19 @@ cdef class Completion:
         callback.value_size = value_size
         self._functions.append(function)
         self._callback_count += 1
-        self._told_count += tells(function)
+        self._observing_count += tells(function)
 
     cdef void forget_listeners(self) noexcept:
-        """For a batch that was not accepted: nobody has its delivery."""
+        """For a batch that was not accepted, so no caller has its delivery."""
         self._listeners = None
 
-    # When the batch is answered.
+    # When the batch is answered
 
     cdef bint settle(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
                      object record_errors) except -1:
-        """Whether this call did it. A batch that failed may be answered later, which is ignored; what else
-        comes second is a mistake, and raises."""
+        """Settle it. True if this call did. An answer after a failure is ignored; other second calls are
+        defects, and raise.
+        """
         cdef Outcome before
         kb_lock_acquire(&self._lock)
         before = self._outcome
@@ -321,13 +329,13 @@ cdef class Completion:
         return True
 
     cdef int announce(self) except -1:
-        """Tells who waits that it is settled; tables first, which may have somebody called for it."""
-        cdef list told
+        """Wake waiters after it is settled; tables first, which may have callbacks for it."""
+        cdef list callbacks
         if self.rows is not None:
-            told = settle_rows(self.rows, self._outcome == SUCCEEDED, self._base_offset, self._error,
-                               self._record_errors)
-            if told:
-                self._listeners = (self._listeners or []) + told
+            callbacks = settle_rows(self.rows, self._outcome == SUCCEEDED, self._base_offset, self._error,
+                                    self._record_errors)
+            if callbacks:
+                self._listeners = (self._listeners or []) + callbacks
         if self._event is not None:
             self._event.set()
         if self._has_callbacks():
@@ -337,7 +345,7 @@ cdef class Completion:
         return 0
 
     cdef int split(self, list children) except -1:
-        """Passes everything on to `children`, whose records are this batch's, in order."""
+        """Pass everything on to `children`, whose records are this batch's, in order."""
         cdef Completion child
         cdef list listeners, flushes
         cdef Callback *callback
@@ -358,7 +366,7 @@ cdef class Completion:
                                    callback.value_size)
                 child._callbacks[child._callback_count - 1].index = callback.index - child._start
                 at += 1
-        (<Completion>children[0]).charged_bytes += self.charged_bytes - charged  # what the division left
+        (<Completion>children[0]).charged_bytes += self.charged_bytes - charged  # the rest of the division
         self.charged_bytes = 0
         kb_lock_acquire(&self._lock)
         try:
@@ -381,11 +389,11 @@ cdef class Completion:
         return 0
 
     cdef bint _has_callbacks(self) noexcept:
-        cdef bint has_told_rows = self.rows is not None and self.rows.table.on_acknowledgement is not None
-        return not self._over and (self._callback_count > 0 or self._listeners is not None or has_told_rows)
+        cdef bint is_intercepted = self.rows is not None and self.rows.table.on_acknowledgement is not None
+        return not self._over and (self._callback_count > 0 or self._listeners is not None or is_intercepted)
 
     cdef void add_flush(self, Flush flush) noexcept:
-        """Lets the flush wait for this batch, if it is not over."""
+        """Let the flush wait for this batch, if it is not over."""
         cdef list flushes = [flush]
         kb_lock_acquire(&self._lock)
         try:
@@ -402,19 +410,18 @@ cdef class Completion:
                 (<Completion>child).add_flush(flush)
 
     def run_callbacks(self, threw):
-        """Calls the callbacks of a settled batch that were not called yet, `function(metadata, error)`, in
-        the order of the records, interceptors for rows of tables, then listeners; the second of two threads
-        that come finds nothing to do.
+        """Call the remaining callbacks of a settled batch, `function(metadata, error)`, in the order of the
+        records, then interceptors of tables' rows, then listeners; a second thread finds nothing to do.
 
-        `threw(function, error)` is called where one raises an Exception, and the next follows. Anything else
-        goes through, and the next call goes on behind it.
+        `threw(function, error)` is called if one raises an Exception, and the next follows. Other exceptions
+        pass through, and the next call continues after them.
 
         Returns
         -------
         int
-            How many were called.
+            The number of calls.
         """
-        cdef int32_t told_rows, before = self._called_count
+        cdef int32_t intercepted, before = self._called_count
         cdef Callback *callback
         cdef list listeners
         kb_lock_acquire(&self._lock)
@@ -438,14 +445,14 @@ cdef class Completion:
                     check_no_coroutine(result)
                 except Exception as error:
                     threw(function, error)
-            told_rows = self._acknowledge()
+            intercepted = self._acknowledge()
             while self._called_count < self._callback_count + len(listeners):
                 listener = listeners[self._called_count - self._callback_count]
                 self._called_count += 1
                 try:
                     if isinstance(listener[0], Delivery):
                         (<Delivery>listener[0])._listen(listener)
-                    else:  # what a table has to tell
+                    else:  # the reports of a table
                         listener[1](listener[0])
                 except Exception as error:
                     threw(listener[1], error)
@@ -455,15 +462,15 @@ cdef class Completion:
         self._memory.callbacks_ran(self.charged_bytes)
         self.charged_bytes = 0
         self._finish()
-        return self._called_count - before + told_rows
+        return self._called_count - before + intercepted
 
     cdef int32_t _acknowledge(self) except -1:
-        """Tells interceptors of the rows of tables, from where it was on; returns how many."""
+        """Call interceptors for the rows of tables, continuing where it was; return the number."""
         cdef BatchRows rows = self.rows
-        cdef const ToldRow *row
+        cdef const InterceptedRow *row
         cdef int32_t index, count = 0
         while rows is not None:
-            row = rows.next_told(&index)
+            row = rows.next_intercepted(&index)
             if row == NULL:
                 rows = rows.next
                 continue
@@ -473,7 +480,7 @@ cdef class Completion:
         return count
 
     cdef int _finish(self) except -1:
-        """Lets go of what was kept for callbacks, and tells the flushes."""
+        """Release what was kept for callbacks, and notify the flushes."""
         cdef list functions, listeners, flushes
         kb_lock_acquire(&self._lock)
         self._over = True
@@ -492,7 +499,7 @@ cdef class Completion:
             (<Flush>flush).arrived()
         return 0
 
-    # Asked by deliveries.
+    # Queries of deliveries
 
     cdef Completion _child_of(self, int32_t index):
         cdef Completion child
@@ -515,7 +522,7 @@ cdef class Completion:
         return event
 
     cdef bint _add_listener(self, tuple listener) except -1:
-        """False where the batch is not pending any more."""
+        """Add a listener. False if the batch is not pending any more."""
         cdef list listeners = [listener]
         kb_lock_acquire(&self._lock)
         try:
@@ -551,12 +558,12 @@ cdef class Completion:
 
 
 @cython.freelist(1024)
-@cython.no_gc  # the way back, from its Completion to a listener's delivery, ends when the batch is settled
+@cython.no_gc  # the cycle from its Completion to a listener's delivery ends when the batch is settled
 cdef class Delivery:
-    """What `send` gives: the promise of a RecordMetadata, or of an error.
+    """The promise of a RecordMetadata, or of an error, from `send`.
 
-    It reads like a future. `result(timeout)` and `exception(timeout)` wait; a failure that was asked for so
-    is not raised again by the next flush. A batch that `send_batch` took has one: BatchDelivery.
+    It resembles a future. `result(timeout)` and `exception(timeout)` wait; the next flush does not raise a
+    failure that was checked so. `send_batch` returns one for the whole batch: BatchDelivery.
     """
 
     def __init__(self):
@@ -583,47 +590,49 @@ cdef class Delivery:
         return self._completion.partition
 
     def done(self):
-        """Whether the record was delivered or failed."""
+        """True if the record was delivered or failed."""
         cdef int32_t index
         return self._leaf(&index)._outcome != PENDING
 
     def wait(self, timeout=None):
-        """Whether the record was delivered or failed, after up to `timeout` seconds (None: as long as it
-        takes). Unlike `exception` it does not count as asking why."""
+        """True if the record was delivered or failed within `timeout` seconds (None: no limit). Unlike
+        `exception` it does not count as a check.
+        """
         return self._wait(timeout)._outcome != PENDING
 
     def result(self, timeout=None):
-        """Where the record went, after up to `timeout` seconds (None: as long as it takes).
+        """Return the place of the record, after up to `timeout` seconds (None: no limit).
 
         Raises
         ------
         KafkaError
-            Why the record failed.
+            The error of the record.
         KafkaTimeoutError
-            It is not known yet; the delivery goes on.
+            There is no result yet; the delivery goes on.
         IllegalStateError
-            It would stop the event loop that it waits for: `await delivery`.
+            It cannot block the event loop that completes it: use `await delivery`.
         """
         cdef int32_t index
         cdef Completion completion = self._settled(timeout, &index)
         error = completion._error_of(index)
         if error is None:
             return completion._metadata_of(index, self._timestamp_ms, self._key_size, self._value_size)
-        raise error.with_traceback(None)  # or it would grow with everyone who asks
+        raise error.with_traceback(None)  # or it would grow with every caller
 
     def exception(self, timeout=None):
-        """Why the record failed; None where it was delivered. Waits, and raises, as `result` does."""
+        """Return why the record failed; None if it was delivered. Wait, and raise, like `result`."""
         cdef int32_t index
         cdef Completion completion = self._settled(timeout, &index)
         return completion._error_of(index)
 
     def add_done_callback(self, function):
-        """Calls `function(delivery)` when the record was delivered or failed, behind the callbacks of its
-        batch; now, where it is known already."""
+        """Call `function(delivery)` when the record was delivered or failed, after the callbacks of its
+        batch; at once if it is known.
+        """
         self._listen((self, function))
 
     cdef int _listen(self, tuple listener) except -1:
-        """Lets the listener, itself and a function first, wait for what is pending; or tells it."""
+        """Add the listener, itself and a function first, to a pending part; or call it."""
         cdef int32_t index
         while not self._leaf(&index)._add_listener(listener):
             if self._leaf(&index)._outcome != PENDING:
@@ -637,7 +646,7 @@ cdef class Delivery:
 
     def __await__(self):
         if _awaiter is None:
-            raise TypeError("a delivery cannot be awaited before kbatch is imported whole")
+            raise TypeError("a delivery cannot be awaited before the import of kbatch is complete")
         return _awaiter(self)
 
     def __repr__(self):
@@ -646,7 +655,7 @@ cdef class Delivery:
         return f"<Delivery {self.topic}-{self.partition} {completion.outcome}>"
 
     cdef Completion _leaf(self, int32_t *index):
-        """The Completion that the record is in now, and its place there."""
+        """Return the record's current Completion, and its index there."""
         cdef Completion completion = self._completion
         index[0] = self._index
         while completion._outcome == SPLIT:
@@ -655,11 +664,11 @@ cdef class Delivery:
         return completion
 
     def check_may_wait(self):
-        """IllegalStateError on the thread of the event loop that would bring the answer."""
+        """Raise IllegalStateError on the thread of the event loop that would bring the answer."""
         self._completion._memory.check_may_wait()
 
     cdef Completion _wait(self, object timeout):
-        """Its Completion, settled or after `timeout` seconds."""
+        """Return its Completion, settled or after `timeout` seconds."""
         cdef int32_t index
         cdef Completion completion = self._leaf(&index)
         if completion._outcome == PENDING and timeout != 0:
@@ -674,11 +683,11 @@ cdef class Delivery:
         return completion
 
     cdef Completion _settled(self, object timeout, int32_t *index):
-        """Waits; and notes that somebody looked."""
+        """Wait, and note the check."""
         cdef Completion completion
         if self._wait(timeout)._outcome == PENDING:
-            raise KafkaTimeoutError(f"it is not known after {timeout} s what became of a record of "
-                                    f"{self.topic}-{self.partition} (delivery.timeout.ms bounds it)")
+            raise KafkaTimeoutError(f"no result after {timeout} s; the record of {self.topic}-"
+                                    f"{self.partition} is in flight (delivery.timeout.ms bounds it)")
         completion = self._leaf(index)
         if not self._observed:
             self._observed = True
@@ -689,7 +698,7 @@ cdef class Delivery:
 
 
 cdef Completion _decisive(Completion completion):
-    """Nothing is allocated here, so that no other thread comes in between: the outcomes are of one moment."""
+    """Allocates nothing, so that no other thread runs in between: all outcomes are of one moment."""
     cdef Completion child, part
     cdef Completion found = None
     if completion._outcome != SPLIT:
@@ -720,20 +729,20 @@ cdef bint _may_be_in_the_log(Completion part):
 @cython.final
 @cython.no_gc  # as Delivery
 cdef class BatchDelivery(Delivery):
-    """What `send_batch` gives: the promise of a place in the log for all records of a batch.
+    """The promise of a place in the log for all records of a batch, from `send_batch`.
 
-    It reads like any Delivery, and is done when all of the batch is. `result()` is the RecordMetadata of the
-    first record, with the batch's largest timestamp (the broker's with LogAppendTime) and sizes of -1: record
-    i stands at `offset` + i, unless the batch was larger than the topic's max.message.bytes and went in
-    parts, between which others may have written; `offset_runs()` says where the records stand in any case.
+    It resembles any Delivery, and is done when the whole batch is. `result()` is the RecordMetadata of the
+    first record, with the batch's largest timestamp (the broker's with LogAppendTime) and sizes of -1. Record
+    i has `offset` + i, unless the batch exceeded the topic's max.message.bytes and went in parts, between
+    which others may have written; `offset_runs()` always has the offsets.
 
-    The batch fails with the first error that a part of it failed with. That has `possibly_persisted` where
-    some of the batch is in the log, or may be.
+    The batch fails with the error of its first failed part, which has `possibly_persisted` if some of the
+    batch is, or may be, in the log.
     """
 
     @staticmethod
     cdef BatchDelivery of(Completion completion, int64_t max_timestamp_ms, object on_delivery):
-        """For a completion that nobody else knows yet; it has the number of its records."""
+        """Create it for a completion that no other thread knows yet, with its number of records."""
         cdef BatchDelivery delivery = BatchDelivery.__new__(BatchDelivery)
         delivery._completion = completion
         delivery._timestamp_ms = max_timestamp_ms
@@ -747,38 +756,38 @@ cdef class BatchDelivery(Delivery):
 
     @property
     def record_count(self):
-        """Records of the batch."""
+        """Number of records of the batch."""
         return self._completion.record_count
 
     def result(self, timeout=None):
-        """Where the first record went, after up to `timeout` seconds (None: as long as it takes).
+        """Return the metadata of the first record, after up to `timeout` seconds (None: no limit).
 
         Raises
         ------
         KafkaError
-            Why the batch, or the first part of it that did, failed.
+            The error of the batch, or of its first failed part.
         KafkaTimeoutError
-            It is not known yet; the delivery goes on.
+            There is no result yet; the delivery goes on.
         """
         error = self.exception(timeout)
         if error is None:
             return self._metadata()
-        raise error.with_traceback(None)  # or it would grow with everyone who asks
+        raise error.with_traceback(None)  # or it would grow with every caller
 
     def exception(self, timeout=None):
-        """Why the batch failed; None where it was delivered. Waits, and raises, as `result` does."""
+        """Return why the batch failed; None if it was delivered. Wait, and raise, like `result`."""
         cdef int32_t index
         self._settled(timeout, &index)
         return self._error()
 
     def offset_runs(self, timeout=None):
-        """Where all records stand; waits, and raises, as `result` does.
+        """Return the places of all records; wait, and raise, like `result`.
 
         Returns
         -------
         list of OffsetRun
             Pairs (first_offset, record_count), in the order of the records: one, unless the batch was sent in
-            parts. An offset is -1 where the broker did not say it.
+            parts. An offset is -1 if the broker did not report it.
         """
         cdef Completion part
         self.result(timeout)
@@ -801,21 +810,21 @@ cdef class BatchDelivery(Delivery):
         return decisive._metadata_of(index, self._timestamp_ms, -1, -1)
 
     cdef list _parts(self):
-        """What the batch is sent as."""
+        """Return the Completions that the batch is sent as."""
         cdef list parts = []
         _add_parts(parts, self._completion)
         return parts
 
-    # As Delivery has them.
+    # Internals of Delivery
 
     cdef Completion _leaf(self, int32_t *index):
-        """The part that decides; and which record of it has an error of its own, where there is one."""
+        """Return the deciding part, and its record with an error of its own, if there is one."""
         cdef Completion decisive = _decisive(self._completion)
         index[0] = <int32_t>min(decisive._record_errors) if decisive._record_errors else 0
         return decisive
 
     cdef Completion _settled(self, object timeout, int32_t *index):
-        """One look is a look at all records."""
+        """Note the check of all records at once."""
         cdef bint was_observed = self._observed
         cdef Completion part
         cdef Completion decisive = Delivery._settled(self, timeout, index)

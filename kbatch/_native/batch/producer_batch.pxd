@@ -7,8 +7,8 @@ from kbatch._native.codec.c cimport kb_batch_header, kb_open_batch, kb_record
 from kbatch._native.codec.estimator cimport TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
 
-# A batch object with its Completion, and what the sender knows of it until it is answered; the steps in which
-# the state of records is charged, and what a batch is charged with for itself and the first of them.
+# A batch object with its Completion, and the sender's state until it is answered; the steps in which the
+# state of records is charged, and the charge of a batch itself with the first of them.
 cdef enum:
     BATCH_BYTES = 1280
     STATE_STEP_BYTES = 1024
@@ -16,7 +16,7 @@ cdef enum:
 
 cdef enum BatchState:
     OPEN
-    SEALING         # closed for append; somebody seals it, or is to
+    SEALING         # closed for append; a thread seals it, or will
     SEALED          # in its partition's queue, ready to go
     IN_FLIGHT       # drained; the sender has it
     DONE
@@ -65,7 +65,7 @@ cdef class PartitionQueue:
     cdef bint has_leader             # the sender's: `leader` says what the cluster's view does
     cdef kb_lock lock                # guards all batches of the partition, too
     # all under lock
-    cdef bint is_noted               # the sender has it among those with batches, or was told of it
+    cdef bint is_noted               # the sender has it among those with batches, or will get it
     cdef ProducerBatch first
     cdef ProducerBatch last
     cdef int32_t length
@@ -123,9 +123,9 @@ cdef class ProducerBatch:
     cdef int64_t _charged_bytes      # besides its chunks
     cdef int64_t state_left_bytes
     cdef int64_t largest_record_bytes
-    # set when it is sealed
+    # set by sealing
     cdef bytes _packed
-    cdef int64_t _body_at            # in `_packed`: behind its header, where it is a whole batch
+    cdef int64_t _body_at            # in `_packed`: after its header, if it is a whole batch
     cdef uint32_t _body_crc
     cdef int64_t body_bytes
     cdef kb_batch_header header

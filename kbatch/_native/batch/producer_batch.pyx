@@ -1,44 +1,43 @@
 """ProducerBatch: a batch of records on its way to the broker, and the queue of its partition.
 
-Theory of operation. A batch is OPEN > SEALING > SEALED > IN_FLIGHT > DONE. Who closes it for append, because
-it is full or because the sender wants it, makes it SEALING; its one sealer, that thread or another that is
-handed the batch, makes it SEALED, with no lock held while it compresses. Drained it is IN_FLIGHT, until it is
-DONE or comes back to be tried again, SEALED as it is: a retry sends the same bytes. A batch can be DONE at
-any time, by failure; one that is being sealed then is freed by its sealer. One that was encoded elsewhere
-(encoded_batch.pyx) begins SEALED.
+Theory of operation. A batch is OPEN > SEALING > SEALED > IN_FLIGHT > DONE. A thread that closes it for
+append, because it is full or the sender wants it, makes it SEALING. Its one sealer, that thread or another,
+makes it SEALED, without holding a lock during compression. Drained it is IN_FLIGHT, until it is DONE or comes
+back for a retry, SEALED as before: a retry sends the same bytes. A batch can become DONE at any time by
+failure; if it is being sealed then, its sealer frees it. One that was encoded elsewhere (encoded_batch.pyx)
+begins SEALED.
 
-A queue is in the order in which the records came, by 64-bit numbers, whatever comes back and when. Its gates
-are the core's: `muted` holds everything back, `fresh_blocked` what has no sequence yet, `retry_number` every
-retry but one.
+A queue is in the order of acceptance, by 64-bit numbers, whichever batches come back when. The core sets its
+gates: `muted` blocks everything, `fresh_blocked` batches without a sequence, `retry_number` every retry but
+one.
 
 Bytes. While a batch is open, records are written once, into a chain of chunks that grows with them. Sealing
-compresses them as one stream, and what they were written to goes back; without a codec they stay where they
-are. The header stands apart from the records, and their CRC is kept, so that stamping producer id, epoch and
-sequence, as often as need be, touches 61 bytes alone. A batch that was encoded elsewhere is kept as it came:
-its own header takes the place of the other in front of the body.
+compresses them as one stream and returns the chunks; without a codec they stay where they are. The header
+stands apart from the records, and their CRC is kept, so that stamping producer id, epoch and sequence touches
+only 61 bytes, however often it happens. An encoded batch is kept as given: its own header takes the place of
+the other in front of the body.
 
-The bytes have users: one for the batch's way through the queue and to the broker, its sealer, and every
-memoryview of them. The last to go returns the memory to the budget. So what the network still writes is never
-written over, even when the batch expired meanwhile (KAFKA-19012).
+The bytes have users: the batch on its way through the queue and to the broker, its sealer, and every
+memoryview of them. The last user returns the memory to the budget. So bytes that the network still writes are
+never overwritten, even if the batch has expired (KAFKA-19012).
 
-What is charged: chunks by their size, and with each the little by which records that do not compress grow, so
-that sealing need not ask for memory; then the sealed bytes in their place. Only the thread that compresses
-has, for that moment, the records gathered and their compressed form besides.
+Chunks are charged by their size plus the little by which incompressible records grow, so that sealing need
+not request memory; afterwards the sealed bytes are charged instead. Only the compressing thread briefly has
+the gathered records and their compressed form in addition.
 
 Splitting. A batch that is too large for the broker (MESSAGE_TOO_LARGE) is replaced by smaller ones. The
-records are read back and written again, with the deltas of their new batch, sealed at once. A batch that
-Kafka's estimate let grow beyond batch.size is cut into batches of batch.size, before compression; one that is
-smaller, or came from a split itself, in halves, or around its largest record; one that came encoded, by
-whatever batch.size, in halves, and they by the codec that it has. Either way it gives two batches at least,
-so that splitting ends with single records (KAFKA-8350). The parts take the place of the whole, in the queue,
-in the list of unfinished batches, in its deliveries and in its sequences; they count as never tried, and as
-old as the whole. Their bytes come from no pool, but are charged like all others, in one step with what they
-replace.
+records are read back and written again, with the deltas of their new batch, and sealed at once. A batch that
+Kafka's estimate let grow beyond batch.size is cut into batches of batch.size, before compression. A smaller
+one, or a part of a split, is cut in halves or around its largest record. An encoded batch is cut in halves,
+which keep its codec. Each split gives at least two batches, so splitting ends with single records
+(KAFKA-8350). The parts take the place of the whole in the queue, in the list of unfinished batches, in its
+deliveries and in its sequences; they count as never tried, and as old as the whole. Their bytes come from no
+pool, but are charged like all others, in one step with those that they replace.
 
-Locks. All of a partition's batches are guarded by the lock of its queue. Under it, as under every lock of
-lock.h, there is no Python code, no new Python object that the collector tracks (its pass may run anybody's
-code), no waiting and no asking for the GIL. The locks of the budget, of the list of unfinished batches and of
-a topic's sticky state may be taken under it, never the other way around, and none of another kind.
+Locks. The lock of a partition's queue guards all of its batches. Under it, as under every lock of lock.h,
+there is no Python code, no new Python object that the collector tracks (a collection may run any code), no
+waiting and no request for the GIL. The locks of the budget, of the list of unfinished batches and of a
+topic's sticky state may be taken under it, never the reverse, and no others.
 
 After org.apache.kafka.clients.producer.internals.ProducerBatch and IncompleteBatches.
 """
@@ -124,7 +123,8 @@ from kbatch._native.codec.views cimport fill_view
 from kbatch.errors import IllegalStateError
 
 cdef int64_t SMALLEST_CHUNK_BYTES = 512
-# What records that came encoded may take uncompressed, nobody having looked; as `kbatch.decode` has it.
+# The limit of uncompressed bytes of records that came encoded and were never decoded here; see
+# `kbatch.decode`.
 cdef int64_t MAX_DECOMPRESSED_BYTES = 268435456
 
 # By BatchState.
@@ -132,7 +132,7 @@ _STATES = ("open", "sealing", "sealed", "in_flight", "done")
 
 
 cdef int64_t _chunk_bytes(int64_t wanted) noexcept nogil:
-    """The size of a chunk that is to have `wanted` bytes of room: a power of two, or as large as they get."""
+    """Return the size of a chunk with `wanted` bytes of room: a power of two, or the maximum."""
     cdef int64_t size = SMALLEST_CHUNK_BYTES
     while size < CHUNK_BYTES and size < wanted + KB_CHUNK_HEAD_BYTES:
         size *= 2
@@ -140,8 +140,7 @@ cdef int64_t _chunk_bytes(int64_t wanted) noexcept nogil:
 
 
 cdef int64_t sealing_margin(int codec, int64_t chunks_bytes) noexcept nogil:
-    """What is charged with chunks, so that sealing finds its result paid for: what does not compress grows by
-    less than this."""
+    """Return the extra charge of chunks, which pays for the sealed result; data grows by less."""
     return chunks_bytes // 64 + 64 if codec else 0
 
 
@@ -150,11 +149,11 @@ cdef class BatchContext:
     """What all batches of an accumulator share: settings, memory, the sender's alarm, the list of those that
     are not done, and the queues that got their first batch.
 
-    The list is in the order in which batches were opened, so that the oldest, which expires first, is at
-    hand; the parts of a batch that is split take its place. A queue that gets its first batch is noted for
-    the sender, who need not look at the others, however many there are.
+    The list has the order in which batches were opened, so the oldest, which expires first, is its head; the
+    parts of a split batch take its place. A queue that gets its first batch is noted for the sender, which
+    need not look at the others, however many there are.
 
-    The locks guard a few instructions each, and none is taken under another of them.
+    Each lock guards a few instructions, and none is taken under another of them.
     """
 
     def __cinit__(self):
@@ -179,7 +178,7 @@ cdef class BatchContext:
         return context
 
     cdef void add_incomplete(self, ProducerBatch batch, ProducerBatch older) noexcept:
-        """Behind `older`; behind all, where that is None. The list is in the order of creation."""
+        """Insert after `older`; at the end if that is None. The list is in the order of creation."""
         kb_lock_acquire(&self._incomplete_lock)
         try:
             if older is None:
@@ -218,7 +217,7 @@ cdef class BatchContext:
             kb_lock_release(&self._incomplete_lock)
 
     cdef list incomplete(self):
-        """All batches that are not done, oldest first."""
+        """Return all unfinished batches, oldest first."""
         cdef list batches = []
         cdef ProducerBatch batch
         cdef Py_ssize_t count = 0
@@ -239,13 +238,13 @@ cdef class BatchContext:
         return batches
 
     cdef void note_filled(self, PartitionQueue queue) noexcept:
-        """Under the lock of the queue, which is empty no more."""
+        """Note the queue, whose lock is held, because it is no longer empty."""
         kb_lock_acquire(&self._filled_lock)
         self.filled.append(queue)
         kb_lock_release(&self._filled_lock)
 
     cdef list take_filled(self):
-        """Those that were noted since the last call."""
+        """Return those noted since the last call."""
         cdef list filled = []
         kb_lock_acquire(&self._filled_lock)
         filled, self.filled = self.filled, filled
@@ -253,7 +252,7 @@ cdef class BatchContext:
         return filled
 
     cdef int64_t oldest_created_ns(self) noexcept:
-        """When the oldest batch that is not done was opened; 2^63 - 1 if there is none."""
+        """Time at which the oldest unfinished batch was opened; 2^63 - 1 if there is none."""
         cdef int64_t created_ns = INT64_MAX
         kb_lock_acquire(&self._incomplete_lock)
         if self._oldest is not None:
@@ -264,7 +263,7 @@ cdef class BatchContext:
 
 @cython.final
 cdef class PartitionQueue:
-    """The batches of a partition that are not drained, in order, and its gates."""
+    """The undrained batches of a partition, in order, and its gates."""
 
     def __cinit__(self):
         kb_lock_init(&self.lock)
@@ -275,22 +274,22 @@ cdef class PartitionQueue:
         kb_lock_destroy(&self.lock)
 
     cdef void insert(self, ProducerBatch batch) noexcept:
-        """In its place, which is the end for new batches and near the head for those that come back."""
-        cdef ProducerBatch behind = None
+        """Insert it in order: new batches at the end, those that come back near the head."""
+        cdef ProducerBatch later = None
         if self.last is not None and self.last.first_number > batch.first_number:
-            behind = self.first
-            while behind.first_number < batch.first_number:
-                behind = behind._next
-        batch._next = behind
-        batch._previous = self.last if behind is None else behind._previous
+            later = self.first
+            while later.first_number < batch.first_number:
+                later = later._next
+        batch._next = later
+        batch._previous = self.last if later is None else later._previous
         if batch._previous is None:
             self.first = batch
         else:
             batch._previous._next = batch
-        if behind is None:
+        if later is None:
             self.last = batch
         else:
-            behind._previous = batch
+            later._previous = batch
         batch.is_queued = True
         self.length += 1
         if not self.is_noted:
@@ -311,7 +310,7 @@ cdef class PartitionQueue:
         self.length -= 1
 
     cdef list batches(self):
-        """The batches, in order; for the sender's thread and tests, since no lock is taken."""
+        """The batches, in order; only for the sender's thread and tests, because it takes no lock."""
         cdef list batches = []
         cdef ProducerBatch batch = self.first
         while batch is not None:
@@ -320,7 +319,7 @@ cdef class PartitionQueue:
         return batches
 
     cdef bint stays_noted(self) noexcept:
-        """For the sender: False where it is empty, and forgotten until it is not."""
+        """True if the sender finds a batch; an empty queue is forgotten until it is not."""
         cdef bint stays
         kb_lock_acquire(&self.lock)
         stays = self.is_noted = self.length > 0
@@ -328,7 +327,7 @@ cdef class PartitionQueue:
         return stays
 
     cdef bint gate_is_open(self, ProducerBatch head) noexcept:
-        """Whether `head` may be sent, as far as the sender's core is concerned."""
+        """True if the sender's core allows sending `head`."""
         if self.muted:
             return False
         if head.attempts == 0 and head.header.base_sequence < 0:
@@ -336,7 +335,7 @@ cdef class PartitionQueue:
         return self.retry_number < 0 or self.retry_number == head.first_number
 
     cdef void set_gate(self, bint muted, bint fresh_blocked, int64_t retry_number) noexcept:
-        """Takes the lock."""
+        """Take the lock and check."""
         kb_lock_acquire(&self.lock)
         self.muted = muted
         self.fresh_blocked = fresh_blocked
@@ -351,28 +350,30 @@ cdef class ProducerBatch:
     Attributes
     ----------
     completion : Completion
-        What becomes of it; with its callbacks.
+        Its outcome, with its callbacks.
     first_number : int
-        Of its first record: a partition's records are numbered from 0 as they are accepted, in 64 bits.
+        The number of its first record: a partition's records are numbered from 0 in order of acceptance, in
+        64 bits.
     created_ns, last_attempt_ns, drained_ns, backoff_ns : int
-        When it was opened, when it last came back (or was opened), when it last went; how long it backs off.
+        When it was opened, when it last came back (or was opened), when it was last sent; how long it backs
+        off.
     attempts : int
-        How often it came back.
+        The number of its retries.
     leader_epoch, leader_changed_attempt : int
-        Of the leader that it goes to, -1 if unknown; and which attempt was the first to go there.
+        The epoch of its leader, -1 if unknown; and the first attempt with that epoch.
     is_split : bool
-        It is part of one that was too large.
+        True for a part of a batch that was too large.
     is_encoded : bool
-        It came encoded, or is part of one that did; its records share a delivery.
+        True if it came encoded, or is a part of one that did; its records share a delivery.
     was_sent, possibly_persisted : bool
-        For the sender's core to set: it was handed to the network; some attempt may have been appended.
+        Set by the sender's core: it was passed to the network; some attempt may have been appended.
     """
 
     def __init__(self):
         raise TypeError("a ProducerBatch comes from a RecordAccumulator")
 
     def __dealloc__(self):
-        # only where a whole accumulator is dropped with what is in it: there is no budget to pay back to
+        # only if a whole accumulator is dropped with its content: there is no budget to pay back to
         cdef kb_chunk *chunk = self.chain.first
         cdef kb_chunk *next_chunk
         while chunk != NULL:
@@ -395,10 +396,10 @@ cdef class ProducerBatch:
         batch.drained_ns = batch.leader_epoch = -1
         return batch
 
-    # While it is open; the lock is held, or nobody else knows the batch yet.
+    # While it is open; the lock is held, or no other thread knows the batch yet
 
     cdef bint open(self, int64_t record_bytes, Turn turn) noexcept:
-        """Memory for the first record, and for the batch itself; False without."""
+        """Take memory for the first record, and for the batch itself. False without."""
         if not self._take_first_chunk(record_bytes, OPENING_BYTES, turn):
             return False
         self.completion.charged_bytes = OPENING_BYTES
@@ -407,7 +408,7 @@ cdef class ProducerBatch:
 
     cdef bint open_encoded(self, bytes batch, const kb_batch_header *header, uint32_t body_crc,
                            Turn turn) noexcept:
-        """Memory for a batch that is encoded already, which it then is, sealed; False without."""
+        """Take memory for an encoded batch, which is then sealed. False without."""
         cdef int64_t size = PyBytes_GET_SIZE(batch)
         if not self._context.memory.charge(size + BATCH_BYTES, turn):
             return False
@@ -420,8 +421,9 @@ cdef class ProducerBatch:
         return True
 
     cdef bint charge_state(self, int64_t size, Turn turn) noexcept nogil:
-        """Sees to it that `size` bytes of state are paid for, which the caller takes off when he uses them;
-        False without memory."""
+        """Ensure that `size` bytes of state are charged, which the caller deducts on use. False without
+        memory.
+        """
         cdef int64_t step_bytes = max(<int64_t>STATE_STEP_BYTES, size)
         if self.state_left_bytes >= size:
             return True
@@ -432,7 +434,7 @@ cdef class ProducerBatch:
         return True
 
     cdef Room append(self, const kb_record *record, object on_delivery, Turn turn) noexcept:
-        """Appends the record if the batch has room for it by Kafka's rule, and the memory can be had."""
+        """Append the record if the batch has room for it by Kafka's rule, and there is memory."""
         cdef int64_t state_bytes = DELIVERY_BYTES
         cdef Room room
         if on_delivery is not None:
@@ -453,26 +455,27 @@ cdef class ProducerBatch:
         return HAD_ROOM
 
     cdef void close(self) noexcept nogil:
-        """No record comes any more: the batch is for its sealer."""
+        """Close it for append: the batch is for its sealer."""
         self.state = SEALING
         self.queue.previous_bytes = self.contents.records_bytes
 
     cdef void discard(self) noexcept:
-        """For one that nobody got to know: another thread had opened one first."""
+        """Discard a batch that no other thread knows: another had opened one first."""
         cdef int64_t discharged = 0
         cdef kb_chunk *chunks = self._dismissed(&discharged)
         self._context.memory.exchange(chunks, discharged + self.completion.charged_bytes)
 
     cdef bint _take_first_chunk(self, int64_t record_bytes, int64_t besides_bytes, Turn turn) noexcept:
-        """As large as the partition filled before; for a record beyond batch.size exactly as large as
-        that."""
+        """Allocate the size that the partition filled before; for a record beyond batch.size exactly its
+        size.
+        """
         cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self.queue.previous_bytes))
         if KB_BATCH_HEADER_SIZE + record_bytes > self._context.batch_size:
             return self._take(record_bytes, KB_CHUNK_HEAD_BYTES + record_bytes, besides_bytes, turn)
         return self._take_likely(record_bytes, wanted, besides_bytes, turn)
 
     cdef Room _write(self, const kb_record *record, Turn turn) noexcept:
-        """Appends the record if the batch has room for it by Kafka's rule, and the memory can be had."""
+        """Append the record if the batch has room for it by Kafka's rule, and there is memory."""
         cdef int64_t size
         cdef kb_chain_status status
         while True:
@@ -489,26 +492,27 @@ cdef class ProducerBatch:
         return HAD_ROOM
 
     cdef bint grow(self, int64_t missing_bytes, Turn turn) noexcept nogil:
-        """More chunks: twice as much as before, but no more than the batch is likely to take."""
+        """Add chunks: twice as much as before, but no more than the batch is likely to need."""
         cdef int64_t wanted = max(missing_bytes, min(self._likely_bytes(), self.chain.chunk_bytes))
         return self._take_likely(missing_bytes, wanted, 0, turn)
 
     cdef int64_t _likely_bytes(self) noexcept nogil:
-        """Of records that are still to come, if they shrink as those of earlier batches did."""
+        """Estimate the bytes of records still to come, if they compress like those of earlier batches."""
         return <int64_t>(
             (self._context.batch_size - KB_BATCH_HEADER_SIZE) / self.factor
         ) - self.contents.records_bytes
 
     cdef bint _take_likely(self, int64_t room_bytes, int64_t wanted_bytes, int64_t besides_bytes,
                            Turn turn) noexcept nogil:
-        """As much as is likely to be used; where that cannot be had no more than is needed now, so that a
-        record always gets in when all other memory is free."""
+        """Add the likely need; if that is unavailable, only the current need, so that a record always fits
+        when all other memory is free.
+        """
         return (self._take(room_bytes, _chunk_bytes(wanted_bytes), besides_bytes, turn)
                 or self._take(room_bytes, KB_CHUNK_HEAD_BYTES + room_bytes, besides_bytes, turn))
 
     cdef bint _take(self, int64_t room_bytes, int64_t chunk_bytes, int64_t besides_bytes,
                     Turn turn) noexcept nogil:
-        """Chunks with room for so much; `besides_bytes` are charged along with them, to somebody else."""
+        """Allocate chunks with this much room; `besides_bytes` are charged with them, to another account."""
         cdef int64_t margin_bytes = sealing_margin(self._context.codec, room_bytes + chunk_bytes)
         cdef kb_chunk *chunks = self._context.memory.take(room_bytes, chunk_bytes,
                                                           margin_bytes + besides_bytes, turn)
@@ -519,29 +523,29 @@ cdef class ProducerBatch:
         return True
 
     cdef bint is_full(self) noexcept:
-        """A record beyond batch.size stays alone, however well it compresses."""
+        """True for a record beyond batch.size: it stays alone, however well it compresses."""
         return kb_estimated_bytes(self.contents.records_bytes, self.factor) >= self._context.batch_size or (
             self.contents.count == 1
             and KB_BATCH_HEADER_SIZE + self.contents.records_bytes > self._context.batch_size
         )
 
-    # Sealed, and stamped.
+    # Sealing and stamping
 
     def seal(self, *, bint wake=True):
-        """Compresses the records of a batch that was closed for append, and writes its header. For the one
-        who was handed the batch to do so; the GIL is free while the codec works.
+        """Compress the records of a batch that was closed for append, and write its header. Only its sealer
+        calls it; the GIL is free while the codec works.
 
-        `wake` tells the sender that there is something to drain; the sender itself need not be told.
+        `wake` notifies the sender of a batch to drain; the sender itself needs no notice.
 
         Returns
         -------
         bool
-            False where the batch has failed meanwhile.
+            False if the batch has failed meanwhile.
 
         Raises
         ------
         IllegalStateError
-            It is open, or sealed, or somebody else seals it.
+            It is open, or sealed, or another thread seals it.
         """
         cdef bytes packed = None
         cdef BatchState state
@@ -558,10 +562,10 @@ cdef class ProducerBatch:
         if not mine:
             if state == DONE:
                 return False
-            raise IllegalStateError(f"a batch is sealed once, when it is closed for append; this is {self!r}")
+            raise IllegalStateError(f"a batch must be closed for append, and not sealed before, got {self!r}")
         try:
             packed = self._compressed()
-        finally:  # whatever happens, the batch goes on, and the sender hears of it
+        finally:  # in any case the batch goes on, and the sender learns of it
             self._end_sealing(packed)
             if wake:
                 self._context.alarm.wake_for(self.queue.leader, self.created_ns, 0)
@@ -587,13 +591,13 @@ cdef class ProducerBatch:
         finally:
             kb_lock_release(&self.queue.lock)
         self._context.memory.exchange(chunks, discharged)
-        # a tiny batch compresses badly, and would teach the estimate what the next, full one does not keep
+        # a tiny batch compresses badly, and would distort the estimate for the next, full one
         if packed is not None and 4 * records_bytes >= self._context.batch_size:
             self.queue.ratios.update(self._context.codec, <double>self.body_bytes / <double>records_bytes)
         return 0
 
     cdef bytes _compressed(self):
-        """None without a codec, and where the codec fails: the records are then sent as they are."""
+        """Compress the records. Return None, to send them uncompressed, without a codec or if it fails."""
         cdef kb_memory gathered
         cdef size_t size = self.contents.records_bytes
         cdef const uint8_t *records = kb_chunk_data(self.chain.first)
@@ -618,8 +622,7 @@ cdef class ProducerBatch:
         return packed if PyBytes_GET_SIZE(packed) <= KB_MAX_RECORD_BODY else None
 
     cdef void _set_body(self, bytes packed, int codec) noexcept:
-        """What the batch consists of from now on: `packed` by `codec`, or the records as the chain has
-        them."""
+        """Switch to the sealed form: `packed` by `codec`, or the records in the chain."""
         cdef const uint8_t *data = NULL
         self._packed = packed
         self.body_bytes = self.contents.records_bytes
@@ -641,7 +644,7 @@ cdef class ProducerBatch:
         self._write_header()
 
     cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil:
-        """NULL: it is the records as the chain has them."""
+        """NULL: the records in the chain."""
         cdef kb_chunk *chunk = self.chain.first
         cdef uint32_t crc = 0
         if packed != NULL:
@@ -652,8 +655,9 @@ cdef class ProducerBatch:
         return crc
 
     cdef kb_chunk *_replaced(self, int64_t *discharged) noexcept:
-        """What the body does not need: the chunks that were compressed, or were never written to. With the
-        lock held; `discharged` is what else is to be given back for them."""
+        """Return the chunks that the body does not need: compressed or never written ones. The lock is held;
+        `discharged` is what else to release with them.
+        """
         cdef kb_chunk *chunks
         discharged[0] = self._charged_bytes
         self._charged_bytes = 0
@@ -666,7 +670,7 @@ cdef class ProducerBatch:
         return chunks
 
     cdef void _write_header(self) noexcept:
-        """The CRC of header and records from that of the records, which are not read again."""
+        """Compute the CRC of header and records from that of the records, which are not read again."""
         kb_batch_header_put(self._header_bytes, &self.header)
         self.header.crc = crc32c_combined(
             crc32c_extend(0, self._header_bytes + KB_ATTRIBUTES_AT, KB_BATCH_HEADER_SIZE - KB_ATTRIBUTES_AT),
@@ -675,12 +679,13 @@ cdef class ProducerBatch:
         kb_batch_header_put(self._header_bytes, &self.header)
 
     def stamp(self, producer_id, producer_epoch, base_sequence):
-        """Writes who produced the batch into the header; nothing else of it changes but the CRC.
+        """Write the producer into the header; only the CRC changes with it.
 
         Raises
         ------
         ValueError
-            A producer id without epoch and sequence; none for a transactional batch; one out of range.
+            A producer id without epoch and sequence, or with a transactional batch without one, or out of
+            range.
         IllegalStateError
             The batch is not sealed, or is done, or the network still has views of it.
         """
@@ -689,10 +694,10 @@ cdef class ProducerBatch:
         cdef int64_t new_sequence = checked_int(base_sequence, "base_sequence", -1, INT32_MAX)
         cdef bint ours
         if (new_id < 0) != (new_epoch < 0) or (new_id < 0) != (new_sequence < 0):
-            raise ValueError(f"producer_id, producer_epoch and base_sequence go together, all -1 or none; "
-                             f"they are {producer_id}, {producer_epoch} and {base_sequence}")
+            raise ValueError(f"producer_id, producer_epoch and base_sequence must all be -1, or none; got "
+                             f"{producer_id}, {producer_epoch} and {base_sequence}")
         if new_id < 0 and self._context.attributes & KB_TRANSACTIONAL:
-            raise ValueError("a transactional batch needs a producer_id of 0 or more; it is -1")
+            raise ValueError("producer_id must be 0 or more for a transactional batch, got -1")
         kb_lock_acquire(&self.queue.lock)
         try:
             ours = (self.state == SEALED or self.state == IN_FLIGHT) and self._users == 1
@@ -704,15 +709,15 @@ cdef class ProducerBatch:
         finally:
             kb_lock_release(&self.queue.lock)
         if not ours:
-            raise IllegalStateError(f"a batch is stamped when it is sealed and nobody else uses its bytes; "
-                                    f"this is {self!r} with {self._users} users")
+            raise IllegalStateError(f"a batch must be sealed and have one user to be stamped, got "
+                                    f"{self!r} with {self._users} users")
 
-    # Encoded elsewhere.
+    # Encoded elsewhere
 
     cdef void _adopt(self, bytes batch, const kb_batch_header *header, uint32_t body_crc) noexcept:
-        """Consists of a whole batch from now on, whose body stays where it is; of its header's fields those
-        are its own that a producer writes. How large its records are is not known: they count as large as
-        they are in the batch, and each as large as the others."""
+        """Take a whole batch, whose body stays where it is; a producer owns only some of its header's fields.
+        The size of its records is unknown: they count as large as in the batch, and all equal.
+        """
         self._packed = batch
         self._body_at = KB_BATCH_HEADER_SIZE
         self.body_bytes = PyBytes_GET_SIZE(batch) - KB_BATCH_HEADER_SIZE
@@ -731,13 +736,13 @@ cdef class ProducerBatch:
         self.header.producer_epoch = -1
         self._write_header()
 
-    # Users. Who asks for pieces is one of them.
+    # Users; a caller that requests pieces is one
 
     def buffers(self, int64_t copied_bytes=0):
-        """The sealed batch as memoryviews, one behind another, for `sendmsg`: nothing is copied.
+        """Return the sealed batch as consecutive memoryviews for `sendmsg`: nothing is copied.
 
-        Each of them keeps the memory of the batch, whatever becomes of it, until it is released. What has no
-        more than `copied_bytes`, the whole batch or its header, comes as a bytes object instead: a copy.
+        Each of them keeps the batch's memory until it is released, whatever the batch's state. The whole
+        batch, or its header, of at most `copied_bytes` comes as a bytes object instead: a copy.
 
         Raises
         ------
@@ -745,8 +750,7 @@ cdef class ProducerBatch:
             The batch is not sealed, or is done.
         """
         if (self.state != SEALED and self.state != IN_FLIGHT) or not self._hold():
-            raise IllegalStateError(f"a batch has bytes to send while it is sealed and not done; this is "
-                                    f"{self!r}")
+            raise IllegalStateError(f"a batch must be sealed, and not done, to have bytes, got {self!r}")
         try:
             if KB_BATCH_HEADER_SIZE + self.body_bytes <= copied_bytes:
                 return [self._joined()]
@@ -755,7 +759,7 @@ cdef class ProducerBatch:
             self._release()
 
     cdef list _pieces(self, bint header_copied):
-        """Header and body as memoryviews, one behind another; the header, if so wanted, as bytes."""
+        """Return header and body as consecutive memoryviews; the header as bytes on request."""
         cdef kb_chunk *chunk = self.chain.first
         cdef list pieces = [
             PyBytes_FromStringAndSize(<char *>self._header_bytes, KB_BATCH_HEADER_SIZE) if header_copied
@@ -770,7 +774,7 @@ cdef class ProducerBatch:
         return pieces
 
     cdef bytes _joined(self):
-        """Header and body, copied."""
+        """Return a copy of header and body."""
         cdef kb_chunk *chunk = self.chain.first
         cdef bytes copy = PyBytes_FromStringAndSize(NULL, KB_BATCH_HEADER_SIZE + self.body_bytes)
         cdef uint8_t *end = <uint8_t *>PyBytes_AS_STRING(copy)
@@ -787,7 +791,7 @@ cdef class ProducerBatch:
         return copy
 
     cdef bint _hold(self) noexcept:
-        """One user more; False where the bytes are gone."""
+        """Add a user. False if the bytes are gone."""
         kb_lock_acquire(&self.queue.lock)
         try:
             if self._users:
@@ -799,8 +803,8 @@ cdef class ProducerBatch:
     cdef void _release(self) noexcept:
         cdef int64_t discharged = 0
         cdef kb_chunk *chunks = NULL
-        # the collector takes everything at once, accumulator, batch and view, and has begun with the batch or
-        # the accumulator: there is no budget to pay back to, and __dealloc__ frees the rest
+        # the collector takes accumulator, batch and view at once, and has begun with the batch or the
+        # accumulator: there is no budget to pay back to, and __dealloc__ frees the rest
         if self.queue is None or self._context is None or self._context.memory is None:
             return
         if self._context.memory.is_forked:  # the lock may be held by a thread of the parent's
@@ -816,8 +820,7 @@ cdef class ProducerBatch:
             self._context.memory.exchange(chunks, discharged)
 
     cdef kb_chunk *_dismissed(self, int64_t *discharged) noexcept:
-        """The chunks of a batch that has no users, with the lock held; `discharged` is what is to be given
-        back besides."""
+        """Take the chunks of a batch without users, with the lock held; release `discharged` bytes too."""
         cdef kb_chunk *chunks = self.chain.first
         if self._packed is not None and self._context.memory.poison and Py_REFCNT(self._packed) == 1:
             memset(PyBytes_AS_STRING(self._packed), POISON, PyBytes_GET_SIZE(self._packed))
@@ -827,26 +830,27 @@ cdef class ProducerBatch:
         self._charged_bytes = 0
         return chunks
 
-    # Its end.
+    # The end
 
     def complete(self, int64_t base_offset, int64_t log_append_time_ms=-1):
-        """The broker has it: record i stands at `base_offset` + i (-1: the broker did not say).
+        """Complete it: record i has `base_offset` + i (-1: the broker reported none).
 
         Returns
         -------
         bool
-            False where it had failed before, which stands.
+            False if it had failed before, which stands.
 
         Raises
         ------
         IllegalStateError
-            It was completed before, or split.
+            It was already completed, or split.
         """
         return self.finish(SUCCEEDED, base_offset, log_append_time_ms, None, None)
 
     def fail(self, error not None, record_errors=None):
-        """The batch failed with `error`, or some records with one of their own (`record_errors`, by index).
-        Returns, and raises, as `complete` does."""
+        """Fail it with `error`, or some records with their own (`record_errors`, by index). Return, and
+        raise, like `complete`.
+        """
         return self.finish(FAILED, -1, -1, error, record_errors)
 
     cdef bint finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
@@ -871,10 +875,10 @@ cdef class ProducerBatch:
         self._context.remove_incomplete(self)
         return True
 
-    # Its way through the queue; the lock is held.
+    # Its way through the queue; the lock is held
 
     cdef void reenqueue(self, int64_t now_ns, int64_t backoff_ns) noexcept:
-        """Back into the queue, to be tried again `backoff_ns` from now; -1: the attempt does not count."""
+        """Put it back into the queue for a retry after `backoff_ns`; -1: the attempt does not count."""
         if backoff_ns >= 0:
             self.attempts += 1
             self.last_attempt_ns = max(self.last_attempt_ns, now_ns)
@@ -883,7 +887,7 @@ cdef class ProducerBatch:
         self.queue.insert(self)
 
     cdef void notice_leader_epoch(self) noexcept:
-        """Remembers by which attempt a newer leader than before was known (KIP-951)."""
+        """Note the attempt by which a newer leader was first known (KIP-951)."""
         if self.queue.leader_epoch > self.leader_epoch:
             self.leader_epoch = self.queue.leader_epoch
             self.leader_changed_attempt = self.attempts
@@ -892,7 +896,7 @@ cdef class ProducerBatch:
         return self.attempts > 0 and self.attempts == self.leader_changed_attempt
 
     cdef int64_t backoff_left_ns(self, int64_t now_ns) noexcept:
-        """Before it may be tried again; a newer leader need not be spared."""
+        """True before the end of its back-off; a newer leader needs none."""
         if self.attempts == 0 or self.leader_changed_since_last_attempt():
             return 0
         return max(<int64_t>0, self.backoff_ns - max(<int64_t>0, now_ns - self.last_attempt_ns))
@@ -911,8 +915,8 @@ cdef class ProducerBatch:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0, charged = 0
         if self.state != IN_FLIGHT or self.contents.count < 2:
-            raise IllegalStateError(f"a batch is split when it is in flight and has two records or more; "
-                                    f"this is {self!r}")
+            raise IllegalStateError(f"a batch must be in flight and have two records or more to be split, "
+                                    f"got {self!r}")
         parts = _parts_of(self)
         for part in parts:
             completions.append(part.completion)
@@ -938,7 +942,7 @@ cdef class ProducerBatch:
                                      <double>self.body_bytes / <double>self.contents.records_bytes)
         return parts
 
-    # What is known of it.
+    # Its state
 
     def __repr__(self):
         return (f"<ProducerBatch {self.topic}-{self.partition} {_STATES[self.state]}, "
@@ -968,17 +972,17 @@ cdef class ProducerBatch:
 
     @property
     def records_bytes(self):
-        """Of the records, uncompressed; of a batch that came encoded as they are in it."""
+        """The uncompressed bytes of the records; for a batch that came encoded, as they are in it."""
         return self.contents.records_bytes
 
     @property
     def largest_record_bytes(self):
-        """Of the largest of the records, uncompressed; where the batch came encoded, of all on average."""
+        """The uncompressed bytes of the largest record; for a batch that came encoded, the average."""
         return self.largest_record_bytes
 
     @property
     def size_bytes(self):
-        """Of the whole batch; until it is sealed as the ratio of earlier batches lets expect."""
+        """The bytes of the whole batch; before sealing, the estimate by the ratio of earlier batches."""
         return self.estimated_bytes()
 
     @property
@@ -987,13 +991,12 @@ cdef class ProducerBatch:
 
     @property
     def user_count(self):
-        """Who still needs its bytes: one for the way through the queue and the broker, one for its sealer,
-        one for each view of them."""
+        """The number of users of its bytes: the way through the queue, the sealer, each view of them."""
         return self._users
 
     @property
     def leader_changed(self):
-        """Whether a newer leader is known than at the last attempt."""
+        """True if a newer leader is known than at the last attempt."""
         return self.leader_changed_since_last_attempt()
 
     @property
@@ -1026,9 +1029,9 @@ cdef object _piece(ProducerBatch batch, uint8_t *data, Py_ssize_t size):
 
 
 @cython.final
-@cython.no_gc_clear  # its batch must be there when the last view goes
+@cython.no_gc_clear  # its batch must exist when the last view goes
 cdef class BatchPiece:
-    """Part of a batch's bytes, read-only; whoever has a view of it is a user of the batch."""
+    """Part of a batch's bytes, read-only; each view of it is a user of the batch."""
 
     def __init__(self):
         raise TypeError("a BatchPiece comes from ProducerBatch.buffers")
@@ -1040,7 +1043,7 @@ cdef class BatchPiece:
         if flags & PyBUF_WRITABLE:
             raise BufferError("the bytes of a batch are read-only")
         if not self._batch._hold():
-            raise BufferError("the batch is done, and its memory has gone back")
+            raise BufferError("the batch is done, and its memory is released")
         fill_view(view, self, self._data, &self._size, True)
 
     def __releasebuffer__(self, Py_buffer *view):
@@ -1078,7 +1081,7 @@ cdef list _parts_of(ProducerBatch batch):
 
 
 cdef bytes _records_of(ProducerBatch batch):
-    """The records as they were appended; CorruptRecordError where the batch came encoded, and wrongly."""
+    """Return the records in append order. Raise CorruptRecordError if the batch came encoded, and invalid."""
     cdef bytes records
     cdef int codec = batch.header.attributes & KB_CODEC_MASK
     if batch._body_at:
@@ -1105,7 +1108,7 @@ cdef bytes _checked_records(ProducerBatch batch, bytes records):
 
 
 cdef int64_t _target_bytes(ProducerBatch batch, int64_t records_bytes) noexcept:
-    """The most that the records of one part take together, unless it is a single record."""
+    """Return the maximum bytes of the records of one part, unless it is a single record."""
     cdef int64_t room = batch._context.batch_size - KB_BATCH_HEADER_SIZE
     if batch._body_at:
         return records_bytes // 2
@@ -1117,7 +1120,7 @@ cdef int64_t _target_bytes(ProducerBatch batch, int64_t records_bytes) noexcept:
 cdef const uint8_t *_fill(ProducerBatch batch, const uint8_t *at, const uint8_t *end, int32_t left,
                           int64_t target_bytes, kb_memory *scratch, kb_memory *headers,
                           kb_open_batch *filled, int64_t *largest_bytes) except NULL:
-    """Writes the records of one part; returns where the next begins."""
+    """Write the records of one part; return the index of the next part's first."""
     cdef kb_record_view view
     cdef kb_record record
     cdef const uint8_t *start = at
@@ -1138,7 +1141,7 @@ cdef const uint8_t *_fill(ProducerBatch batch, const uint8_t *at, const uint8_t 
         scratch.used += kb_record_put(scratch.data + scratch.used, &record, body, delta, filled.count) - (
             scratch.data + scratch.used)
         size = body + kb_varint_size(body)
-        largest_bytes[0] = max(largest_bytes[0], size)  # as it is here, for its deltas are others than before
+        largest_bytes[0] = max(largest_bytes[0], size)  # as it is here, because its deltas differ from before
         kb_count_record(filled, record.timestamp_ms, size, filled.count)
     return at
 
@@ -1161,7 +1164,7 @@ cdef int _take_record(ProducerBatch batch, const kb_record_view *view, kb_memory
 
 cdef ProducerBatch _part(ProducerBatch batch, int32_t index, const kb_memory *records,
                          const kb_open_batch *filled, int64_t largest_bytes):
-    """A sealed batch of `records`, which begin with record `index` of the whole."""
+    """Return a sealed batch of `records`, which begin with record `index` of the whole."""
     cdef ProducerBatch part = ProducerBatch.new(batch._context, batch.queue, batch.created_ns)
     cdef int codec = batch._context.codec
     cdef int level = batch._context.level

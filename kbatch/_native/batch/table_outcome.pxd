@@ -3,7 +3,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from kbatch._native.codec.c cimport kb_rows
 from kbatch._native.codec.lock cimport kb_lock
 
-# What a row in a batch is charged with until it is answered; with what interceptors are told of it.
+# The charge of a row in a batch until it is answered; with the data for interceptors.
 cdef enum:
     ROW_BYTES = 4
     TOLD_ROW_BYTES = 20
@@ -16,12 +16,12 @@ cdef extern from "row_runs.h" nogil:
         int32_t partition
         int32_t count
 
-# Rows whose records stand one behind another in a batch.
+# Consecutive rows in a batch.
 cdef struct Run:
     int32_t index            # of the first in the batch
     int32_t at               # of the first among the BatchRows
 
-cdef struct ToldRow:
+cdef struct InterceptedRow:
     int64_t timestamp_ms
     int32_t key_size
     int32_t value_size
@@ -37,13 +37,13 @@ cdef class BatchRows:
     cdef int32_t count
     cdef int32_t capacity
     cdef int64_t _base
-    cdef uint32_t *_rows             # behind _base
+    cdef uint32_t *_rows             # after _base
     cdef Run *_runs
     cdef int32_t run_count
     cdef int32_t _run_capacity
-    cdef ToldRow *_told              # NULL where nobody is, or was
-    cdef int32_t _told_count         # those before were
-    cdef int32_t _told_run
+    cdef InterceptedRow *_intercepted    # NULL without interceptors, or afterwards
+    cdef int32_t _passed_count       # the next to pass to interceptors
+    cdef int32_t _passed_run
 
     @staticmethod
     cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity)
@@ -59,7 +59,7 @@ cdef class BatchRows:
     cdef int64_t first_row(self) noexcept nogil
     cdef int64_t row_of(self, int32_t index) noexcept nogil
     cdef int32_t index_of(self, int64_t row) noexcept nogil
-    cdef const ToldRow *next_told(self, int32_t *index) noexcept
+    cdef const InterceptedRow *next_intercepted(self, int32_t *index) noexcept
     cdef BatchRows part(self, int32_t index, int32_t count)
 
 
@@ -67,7 +67,7 @@ cdef class TableOutcome:
     cdef kb_lock _lock
     cdef list topics                 # names, in order of first appearance
     cdef bint _has_codes             # rows have topics of their own
-    # under _lock; enlarged by who accepts rows alone, who fills in the partitions and topics
+    # under _lock; only the thread that accepts rows enlarges them and fills in partitions and topics
     cdef int32_t *partitions
     cdef int32_t *codes_of_topics    # NULL where all have the same
     cdef int64_t *_offsets           # NULL, as _codes, as long as runs do
@@ -90,7 +90,7 @@ cdef class TableOutcome:
     cdef dict refused_topics         # error by topic, of rows that got no partition
     cdef readonly object end_error   # of the rows that were not accepted
     cdef public bint is_observed
-    cdef readonly object on_acknowledgement   # who is told of every row; None: nobody
+    cdef readonly object on_acknowledgement   # called for every row; None without one
     cdef int32_t row_bytes           # what one is charged with in a batch
 
     cdef int reserve_rows(self, int64_t count) except -1 nogil

@@ -1,25 +1,23 @@
-"""What becomes of the rows of a table, without a Python object a row.
+"""The outcomes of the rows of a table, without a Python object per row.
 
-Theory of operation. A TableOutcome has for each row its partition: 4 bytes, and 4 more for its topic where
-rows name theirs. A batch with rows of the table has a BatchRows, which says which rows these are. When the
-batch is answered, its Completion calls `settle_rows`. Of one that was delivered a run is kept, a few words
-for all of its rows (src_c/row_runs.h). Each row gets an offset and an error code of its own, 10 bytes, once
-somebody asks for them, a row fails, or runs would take as much: memory that is never touched costs nothing.
-From then on answers fill them in. The BatchRows goes when it was answered; only that of a failed batch stays,
-for the error of a row to be found.
+Theory of operation. A TableOutcome has each row's partition: 4 bytes, and 4 more for its topic if rows name
+theirs. A batch with rows of the table has a BatchRows, which identifies these rows. When the batch is
+answered, its Completion calls `settle_rows`. A delivered batch leaves a run, a few words for all of its rows
+(src_c/row_runs.h). Each row gets its own offset and error code, 10 bytes, on their first use, after a failed
+row, or when runs would take as much: untouched memory costs nothing. From then on answers fill them in. The
+BatchRows is dropped after the answer; only that of a failed batch stays, to find the error of a row.
 
-A row that no batch had has no offset, and in its place a number below -1 that says so: for a row that is too
-large by itself, how large. Its error is made when somebody asks, so that rows that fail take no more memory
-than others; whoever asks for offsets gets a copy without these numbers.
+A row that was in no batch has no offset, but a number below -1 in its place that says why: for a row that is
+too large by itself, its size. Its error is made on use, so failed rows take no more memory than others;
+readers of offsets get a copy without these numbers.
 
-The numbers of a BatchRows stand after a base, in four bytes each, and with them the places of the batch at
-which they stand: one run, unless records of others came between. Where interceptors are to be told of every
-row, another 16 bytes each keep what they are told besides: its time, and how large key and value are. While
-the batch is open all this grows under the lock of its partition, without the GIL. Of a batch that is split
-each part takes over its own rows (`part_of_rows`).
+The numbers of a BatchRows follow a base, in four bytes each, with their places in the batch: one run, unless
+records of others came between. For interceptors, another 16 bytes per row keep its time and the sizes of key
+and value. While the batch is open, all this grows under the lock of its partition, without the GIL. When a
+batch is split, each part takes over its own rows (`part_of_rows`).
 
-The one who accepts rows enlarges the arrays; answers come on the sender's thread; anybody may look. What they
-share is under `_lock`, with which nobody runs Python code or asks for the GIL.
+The thread that accepts rows enlarges the arrays; answers come on the sender's thread; any thread may read.
+`_lock` guards their shared state; under it no Python code runs and no request for the GIL is made.
 """
 
 cimport cython
@@ -48,12 +46,12 @@ cdef extern from "row_runs.h" nogil:
                             const int32_t *partitions, int64_t row_count, int64_t *offsets)
 
 cdef int64_t FIRST_ROWS = 4096
-# The code of an error that is no broker's: UNKNOWN_SERVER_ERROR.
+# The code of an error that no broker sent: UNKNOWN_SERVER_ERROR.
 cdef int16_t NO_CODE = -1
 cdef int16_t TOO_LARGE_CODE = <int16_t>int(ErrorCode.MESSAGE_TOO_LARGE)
-# In the place of the offset of a row that no batch had; below it is one that is too large.
+# Stands in place of the offset of a row that was in no batch; a lower number is a row that is too large.
 cdef int64_t UNSENT = -2
-# Errors that are kept once somebody asked, so that he gets the same again.
+# Errors kept after their first use, so that callers get the same ones again.
 cdef int MOST_MADE = 100
 
 cdef enum:
@@ -72,23 +70,23 @@ cdef int16_t _code_of(object error) except? -1:
 
 
 cdef int64_t place_of(int32_t topic, int32_t partition) noexcept nogil:
-    """A topic's partition as one number; -1 is none."""
+    """Return a topic's partition as one number; -1 is none."""
     return -1 if partition < 0 else <int64_t>topic << 32 | partition
 
 
 @cython.final
-@cython.trashcan(True)  # a batch may have rows of so many tables that freeing one by the next ends the stack
+@cython.trashcan(True)  # freeing the rows of many tables recursively would exhaust the stack
 cdef class BatchRows:
-    """Which rows of a table a batch has, in their order, and where."""
+    """The rows of a table in a batch, in order, and their indexes."""
 
     def __dealloc__(self):
         free(self._rows)
         free(self._runs)
-        free(self._told)
+        free(self._intercepted)
 
     @staticmethod
     cdef BatchRows new(TableOutcome table, int64_t place, int64_t base, int32_t capacity):
-        """For rows of a TableOutcome from `base` on; `capacity` of them, until it grows."""
+        """For rows of a TableOutcome from `base` on; it grows beyond `capacity`."""
         cdef BatchRows rows = BatchRows.__new__(BatchRows)
         rows.table = table
         rows.place = place
@@ -96,27 +94,27 @@ cdef class BatchRows:
         rows._rows = <uint32_t *>malloc(capacity * sizeof(uint32_t))
         rows._runs = <Run *>malloc(sizeof(Run))
         if table.on_acknowledgement is not None:
-            rows._told = <ToldRow *>malloc(capacity * sizeof(ToldRow))
+            rows._intercepted = <InterceptedRow *>malloc(capacity * sizeof(InterceptedRow))
         if rows._rows == NULL or rows._runs == NULL or (table.on_acknowledgement is not None
-                                                        and rows._told == NULL):
+                                                        and rows._intercepted == NULL):
             raise MemoryError(f"no memory for {capacity} rows of a batch")
         rows.capacity = capacity
         rows._run_capacity = 1
         return rows
 
-    # While its batch is open, under the lock of the partition.
+    # While its batch is open, under the lock of the partition
 
     cdef bint can_hold(self, int64_t last_row) noexcept nogil:
         return last_row - self._base <= <int64_t>UINT32_MAX
 
     cdef bint grow(self) noexcept nogil:
-        """Room for twice as many; False without memory."""
+        """Double the room. False without memory."""
         cdef void *grown
-        if self._told != NULL:
-            grown = realloc(self._told, 2 * self.capacity * sizeof(ToldRow))
+        if self._intercepted != NULL:
+            grown = realloc(self._intercepted, 2 * self.capacity * sizeof(InterceptedRow))
             if grown == NULL:
                 return False
-            self._told = <ToldRow *>grown
+            self._intercepted = <InterceptedRow *>grown
         grown = realloc(self._rows, 2 * self.capacity * sizeof(uint32_t))
         if grown == NULL:
             return False
@@ -125,7 +123,7 @@ cdef class BatchRows:
         return True
 
     cdef bint begin_run(self, int32_t index) noexcept nogil:
-        """The next row stands at `index`. False without memory."""
+        """Add the next row at `index`. False without memory."""
         cdef Run *last = &self._runs[self.run_count - 1]
         cdef void *grown
         if self.run_count and last.index + self.count - last.at == index:
@@ -143,23 +141,22 @@ cdef class BatchRows:
 
     cdef void add(self, const int32_t *rows, int64_t count, int64_t origin,
                   const kb_rows *block) noexcept nogil:
-        """Rows origin + rows[0], ... of a block that begins with row `origin`: no more than there is room
-        for."""
+        """Add rows origin + rows[0], ... of a block that begins with row `origin`; there is room for them."""
         cdef uint32_t shift = <uint32_t>(origin - self._base)
         cdef uint32_t *to = self._rows + self.count
         cdef kb_record record
         cdef int64_t i
         for i in range(count):
             to[i] = shift + <uint32_t>rows[i]
-        if self._told != NULL:
+        if self._intercepted != NULL:
             for i in range(count):
                 kb_row_record(block, rows[i], &record)
-                self._told[self.count + i].timestamp_ms = record.timestamp_ms
-                self._told[self.count + i].key_size = <int32_t>record.key.size
-                self._told[self.count + i].value_size = <int32_t>record.value.size
+                self._intercepted[self.count + i].timestamp_ms = record.timestamp_ms
+                self._intercepted[self.count + i].key_size = <int32_t>record.key.size
+                self._intercepted[self.count + i].value_size = <int32_t>record.value.size
         self.count += <int32_t>count
 
-    # When it is answered, or split.
+    # When it is answered, or split
 
     cdef int32_t _run_end(self, int32_t run) noexcept nogil:
         return self._runs[run + 1].at if run + 1 < self.run_count else self.count
@@ -173,8 +170,9 @@ cdef class BatchRows:
                 offsets[self._base + self._rows[i]] = offset + i
 
     cdef int32_t put_runs(self, int64_t base_offset, kb_row_run *to) noexcept nogil:
-        """What offsets can be had from later; how many, `run_count` at most: a run that was begun may have
-        got no row."""
+        """Write the runs from which offsets can be read later; return their number, at most `run_count`: a
+        run may have got no row.
+        """
         cdef int32_t run, count = 0
         for run in range(self.run_count):
             if self._runs[run].at == self._run_end(run):
@@ -196,7 +194,7 @@ cdef class BatchRows:
         return self._base + self._rows[0] if self.count else self._base
 
     cdef int64_t row_of(self, int32_t index) noexcept nogil:
-        """The row at place `index` of the batch; -1 where that is somebody else's record."""
+        """Return the row at `index` of the batch; -1 for a foreign record."""
         cdef int32_t run, at
         for run in range(self.run_count):
             at = self._runs[run].at + index - self._runs[run].index
@@ -205,7 +203,7 @@ cdef class BatchRows:
         return -1
 
     cdef int32_t index_of(self, int64_t row) noexcept nogil:
-        """Where a row stands in the batch; -1 where it does not."""
+        """Return the index of a row in the batch; -1 if it is not there."""
         cdef int32_t low = 0, high = self.count, middle, run
         while low < high:
             middle = low + (high - low) // 2
@@ -220,23 +218,22 @@ cdef class BatchRows:
             run -= 1
         return self._runs[run].index + low - self._runs[run].at
 
-    cdef const ToldRow *next_told(self, int32_t *index) noexcept:
-        """The next row that interceptors are to be told of, and its place in the batch; NULL behind the last.
-        """
-        if self._told == NULL:
+    cdef const InterceptedRow *next_intercepted(self, int32_t *index) noexcept:
+        """Return the next row for interceptors, and its index in the batch; NULL after the last."""
+        if self._intercepted == NULL:
             return NULL
-        if self._told_count == self.count:
-            free(self._told)
-            self._told = NULL
+        if self._passed_count == self.count:
+            free(self._intercepted)
+            self._intercepted = NULL
             return NULL
-        while self._told_count >= self._run_end(self._told_run):
-            self._told_run += 1
-        index[0] = self._runs[self._told_run].index + self._told_count - self._runs[self._told_run].at
-        self._told_count += 1
-        return &self._told[self._told_count - 1]
+        while self._passed_count >= self._run_end(self._passed_run):
+            self._passed_run += 1
+        index[0] = self._runs[self._passed_run].index + self._passed_count - self._runs[self._passed_run].at
+        self._passed_count += 1
+        return &self._intercepted[self._passed_count - 1]
 
     cdef BatchRows part(self, int32_t index, int32_t count):
-        """The rows at places index .. index + count - 1, which are another batch's now."""
+        """Remove and return the rows at index .. index + count - 1, which now belong to another batch."""
         cdef BatchRows part = BatchRows.new(self.table, self.place, self._base, max(count, 1))
         cdef int32_t run, shift, first, end
         for run in range(self.run_count):
@@ -248,27 +245,28 @@ cdef class BatchRows:
             if not part.begin_run(first + shift - index):
                 raise MemoryError("no memory for the rows of a batch that is split")
             memcpy(part._rows + part.count, self._rows + first, (end - first) * sizeof(uint32_t))
-            if self._told != NULL:
-                memcpy(part._told + part.count, self._told + first, (end - first) * sizeof(ToldRow))
+            if self._intercepted != NULL:
+                memcpy(part._intercepted + part.count, self._intercepted + first,
+                       (end - first) * sizeof(InterceptedRow))
             part.count += end - first
         return part
 
 
 @cython.final
 cdef class TableOutcome:
-    """The outcome of each row of a table, as far as it is known.
+    """The known outcome of each row of a table.
 
-    `has_codes`: rows have topics of their own. `too_large(size, by_memory)` makes the error of a row that
-    was refused. `on_acknowledgement(metadata, error)` is called for every row; None: nobody is.
+    `has_codes`: rows name their topics. `too_large(size, by_memory)` makes the error of a refused row.
+    `on_acknowledgement(metadata, error)` is called for every row, unless it is None.
 
     Attributes
     ----------
     row_count : int
         Rows so far.
     unsent_count : int
-        Rows that no batch had.
+        Rows that were in no batch.
     end_error : BaseException or None
-        Why no more rows were accepted.
+        The reason why no more rows were accepted.
     """
 
     def __cinit__(self):
@@ -294,13 +292,13 @@ cdef class TableOutcome:
         kb_pages_free(self._runs, self._sizes[RUNS])
 
     def __sizeof__(self):
-        """Bytes that the values of its rows take, and it itself."""
+        """The bytes of its rows' values, and of itself."""
         return object.__sizeof__(self) + sum(self._sizes)
 
-    # For who accepts rows.
+    # For the thread that accepts rows
 
     cdef int reserve_rows(self, int64_t count) except -1 nogil:
-        """There are `count` rows more."""
+        """Add `count` rows."""
         cdef int64_t needed = self.row_count + count
         cdef int64_t capacity = self._capacity
         cdef int64_t i
@@ -328,7 +326,7 @@ cdef class TableOutcome:
         return 0
 
     cdef bint _move(self, int64_t capacity) noexcept nogil:
-        """Under the lock; False without memory."""
+        """Enlarge under the lock. False without memory."""
         if not self._resize(PARTITIONS, <void **>&self.partitions, capacity * sizeof(int32_t)):
             return False
         if self._has_codes and not self._resize(TOPICS, <void **>&self.codes_of_topics,
@@ -347,7 +345,7 @@ cdef class TableOutcome:
         return kb_pages_resize(data, &self._sizes[which], size)
 
     cdef int _give_details(self) except -1 nogil:
-        """Every row has an offset and a code of its own from now on."""
+        """Give every row its own offset and code from now on."""
         cdef bint had_memory
         kb_lock_acquire(&self._lock)
         had_memory = self._codes != NULL or self._make_details()
@@ -358,7 +356,7 @@ cdef class TableOutcome:
         return 0
 
     cdef bint _make_details(self) noexcept nogil:
-        """Under the lock, of rows that have none; False without memory."""
+        """Do that under the lock, for rows without. False without memory."""
         if not (self._move_details(max(self._capacity, <int64_t>1))
                 and kb_put_run_offsets(self._runs, self._run_count, self.codes_of_topics, self.partitions,
                                        self.row_count, self._offsets)):
@@ -378,7 +376,7 @@ cdef class TableOutcome:
         self._sizes[OFFSETS] = self._sizes[CODES] = 0
 
     cdef int refuse(self, int64_t row, int64_t size, bint by_memory) except -1 nogil:
-        """The row, which takes `size` bytes, is too large; others go on."""
+        """Reject the row of `size` bytes as too large; others go on."""
         self._give_details()
         kb_lock_acquire(&self._lock)
         self._reject(row, TOO_LARGE_CODE)
@@ -387,7 +385,7 @@ cdef class TableOutcome:
         return 0
 
     cdef void _reject(self, int64_t row, int16_t code) noexcept nogil:
-        """Under the lock."""
+        """Reject a row under the lock."""
         self._codes[row] = code
         self._offsets[row] = UNSENT
         self._done_count += 1
@@ -395,12 +393,12 @@ cdef class TableOutcome:
         self.unsent_count += 1
 
     cdef int refuse_topic(self, int32_t topic, object error) except -1:
-        """Its rows are rejected from now on; others go on."""
+        """Reject a topic's rows from now on; others go on."""
         self.refused_topics[topic] = error
         return 0
 
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1:
-        """Rows origin + rows[0], ... are not accepted: their topic is refused, or `end` follows."""
+        """Reject rows origin + rows[0], ...: their topic is refused, or `end` follows."""
         cdef int16_t code = _code_of(error)
         cdef int64_t i
         if count:
@@ -412,7 +410,7 @@ cdef class TableOutcome:
         return 0
 
     cdef int reject_from(self, int64_t first, object error) except -1:
-        """`reject`, of all rows that there are from `first` on."""
+        """Do `reject` for all rows from `first` on."""
         cdef int16_t code = _code_of(error)
         cdef int64_t row
         if first < self.row_count:
@@ -424,8 +422,9 @@ cdef class TableOutcome:
         return 0
 
     cdef list end(self, object error):
-        """No more rows are accepted; those that were rejected have failed with `error`. Returns whom to tell
-        that all is done, as (argument, function)."""
+        """End acceptance; rejected rows have failed with `error`. Return the callbacks if all is done, as
+        (argument, function).
+        """
         cdef bint is_done
         self.end_error = error
         kb_lock_acquire(&self._lock)
@@ -436,14 +435,14 @@ cdef class TableOutcome:
         kb_lock_release(&self._lock)
         return self._take_listeners() if is_done else []
 
-    # For the Completions of batches.
+    # For the Completions of batches
 
     cdef list settled(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors):
-        """The rows of a batch are answered. Returns whom to tell of it, or None."""
-        cdef list told = None if self._progress is None else [self._progress]
+        """Note the answer for the rows of a batch. Return the callback for it, or None."""
+        cdef list callbacks = None if self._progress is None else [self._progress]
         cdef bint is_done
-        if rows.count == 0:  # the batch was full before one got in
+        if rows.count == 0:  # the batch was full before a row got in
             return None
         if not succeeded:
             self._put_failed(rows, error, record_errors)
@@ -456,8 +455,8 @@ cdef class TableOutcome:
         is_done = self._is_done()
         kb_lock_release(&self._lock)
         if is_done:
-            told = (told or []) + self._take_listeners()
-        return told
+            callbacks = (callbacks or []) + self._take_listeners()
+        return callbacks
 
     cdef int _put_offsets(self, BatchRows rows, int64_t base_offset) except -1:
         cdef bint is_put
@@ -472,7 +471,7 @@ cdef class TableOutcome:
         return 0
 
     cdef bint _keep_runs(self, BatchRows rows, int64_t base_offset) noexcept nogil:
-        """Under the lock; False where the offsets themselves take less."""
+        """Add a run under the lock. False if the offsets themselves take less."""
         cdef size_t needed = (self._run_count + rows.run_count) * sizeof(kb_row_run)
         if needed > self._capacity * sizeof(int64_t):
             return False
@@ -506,7 +505,7 @@ cdef class TableOutcome:
         return self._ended and self._done_count == self.row_count
 
     cdef list _take_listeners(self):
-        """It is done: whoever waits is woken, and those are returned that are to be called; once."""
+        """Finish: wake all waiters, and return the callbacks; once."""
         cdef list listeners
         cdef list none = []
         self._event.set()
@@ -515,11 +514,12 @@ cdef class TableOutcome:
         kb_lock_release(&self._lock)
         return none if listeners is None else listeners
 
-    # For whoever wants to know.
+    # For readers
 
     def listen(self, argument, function):
-        """Has `function(argument)` called when it is done, with the callbacks of the batch that is answered
-        last; False where it is done already."""
+        """Call `function(argument)` when it is done, with the callbacks of the batch answered last. False if
+        it is already done.
+        """
         listener = (argument, function)
         kb_lock_acquire(&self._lock)
         if self._listeners is not None:
@@ -529,21 +529,21 @@ cdef class TableOutcome:
         return not is_late
 
     def watch(self, argument, function):
-        """Has `function(argument)` called for every batch that is answered, with its callbacks."""
+        """Call `function(argument)` for every answered batch, with its callbacks."""
         self._progress = (argument, function)
 
     def wait(self, timeout=None):
-        """Whether it is done, after up to `timeout` seconds (None: as long as it takes)."""
+        """True if it is done within `timeout` seconds (None: no limit)."""
         return self._event.wait(timeout)
 
     @property
     def is_done(self):
-        """Whether the outcome of every row is known."""
+        """True if the outcome of every row is known."""
         return self._event.is_set()
 
     @property
     def done_count(self):
-        """Rows that were delivered or failed."""
+        """The number of rows that were delivered or failed."""
         return self._done_count
 
     @property
@@ -552,34 +552,36 @@ cdef class TableOutcome:
 
     @property
     def topic_names(self):
-        """In order of first appearance."""
+        """The topics in order of first appearance."""
         return tuple(self.topics)
 
     @property
     def topic_error(self):
-        """Why the first topic that was refused was; None where none was."""
+        """Why the first refused topic was refused; None if none was."""
         return next(iter(self.refused_topics.values()), None)
 
     @property
     def topic_codes(self):
-        """int32, a row each, among `topic_names`; -1 where its topic was not looked at. None where all rows
-        have the same."""
+        """int32, a row each, an index in `topic_names`; -1 if its topic was not read. None if all rows have
+        the same.
+        """
         return self._column(TOPICS) if self._has_codes else None
 
     @property
     def partitions(self):
-        """int32, a row each; -1 where none was chosen. As the others it is that of the moment, and a copy,
-        until the outcome is known."""
+        """int32, a row each; -1 if none was chosen. Like the others it is a copy of the current state, until
+        the outcome is final.
+        """
         return self._column(PARTITIONS)
 
     @property
     def offsets(self):
-        """int64, a row each; -1 where it failed, is on its way, or the broker did not say."""
+        """int64, a row each; -1 if it failed, is in flight, or the broker did not report it."""
         return self._column(OFFSETS)
 
     @property
     def error_codes(self):
-        """int16, a row each; 0 where it was delivered, or is on its way."""
+        """int16, a row each; 0 if it was delivered, or is in flight."""
         return self._column(CODES)
 
     def _column(self, int which):
@@ -616,8 +618,9 @@ cdef class TableOutcome:
         return <void *>(self.codes_of_topics if which == TOPICS else self.partitions)
 
     def next_unsent(self, int64_t row, int64_t end):
-        """The first of the rows row .. end - 1 that no batch had; -1 where there is none. Behind the end of
-        accepting."""
+        """Return the first of the rows row .. end - 1 that was in no batch; -1 if there is none. Call it
+        after the end of acceptance.
+        """
         if self.unsent_count:
             for row in range(row, min(end, self.row_count)):
                 if self._offsets[row] <= UNSENT:
@@ -625,12 +628,12 @@ cdef class TableOutcome:
         return -1
 
     def topic_and_partition(self, int64_t row):
-        """Topic and partition of a row, as far as they are known: or else "" and -1."""
+        """Return topic and partition of a row if they are known, else "" and -1."""
         cdef int32_t topic = self.codes_of_topics[row] if self._has_codes else 0
         return self.topics[topic] if topic >= 0 else "", self.partitions[row]
 
     def error_of(self, int64_t row):
-        """Why a row failed; None where it did not, as far as is known."""
+        """Return why a row failed; None if it did not, so far."""
         cdef BatchRows rows
         cdef int16_t code = 0
         cdef int32_t partition = -1, topic = 0, index
@@ -668,7 +671,7 @@ cdef class TableOutcome:
 
 @cython.final
 cdef class OutcomeColumn:
-    """A column of an outcome that does not change any more, as a buffer."""
+    """A column of a final outcome, as a buffer."""
 
     cdef TableOutcome table
     cdef void *data
@@ -680,20 +683,20 @@ cdef class OutcomeColumn:
         fill_view(view, self, self.data, &self.size, True)
 
 
-# Of a batch, which may have rows of several tables.
+# For a batch, which may have rows of several tables
 
 cdef list settle_rows(BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors):
-    """Tells the tables; returns whom to call with the batch's callbacks, as (argument, function)."""
-    cdef list told = []
+    """Notify the tables; return the callbacks to run with the batch's, as (argument, function)."""
+    cdef list callbacks = []
     while rows is not None:
-        told += rows.table.settled(rows, succeeded, base_offset, error, record_errors) or ()
+        callbacks += rows.table.settled(rows, succeeded, base_offset, error, record_errors) or ()
         rows = rows.next
-    return told
+    return callbacks
 
 
 cdef int32_t observed_rows(BatchRows rows) noexcept:
-    """Rows of tables whose failures somebody looked at."""
+    """Count rows of tables whose failures were checked."""
     cdef int32_t count = 0
     while rows is not None:
         if rows.table.is_observed:
@@ -703,7 +706,7 @@ cdef int32_t observed_rows(BatchRows rows) noexcept:
 
 
 cdef BatchRows part_of_rows(BatchRows rows, int32_t index, int32_t count):
-    """What a part has of them of a batch that is split: its records are those from `index` on."""
+    """Return a part's rows of a split batch, whose records are those from `index` on."""
     cdef BatchRows first = None, part
     while rows is not None:
         part = rows.part(index, count)

@@ -238,7 +238,7 @@ cdef class RecordBatchWriter:
         if self._open.count and self._codec:
             self._compress()
         if self._size > INT32_MAX:
-            raise ValueError(f"the compressed batch has {self._size} bytes, above the limit of {INT32_MAX}")
+            raise ValueError(f"the compressed batch has {self._size} bytes, above {INT32_MAX}")
         self._resize(self._size)
         self._header.last_offset_delta = self._open.last_offset_delta
         self._header.count = self._open.count
@@ -455,7 +455,7 @@ cdef class RecordBatchWriter:
     cdef int _reserve(self, size_t size) except -1:
         cdef size_t capacity = PyBytes_GET_SIZE(<object>self._data)
         if size > INT32_MAX:
-            raise ValueError(f"{self._at()}: the batch would have {size} bytes, over the limit of {INT32_MAX}")
+            raise ValueError(f"{self._at()}: the batch would have {size} bytes, above {INT32_MAX}")
         if size > capacity:
             self._resize(max(size, 2 * capacity))
         return 0

@@ -207,8 +207,9 @@ cdef class TableSender:
                 return False
 
     def end(self, error=None):
-        """No more rows are accepted. Returns whom to tell that all is done by now, as (argument, function);
-        who does so calls `told` then."""
+        """Accept no more rows. Return the callbacks that are due now, as (argument, function); the caller
+        runs them, then `callbacks_ran`.
+        """
         cdef list listeners = self.outcome.end(error)
         if listeners:
             self.tells()

@@ -148,8 +148,8 @@ def call(*arguments: object) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--topic", "events:0"], "the number of partitions behind the colon must be 1 or more"),
-        (["--topic", "events:x"], "the number of partitions behind the colon must be 1 or more"),
+        (["--topic", "events:0"], "the number of partitions after the colon must be 1 or more"),
+        (["--topic", "events:x"], "the number of partitions after the colon must be 1 or more"),
         (["--topic", "two words", "--port", 0], "'two words'"),
         (["--topic", "a.b", "--topic", "a_b", "--port", 0], "collides with existing topic: a.b"),
         (["--nodes", 0], "--nodes"),

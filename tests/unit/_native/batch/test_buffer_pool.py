@@ -117,7 +117,7 @@ def test_a_buffer_is_writable_memory_of_the_size_asked_for() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((101,), r"size 101 is more than the 100 bytes of the whole pool \(total_memory\)"),
+        ((101,), r"size must be at most 100 bytes, .* \(total_memory\), got 101"),
         ((-1,), "size must not be negative, got -1"),
         ((5, -0.5), "timeout must be 0 or more seconds, or None, got -0.5"),
         ((5, float("nan")), "timeout .* got nan"),

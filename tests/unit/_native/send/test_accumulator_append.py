@@ -542,13 +542,13 @@ def test_a_batch_that_ends_while_it_is_sealed_is_freed_by_its_sealer(end: str) -
 def test_a_batch_has_one_sealer() -> None:
     records = accumulator(batch_size=1000, seal_policy=BY_OTHERS)
     put(records, bytes(800))
-    with pytest.raises(IllegalStateError, match="sealed once"):
+    with pytest.raises(IllegalStateError, match="must be closed for append, and not sealed before"):
         records.batches("t", 0)[0].seal()
     put(records, bytes(800))
     (batch,) = records.take_unsealed()
     assert records.take_unsealed() == []
     assert batch.seal()
-    with pytest.raises(IllegalStateError, match="sealed once"):
+    with pytest.raises(IllegalStateError, match="must be closed for append, and not sealed before"):
         batch.seal()
     put(records, bytes(800))
     (failed,) = records.take_unsealed()
