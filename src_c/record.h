@@ -284,7 +284,7 @@ static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_
 
 /* How many records there are by the sizes in front of them, which is all that is looked at; -1 where they do
  * not end with the body. */
-static inline int64_t kb_records_told(const uint8_t *from, const uint8_t *end) {
+static inline int64_t kb_records_claimed(const uint8_t *from, const uint8_t *end) {
     int64_t count = 0;
     for (; from < end; count++) {
         int32_t body_size;

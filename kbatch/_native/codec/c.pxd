@@ -66,7 +66,7 @@ cdef extern from "record.h" nogil:
     kb_record_error kb_record_get(const uint8_t **source, const uint8_t *end, kb_record_view *record) noexcept
     kb_record_error kb_record_header_get(const uint8_t **source, const uint8_t *end,
                                          kb_record_header *header) noexcept
-    int64_t kb_records_told(const uint8_t *source, const uint8_t *end) noexcept
+    int64_t kb_records_claimed(const uint8_t *source, const uint8_t *end) noexcept
     kb_record_error kb_records_check(const uint8_t *source, const uint8_t *end, int32_t count,
                                      int32_t *failed_at) noexcept
 

@@ -83,8 +83,8 @@ cdef class RecordAccumulator:
     cdef dict _nodes                 # queues with batches by the node that leads them; -1: none
     cdef dict _drain_at              # by node: the place of the queue to begin with
     cdef readonly int64_t visited_count
-    cdef Py_ssize_t _load_at         # the topic whose load was told last
-    cdef int64_t _load_credit        # partitions whose load may be told
+    cdef Py_ssize_t _load_at         # the topic whose load was passed on last
+    cdef int64_t _load_credit        # partitions whose load may be passed on
     cdef dict _ready_ns
     cdef dict _drain_ns
     cdef readonly int64_t split_count         # batches replaced by smaller ones

@@ -1,30 +1,30 @@
-"""RecordAccumulator: where records wait, in batches, between `send` and the sender.
+"""RecordAccumulator: the queues of batches between `send` and the sender.
 
-Theory of operation. Any thread puts records in. An append finds the partition's queue, takes its lock, and
-writes the record into the open batch. If there is none, a new one is made outside the lock, and given up if
-another thread was faster. A batch that is full is closed, and sealed at once by the thread that filled it.
-What cannot be done is refused, never waited for: BufferPool says how one waits for memory.
+Theory of operation. Any thread adds records. An append finds the partition's queue, takes its lock, and
+writes the record into the open batch. If there is none, it creates one outside the lock, and drops that if
+another thread was faster. A full batch is closed, and sealed at once by the thread that filled it. An append
+that is impossible now is refused and never waits; BufferPool describes how to wait for memory.
 
-A record without a partition goes where the topic's sticky state says. It is peeked at before the lock and
-looked at again under it, since another thread may have moved on; what was appended is counted there, and the
-switch made, under the same lock.
+A record without a partition goes to the partition of the topic's sticky state. The append reads it before the
+lock and again under it, because another thread may have switched; the record is counted, and the switch made,
+under the same lock.
 
-One thread, the sender's, does the rest: `ready` says which nodes have something to get, and when to look
-again; `drain` takes one batch of each partition of those nodes; `take_unsealed` hands out the batches that
-were closed but not sealed, which are drained when they are sealed, and not before. What comes back goes
-through `reenqueue` or `split`; what is too old through `expire`, before `drain`, so that nothing is sent that
-is done. Whatever may concern a sender that sleeps rings its alarm, once (SenderAlarm).
+One thread, the sender's, does the rest: `ready` returns the nodes with something to send, and when to look
+again; `drain` takes one batch of each partition of those nodes; `take_unsealed` returns the batches that were
+closed but not sealed, which are drained only after they are sealed. Batches come back through `reenqueue` or
+`split`; `expire` removes those that are too old, before `drain`, so that nothing is sent that is done.
+Whatever may concern a sleeping sender rings its alarm, once (SenderAlarm).
 
-Queues without a batch are not looked at: a round costs what there is to send, however many partitions there
-are. A queue that gets its first batch is noted (BatchContext), taken into the list of the node that leads it,
-and left out of that when it is found empty.
+Queues without a batch are not looked at: the cost of a round depends on what there is to send, not on the
+number of partitions. A queue that gets its first batch is noted (BatchContext), added to the list of its
+leader's node, and removed when it is found empty.
 
-There is no clock, no thread and no randomness in here but what is passed in: `now_ns` is any monotonic clock,
-`seed` all that choices depend on.
+There is no clock, thread or randomness in here except what is passed in: `now_ns` is any monotonic clock, and
+all choices depend on `seed`.
 
-Where it differs from Java: a partition that may not be sent does not keep its node from being drained, or
-wake the sender in vain; a batch that came back does not linger again; partitions of a node that does not keep
-up are left alone even while their queues are empty.
+Differences from Java: a partition that may not be sent does not keep its node from being drained, nor wake
+the sender in vain; a batch that came back does not linger again; partitions of a slow node are avoided even
+while their queues are empty.
 
 After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 """
@@ -93,10 +93,10 @@ from kbatch.errors import IllegalStateError, ProducerClosedError, RecordTooLarge
 
 # Whoever calls `accept` did not look at the clock.
 cdef int64_t UNKNOWN_NS = INT64_MIN
-# The load of so many partitions is told in every round.
+# In every round, the load of so many partitions is passed on.
 cdef int64_t LOADED_PARTITIONS = 256
-# What a thread may take before others who wait for memory get their turn, in batches, and at least: records
-# take that before they are compressed, with their state.
+# A thread may take so many batches, and at least so many bytes, before others that wait for memory get their
+# turn: records take that before they are compressed, with their state.
 cdef int64_t BATCHES_WORTH = 8
 cdef int64_t LEAST_TURN_BYTES = 65536
 
@@ -104,15 +104,15 @@ cdef object _place_of = attrgetter("place")
 
 
 class Refusal(enum.Enum):
-    """Why `append` did not take a record that it may take later."""
+    """The reason why `append` did not take a record that it may take later."""
 
     MEMORY = "memory"
     METADATA = "metadata"
 
 
-# What is said of a record that was given to the producer in a transaction, and was not accepted in it.
+# The error of a record that was given to the producer in a transaction, and not accepted in it.
 TRANSACTION_ENDED = (
-    "the transaction ended before the record was accepted: send it again if it belongs to the next one"
+    "the transaction ended before the record was accepted; send it again if it belongs to the next one"
 )
 
 cdef object NO_MEMORY_NOW = Refusal.MEMORY
@@ -120,26 +120,26 @@ cdef object NO_METADATA_NOW = Refusal.METADATA
 
 
 cdef int64_t record_bytes(const kb_record *record) noexcept nogil:
-    """What a record takes as the first of a batch."""
+    """Return the size of a record as the first of a batch."""
     cdef int64_t body = kb_record_body_size(record, 0, 0)
     return body + kb_varint_size(body)
 
 
 cdef int64_t least_bytes(int64_t size, int codec) noexcept nogil:
-    """What a batch is charged with that has one record, of `record_bytes`."""
+    """Return the charge of a batch with one record, of `record_bytes`."""
     return (KB_CHUNK_HEAD_BYTES + size + OPENING_BYTES
             + sealing_margin(codec, KB_CHUNK_HEAD_BYTES + 2 * size))
 
 
 cdef object beyond_memory(int64_t size, int codec, int64_t total_bytes):
-    """The error of a record of `record_bytes` that would not fit if all memory were free."""
+    """Return the error of a record of `record_bytes` that would not fit even if all memory were free."""
     return RecordTooLargeError(f"the record takes {size} bytes, and with its state "
-                               f"{least_bytes(size, codec)}: more than buffer.memory, which is "
+                               f"{least_bytes(size, codec)}, more than buffer.memory, which is "
                                f"{total_bytes}; raise it")
 
 
 cdef bint _holds_batch(object queues) except -1:
-    """Whether any of the queues has a batch."""
+    """True if any of the queues has a batch."""
     cdef PartitionQueue queue
     for queue in queues:
         if queue.length > 0:
@@ -149,7 +149,7 @@ cdef bint _holds_batch(object queues) except -1:
 
 @cython.final
 cdef class TopicInfo:
-    """What is known of a topic that records were sent to."""
+    """The state of a topic that records were sent to."""
 
     def __cinit__(self):
         kb_lock_init(&self.lock)
@@ -160,13 +160,13 @@ cdef class TopicInfo:
         free(self.lengths)
 
     cdef inline PartitionQueue queue(self, int32_t partition):
-        """The queue of a partition; None where there is none yet."""
+        """Return the queue of a partition; None if there is none yet."""
         if 0 <= partition < PyList_GET_SIZE(self.queues):
             return <PartitionQueue>PyList_GET_ITEM(self.queues, partition)
         return None
 
     cdef int reserve_load(self, Py_ssize_t count) except -1:
-        """Makes room for the load of so many partitions."""
+        """Make room for the load of so many partitions."""
         if count > self.load_capacity:
             self.partitions = <int32_t *>grown(self.partitions, count * sizeof(int32_t))
             self.lengths = <int32_t *>grown(self.lengths, count * sizeof(int32_t))
@@ -183,33 +183,33 @@ cdef class RecordAccumulator:
     batch_size, buffer_memory : int
         batch.size and buffer.memory, in bytes.
     compression, compression_level
-        As `kbatch.encode` takes them.
+        As for `kbatch.encode`.
     linger_ns, retry_backoff_ns, retry_backoff_max_ns, delivery_timeout_ns : int
     transactional : bool
-        Whether batches are marked as part of a transaction.
+        True if batches are marked as part of a transaction.
     adaptive_partitioning : bool
     partition_availability_timeout_ns : int
         0 is off.
     seal_policy : SealPolicy or None
-        Who seals a batch when it closes; `take_unsealed` gives what is left to other threads. None: the
-        thread that fills a batch seals it, and no other is sealed here.
+        Decides who seals a batch when it closes; `take_unsealed` returns the rest, for other threads. With
+        None, the thread that fills a batch seals it, and no others are sealed here.
     seed : int
     poison : bool or None
-        Whether memory that comes back is overwritten; None is whether KBATCH_POISON is in the environment.
+        True to overwrite returned memory; with None, KBATCH_POISON in the environment decides.
     wake, memory_freed : callable or None
-        Called, on any thread and under no lock, when the sender should look again; when memory came back
-        while somebody waits for it.
+        Called, on any thread and under no lock, when the sender should look again, and when memory was
+        returned while a caller waits for it.
 
     Attributes
     ----------
     memory : BufferPool
         The budget of all accepted records.
     alarm : SenderAlarm
-        What wakes the sender.
+        Wakes the sender.
     transaction_count : int
-        Transactions that were begun, and that were ended.
+        Number of transactions that were begun or ended.
     visited_count : int
-        How often `ready` and `drain` have looked at a queue.
+        Number of times that `ready` and `drain` looked at a queue.
     """
 
     def __cinit__(self):
@@ -229,10 +229,10 @@ cdef class RecordAccumulator:
         cdef int codec, level
         if poison is None:
             poison = bool(os.environ.get("KBATCH_POISON"))
-        batch_size = max(batch_size, <int64_t>1)  # 0 is Kafka's way to say: a batch a record
+        batch_size = max(batch_size, <int64_t>1)  # 0 is Kafka's value for one record per batch
         codec = codec_id_of(compression)
         level = level_of(codec, compression_level)
-        compress_records(codec, <const uint8_t *>b"", 0, level)  # a missing package shows now
+        compress_records(codec, <const uint8_t *>b"", 0, level)  # report a missing package now
         self.memory = BufferPool(buffer_memory, CHUNK_BYTES, poison=poison, freed=memory_freed)
         self.memory.turn_bytes = min(max(BATCHES_WORTH * batch_size, LEAST_TURN_BYTES), buffer_memory // 4)
         self.alarm = SenderAlarm.new(wake, delivery_timeout_ns)
@@ -255,7 +255,7 @@ cdef class RecordAccumulator:
         self._drain_ns = {}
 
     def publish(self, ClusterView view not None):
-        """What is known of the cluster from now on."""
+        """Use this state of the cluster from now on."""
         cdef TopicInfo info
         self.view = view
         for info in self._topic_list:
@@ -266,7 +266,7 @@ cdef class RecordAccumulator:
 
     def append(self, str topic not None, int32_t partition, key, value, headers, int64_t timestamp_ms,
                int64_t now_ns, on_delivery=None, *, bint first_in_line=False, bint in_callback=False):
-        """Takes a record into a batch of its partition.
+        """Add a record to a batch of its partition.
 
         Parameters
         ----------
@@ -281,21 +281,21 @@ cdef class RecordAccumulator:
         on_delivery : callable or None
             Called as `on_delivery(metadata, error)` by `Completion.run_callbacks`.
         first_in_line : bool
-            The caller waited for memory, and it is his turn.
+            The caller waited for memory, and it is its turn.
         in_callback : bool
-            The caller is a callback: he does not stand in line.
+            The caller is a callback, which does not stand in line.
 
         Returns
         -------
         Delivery or Refusal
-            MEMORY: there is none now. METADATA: the topic's partitions are not known (see `publish`).
+            MEMORY: there is none now. METADATA: the topic's partitions are unknown (see `publish`).
 
         Raises
         ------
         TypeError, ValueError
-            What is wrong with which field.
+            A field is invalid; the message names it.
         RecordTooLargeError
-            The record would not fit if all memory were free.
+            The record would not fit even if all memory were free.
         ProducerClosedError
             The accumulator was closed.
         """
@@ -303,19 +303,19 @@ cdef class RecordAccumulator:
         cdef bytes key_bytes = as_bytes(key, "key")
         cdef bytes value_bytes = as_bytes(value, "value")
         cdef HeaderSpans spans = fill_record(&record, key_bytes, value_bytes, headers)
-        if timestamp_ms < -1 or timestamp_ms == INT64_MAX:  # no two may be further apart than 64 bits can say
+        if timestamp_ms < -1 or timestamp_ms == INT64_MAX:  # the difference of two must fit in 64 bits
             raise ValueError(f"timestamp_ms must be 0 to 2^63 - 2, or -1 for none, got {timestamp_ms}")
         record.timestamp_ms = timestamp_ms
         if kb_record_bound(&record) > KB_MAX_RECORD_BODY:
             raise RecordTooLargeError(
-                f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes; "
-                f"{KB_MAX_RECORD_BODY} is about the most that a record can have")
+                f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes, "
+                f"above the limit of about {KB_MAX_RECORD_BODY} for a record")
         return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
                            turn_of(first_in_line, in_callback), self.transaction_count)
 
     def append_batch(self, str topic not None, partition, data, int64_t now_ns, on_delivery=None, *,
                      bint first_in_line=False, bint in_callback=False):
-        """Takes a record batch that was encoded elsewhere (encoded_batch.pyx), as `append` takes a record.
+        """Add an encoded record batch (encoded_batch.pyx), as `append` adds a record.
 
         Parameters
         ----------
@@ -331,9 +331,9 @@ cdef class RecordAccumulator:
         Raises
         ------
         TypeError, ValueError, CorruptRecordError
-            What is wrong with which field of its header.
+            A field of its header is invalid; the message names it.
         RecordTooLargeError, ProducerClosedError
-            As `append`.
+            As in `append`.
         """
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
         batch.transaction = self.transaction_count
@@ -342,9 +342,10 @@ cdef class RecordAccumulator:
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
                        object on_delivery, Turn turn, int64_t transaction):
-        """`append`, for native callers who checked the record. A caller who does not know the time yet gives
-        UNKNOWN_NS: None tells him that it is needed, to open a batch. `transaction` is the
-        `transaction_count` at which the record was given to the producer: in no other is it accepted."""
+        """Do the same as `append`, for native callers that checked the record. With UNKNOWN_NS as the time,
+        None means that the time is needed, to open a batch. `transaction` is the `transaction_count` when the
+        record was given to the producer: it is accepted in no other.
+        """
         cdef TopicView view = None
         cdef PartitionQueue queue
         cdef ProducerBatch batch, fresh = None
@@ -387,7 +388,7 @@ cdef class RecordAccumulator:
                     return self.refuse(turn)
 
     cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Turn turn):
-        """`append_batch`, for native callers who checked the batch."""
+        """Do the same as `append_batch`, for native callers that checked the batch."""
         cdef PartitionQueue queue = self.queue_of(info, pending.checked_partition)
         cdef ProducerBatch batch = ProducerBatch.new(self.context, queue, now_ns)
         cdef ProducerBatch closed
@@ -396,7 +397,7 @@ cdef class RecordAccumulator:
         if not batch.open_encoded(pending.data, &pending.header, pending.body_crc, turn):
             if least > self.memory.total_memory:
                 raise RecordTooLargeError(
-                    f"the batch takes {PyBytes_GET_SIZE(pending.data)} bytes, and with its state {least}: "
+                    f"the batch takes {PyBytes_GET_SIZE(pending.data)} bytes, and with its state {least}, "
                     f"more than buffer.memory, which is {self.memory.total_memory}; raise it"
                 )
             return self.refuse(turn)
@@ -412,8 +413,9 @@ cdef class RecordAccumulator:
         return delivery
 
     cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction):
-        """Puts the batch after all others. Returns the open one that had to be closed for that, if there was
-        one; the batch itself where it is too late for it."""
+        """Add the batch after all others. Return the open one that had to be closed for that, if there was
+        one; the batch itself if it is too late for it.
+        """
         cdef ProducerBatch before
         kb_lock_acquire(&queue.lock)
         try:
@@ -433,7 +435,7 @@ cdef class RecordAccumulator:
             kb_lock_release(&queue.lock)
 
     cdef object refuse(self, Turn turn):
-        """Return MEMORY. If the first in line is refused, the sender sends whatever there is."""
+        """Return MEMORY. If the first in line is refused, the sender sends everything that it has."""
         if turn == FIRST_IN_LINE or turn == FIRST_IN_CALLBACK:
             self.alarm.wake_now()
         return NO_MEMORY_NOW
@@ -443,7 +445,7 @@ cdef class RecordAccumulator:
         return self._closed or self.transaction_count != transaction
 
     cdef object too_late(self):
-        """The error that says which."""
+        """Return the error for that."""
         if self._closed:
             return ProducerClosedError("the producer is closed, and takes no more records")
         return IllegalStateError(TRANSACTION_ENDED)
@@ -451,8 +453,8 @@ cdef class RecordAccumulator:
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,
                                    ProducerBatch fresh, const kb_record *record, object on_delivery,
                                    Turn turn, int64_t transaction, Step *step):
-        """What is done under the lock; `fresh` becomes the open batch where there is none. A `view` means
-        that the partition was chosen by the sticky state, which is looked at again here. Returns the batch.
+        """Append under the lock; `fresh` becomes the open batch if there is none. A `view` means that the
+        sticky state chose the partition, and is checked again here. Return the batch.
         """
         cdef ProducerBatch batch
         cdef int64_t estimated_before = 0, bytes_before
@@ -508,7 +510,7 @@ cdef class RecordAccumulator:
 
     cdef ProducerBatch new_batch(self, PartitionQueue queue, const kb_record *record, int64_t now_ns,
                                   Turn turn):
-        """A batch with memory for the record; None where there is none now."""
+        """Return a batch with memory for the record; None if there is none now."""
         cdef ProducerBatch batch = ProducerBatch.new(self.context, queue, now_ns)
         cdef int64_t size = record_bytes(record)
         if batch.open(size, turn):
@@ -538,7 +540,7 @@ cdef class RecordAccumulator:
         return info
 
     cdef TopicInfo info_if_known(self, str topic):
-        """None where the partitions are not known; of a topic that there never was nothing is kept."""
+        """Return None if the partitions are unknown; nothing is kept for a topic that never existed."""
         cdef TopicInfo info = self._last_info
         if info is None or info.name is not topic:
             if topic not in self._topics and self.view.topic(topic) is None:
@@ -559,7 +561,7 @@ cdef class RecordAccumulator:
         found = self._topics.setdefault(topic, info)
         if found is info:
             self._topic_list.append(info)
-            info.view = self.view.topic(topic)  # from now on `publish` sees to it
+            info.view = self.view.topic(topic)  # from now on `publish` updates it
         return found
 
     cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition):
@@ -592,14 +594,15 @@ cdef class RecordAccumulator:
         Returns
         -------
         Waiter
-            The caller attempts `append` with `first_in_line` when `may_try()`, at once and whenever
-            `memory_freed` was called; it leaves the line in the end.
+            The caller tries `append` with `first_in_line` when `may_try()`, at once and after each call of
+            `memory_freed`; in the end it leaves the line.
         """
         return self.memory.join(goes_first)
 
     def await_memory(self, attempt not None, timeout=None, *, bint goes_first=False):
-        """Stand in line with the calling thread: return what `attempt()` gives when it is first in line and
-        there is memory, or MEMORY after `timeout` seconds (None: as long as it takes)."""
+        """Stand in line with the calling thread. Return the result of `attempt()` when it is first in line
+        and there is memory, or MEMORY after `timeout` seconds (None: no limit).
+        """
         cdef Waiter waiter = self.begin_waiting(goes_first=goes_first)
         try:
             return waiter.wait(attempt, NO_MEMORY_NOW, timeout)
@@ -607,12 +610,12 @@ cdef class RecordAccumulator:
             waiter.leave()
 
     def begin_flush(self):
-        """Everything is ready, whatever linger says, until `end_flush`.
+        """Make everything ready, regardless of linger, until `end_flush`.
 
         Returns
         -------
         Flush
-            Of the batches that are not done now; it is over when they are, and their callbacks ran.
+            Of the batches that are unfinished now; it is over when they are done and their callbacks ran.
         """
         cdef Flush flush = Flush.__new__(Flush)
         flush.expect(1)
@@ -626,13 +629,13 @@ cdef class RecordAccumulator:
         return flush
 
     def end_flush(self):
-        """Once for each `begin_flush`, however it ended."""
+        """End it, once for each `begin_flush`."""
         kb_lock_acquire(&self._flush_lock)
         self._flush_count -= 1
         kb_lock_release(&self._flush_lock)
 
     def close(self):
-        """No record is taken any more, and everything is ready. When this returns, no append is under way."""
+        """Accept no more records, and make everything ready. When this returns, no append is in progress."""
         cdef TopicInfo info
         cdef PartitionQueue queue
         self._closed = True
@@ -646,14 +649,14 @@ cdef class RecordAccumulator:
     # On the sender's thread: batches out.
 
     def ready(self, int64_t now_ns):
-        """What the sender should do. It is supposed to look again when it says, or when a batch expires.
+        """Return what the sender should do. It should look again at the given time, or when a batch expires.
 
         Returns
         -------
         nodes : set of int
-            Those that lead a partition with a batch to be sealed or sent now.
+            Nodes that lead a partition with a batch to be sealed or sent now.
         delay_ns : int
-            When another will have one, if nothing else happens; 2^63 - 1 is never.
+            Time until another has one, if nothing else happens; 2^63 - 1 is never.
         leaderless : set of str
             Topics with records for partitions that have no known leader.
         """
@@ -676,7 +679,7 @@ cdef class RecordAccumulator:
 
     cdef int64_t _node_ready(self, int32_t node, list queues, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1:
-        """`ready` for the queues of a node; those that are empty by now are left out from now on."""
+        """Do the same as `ready` for the queues of a node; empty ones are left out from now on."""
         cdef PartitionQueue queue
         cdef int64_t delay_ns = INT64_MAX, left_ns
         cdef Py_ssize_t i, kept = 0
@@ -699,8 +702,9 @@ cdef class RecordAccumulator:
         return delay_ns
 
     cdef int _set_loads(self, set slow, int64_t visited_before) except -1:
-        """Tells sticky states of the load: those of all topics; or, where there are many partitions, of some
-        in turn, for which it does what it did for the queues that were visited and LOADED_PARTITIONS."""
+        """Pass the load to the sticky states of all topics. With many partitions, pass it to some topics in
+        turn: in each round, to as many partitions as there were visited queues, and LOADED_PARTITIONS.
+        """
         cdef Py_ssize_t topic_count = len(self._topic_list)
         cdef Py_ssize_t i
         cdef TopicInfo info
@@ -716,11 +720,11 @@ cdef class RecordAccumulator:
         return 0
 
     cdef int _set_load(self, TopicInfo info, set slow) except -1:
-        """Tells the sticky state of a topic how long the queues are."""
+        """Pass the lengths of the queues to the sticky state of a topic."""
         cdef PartitionQueue queue
         cdef int32_t count = 0
         cdef Py_ssize_t i, queue_count = len(info.queues)
-        # one that has no queue yet would never be chosen by its load
+        # a partition without a queue would never be chosen by its load
         if self._adaptive and info.view is not None and info.queue_count >= info.view.partition_count:
             info.reserve_load(queue_count)
             for i in range(queue_count):
@@ -733,7 +737,7 @@ cdef class RecordAccumulator:
         return 0
 
     cdef int64_t _delay(self, PartitionQueue queue, int64_t now_ns, bint hurried) noexcept:
-        """Before there is something to do for the queue: 0 is now, INT64_MAX when something else happens."""
+        """Return when there is work for the queue: 0 is now, INT64_MAX after some other event."""
         cdef ProducerBatch head
         cdef int64_t backoff_ns
         kb_lock_acquire(&queue.lock)
@@ -752,7 +756,7 @@ cdef class RecordAccumulator:
             kb_lock_release(&queue.lock)
 
     cdef int _adopt_topology(self) except -1:
-        """Gives each queue its leader, and each node its queues."""
+        """Give each queue its leader, and each node its queues."""
         cdef TopicInfo info
         cdef PartitionQueue queue
         cdef dict before = self._nodes
@@ -767,7 +771,7 @@ cdef class RecordAccumulator:
         return 0
 
     cdef int _take_in(self, list queues) except -1:
-        """These queues have batches."""
+        """Return the queues with batches."""
         cdef PartitionQueue queue
         for queue in queues:
             if not queue.has_leader:
@@ -789,8 +793,9 @@ cdef class RecordAccumulator:
         return 0
 
     def update_node_latency(self, int32_t node, int64_t now_ns, bint can_drain):
-        """A node that is ready can be sent to now, or cannot: partitions of one that could not for longer
-        than `partition_availability_timeout_ns` are not chosen for records without a partition."""
+        """Note whether a ready node can be sent to now. If it could not for longer than
+        `partition_availability_timeout_ns`, its partitions are not chosen for records without a partition.
+        """
         if self._partition_availability_timeout_ns > 0:
             if can_drain or node not in self._ready_ns:
                 self._drain_ns[node] = now_ns
@@ -803,12 +808,11 @@ cdef class RecordAccumulator:
                 if ready_ns - self._drain_ns[node] > self._partition_availability_timeout_ns}
 
     def drain(self, nodes, int64_t max_size_bytes, int64_t now_ns):
-        """Takes one batch at most of each partition that the nodes lead, up to `max_size_bytes` a node,
-        unless the first is larger than that by itself. Each node goes on where it stopped the last time.
+        """Take at most one batch of each partition that the nodes lead, up to `max_size_bytes` a node, unless
+        the first alone is larger. Each node continues where it stopped the last time.
 
-        An open batch is closed. It is sealed here if the policy says so; else it is left to be sealed
-        (`take_unsealed`), and taken by a later call, which begins with it; its place in the request is kept
-        free.
+        An open batch is closed. It is sealed here if the policy says so; otherwise another thread seals it
+        (`take_unsealed`) and a later call takes it, as its first; its place in the request stays free.
 
         Returns
         -------
@@ -852,7 +856,7 @@ cdef class RecordAccumulator:
         return batches
 
     cdef ProducerBatch _visit(self, PartitionQueue queue, int64_t left_bytes, int64_t now_ns, Visit *visit):
-        """The head of the queue, if it may go and is no larger than `left_bytes`: taken, or closed."""
+        """Take or close the head of the queue, if it may go and is no larger than `left_bytes`."""
         cdef ProducerBatch head
         visit[0] = PASSED
         kb_lock_acquire(&queue.lock)
@@ -878,7 +882,7 @@ cdef class RecordAccumulator:
             kb_lock_release(&queue.lock)
 
     def take_unsealed(self):
-        """The batches that were closed and not sealed: whoever takes them has to call `seal` on each."""
+        """Return the batches that were closed and not sealed; the caller must call `seal` on each."""
         cdef list batches = []
         kb_lock_acquire(&self._unsealed_lock)
         try:
@@ -889,14 +893,15 @@ cdef class RecordAccumulator:
 
     def reenqueue(self, ProducerBatch batch not None, int64_t now_ns, *, bint attempted=True,
                   int64_t longest_ns=INT64_MAX):
-        """Puts a drained batch back, in the order of its records, to be tried again when it has backed off.
+        """Put a drained batch back, in the order of its records, to be tried again after its back-off.
 
-        `attempted` False: it was not sent after all, and need not back off. `longest_ns` bounds its backoff.
+        With `attempted` False, it was not sent after all and needs no back-off. `longest_ns` bounds its
+        back-off.
 
         Returns
         -------
         bool
-            False where it is done.
+            False if it is done.
         """
         cdef int64_t backoff_ns = min(self._backoff(batch.attempts), longest_ns) if attempted else -1
         cdef BatchState state
@@ -910,7 +915,7 @@ cdef class RecordAccumulator:
         if state == IN_FLIGHT:
             self.reenqueued_count += 1
         elif state != DONE:
-            raise IllegalStateError(f"a batch is put back when it is in flight; this is {batch!r}")
+            raise IllegalStateError(f"a batch must be in flight to be put back, got {batch!r}")
         return state == IN_FLIGHT
 
     cdef int64_t _backoff(self, int32_t attempts) noexcept:
@@ -921,17 +926,17 @@ cdef class RecordAccumulator:
         return backoff_ns(self._retry_backoff_ns, self._retry_backoff_max_ns, attempts, fraction)
 
     def split(self, ProducerBatch batch not None):
-        """Replaces a batch in flight that is too large for the broker by smaller ones, in its place.
+        """Replace a batch in flight that is too large for the broker by smaller ones, in its place.
 
         Returns
         -------
         list of ProducerBatch
-            In order, sealed, with the sequences that are theirs.
+            In order, sealed, with their own sequences.
 
         Raises
         ------
         IllegalStateError
-            It is not in flight, or has one record only, which is then too large for good.
+            It is not in flight, or has only one record, which can never be sent.
         """
         cdef list parts = batch.split()
         self.split_count += 1
@@ -939,13 +944,15 @@ cdef class RecordAccumulator:
 
     @property
     def next_expiry_ns(self):
-        """When the oldest batch that is not done will have been there for `delivery_timeout_ns`; 2^63 - 1
-        where there is none."""
+        """Return when the oldest unfinished batch will be `delivery_timeout_ns` old; 2^63 - 1 if there is
+        none.
+        """
         return later(self.context.oldest_created_ns(), self.alarm.delivery_timeout_ns)
 
     def expire(self, int64_t now_ns):
-        """The batches that are there for `delivery_timeout_ns` or longer, oldest first: out of the queue, or
-        in flight, or being sealed. The caller has to fail them."""
+        """Return the batches that are `delivery_timeout_ns` old or older, oldest first: removed from the
+        queue, or in flight, or being sealed. The caller must fail them.
+        """
         cdef list expired = []
         cdef ProducerBatch batch
         if now_ns < self.next_expiry_ns:
@@ -964,10 +971,11 @@ cdef class RecordAccumulator:
 
     def set_gate(self, str topic not None, int32_t partition, *, muted=None, fresh_blocked=None,
                  retry_number=None):
-        """What `drain` may take from a partition; what is left out stays as it is.
+        """Limit what `drain` may take from a partition; omitted limits stay as they are.
 
-        muted : nothing. fresh_blocked : nothing that was never drained. retry_number : of what was, only the
-        batch whose first record has this number; -1 for any.
+        muted : nothing.
+        fresh_blocked : nothing that was never drained.
+        retry_number : of retries, only the batch whose first record has this number; -1 for any.
         """
         cdef PartitionQueue queue = self.queue_of(self.info_of(topic), partition)
         queue.set_gate(
@@ -976,7 +984,7 @@ cdef class RecordAccumulator:
             queue.retry_number if retry_number is None else retry_number,
         )
 
-    # What is known.
+    # State
 
     def batches(self, str topic not None, int32_t partition):
         """The batches in a partition's queue, in order."""
@@ -990,25 +998,25 @@ cdef class RecordAccumulator:
 
     @property
     def has_undrained(self):
-        """Whether any queue has a batch; for the sender, whose noted queues are the ones that may."""
+        """True if any queue has a batch; for the sender, whose noted queues are the only candidates."""
         for queues in [self.context.filled, *self._nodes.values()]:
             if _holds_batch(queues):
                 return True
         return False
 
     def has_undrained_for(self, node):
-        """Whether any queue that `ready` found to be led by the node has a batch."""
+        """True if any queue that `ready` found to be led by the node has a batch."""
         return _holds_batch(self._nodes.get(node, ()))
 
     def counters(self, topic=None):
-        """Integers that only grow, of all topics or of one.
+        """Counters that only grow, of all topics or of one.
 
         Returns
         -------
         dict of str to int
-            records, records_bytes : appended, and how large they are uncompressed
+            records, records_bytes : appended, and their uncompressed size
             sealed_batches, sealed_records_bytes, sealed_bytes : of sealed batches, before and after
-            unpacked_batches : of those, which the codec failed on
+            unpacked_batches : of those, the ones for which the codec failed
         """
         cdef TopicInfo info
         cdef PartitionQueue queue
@@ -1028,5 +1036,5 @@ cdef class RecordAccumulator:
 
     @property
     def incomplete_count(self):
-        """Batches that are not done."""
+        """Number of unfinished batches."""
         return self.context.incomplete_count

@@ -1,5 +1,5 @@
-"""ClusterView: which node leads which partition, as the accumulator needs to know it. It never changes; the
-next metadata make another.
+"""ClusterView: the leaders of partitions, for the accumulator. It is immutable; new metadata creates a new
+one.
 """
 
 cimport cython
@@ -11,7 +11,7 @@ from kbatch._native.codec.memory cimport grown
 
 @cython.final
 cdef class TopicView:
-    """The partitions of a topic, from 0: pairs of (leader's node id, leader epoch), -1 where not known."""
+    """The partitions of a topic, from 0: pairs of (leader's node id, leader epoch), -1 if unknown."""
 
     def __init__(self, partitions):
         cdef int32_t i
@@ -42,25 +42,25 @@ cdef class TopicView:
 
 @cython.final
 cdef class ClusterView:
-    """Topics by name, each with its partitions as `TopicView` takes them."""
+    """Topics by name, each with its partitions as for `TopicView`."""
 
     def __init__(self, topics=()):
         self._topics = {name: TopicView(partitions) for name, partitions in dict(topics).items()}
 
     def partition_count(self, str topic not None):
-        """0 where the topic is not known."""
+        """Return 0 if the topic is unknown."""
         cdef TopicView view = self.topic(topic)
         return 0 if view is None else view.partition_count
 
     def leader(self, str topic not None, int32_t partition):
-        """The node id of the partition's leader; -1 where none is known."""
+        """Return the node id of the partition's leader; -1 if unknown."""
         cdef TopicView view = self.topic(topic)
         if view is None or not 0 <= partition < view.partition_count:
             return -1
         return view.leaders[partition]
 
     def leader_epoch(self, str topic not None, int32_t partition):
-        """-1 where it is not known."""
+        """Return -1 if it is unknown."""
         cdef TopicView view = self.topic(topic)
         if view is None or not 0 <= partition < view.partition_count:
             return -1

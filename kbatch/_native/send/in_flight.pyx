@@ -1,12 +1,12 @@
-"""InFlight: batches that were drained and are not done, and what is known of their partitions.
+"""InFlight: unfinished batches that were drained, and the state of their partitions.
 
-Theory of operation. The objects are the sender's, which kbatch.core decides about: Idempotence says what the
-numbers mean, Sender what becomes of a batch. What both do once a batch or a partition stands here, and beside
-it the two steps of a request of which all is as usual, as a whole: `number_new`, for batches that are sent
-for the first time, and `acknowledge_all`, for an answer that says yes to each. They do what Idempotence and
-Sender do batch by batch, and nothing where one batch is not usual: then those do it.
+Theory of operation. These objects belong to the sender, and kbatch.core decides about them: Idempotence
+interprets the sequences, Sender the fate of a batch. Here is what both do for every batch and partition, and
+the two steps of a usual request as a whole: `number_new`, for batches that are sent for the first time, and
+`acknowledge_all`, for an answer that accepts each. They have the effects of Idempotence and Sender, batch by
+batch; if one batch is unusual, they do nothing, and those two handle it.
 
-The sender's thread alone uses them.
+Only the sender's thread uses them.
 """
 
 cimport cython
@@ -17,13 +17,13 @@ from kbatch._native.batch.producer_batch cimport DONE, PartitionQueue, ProducerB
 
 from typing import NamedTuple
 
-# A record number that no batch has: no retry may be drained.
+# A record number of no batch: no retry may be drained.
 NOTHING = 2**62
 cdef int64_t _NOTHING = NOTHING
-# Before any clock: the `known_ns` of a partition whose leader may know nothing of the producer.
+# Before any clock: the `known_ns` of a partition whose leader may have no state of the producer.
 UNKNOWN_NS = -2**62
 cdef int64_t _UNKNOWN_NS = UNKNOWN_NS
-# The `node_id` of a batch whose request went to a leader that is over.
+# The `node_id` of a batch whose request went to a former leader.
 cdef int32_t FORMER_LEADER = -2
 
 
@@ -37,7 +37,7 @@ class Identity(NamedTuple):
 NOBODY = Identity(-1, -1)
 # muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`; most partitions have this one.
 OPEN = (False, False, -1)
-cdef object _NOBODY = NOBODY
+cdef object _NO_IDENTITY = NOBODY
 
 
 @cython.final
@@ -48,22 +48,22 @@ cdef class InFlight:
     Attributes
     ----------
     counter : int
-        Of its first record within the identity of its state; -1 without idempotence.
+        Of its first record within the identity of its partition's state; -1 without idempotence.
     sent_ns : int
-        When it was sent first.
+        Time of the first transmission.
     node_id, attempt
-        Where it was sent last, and in which request; node_id is -2 if the partition has got another leader
+        Node and request of the last transmission; node_id is -2 if the partition has got another leader
         since, or the same one in another epoch.
     is_out : bool
-        A request with it has no answer yet.
+        A request with it is unanswered.
     is_unsure : bool
-        An attempt was not answered, or so that it may be in the log of the topic as it is now.
+        An attempt had no answer, or one after which it may be in the current log of the topic.
     is_held : bool
-        It was refused though it was the next in sequence.
+        It was refused although it was the next in sequence.
     is_proved : bool
         A later batch was accepted by a leader that knew the producer, so this one is in the log.
     last_error : KafkaError | None
-        What the last attempt came to.
+        The error of the last attempt.
     """
 
     def __init__(self, PartitionState state not None, ProducerBatch batch not None, int64_t sent_ns,
@@ -78,40 +78,40 @@ cdef class InFlight:
 
     @property
     def end(self):
-        """The counter behind its last record."""
+        """The counter after its last record."""
         return self.counter + self.record_count
 
 
 @cython.final
 cdef class PartitionState:
-    """What the sender knows of a partition.
+    """The sender's state of a partition.
 
     Attributes
     ----------
     identity : Identity
-        That its numbers belong to; behind the producer's own until what is in flight is done.
+        The identity of its sequences; older than the producer's own until the batches in flight are done.
     next_counter, acked_counter, hole_end : int
-        Of the next new batch; of the last record known to be in the log (-1: none); behind the last record
-        that failed after it had got a number.
+        Of the next new batch; of the last record known to be in the log (-1: none); after the last failed
+        record that had a number.
     in_flight : list of InFlight
         In the order of the records.
     known_ns : int
-        The leader has known the producer id at this time or later: when the batch was first sent that it
-        acknowledged last; UNKNOWN_NS if it may know nothing.
+        The leader has known the producer id since this time: that of the first transmission of the batch that
+        it acknowledged last; UNKNOWN_NS if it may not know it.
     is_doubtful : bool
-        A batch failed that may be in the log (TransactionalOrder).
+        A failed batch may be in the log (TransactionalOrder).
     waits_for_identity : bool
-        What is in flight is to be numbered anew when there is a new producer id.
+        Batches in flight will be renumbered when there is a new producer id.
     topic_id : bytes
-        Of the topic when it was looked at last.
+        The id of the topic at the last check.
     key : tuple of str, int
         Topic and partition.
     leader, leader_epoch : int
-        The node that leads it and since which epoch, -1 where that is not known.
+        The leader's node and epoch, -1 if unknown.
     is_stopped : bool
-        A delivery failed, and kbatch.on.delivery.failure says that nothing may pass it.
+        A delivery failed, and kbatch.on.delivery.failure lets nothing pass it.
     gate : tuple
-        What the accumulator was told last.
+        The limits last passed to the accumulator.
     """
 
     def __init__(self, str topic not None, int32_t partition):
@@ -123,11 +123,11 @@ cdef class PartitionState:
         self.known_ns = _UNKNOWN_NS
         self.in_flight = []
         self.gate = OPEN
-        self.identity = _NOBODY
-        self.restart(_NOBODY, 0)
+        self.identity = _NO_IDENTITY
+        self.restart(_NO_IDENTITY, 0)
 
     def restart(self, identity not None, int64_t counter):
-        """Numbers begin again, under `identity`."""
+        """Restart the numbers, under `identity`."""
         if identity.producer_id != self.identity.producer_id:
             self.known_ns = _UNKNOWN_NS
         self.identity = identity
@@ -138,7 +138,7 @@ cdef class PartitionState:
 
     @property
     def has_hole(self):
-        """Something with a number failed, and nothing behind it was acknowledged."""
+        """True if a numbered batch failed, and no later one was acknowledged."""
         return self._has_hole()
 
     cdef bint _has_hole(self) noexcept:
@@ -146,7 +146,7 @@ cdef class PartitionState:
 
     @property
     def is_broken(self):
-        """Something is missing, or may be."""
+        """True if a batch is missing, or may be."""
         return self._is_broken()
 
     cdef bint _is_broken(self) noexcept:
@@ -159,8 +159,8 @@ cdef class PartitionState:
         return False
 
     def begin_topic(self, bytes topic_id not None):
-        """The topic was deleted and made anew: brokers know nothing of the producer, and what was appended
-        before is gone.
+        """Note that the topic was recreated: brokers know nothing of the producer, and earlier batches are
+        gone.
         """
         cdef InFlight each
         if self.topic_id and self.topic_id != topic_id:
@@ -170,9 +170,7 @@ cdef class PartitionState:
         self.topic_id = topic_id
 
     def begin_leader(self, int32_t leader, int32_t leader_epoch):
-        """This node leads the partition: what another one knew, or this one in another epoch, is nothing to
-        it. -1 where it is not known.
-        """
+        """Note the partition's leader, -1 if unknown; the state of another node or epoch no longer counts."""
         cdef InFlight each
         if leader != self.leader or leader_epoch != self.leader_epoch:
             self.leader = leader
@@ -182,15 +180,15 @@ cdef class PartitionState:
                 each.node_id = FORMER_LEADER
 
     def doubt_leader(self):
-        """The leader may know nothing of the producer."""
+        """Note that the leader may have no state of the producer."""
         self.known_ns = _UNKNOWN_NS
 
     def is_known_since(self, int64_t oldest_ns):
-        """True if the leader has known the producer after `oldest_ns`, and cannot have forgotten it."""
+        """True if the leader has known the producer since after `oldest_ns`, and cannot have forgotten it."""
         return self.known_ns > oldest_ns
 
     def find(self, ProducerBatch batch not None):
-        """The batch's InFlight; None where it has none."""
+        """Return the batch's InFlight, or None."""
         cdef InFlight each
         for each in self.in_flight:
             if each.batch is batch:
@@ -198,7 +196,7 @@ cdef class PartitionState:
         return None
 
     def forget(self, InFlight entry not None):
-        """Takes it out of what is in flight; whether it was there."""
+        """Remove it from the batches in flight; True if it was there."""
         cdef Py_ssize_t i
         for i in range(len(self.in_flight)):
             if self.in_flight[i] is entry:
@@ -207,7 +205,7 @@ cdef class PartitionState:
         return False
 
     def add(self, ProducerBatch batch not None, int64_t now_ns):
-        """The InFlight of a batch that gets the next numbers."""
+        """Return the InFlight of a batch that gets the next numbers."""
         return self._add(batch, now_ns)
 
     cdef InFlight _add(self, ProducerBatch batch, int64_t now_ns):
@@ -217,8 +215,9 @@ cdef class PartitionState:
         return entry
 
     def acknowledge(self, InFlight entry not None, int64_t oldest_ns):
-        """The batch is in the log. It proves those before it, if the leader that says so is known to have
-        had their numbers in mind (`is_known_since`)."""
+        """Note that the batch is in the log. It proves those before it if the answering leader is known to
+        have had their numbers in its state (`is_known_since`).
+        """
         self._acknowledge(entry, oldest_ns)
 
     cdef int _acknowledge(self, InFlight entry, int64_t oldest_ns) except -1:
@@ -227,7 +226,7 @@ cdef class PartitionState:
         for each in self.in_flight:
             if each.counter >= entry.counter:
                 break
-            if each.counter > self.acked_counter:  # it is passed now
+            if each.counter > self.acked_counter:  # passed now
                 each.is_proved = is_of_leader and self.known_ns > oldest_ns
         if is_of_leader:
             self.known_ns = max(self.known_ns, entry.sent_ns)
@@ -236,25 +235,25 @@ cdef class PartitionState:
         return 0
 
     def gate_under(self, identity not None, Py_ssize_t max_in_flight, int64_t oldest_ns):
-        """What the accumulator may give out of the partition (`gate`), for a producer with this identity."""
+        """Return the limits for the accumulator (`gate`), for a producer with this identity."""
         cdef InFlight each, first
         cdef bint is_blocked
         cdef int64_t tried = _NOTHING
-        cdef bint is_behind = self.identity != identity
+        cdef bint is_outdated = self.identity != identity
         if not self.in_flight:
-            is_blocked = identity is _NOBODY or (self._has_hole() and not is_behind)
+            is_blocked = identity is _NO_IDENTITY or (self._has_hole() and not is_outdated)
             return (False, True, -1) if is_blocked else OPEN
         if self.waits_for_identity:
             return (False, True, NOTHING)
         first = <InFlight>self.in_flight[0]
-        is_blocked = (is_behind or self.known_ns <= oldest_ns or self._has_hole()
+        is_blocked = (is_outdated or self.known_ns <= oldest_ns or self._has_hole()
                       or first.counter <= self.acked_counter or len(self.in_flight) >= max_in_flight)
         for each in self.in_flight:
             if each.is_held or each.batch.state == DONE:
                 is_blocked = True
             elif tried == _NOTHING:
                 tried = each.number
-            if each.is_out and each.node_id != self.leader:  # which still has to answer
+            if each.is_out and each.node_id != self.leader:  # which must still answer
                 is_blocked = True
         return (False, is_blocked, tried)
 
@@ -270,23 +269,23 @@ cdef int _tell_gate(PartitionState state, PartitionQueue queue, object identity,
 
 def number_new(list batches not None, dict states not None, identity not None, Py_ssize_t max_in_flight,
                attempt, int64_t oldest_ns):
-    """Numbers drained batches, a partition each, that go out for the first time, in one request.
+    """Number drained batches, one a partition, that are sent for the first time, in one request.
 
     Parameters
     ----------
     batches : list of ProducerBatch
     states : dict of (str, int) to PartitionState
     identity : Identity
-        The producer's, under which the partitions are already.
+        The producer's, which the partitions already have.
     max_in_flight, oldest_ns : int
-        As `gate_under` takes them.
+        As for `gate_under`.
     attempt : ProduceAttempt
-        The request.
+        The number of the request.
 
     Returns
     -------
     dict of (str, int) to InFlight, or None
-        By partition, in order. None, and nothing has changed: one of them is not as usual.
+        By partition, in order. None, without any change, if one of them is unusual.
     """
     cdef list known = []
     cdef dict entries = {}
@@ -296,7 +295,7 @@ def number_new(list batches not None, dict states not None, identity not None, P
     cdef Py_ssize_t i
     cdef int32_t node_id = attempt.node_id
     cdef int64_t now_ns = attempt.sent_ns
-    if identity is _NOBODY:
+    if identity is _NO_IDENTITY:
         return None
     for batch in batches:
         state = states.get((batch.queue.topic, batch.queue.partition))
@@ -304,7 +303,7 @@ def number_new(list batches not None, dict states not None, identity not None, P
             return None
         if batch.attempts > 0 or batch.header.base_sequence >= 0:
             return None
-        if state.in_flight and state.known_ns <= oldest_ns:  # since its gate was told last
+        if state.in_flight and state.known_ns <= oldest_ns:  # since its last gate
             return None
         known.append(state)
     for i in range(len(batches)):
@@ -322,7 +321,7 @@ def number_new(list batches not None, dict states not None, identity not None, P
 
 def acknowledge_all(dict entries not None, list topics not None, dict names not None, identity not None,
                     Py_ssize_t max_in_flight, list completed not None, int64_t oldest_ns):
-    """Completes the batches of a request that was answered, if all of them are in the log.
+    """Complete the batches of an answered request, if all of them are in the log.
 
     Parameters
     ----------
@@ -330,18 +329,18 @@ def acknowledge_all(dict entries not None, list topics not None, dict names not 
         By partition.
     topics : list of ProduceResponse.TopicProduceResponse
     names : dict of bytes to str
-        Of topics, by their ids.
+        Names of topics by id.
     identity, max_in_flight
-        As `gate_under` takes them.
+        As for `gate_under`.
     completed : list of Completion
-        Gets those of batches that are done by this.
+        Receives the completions of batches that this finishes.
     oldest_ns : int
-        As `acknowledge` and `gate_under` take it.
+        As for `acknowledge` and `gate_under`.
 
     Returns
     -------
     bool
-        False, and nothing has changed: something is not as usual.
+        False, without any change, if something is unusual.
     """
     cdef dict found = {}
     cdef InFlight entry

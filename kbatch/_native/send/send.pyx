@@ -1,16 +1,16 @@
-"""RecordSender: what `send` does with every record; the producer is a subclass of it.
+"""RecordSender: the work of `send` for every record; the producer is a subclass of it.
 
-Theory of operation. Key, value and headers become bytes, once; their size is checked; a partition is chosen;
-the accumulator takes the record. Nothing of that waits, or runs Python code other than the caller's own
-serializers and partitioner. What cannot go that way is a PendingRecord, which the subclass's `_send_slowly`
-gets: it waits for metadata or memory and calls `_append`, which goes on where the record was refused. How
-long anybody waits, and whether a thread does or a coroutine, is the subclass's business alone.
+Theory of operation. Key, value and headers are converted to bytes, once; their size is checked; a partition
+is chosen; the accumulator takes the record. None of this waits, or runs Python code except the caller's own
+serializers and partitioner. A record that cannot go that way becomes a PendingRecord for the subclass's
+`_send_slowly`: it waits for metadata or memory and calls `_append`, which continues where the record was
+refused. How long a caller waits, as a thread or a coroutine, only concerns the subclass.
 
-A batch that was encoded elsewhere goes the same way (PendingBatch), without being looked into.
+An encoded batch goes the same way (PendingBatch), without being decoded.
 
-The partition is chosen with the metadata of that moment and kept, but for the sticky one, which is chosen
-when the record gets in; a record whose topic has gone meanwhile waits for it. The time of a record that has
-none is that of the attempt which gets it in.
+The partition is chosen from the current metadata and kept, except for the sticky one, which is chosen when
+the record is appended; a record whose topic has disappeared meanwhile waits for it. A record without a
+timestamp gets the time of the attempt that succeeds.
 
 After org.apache.kafka.clients.producer.KafkaProducer.doSend.
 """
@@ -43,20 +43,20 @@ cdef object NO_METADATA = Refusal.METADATA
 cdef enum:
     STICKY = -1
     NOT_CHOSEN = -2
-    # A record's attributes and deltas at their longest, where kb_record_body_size counts one byte for each,
+    # A record's attributes and deltas at their longest, for which kb_record_body_size counts one byte each,
     # and the size in front (DefaultRecord.MAX_RECORD_OVERHEAD).
     OVERHEAD_BEYOND_BODY = 21 - 3
 
 
 cdef int64_t most_bytes(const kb_record *record) noexcept nogil:
-    """What a record by itself may take in a request."""
+    """Return the largest size of a record alone in a request."""
     return KB_BATCH_HEADER_SIZE + OVERHEAD_BEYOND_BODY + kb_record_body_size(record, 0, 0)
 
 
 cdef object beyond_request(int64_t size, int64_t max_request_bytes):
-    """The error of a record of `most_bytes` beyond max.request.size."""
+    """Return the error of a record of `most_bytes` beyond max.request.size."""
     return RecordTooLargeError(
-        f"the record takes up to {size} bytes, more than max.request.size, which is {max_request_bytes}: "
+        f"the record takes up to {size} bytes, more than max.request.size, which is {max_request_bytes}; "
         f"raise that, and the topic's max.message.bytes with it")
 
 
@@ -68,12 +68,12 @@ cdef class PendingRecord:
     Attributes
     ----------
     topic, value, key, headers, partition, timestamp_ms, on_delivery
-        As given. What an interceptor changes counts until `is_serialized`.
+        As given. An interceptor's changes count until `is_serialized`.
     transaction : int
-        The accumulator's `transaction_count` at which it was given to the producer: there it belongs, however
+        The accumulator's `transaction_count` when it was given to the producer: it belongs there, however
         long serializers, interceptors and waits take.
     is_serialized : bool
-        Key, value and headers are bytes by now, and everything was checked.
+        True once key, value and headers are bytes, and everything is checked.
     """
 
     def __init__(self):
@@ -83,7 +83,7 @@ cdef class PendingRecord:
         return f"<PendingRecord to {self.topic!r}>"
 
     cdef void keep(self, const Ready *ready, bytes key, bytes value, HeaderSpans spans) noexcept:
-        """It is serialized: `ready`, which points into the others."""
+        """Set `ready`, the serialized record, which points into the others."""
         self._ready = ready[0]
         self._key = key
         self._value = value
@@ -92,7 +92,7 @@ cdef class PendingRecord:
 
 
 cdef str _name_of(object topic):
-    """The topic as a plain str: it may be a member of an enum."""
+    """Return the topic as a plain str: it may be a member of an enum."""
     if type(topic) is str:
         return <str>topic
     if isinstance(topic, str):
@@ -126,11 +126,11 @@ cdef class RecordSender:
     Parameters
     ----------
     accumulator : RecordAccumulator
-        Its view of the cluster says which topics have which partitions.
+        Its view of the cluster has the partitions of topics.
     max_request_size : int
-        max.request.size, in bytes: no record may take more, by Kafka's upper bound.
+        max.request.size, in bytes: no record may be larger, by Kafka's upper bound.
     key_serializer, value_serializer : callable or None
-        `serializer(topic, headers, value)` gives something bytes-like; None takes what is bytes-like.
+        `serializer(topic, headers, value)` returns something bytes-like; None accepts only bytes-like values.
     partitioner : kbatch.partitioner.Partitioner or None
         None is Java's: murmur2 of the key over all partitions, the sticky partition without a key.
     ignore_keys : bool
@@ -139,21 +139,21 @@ cdef class RecordSender:
     Attributes
     ----------
     sends_directly : bool
-        False, as in the beginning: everything goes to `_send_slowly` first, because the producer is closed or
-        failed, or has interceptors.
+        False initially: everything goes to `_send_slowly` first, because the producer is closed or failed, or
+        has interceptors.
     gives_way : bool
-        Whether a record that may wait goes to `_send_slowly` first when the sender has something to do
+        True if a record that may wait goes to `_send_slowly` first when the sender has work
         (`must_give_way`), because that needs the same thread.
     is_giving_way : bool
-        Somebody does so: whoever comes later gives way too, for records to stay in order.
+        True while another call does so: later ones give way too, to keep records in order.
     turn_left : int
-        How many records may go before the next that gave way gets its turn; -1: nobody else wants one.
+        Number of records that may go before the next call that gave way gets its turn; -1: none waits.
     callback_thread_ident : int
         `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
     loop_is_running : callable or None
-        is_running of the event loop to which it belongs, whose thread `BufferPool` knows.
+        is_running of the producer's event loop, whose thread `BufferPool` knows.
     slow_count, refused_count : int
-        Records that went to `_send_slowly`; for which `send` raised.
+        Number of records that went to `_send_slowly`, and for which `send` raised.
     """
 
     def __init__(self, RecordAccumulator accumulator not None, *, int64_t max_request_size=1048576,
@@ -168,17 +168,17 @@ cdef class RecordSender:
 
     def send(self, topic, value=None, key=None, *, headers=None, partition=None,
              timestamp_ms=None, on_delivery=None):
-        """Takes a record to be sent, and waits up to max.block.ms for metadata or memory if there is none.
+        """Accept a record for sending; wait up to max.block.ms for metadata or memory if there is none.
 
         Parameters
         ----------
         topic : str
-        value, key : bytes-like or None; with a serializer, what that takes
+        value, key : bytes-like or None; with a serializer, its input
         headers : sequence of (str, bytes-like or None), or None
         partition : int or None
             None leaves it to the partitioner.
         timestamp_ms : int or None
-            Milliseconds since the Unix epoch; None is the time of the call, -1 none at all.
+            Milliseconds since the Unix epoch; None is the time of the call, -1 no timestamp.
         on_delivery : callable or None
             Called as `on_delivery(metadata, error)` when the record was delivered, or failed.
 
@@ -189,20 +189,21 @@ cdef class RecordSender:
         Raises
         ------
         TypeError, ValueError
-            What is wrong with which argument; whatever the serializers and the partitioner raise.
+            An argument is invalid; the message names it. Exceptions of serializers and the partitioner pass
+            through.
         KafkaError
             RecordTooLargeError; KafkaTimeoutError, BufferExhaustedError after max.block.ms; the topic's own
-            error; ProducerClosedError, or why the producer sends no more.
+            error; ProducerClosedError, or the error that ended the producer.
         """
         return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
 
     def try_send(self, topic, value=None, key=None, *, headers=None, partition=None,
                  timestamp_ms=None, on_delivery=None):
-        """`send` that never waits: None where that would have to."""
+        """Do the same as `send`, but never wait: return None where `send` would."""
         return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, False)
 
     def send_many(self, topic, records):
-        """Sends each record as `send` does.
+        """Send each record as `send` does.
 
         Parameters
         ----------
@@ -216,7 +217,7 @@ cdef class RecordSender:
         Raises
         ------
         PartialSendError
-            A record was refused, or `records` raised: with the deliveries of those before it.
+            A record was refused, or `records` raised; it has the deliveries of earlier ones.
         """
         cdef list deliveries = []
         cdef str name = _name_of(topic)
@@ -228,61 +229,61 @@ cdef class RecordSender:
         return deliveries
 
     def send_batch(self, topic, partition, batch_bytes, *, on_delivery=None):
-        """Takes a record batch that was encoded elsewhere, by `kbatch.encode` or `encode_arrow`, on a Spark
-        executor for example: it is sent as it is, behind all records that the partition was sent before.
+        """Accept an encoded record batch, from `kbatch.encode` or `encode_arrow`, for example on a Spark
+        executor: it is sent as it is, after all earlier records of the partition.
 
-        CRC, header and size are checked, and where the batch is not compressed that it has as many records as
-        it says. Its records are not decoded, nor decompressed. Of its header the producer writes base offset,
-        producer id, epoch and sequence, and in a transaction that it is part of one. It waits up to
-        max.block.ms for metadata or memory, as `send` does.
+        CRC, header and size are checked, and without compression also the number of records. The records are
+        not decoded or decompressed. The producer writes base offset, producer id, epoch and sequence into the
+        header, and in a transaction marks it as part of that. Wait up to max.block.ms for metadata or memory,
+        as `send` does.
 
         Parameters
         ----------
         topic : str
         partition : int
-            0 or more: the batch has no key to choose it by.
+            0 or more, because the batch has no key to choose it by.
         batch_bytes : bytes-like
-            One whole batch with magic 2, without producer id, not transactional unless the producer is. A
-            bytes object is kept as long as the batch is on its way, and charged to buffer.memory; anything
-            else is copied.
+            One whole batch with magic 2, without producer id, transactional only if the producer is. A bytes
+            object is kept while the batch is in flight, and charged to buffer.memory; anything else is
+            copied.
         on_delivery : callable or None
-            Called once, as `on_delivery(metadata, error)`: with the place of the first record, behind which
-            the others stand, when the whole batch was delivered; or when it failed, or a part of it did.
+            Called once, as `on_delivery(metadata, error)`: with the place of the first record, which the
+            others follow, when the whole batch was delivered; or when it, or a part of it, failed.
 
         Returns
         -------
         BatchDelivery
-            A Delivery with `record_count`, and with `offset_runs()`, which says where all records stand also
-            where the batch was too large for the topic and was sent in parts.
+            A Delivery with `record_count` and `offset_runs()`, which has the offsets of all records even if
+            the batch was too large for the topic and was sent in parts.
 
         Raises
         ------
         TypeError, ValueError, CorruptRecordError
-            What is wrong with which argument, or with which field of the batch's header.
+            An argument, or a field of the batch's header, is invalid; the message names it.
         IllegalStateError
             An interceptor with on_send would not see the records.
         KafkaError
-            As `send`; RecordTooLargeError where the batch is larger than max.request.size or buffer.memory.
+            As in `send`; RecordTooLargeError if the batch is larger than max.request.size or buffer.memory.
         """
         return self._send_encoded(PendingBatch.new(_name_of(topic), partition, batch_bytes, on_delivery))
 
-    # For the subclass: what it calls, and what it defines.
+    # Called by the subclass, or defined by it
 
     def _offer(self, topic, value, key, headers, partition, timestamp_ms, on_delivery, /):
-        """`send` for the tasks of an event loop, with arguments that cost the least."""
+        """Do the same as `send`, for tasks of an event loop, with the cheapest arguments."""
         if not self._is_on_loop():
             self._check_here()
         return self._send(_name_of(topic), value, key, headers, partition, timestamp_ms, on_delivery, True)
 
     @property
     def must_give_way(self):
-        """Whether it is the sender's turn, or that of another task."""
+        """True if it is the sender's turn, or that of another task."""
         return self._must_give_way()
 
     @cython.final
     cdef bint _is_on_loop(self) except -1:
-        """Whether its loop is what runs here: on this thread there is no other beside it. asyncio's own
-        get_running_loop is a system call up to Python 3.11 (getpid), a tenth of what `send` costs.
+        """True if its loop runs here; this thread has no other. asyncio's own get_running_loop is a system
+        call up to Python 3.11 (getpid), a tenth of the cost of `send`.
         """
         return (self.loop_is_running is not None
                 and PyThread_get_thread_ident() == self.accumulator.memory.loop_thread_ident
@@ -297,8 +298,9 @@ cdef class RecordSender:
         return self.is_giving_way or self.turn_left == 0 or self.accumulator.alarm.is_due()
 
     def _send_on(self, topic, iterator, list deliveries not None):
-        """Sends what `send_many` takes, up to the end, or up to a record for which `_send_slowly` gave
-        something else than a Delivery, which is returned."""
+        """Send the records of `send_many`, up to the end, or up to one for which `_send_slowly` returned
+        something other than a Delivery, which is returned.
+        """
         cdef str name = _name_of(topic)
         for item in iterator:
             sent = self._send_item(name, item)
@@ -308,8 +310,8 @@ cdef class RecordSender:
         return None
 
     def _append(self, object record not None, *, bint first_in_line=False):
-        """Goes on with a PendingRecord or PendingBatch that was refused, or was not tried yet. Returns a
-        Delivery, or the Refusal that is to be waited for; `first_in_line` as for `RecordAccumulator.append`.
+        """Continue with a PendingRecord or PendingBatch that was refused, or was not tried yet. Return a
+        Delivery, or the Refusal to wait for; `first_in_line` as for `RecordAccumulator.append`.
         """
         cdef Turn turn = FIRST_IN_LINE if first_in_line else NOT_IN_LINE
         if type(record) is PendingBatch:
@@ -317,16 +319,18 @@ cdef class RecordSender:
         return self._attempt_pending(<PendingRecord?>record, turn)
 
     def _send_slowly(self, record, refusal, may_wait):
-        """Sends a record, or batch, that could not go at once: because of `refusal`, or, where that is None,
-        because `sends_directly` is False. Returns a Delivery, or None where `may_wait` is False."""
+        """Send a record, or batch, that could not go at once: because of `refusal`, or if that is None,
+        because `sends_directly` is False. Return a Delivery, or None if `may_wait` is False.
+        """
         raise NotImplementedError
 
     def _check_here(self):
-        """Raises, unless it may be used where the call comes from, by a task of the loop: which may be its
-        first use, from which on it belongs to that loop."""
+        """Raise unless the producer may be used here, by a task of the loop; the first use binds it to that
+        loop.
+        """
 
     def _handle_refused(self, record, error):
-        """`send` is about to raise `error`, a BaseException, for a PendingRecord or PendingBatch."""
+        """Called when `send` will raise `error`, a BaseException, for a PendingRecord or PendingBatch."""
 
     cdef object _send(self, str topic, object value, object key, object headers, object partition,
                       object timestamp_ms, object on_delivery, bint may_wait):
@@ -360,7 +364,7 @@ cdef class RecordSender:
             raise
 
     cdef object _send_item(self, str topic, object item):
-        """A record as `kbatch.encode` takes it: a Record, or a tuple of 2 to 4."""
+        """Unpack a record as for `kbatch.encode`: a Record, or a tuple of 2 to 4."""
         cdef Record record
         cdef Py_ssize_t size
         cdef tuple fields
@@ -374,7 +378,7 @@ cdef class RecordSender:
         fields = item if type(item) is tuple else tuple(item)
         size = len(fields)
         if size < 2 or size > 4:
-            raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]); it has {size} "
+            raise TypeError(f"it must be a tuple (key, value[, headers[, timestamp_ms]]), got {size} "
                             f"items")
         return self._send(topic, fields[1], fields[0], fields[2] if size > 2 else None, None,
                           fields[3] if size > 3 else None, None, True)
@@ -446,20 +450,20 @@ cdef class RecordSender:
         turn = self._turn(turn)
         outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, turn,
                                           ready.transaction)
-        if outcome is None:  # a batch begins: only then the time is asked for
+        if outcome is None:  # a batch begins: only then is the clock read
             outcome = self.accumulator.accept(info, ready.partition, &ready.record, PyTime_MonotonicRaw(),
                                               on_delivery, turn, ready.transaction)
         return outcome
 
     @cython.final
     cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1:
-        """All that can be wrong before anything is serialized is found here."""
+        """Find everything that can be wrong before anything is serialized."""
         ready.partition = NOT_CHOSEN
         ready.asked_partition = STICKY
         if partition is not None:
             ready.asked_partition = <int32_t>as_integer(partition, "partition", 0, INT32_MAX)
         ready.has_time = timestamp_ms is not None
-        if ready.has_time:  # no two may be further apart than 64 bits can say
+        if ready.has_time:  # the difference of two must fit in 64 bits
             ready.record.timestamp_ms = as_integer(timestamp_ms, "timestamp_ms", -1, INT64_MAX - 1)
         if on_delivery is not None and not callable(on_delivery):
             raise TypeError(f"on_delivery must be callable as on_delivery(metadata, error), or None, got "
@@ -468,7 +472,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef int _check_size(self, const kb_record *record) except -1:
-        """AbstractRecords.estimateSizeInBytesUpperBound against max.request.size."""
+        """Check AbstractRecords.estimateSizeInBytesUpperBound against max.request.size."""
         cdef int64_t size
         if KB_BATCH_HEADER_SIZE + kb_record_bound(record) <= self.max_request_bytes:
             return 0
@@ -479,7 +483,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1:
-        """False where the partition that was asked for, or any at all, is not known."""
+        """False if the requested partition, or any at all, is unknown."""
         cdef TopicView view = info.view
         if view.partition_count <= max(ready.asked_partition, 0):
             return False

@@ -1,14 +1,14 @@
-"""StickyPartitioner: where records of a topic go that have no partition and no key (KIP-480, KIP-794).
+"""StickyPartitioner: chooses partitions for records without a partition and key (KIP-480, KIP-794).
 
-Theory of operation. They stick to one partition until it got batch.size bytes, as they will be when
-compressed, and go on to a random one then. A switch waits for the batch to be full, or sent, so that it
-leaves no fraction of one behind, but for no more than twice as many bytes.
+Theory of operation. Records stick to one partition until it got batch.size bytes, as estimated after
+compression, and then switch to a random one. A switch waits until the batch is full, or sent, so that it
+leaves no partial batch, but for at most twice as many bytes.
 
-By default all partitions that have a leader are alike. With load statistics one with a queue of q batches has
-the weight max(q) + 1 - q, and those whose leader does not keep up have none.
+By default all partitions with a leader are equally likely. With load statistics, a partition with a queue of
+q batches has the weight max(q) + 1 - q, and those with a slow leader have none.
 
-An appender peeks, takes the lock of that partition, and looks again: the partition is left under that lock
-only, so it stays while the record is appended and counted. After
+An appender reads the partition, takes its lock, and checks again: a switch happens only under that lock, so
+the partition stays while the record is appended and counted. After
 org.apache.kafka.clients.producer.internals.BuiltInPartitioner.
 """
 
@@ -22,7 +22,7 @@ from kbatch._native.send.cluster_view cimport TopicView
 
 @cython.final
 cdef class StickyPartitioner:
-    """The sticky state of one topic; `seed` is all that its choices depend on, but for what it is told."""
+    """The sticky state of one topic; its choices depend only on `seed` and the calls."""
 
     def __cinit__(self):
         kb_lock_init(&self._lock)
@@ -41,16 +41,16 @@ cdef class StickyPartitioner:
 
     @property
     def partition(self):
-        """The present one; -1 before the first was chosen."""
+        """The present partition; -1 before the first choice."""
         return self._partition
 
     @property
     def produced_bytes(self):
-        """What went to the present one, compressed as earlier batches were."""
+        """Bytes that went to the present partition, compressed as earlier batches were."""
         return self._produced_bytes
 
     def choose(self, TopicView view not None, uint64_t random):
-        """The partition that `random`, from 0 to 2^64 - 1, stands for."""
+        """Return the partition for `random`, from 0 to 2^64 - 1."""
         kb_lock_acquire(&self._lock)
         try:
             return self._chosen(view, random)
@@ -58,7 +58,7 @@ cdef class StickyPartitioner:
             kb_lock_release(&self._lock)
 
     def update_load(self, partitions, queue_lengths, int32_t partition_count):
-        """The queues of the partitions that may be chosen, out of `partition_count`."""
+        """Set the queues of the partitions that may be chosen, out of `partition_count`."""
         cdef int32_t count = len(partitions)
         cdef int32_t i
         cdef int32_t *numbers = <int32_t *>realloc(NULL, 2 * max(count, 1) * sizeof(int32_t))
@@ -72,7 +72,7 @@ cdef class StickyPartitioner:
             free(numbers)
 
     cdef int32_t peek(self, TopicView view) noexcept nogil:
-        """The present partition, chosen now if there is none, or the topic no longer has it."""
+        """Return the present partition; choose one if there is none, or the topic no longer has it."""
         cdef int32_t partition = self._partition
         if 0 <= partition < view.partition_count:
             return partition
@@ -86,11 +86,11 @@ cdef class StickyPartitioner:
             kb_lock_release(&self._lock)
 
     cdef bint has_left(self, int32_t partition) noexcept nogil:
-        """Whether another partition is the present one by now."""
+        """True if another partition is the present one now."""
         return self._partition != partition
 
     cdef int64_t room_bytes(self) noexcept nogil:
-        """How much the present partition gets at most before another is chosen."""
+        """Return how many bytes the present partition gets at most before the next choice."""
         kb_lock_acquire(&self._lock)
         try:
             return 2 * self._batch_size - self._produced_bytes
@@ -98,8 +98,9 @@ cdef class StickyPartitioner:
             kb_lock_release(&self._lock)
 
     cdef void count(self, TopicView view, int64_t appended_bytes, bint may_switch) noexcept nogil:
-        """So much went to the present partition, whose lock is held; `may_switch`: its last batch is full, or
-        it has none."""
+        """Count bytes for the present partition, whose lock is held; `may_switch`: its last batch is full, or
+        it has none.
+        """
         kb_lock_acquire(&self._lock)
         try:
             self._produced_bytes += appended_bytes
@@ -111,7 +112,7 @@ cdef class StickyPartitioner:
 
     cdef void set_load(self, const int32_t *partitions, const int32_t *queue_lengths, int32_t count,
                        int32_t partition_count) noexcept:
-        """Sets the load table, or none where it would make no difference."""
+        """Set the load table, or none if it would make no difference."""
         cdef int32_t i, longest = 0
         cdef bint equal = True
         for i in range(count):
@@ -135,10 +136,10 @@ cdef class StickyPartitioner:
         finally:
             kb_lock_release(&self._lock)
 
-    # With _lock held.
+    # With _lock held
 
     cdef bint _reserve_load(self, int32_t count) noexcept:
-        """False without memory; all partitions are alike then."""
+        """Return False without memory; then all partitions are equally likely."""
         cdef void *partitions = realloc(self._partitions, count * sizeof(int32_t))
         cdef void *frequencies
         if partitions == NULL:
@@ -152,14 +153,14 @@ cdef class StickyPartitioner:
         return True
 
     cdef int32_t _chosen(self, TopicView view, uint64_t random) noexcept nogil:
-        """Always one that the view has: the load may be of other metadata, with more partitions."""
+        """Return a partition of the view; the load may come from other metadata, with more partitions."""
         cdef int32_t low = 0
         cdef int32_t high = self._load_count
         cdef int32_t middle
         cdef int64_t picked
         if self._load_count > 0:
             picked = <int64_t>(random % <uint64_t>self._frequencies[self._load_count - 1])
-            while low < high:  # the first partition whose frequency is above what was picked
+            while low < high:  # the first partition whose cumulative weight exceeds the random number
                 middle = (low + high) // 2
                 if self._frequencies[middle] > picked:
                     high = middle

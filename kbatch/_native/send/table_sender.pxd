@@ -30,7 +30,7 @@ cdef class TableSender:
     cdef object _seal
     cdef int64_t _transaction
     cdef Turn _turn
-    cdef int64_t _now_ns             # UNKNOWN_NS: whoever needs it asks
+    cdef int64_t _now_ns             # UNKNOWN_NS until the clock is read
     cdef int32_t _likely_rows        # of a batch
     cdef readonly bint has_begun     # a row was accepted, or refused by itself
     # where in the data

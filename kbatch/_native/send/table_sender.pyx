@@ -1,17 +1,17 @@
-"""TableSender: the rows of a table into the accumulator's batches, without a Python object a row.
+"""TableSender: writes the rows of a table into the accumulator's batches, without a Python object per row.
 
 Theory of operation. Rows come in blocks. For a block, without the GIL: columns become spans (TableColumns),
 each row gets its topic and partition, a counting sort lists the rows of each. Then, partition by partition,
-its lock is taken and rows are written to its open batch, the one that `send` uses as well, until that is full
-or memory is short. The GIL is needed once a batch: to open it, or to join one that others opened, and to seal
-it. What the batch has of the table is noted in its BatchRows.
+rows are written under its lock to its open batch, the one that `send` also uses, until it is full or memory
+is short. The GIL is needed once a batch: to open it, or to join one that others opened, and to seal it. The
+batch's BatchRows notes which rows of the table it has.
 
-Rows without a key go where the topic's sticky state says, and that changes while they are written. They come
-before the topic's others: to the present sticky partition, and before each of them what the block has for
-that partition from rows before it. So each partition gets its rows in their order, wherever the others went.
+Rows without a key go to the partition of the topic's sticky state, which changes while they are written. They
+are written before the topic's others: to the present sticky partition, and before each of them the block's
+earlier rows for that partition. So each partition gets its rows in order, wherever the others went.
 
-Nothing here waits. Where memory is short, or a topic is not known yet, `accept` says so, and is called again,
-to go on where it was.
+Nothing here waits. If memory is short, or a topic is still unknown, `accept` returns that, and is called
+again to continue where it was.
 """
 
 cimport cython
@@ -73,9 +73,9 @@ cdef extern from "row_chain.h" nogil:
 cdef int64_t BLOCK_ROWS = 2048
 cdef int64_t LARGEST_BLOCK_ROWS = 16384
 cdef int64_t ROWS_A_PARTITION = 32
-# Where rows name their topics nobody knows beforehand how many partitions these have.
+# If rows name their topics, the number of partitions is unknown in advance.
 cdef int64_t NAMED_BLOCK_ROWS = 8192
-# What a batch that was just opened has paid for.
+# Paid by a batch that was just opened.
 cdef int32_t FEWEST_ROWS = 32
 
 cdef object NO_METADATA = Refusal.METADATA
@@ -83,7 +83,7 @@ NO_TOPIC = "is null, and the call gives no topic for such rows: name one (topic=
 
 
 def _too_large(int64_t max_request_bytes, int codec, int64_t total_bytes, int64_t size, bint by_memory):
-    """The error of a row that was refused, of so many bytes."""
+    """Return the error of a refused row of so many bytes."""
     return beyond_memory(size, codec, total_bytes) if by_memory else beyond_request(size, max_request_bytes)
 
 
@@ -94,24 +94,24 @@ cdef class TableSender:
     Parameters
     ----------
     sender : RecordSender
-        Whose accumulator and whose settings.
+        Its accumulator and its settings count.
     topic : str or None
-        Of all rows, or, where a column names topics, of those where it is null.
+        Of all rows; or, if a column names topics, of those where it is null.
     data : anything with __arrow_c_stream__ or __arrow_c_array__
     names : dict
-        Column by role (key, value, headers, timestamp, partition; topic where a column names it), each (name,
+        Column by role (key, value, headers, timestamp, partition; topic if a column names it), each (name,
         required).
     transaction : int
-        The accumulator's `transaction_count` at which the table was given to the producer.
+        The accumulator's `transaction_count` when the table was given to the producer.
     seal : callable or None
-        What to do with a batch that is full; None is to seal it at once.
+        Called with a full batch; None seals it at once.
     on_acknowledgement : callable or None
-        Called as `on_acknowledgement(metadata, error)` for every row that a batch had.
+        Called as `on_acknowledgement(metadata, error)` for every row that was in a batch.
 
     Attributes
     ----------
     unknown_places : list of (str, int or None)
-        What was to be waited for when `accept` last gave METADATA.
+        The topics and partitions to wait for, when `accept` last returned METADATA.
     """
 
     def __init__(self, RecordSender sender not None, str topic, data, dict names, *,
@@ -143,7 +143,7 @@ cdef class TableSender:
         self._stream = ArrowStream(data)
         self._columns.find(self._stream)
         if sender.partitioner is not None and self._columns.partition_at < 0:
-            raise ValueError(f"partitioner.class places no rows of tables: there has to be a column "
+            raise ValueError(f"partitioner.class cannot choose for rows of tables; add a column "
                              f"{self._columns.partition.name!r} (int32) with the partition of every row")
 
     def __dealloc__(self):
@@ -153,25 +153,25 @@ cdef class TableSender:
         free(self._starts)
 
     def accept(self, *, bint first_in_line=False, int64_t blocks=INT64_MAX, now_ns=None):
-        """Goes on accepting rows, of so many blocks at most.
+        """Continue to accept rows, of so many blocks at most.
 
         Parameters
         ----------
         first_in_line : bool
-            The caller waited for memory, and it is his turn: one row is accepted.
+            The caller waited for memory, and it is its turn: one row is accepted.
         now_ns : int or None
-            The time, by the accumulator's clock; None asks the system's, once a batch.
+            The time, by the accumulator's clock; None reads the system's, once a batch.
 
         Returns
         -------
         bool or Refusal
-            True: all of them were. A Refusal: what has to be waited for, for the next one. False: that many
-            blocks were, or a row of somebody who was `first_in_line`, and is not any more.
+            True if all rows were accepted. A Refusal: what to wait for before the next row. False if so many
+            blocks were accepted, or one row of a caller that was `first_in_line`, and no longer is.
 
         Raises
         ------
         ValueError
-            What is wrong with which row; it and those behind it are not accepted.
+            A row is invalid; the message names it. It and later ones are not accepted.
         ProducerClosedError, IllegalStateError
             The accumulator was closed, or the transaction has ended.
         """
@@ -225,16 +225,17 @@ cdef class TableSender:
         self._accumulator.memory.callbacks_ran(CALLBACK_BYTES)
 
     def refuse_topic(self, str topic not None, error not None):
-        """The rows of a topic fail with `error`, from this block on; others go on."""
+        """Fail the rows of a topic with `error`, from this block on; others continue."""
         self._topics.refuse(topic, error)
 
     def refuse_beyond(self):
-        """The cluster was asked, and has no more partitions: a row that names one is refused from now on."""
+        """Refuse rows from now on that name a partition which the cluster, after a request, still lacks."""
         self._refuses_beyond = True
 
     def count_rest(self, int64_t until_ns):
-        """Reads on where data do not say how many rows they have, for all of these to be known: to the end,
-        or, as there is no end to some streams, up to a time."""
+        """Read on if the data does not give its number of rows, to know them all: to the end, or, because
+        some streams have none, up to a time.
+        """
         cdef ArrowBatch batch
         count_rest = getattr(self._data, "count_rest", None)
         if count_rest is not None:
@@ -246,8 +247,9 @@ cdef class TableSender:
             self._rest_rows += batch.array.length
 
     def give_up(self, error not None):
-        """The rows that are not accepted fail with `error`: those that were read or counted, and those of
-        data that say how many they have."""
+        """Fail the rows that are not accepted with `error`: those that were read or counted, and all of data
+        that gives its number of rows.
+        """
         cdef Lane lane
         cdef int64_t first
         self.outcome.end_error = error
@@ -263,10 +265,10 @@ cdef class TableSender:
         self.outcome.reserve_rows(max(rows_at_hand(self._data) - self.outcome.row_count, <int64_t>0))
         self.outcome.reject_from(first, error)
 
-    # A block of rows.
+    # A block of rows
 
     cdef bint _read_block(self) except -1:
-        """False at the end of the data."""
+        """Return False at the end of the data."""
         while self._batch is None or self._next_row == self._batch.array.length:
             if self._batch is not None:
                 self._columns.rows_before += self._batch.array.length
@@ -283,7 +285,7 @@ cdef class TableSender:
         return True
 
     cdef int _fill_block(self) except -1 nogil:
-        """Its rows become spans, and get their topics."""
+        """Make spans of its rows, and find their topics."""
         cdef int64_t first = self._next_row
         cdef int64_t count = self._columns.block_length(first, self._batch.array.length - first)
         cdef int64_t good
@@ -298,7 +300,7 @@ cdef class TableSender:
         return 0
 
     cdef bint _place_block(self) except -1 nogil:
-        """Gives each row its partition, and groups them; False where partitions are not known."""
+        """Give each row its partition, and group them; False if partitions are unknown."""
         cdef int64_t count = self._columns.rows.count
         cdef int64_t first = 0, end, i
         cdef bint has_all = True
@@ -316,7 +318,7 @@ cdef class TableSender:
             return False
         self._group_rows()
         self._first_row = self.outcome.row_count
-        self.outcome.reserve_rows(count)  # last of what may fail: rows that are reserved are in a lane
+        self.outcome.reserve_rows(count)  # the last step that may fail, because reserved rows are in a lane
         partitions = self.outcome.partitions + self._first_row
         for i in range(count):
             lane = self._topics.lanes[self._destinations[i]]
@@ -330,8 +332,9 @@ cdef class TableSender:
         return True
 
     cdef bint _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil:
-        """Of rows first .. end - 1, which go to the topic: lanes; the sticky one's where it is refused.
-        False where rows name partitions that it has not, as far as is known."""
+        """Find the lanes of rows first .. end - 1 of the topic; that of the sticky partition if it is
+        refused. False if rows name partitions that it does not have, as far as is known.
+        """
         cdef kb_rows *rows = &self._columns.rows
         cdef bint may_be_named = self._columns.partition_at >= 0
         cdef int32_t partition_count = topic.view.partition_count if topic.error is None else 0
@@ -372,7 +375,7 @@ cdef class TableSender:
         return 0
 
     cdef int _reject_refused(self) except -1:
-        """Rows of topics that are refused, which stand in the lanes of those without a partition, fail."""
+        """Fail the rows of refused topics, which are in the lanes of rows without a partition."""
         cdef Lane lane
         for lane in self._topics.kept_lanes:
             if lane.topic.error is not None and lane.next < lane.end:
@@ -384,7 +387,7 @@ cdef class TableSender:
     # Its rows into batches. Lanes are borrowed from TableTopics where there is no GIL.
 
     cdef Step _append_block(self) except? ROWS_TOO_LATE nogil:
-        """All rows of the block; or why the next one has to wait."""
+        """Append all rows of the block; return why the next one must wait."""
         cdef Step step = ROWS_IN
         cdef void *lane
         while step == ROWS_IN and self._lane_at < self._topics.lane_count:
@@ -398,7 +401,7 @@ cdef class TableSender:
         return step
 
     cdef Step _append_sticky(self, Lane sticky) except? ROWS_TOO_LATE nogil:
-        """The rows that go to a topic's sticky partition, and those of that partition that come before them.
+        """Append the rows for a topic's sticky partition, and those of that partition that come before them.
         """
         cdef Step step
         cdef void *lane
@@ -421,8 +424,9 @@ cdef class TableSender:
 
     cdef Step _append_rows(self, Lane lane, int64_t *next, int64_t end,
                            bint sticky) except? ROWS_TOO_LATE nogil:
-        """Rows order[next[0]] .. order[end - 1], in as many batches as it takes; `sticky`: as long as the
-        lane's partition is the sticky one."""
+        """Append rows order[next[0]] .. order[end - 1], in as many batches as needed; with `sticky`, while
+        the lane's partition is the sticky one.
+        """
         cdef Step step
         cdef int64_t first
         cdef bint closed
@@ -447,7 +451,7 @@ cdef class TableSender:
 
     cdef Step _append_open(self, Lane lane, int64_t *next, int64_t end, bint sticky,
                            bint *closed) noexcept nogil:
-        """What goes into the batch that is open; `closed` where it takes no more."""
+        """Append the rows that fit in the open batch; set `closed` if it takes no more."""
         cdef Step step
         cdef int64_t first = next[0]
         cdef int64_t bytes_before
@@ -467,10 +471,10 @@ cdef class TableSender:
         kb_lock_release(&lane.queue.lock)
         return step
 
-    # With the lock of the partition held.
+    # With the lock of the partition held
 
     cdef Step _write(self, Lane lane, int64_t *next, int64_t end, bint sticky, bint *closed) noexcept nogil:
-        """Writes rows to the lane's batch."""
+        """Write rows to the lane's batch."""
         cdef kb_row_rule rule
         cdef kb_rows_status status
         cdef int64_t needed = 0, estimated_before, first, i
@@ -512,7 +516,7 @@ cdef class TableSender:
         return ROWS_IN
 
     cdef bint _has_room_for_row(self, Lane lane) noexcept nogil:
-        """For the next row's number among the lane's."""
+        """True if there is room for the next row's number among the lane's; make room if possible."""
         cdef int64_t more_bytes = lane.rows.capacity * self.outcome.row_bytes
         if lane.rows.count == lane.rows.capacity:
             if not lane.batch.charge_state(more_bytes, self._turn) or not lane.rows.grow():
@@ -520,10 +524,10 @@ cdef class TableSender:
             lane.batch.state_left_bytes -= more_bytes
         return lane.rows.begin_run(lane.batch.contents.count)
 
-    # Once a batch, with the GIL.
+    # Once a batch, with the GIL
 
     cdef Step _open(self, Lane lane, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE:
-        """Makes the partition's open batch the lane's. Where there is none it opens one, with a row in it."""
+        """Make the partition's open batch the lane's. If there is none, open one, with a row in it."""
         cdef int64_t now_ns = PyTime_MonotonicRaw() if self._now_ns == UNKNOWN_NS else self._now_ns
         cdef int64_t row = self._first_row + self._order[next[0]]
         cdef int32_t capacity = FEWEST_ROWS
@@ -532,7 +536,7 @@ cdef class TableSender:
         cdef kb_record record
         cdef Step step
         PyErr_CheckSignals()
-        lane.batch = None  # here, since it may be the last that refers to it
+        lane.batch = None  # here, because it may be the last reference
         lane.rows = None
         kb_row_record(&self._columns.rows, self._order[next[0]], &record)
         if kb_record_most(&record) > self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE:
@@ -563,7 +567,7 @@ cdef class TableSender:
 
     cdef Step _join(self, Lane lane, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
                     bint *closed) noexcept:
-        """What `_open` does with the lock held; `fresh` becomes the open batch where there is none."""
+        """Do the part of `_open` with the lock held; `fresh` becomes the open batch if there is none."""
         cdef PartitionQueue queue = lane.queue
         cdef ProducerBatch batch = queue.last
         cdef Step step
@@ -599,7 +603,7 @@ cdef class TableSender:
         return ROWS_IN
 
     cdef int _refuse_row(self, int64_t *next, bint by_memory) except -1 nogil:
-        """The next row fails by itself, for being too large."""
+        """Fail only the next row, which is too large."""
         cdef int32_t row = self._order[next[0]]
         cdef kb_record record
         kb_row_record(&self._columns.rows, row, &record)
@@ -610,7 +614,7 @@ cdef class TableSender:
         return 0
 
     cdef int _hand_over(self, Lane lane) except -1:
-        """A batch that is full, to whoever seals it."""
+        """Pass a full batch to its sealer."""
         cdef ProducerBatch batch = lane.batch
         self._likely_rows = max(FEWEST_ROWS, lane.rows.count + lane.rows.count // 8)
         lane.batch = None

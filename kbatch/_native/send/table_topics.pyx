@@ -1,13 +1,12 @@
-"""TableTopics: the topics that a table's rows go to, and the lanes to their partitions.
+"""TableTopics: the topics of a table's rows, and the lanes to their partitions.
 
 Theory of operation. A table has one topic, or a column that names them. The names of a block's rows become
-numbers, in order of first appearance: a row most often has the name of the row before it, and else a hash
-table knows the name; the GIL is needed for a name that is new. Then, once a block, each topic that has rows
-in it is looked up in the cluster as it is known then: those that it lacks have to be waited for, or are
-refused, and get no rows from then on.
+numbers, in order of first appearance: most rows have the name of the row before, and otherwise a hash table
+knows it; only a new name needs the GIL. Then, once a block, each topic with rows in it is looked up in the
+current cluster: missing ones are waited for, or are refused and get no more rows.
 
-A topic has a lane for its rows that no partition was chosen for, the sticky one, and one for every partition
-that rows went to. Lanes of all topics are numbered together, a topic's sticky one before its others.
+A topic has a lane for rows without a chosen partition, the sticky one, and one for every partition with rows.
+Lanes of all topics are numbered together, a topic's sticky one before its others.
 """
 
 cimport cython
@@ -28,20 +27,20 @@ cdef enum:
 
 @cython.final
 cdef class TableTopic:
-    """A topic that rows go to."""
+    """A topic of rows."""
 
     def __dealloc__(self):
         free(self.lane_of)
 
     cdef int look_up(self, ClusterView view, RecordAccumulator accumulator) except -1:
-        """What there is to be known of it now; `view` stays None where that is nothing."""
+        """Note its current state; `view` stays None if it is unknown."""
         cdef int32_t count
         self.beyond = -1
         self.view = view.topic(self.name)
         if self.view is None or self.view.partition_count == 0:
             self.view = None
             return 0
-        if self.info is None:  # of names that no topic has the accumulator never hears
+        if self.info is None:  # the accumulator gets no names without a topic
             self.info = accumulator.info_of(self.name)
         count = self.view.partition_count
         if self._lane_of_size < count:
@@ -53,12 +52,12 @@ cdef class TableTopic:
 
 @cython.final
 cdef class Lane:
-    """The way to a partition."""
+    """The rows for a partition."""
 
 
 @cython.final
 cdef class TableTopics:
-    """The topics of one table. `fallback` has the rows that name none; None: there may be no such rows."""
+    """The topics of one table. `fallback` has the rows that name none; with None there are no such rows."""
 
     def __init__(self, RecordAccumulator accumulator not None, TableOutcome outcome not None, str fallback):
         self._accumulator = accumulator
@@ -77,7 +76,7 @@ cdef class TableTopics:
         free(self.lanes)
 
     cdef TableTopic add(self, str name):
-        """The table has a topic more."""
+        """Add a topic to the table."""
         cdef TableTopic topic = TableTopic.__new__(TableTopic)
         topic.name = name
         topic._utf8 = name.encode()
@@ -97,10 +96,10 @@ cdef class TableTopics:
         self.topic_count += 1
         return topic
 
-    # Which row has which.
+    # Topics of rows
 
     cdef int64_t number_rows(self, const kb_span *names, int64_t count, int32_t *numbers) except -1 nogil:
-        """The topic of each row of the next block. Returns `count`, or the first row that can have none."""
+        """Find the topic of each row of the next block. Return `count`, or the first row without one."""
         cdef int32_t number = -1
         cdef const kb_span *name
         cdef int64_t i
@@ -120,7 +119,7 @@ cdef class TableTopics:
         return known.size == name.size and (name.size == 0 or memcmp(known.data, name.data, name.size) == 0)
 
     cdef int32_t _number_of(self, const kb_span *name) except -2 nogil:
-        """-1 where it is no name, for not being UTF-8."""
+        """Return -1 if the name is invalid, because it is not UTF-8."""
         cdef int32_t number = self._slots[self._free_slot(name)]
         if number >= 0 or not kb_is_utf8(name.data, name.size):
             return number
@@ -128,7 +127,7 @@ cdef class TableTopics:
             return self.add(name.data[:name.size].decode()).number
 
     cdef int32_t _free_slot(self, const kb_span *name) noexcept nogil:
-        """The slot of a name: one that is free, where the name is new."""
+        """Return the slot of a name; a free one if the name is new."""
         cdef uint32_t slot = kb_murmur2(name.data, name.size) & <uint32_t>(self._slot_count - 1)
         while self._slots[slot] >= 0 and not self._is(self._slots[slot], name):
             slot = (slot + 1) & <uint32_t>(self._slot_count - 1)
@@ -144,10 +143,10 @@ cdef class TableTopics:
             self._slots[self._free_slot(&topic.span)] = topic.number
         return 0
 
-    # Where they are.
+    # Their state
 
     cdef list unknown(self, ClusterView view):
-        """Those that rows of the block go to and the cluster, as it is known, has not: (topic, None)."""
+        """Return the topics of the block's rows that the known cluster lacks: (topic, None)."""
         cdef TableTopic topic
         cdef list names = []
         for topic in self._kept_topics:
@@ -158,14 +157,15 @@ cdef class TableTopics:
         return names
 
     cdef list lacking(self):
-        """Those with partitions that rows of the block name and the cluster, as it is known, has not:
-        (topic, the highest such partition)."""
+        """Return the topics whose partitions, named in the block, the known cluster lacks: (topic, the
+        highest such partition).
+        """
         cdef TableTopic topic
         return [(topic.name, topic.beyond) for topic in self._kept_topics
                 if topic.block == self._block and topic.error is None and topic.beyond >= 0]
 
     cdef int refuse(self, str name, object error) except -1:
-        """The topic gets no rows any more."""
+        """Give the topic no more rows."""
         cdef bytes utf8 = name.encode()
         cdef kb_span span = span_of(utf8)
         cdef int32_t number = self._slots[self._free_slot(&span)]
@@ -182,7 +182,7 @@ cdef class TableTopics:
         return topic.lane_of[partition]
 
     cdef int32_t _add_lane(self, TableTopic topic, int32_t partition) except -1:
-        """`partition` -1: the sticky one."""
+        """`partition` -1 is the sticky one."""
         cdef Lane lane = Lane.__new__(Lane)
         lane.topic = topic
         lane.place = place_of(topic.number, partition)

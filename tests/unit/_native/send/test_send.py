@@ -531,8 +531,8 @@ def test_send_many_takes_what_encode_takes() -> None:
     ("bad", "error", "text"),
     [
         ((b"k", "text"), TypeError, "value must be bytes-like or None, got str"),
-        ((b"k",), TypeError, r"a tuple \(key, value.*; it has 1 items"),
-        ((b"k", b"v", None, None, 5), TypeError, "it has 5 items"),
+        ((b"k",), TypeError, r"a tuple \(key, value.*, got 1 items"),
+        ((b"k", b"v", None, None, 5), TypeError, "got 5 items"),
         ([b"k", b"v"], TypeError, "a Record or a tuple .*, got list"),
         ((b"k", bytes(MEGABYTE)), RecordTooLargeError, "max.request.size"),
     ],
