@@ -1,9 +1,9 @@
-/* Arrow columns as spans: whatever the layout of a binary-like column, a block of its rows becomes an array
- * of (data, size), and all that follows (hashing, sizing, writing) has one form.
+/* Arrow columns as spans: a block of rows of any binary-like layout becomes an array of (data, size), so that
+ * all later steps (hashing, sizing, writing) have one form.
  *
- * A column is read as the Arrow format has it: its `offset` counts rows before the first, a missing validity
- * buffer means no nulls. Offsets and views are trusted to lie within their buffers, as every consumer of
- * the interface must; a dictionary index, which costs nothing to check, is checked. */
+ * A column is read as in the Arrow format: its `offset` counts rows before the first, a missing validity
+ * buffer means no nulls. Offsets and views are trusted to lie within their buffers, as every consumer of the
+ * interface must; a dictionary index, which is cheap to check, is checked. */
 #ifndef KBATCH_ARROW_COLUMNS_H
 #define KBATCH_ARROW_COLUMNS_H
 
@@ -60,8 +60,7 @@ static inline void kb_views_spans(const kb_column *column, int64_t row, int64_t 
         kb_view view;
         memcpy(&view, views, sizeof view);
         spans->size = view.size;
-        /* up to 12 bytes stand in the view itself; a null's view may be anything, so nothing is followed for
-         * it */
+        /* the view itself holds up to 12 bytes; a null's view may be anything, so it is not followed */
         if (view.size <= 12 || !kb_is_valid(column->validity, row + i))
             spans->data = views + 4;
         else
@@ -98,8 +97,8 @@ static inline int64_t kb_dictionary_spans(const kb_column *column, int64_t row, 
     return count;
 }
 
-/* Fills spans[0], spans[stride], ... for `count` rows from `first`; returns `count`, or the first row (from
- * 0) that is malformed. */
+/* Fill spans[0], spans[stride], ... for `count` rows from `first`; return `count`, or the first row (from 0)
+ * that is malformed. */
 static inline int64_t kb_column_spans(const kb_column *column, int64_t first, int64_t count, kb_span *spans,
                                       int64_t stride) {
     int64_t row = column->offset + first, good = count;

@@ -1,4 +1,4 @@
-/* Big-endian loads and stores at any alignment, and the span type that all of src_c speaks. */
+/* Big-endian loads and stores at any alignment, and the span type of all of src_c. */
 #ifndef KBATCH_BYTES_H
 #define KBATCH_BYTES_H
 
@@ -23,7 +23,8 @@
 #define KB_LIKELY(x) __builtin_expect(!!(x), 1)
 #define KB_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define KB_PREFETCH(address) __builtin_prefetch((const void *)(address)) /* any, readable or not */
-/* For what must dissolve into its caller's loop, so that structs behind pointers can live in registers. */
+/* For functions that must be inlined into their caller's loop, so that structs behind pointers can live in
+   registers. */
 #define KB_INLINE static inline __attribute__((always_inline))
 #endif
 
@@ -33,7 +34,7 @@
 #define KB_BIG(bits, x) kb_bswap##bits(x)
 #endif
 
-/* Bytes that belong to somebody else; size -1 is Kafka's null. */
+/* Bytes with another owner; size -1 is Kafka's null. */
 typedef struct {
     const uint8_t *data;
     int64_t size;
@@ -60,7 +61,7 @@ typedef uint64_t kb_block __attribute__((vector_size(16), aligned(1), may_alias)
 #define KB_CONST_BLOCK(at) (*(const kb_block *)(at))
 #endif
 
-/* memcpy for the short spans of records, without the library call's own branches: moves that may overlap, all
+/* memcpy for the short spans of records, without the library call's branches: moves that may overlap, all
  * loads before all stores. `size` may be 0. */
 static inline void kb_copy(uint8_t *to, const uint8_t *from, size_t size) {
 #if defined(__GNUC__)

@@ -1,11 +1,11 @@
-/* Records written one behind another across a chain of chunks, which is then one stream of bytes: a record
- * may begin in one chunk and end in another, so that every chunk but the last one written to is full. */
+/* Records written one after another across a chain of chunks, which is then one stream of bytes: a record may
+ * begin in one chunk and end in another, so that every chunk but the last one in use is full. */
 #ifndef KBATCH_CHUNK_CHAIN_H
 #define KBATCH_CHUNK_CHAIN_H
 
 #include "record_batch.h"
 
-/* The head of a chunk; the bytes that it holds stand behind it. */
+/* The head of a chunk; its bytes follow it. */
 typedef struct kb_chunk {
     struct kb_chunk *next;
     int64_t size; /* of the chunk, its head included */
@@ -17,7 +17,7 @@ enum { KB_CHUNK_HEAD_BYTES = sizeof(kb_chunk) };
 typedef struct {
     kb_chunk *first, *current, *last;
     uint8_t *at, *end;   /* what is free of `current` */
-    int64_t spare_bytes; /* free in the chunks behind `current` */
+    int64_t spare_bytes; /* free in the chunks after `current` */
     int64_t chunk_bytes; /* of all chunks, with their heads */
 } kb_chain;
 
@@ -42,7 +42,7 @@ static inline void kb_chain_enter(kb_chain *chain, kb_chunk *chunk) {
     chain->spare_bytes -= kb_chunk_room(chunk);
 }
 
-/* Puts `chunks`, one or more that are linked, behind the chain's own. */
+/* Append one or more linked `chunks` to the chain's own. */
 static inline void kb_chain_extend(kb_chain *chain, kb_chunk *chunks) {
     if (chain->last)
         chain->last->next = chunks;
@@ -57,7 +57,7 @@ static inline void kb_chain_extend(kb_chain *chain, kb_chunk *chunks) {
         kb_chain_enter(chain, chunks);
 }
 
-/* Takes the chunks that nothing was written to off the chain; NULL where there are none. */
+/* Remove the unused chunks from the chain; NULL if there are none. */
 static inline kb_chunk *kb_chain_cut(kb_chain *chain) {
     kb_chunk *unused = chain->current ? chain->current->next : NULL;
     if (!unused)
@@ -70,12 +70,12 @@ static inline kb_chunk *kb_chain_cut(kb_chain *chain) {
     return unused;
 }
 
-/* Bytes written to a chunk that is not behind `current`. */
+/* Bytes written to a chunk that is not after `current`. */
 static inline int64_t kb_chunk_used(const kb_chain *chain, kb_chunk *chunk) {
     return chunk == chain->current ? chain->at - kb_chunk_data(chunk) : kb_chunk_room(chunk);
 }
 
-/* `to` has room for all that was written. */
+/* `to` has room for everything written. */
 static inline void kb_chain_gather(const kb_chain *chain, uint8_t *to) {
     for (kb_chunk *chunk = chain->first; chunk; chunk = chunk == chain->current ? NULL : chunk->next) {
         int64_t used = kb_chunk_used(chain, chunk);
@@ -124,9 +124,9 @@ static inline void kb_chain_put_record(kb_chain *chain, const kb_record *record,
     }
 }
 
-/* Appends a record to an open batch: done; or it has no room for it by Kafka's rule; or the chain has none.
- * `*size` is what the record takes. Nearly always the chunk has room for whatever the record may take, and it
- * is written in one go; what is written beyond `at` before kb_has_room says no does not count. */
+/* Append a record to an open batch. It is done; or the batch has no room for it by Kafka's rule; or the chain
+ * has none. `*size` is the record's size. Nearly always the chunk has room for the largest possible size, and
+ * the record is written at once; bytes beyond `at` that kb_has_room then refuses do not count. */
 static inline kb_chain_status kb_chain_append(kb_chain *chain, kb_open_batch *batch, const kb_record *record,
                                               int64_t write_limit, double factor, int64_t *size) {
     int32_t offset_delta = batch->count;

@@ -99,8 +99,8 @@ static inline uint64_t load64(const uint8_t *from) {
     return word;
 }
 
-/* Lane lengths, longest first: joining costs two multiplications, so short lanes serve only what long ones
- * leave. */
+/* Lane lengths, longest first: a join costs two multiplications, so short lanes only process the rest of long
+ * ones. */
 enum { LANES = 3, LONG_LANE = 8192, SHORT_LANE = 512 };
 
 static uint32_t kb_lane_powers[2][2]; /* of [long, short]: what shifts a state over [one, two] lanes */
@@ -156,7 +156,7 @@ static void fill_lane_powers(void) {
 
 #endif
 
-/* The name of the hardware implementation where this CPU has one, else NULL. */
+/* Return the name of the hardware implementation if this CPU has one, else NULL. */
 static const char *hardware_name(void) {
 #if defined(KB_X86)
     __builtin_cpu_init();

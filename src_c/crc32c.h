@@ -5,14 +5,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Chooses what the CPU can do and fills the tables; call it once, before any other function here and before
- * there is a second thread. `allow_hardware` 0 forces the table. Returns the name of the implementation. */
+/* Choose the CPU's best implementation and fill the tables; call it once, before any other function here and
+ * before there is a second thread. `allow_hardware` 0 forces the table. Return the name of the
+ * implementation. */
 const char *kb_crc32c_init(int allow_hardware);
 
-/* The CRC of what `crc` covers followed by `data`; start with 0. */
+/* Return the CRC of the bytes of `crc` followed by `data`; start with 0. */
 uint32_t kb_crc32c_extend(uint32_t crc, const uint8_t *data, size_t size);
 
-/* The CRC of A followed by B from the CRCs of both and the size of B alone, in O(log size). */
+/* Return the CRC of A followed by B from the CRCs of both and the size of B alone, in O(log size). */
 uint32_t kb_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 
 #endif

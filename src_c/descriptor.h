@@ -1,4 +1,4 @@
-/* System calls of descriptors that are set not to wait. */
+/* System calls for descriptors that do not block. */
 #ifndef KBATCH_DESCRIPTOR_H
 #define KBATCH_DESCRIPTOR_H
 
@@ -13,8 +13,8 @@
 #define MSG_NOSIGNAL 0
 #endif
 
-/* An eventfd adds up numbers of eight bytes; a socket takes them as well as any others. What does not fit
- * need not be written: the reader is awake. */
+/* An eventfd adds numbers of eight bytes; a socket accepts them like other bytes. If the write does not fit,
+ * the reader is awake anyway. */
 static inline void kb_descriptor_ring(int descriptor) {
     const uint64_t one = 1;
     while (write(descriptor, &one, sizeof(one)) < 0 && errno == EINTR) {
@@ -27,7 +27,7 @@ static inline void kb_descriptor_drain(int descriptor) {
     }
 }
 
-/* Both give -1, and say why in errno, as the system does. */
+/* Both return -1 and set errno, as the system calls do. */
 static inline ssize_t kb_socket_receive(int descriptor, void *space, size_t size) {
     ssize_t received;
     do {

@@ -1,8 +1,8 @@
-/* A lock that is held for a few instructions at a time.
+/* A lock that is held only for a few instructions.
  *
- * It is taken with the GIL or without, and the GIL stays where it is: whoever holds the lock must not ask for
- * the GIL. Cython's own mutex, where it has to wait, gives the GIL up and asks for it with the lock in hand,
- * and before Python 3.13 it reads the clock each time, which takes as long as to append a record. */
+ * It is acquired with or without the GIL, and does not touch the GIL: its holder must not request the GIL.
+ * Cython's own mutex releases the GIL when it must wait, and requests it while holding the lock; before
+ * Python 3.13 it also reads the clock each time, which takes as long as appending a record. */
 #ifndef KBATCH_LOCK_H
 #define KBATCH_LOCK_H
 
@@ -54,8 +54,8 @@ static inline void kb_lock_release(kb_lock *lock) {
     pthread_mutex_unlock(lock);
 }
 
-/* `before` acquires a lock that the whole process shares, `after` releases it, in parent and child.
- * Else a fork would copy the lock as it is, held by a thread that the child does not have. */
+/* `before` acquires a lock of the whole process, `after` releases it, in parent and child. Otherwise a fork
+ * would copy a lock that is held by a thread which the child does not have. */
 static inline int kb_lock_guard_fork(void (*before)(void), void (*after)(void)) {
     return pthread_atfork(before, after, after);
 }

@@ -1,5 +1,5 @@
 /* murmur2 as Kafka's Java client hashes keys (org.apache.kafka.common.utils.Utils.murmur2): seed 0x9747b28c,
- * little-endian blocks whatever the machine. */
+ * little-endian blocks on every machine. */
 #ifndef KBATCH_MURMUR2_H
 #define KBATCH_MURMUR2_H
 
@@ -28,7 +28,7 @@ static inline uint32_t kb_murmur2(const uint8_t *data, size_t size) {
     return hash ^ hash >> 15;
 }
 
-/* The partition that BuiltInPartitioner.partitionForKey gives; `partitions` is positive. */
+/* The partition of BuiltInPartitioner.partitionForKey; `partitions` is positive. */
 static inline int32_t kb_partition_for_key(const uint8_t *key, size_t size, int32_t partitions) {
     return (int32_t)((kb_murmur2(key, size) & 0x7fffffffu) % (uint32_t)partitions);
 }

@@ -1,9 +1,9 @@
 /* Memory of many megabytes that grows row by row.
  *
- * From the size of a huge page on it is mapped by itself: so it grows without being copied, and asks for huge
- * pages, which the kernel clears at a tenth of the cost of as many small ones. realloc does neither: glibc
- * takes the large for its heap once something as large was freed, copies it as it grows, and all its pages
- * are touched for the first time again. Smaller memory, and that of other systems than Linux, is realloc's.
+ * From the size of a huge page on, it has its own mapping: it grows without copies, and requests huge pages,
+ * which the kernel clears at a tenth of the cost of as many small ones. realloc does neither: once something
+ * as large was freed, glibc allocates from its heap, copies as it grows, and touches all its pages anew.
+ * Smaller memory, and that of systems other than Linux, comes from realloc.
  */
 #ifndef KBATCH_PAGES_H
 #define KBATCH_PAGES_H
@@ -21,7 +21,8 @@ static inline int kb_pages_are_mapped(size_t size) {
     return size >= KB_HUGE_PAGE_BYTES;
 }
 
-/* What is mapped for `size` bytes: whole huge pages, so that the kernel places them on their boundaries. */
+/* Return the size of the mapping for `size` bytes: whole huge pages, so that the kernel places them on their
+   boundaries. */
 static inline size_t kb_pages_mapped(size_t size) {
     return (size + KB_HUGE_PAGE_BYTES - 1) & ~(size_t)(KB_HUGE_PAGE_BYTES - 1);
 }
@@ -31,11 +32,11 @@ static inline void *kb_pages_map(size_t size) {
     void *data = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
         return NULL;
-    madvise(data, mapped, MADV_HUGEPAGE); /* a wish, which a kernel may not grant */
+    madvise(data, mapped, MADV_HUGEPAGE); /* a hint, which a kernel may ignore */
     return data;
 }
 
-/* Of `size` bytes, as kb_pages_resize had it last. */
+/* Free `size` bytes, the last size of kb_pages_resize. */
 static inline void kb_pages_free(void *data, size_t size) {
     if (kb_pages_are_mapped(size))
         munmap(data, kb_pages_mapped(size));
@@ -72,8 +73,8 @@ static inline void *kb_pages_moved(void *data, size_t size, size_t wanted) {
 
 #endif
 
-/* Makes `*data`, of `*size` bytes (NULL and 0 at first), `wanted` bytes large, at least one; it may move.
- * 0 without memory: both are as before then. */
+/* Resize `*data`, of `*size` bytes (NULL and 0 at first), to `wanted` bytes, at least one; it may move.
+ * Return 0 without memory; both are then unchanged. */
 static inline int kb_pages_resize(void **data, size_t *size, size_t wanted) {
     void *moved = kb_pages_moved(*data, *size, wanted);
     if (!moved)

@@ -1,4 +1,4 @@
-/* Random numbers that follow from a seed (splitmix64): for partitions and back-off, not for secrets. */
+/* Random numbers from a seed (splitmix64): for partitions and back-off, not for secrets. */
 #ifndef KBATCH_RANDOM_H
 #define KBATCH_RANDOM_H
 
@@ -11,7 +11,7 @@ static inline uint64_t kb_random_next(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-/* From 0.0 up to, but without, 1.0. */
+/* From 0.0 up to 1.0, exclusive. */
 static inline double kb_random_fraction(uint64_t *state) {
     return (double)(kb_random_next(state) >> 11) * 0x1.0p-53;
 }

@@ -4,9 +4,9 @@
  *   | varint key size (-1: null), key | varint value size (-1: null), value
  *   | varint header count, each: varint key size, key (UTF-8), varint value size (-1: null), value
  *
- * Writing is in two steps, size and put, or in one into memory known to suffice; every byte is written once,
- * but for the rare record whose size took another number of bytes than was guessed.
- * Reading never trusts a length: it is compared with the bytes that are there before it is used. */
+ * Writing takes two steps, size and put, or one into memory known to suffice; every byte is written once,
+ * except in the rare record whose size field was guessed wrong. Reading never trusts a length: it is compared
+ * with the available bytes before it is used. */
 #ifndef KBATCH_RECORD_H
 #define KBATCH_RECORD_H
 
@@ -26,14 +26,14 @@ typedef struct {
 
 /* The largest body written: its batch, with the header of 61 bytes, must stay within an int32. */
 #define KB_MAX_RECORD_BODY (INT32_MAX - 128)
-/* The least bytes that a record takes: six fields of one byte, and the size before them. */
+/* The smallest size of a record: six fields of one byte, and the size before them. */
 #define KB_MIN_RECORD_BYTES 7
 
 static inline int64_t kb_span_size(kb_span span) {
     return kb_varint_size(span.size) + (span.size > 0 ? span.size : 0);
 }
 
-/* Exact bytes of the record's body; the caller refuses more than KB_MAX_RECORD_BODY. */
+/* Return the exact size of the record's body; the caller refuses more than KB_MAX_RECORD_BODY. */
 static inline int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta,
                                           int32_t offset_delta) {
     int64_t size = 1 + kb_varint_size(timestamp_delta) + kb_varint_size(offset_delta) +
@@ -53,7 +53,7 @@ KB_INLINE uint8_t *kb_put_span(uint8_t *to, kb_span span) {
     return to;
 }
 
-/* Writes the record with its size in front; `body_size` is what kb_record_body_size gave. */
+/* Write the record with its size in front; `body_size` comes from kb_record_body_size. */
 static inline uint8_t *kb_record_put(uint8_t *to, const kb_record *record, int64_t body_size,
                                      int64_t timestamp_delta, int32_t offset_delta) {
     to = kb_put_varint(to, body_size);
@@ -70,7 +70,8 @@ static inline uint8_t *kb_record_put(uint8_t *to, const kb_record *record, int64
     return to;
 }
 
-/* No record takes more, with its size in front: every varint of a size or count has five bytes at most. */
+/* The largest possible record, with its size in front: every varint of a size or count has at most five
+   bytes. */
 KB_INLINE int64_t kb_record_bound(const kb_record *record) {
     int64_t bound = 5 * KB_VARINT_MAX + 1 + KB_VARLONG_MAX + (record->key.size > 0 ? record->key.size : 0) +
                     (record->value.size > 0 ? record->value.size : 0);
@@ -86,15 +87,15 @@ KB_INLINE uint8_t *kb_put_sized(uint8_t *to, const uint8_t *data, uint64_t size)
     return to + size;
 }
 
-/* kb_put_span with fewer instructions where nothing is null. */
+/* kb_put_span with fewer instructions if nothing is null. */
 KB_INLINE uint8_t *kb_put_likely_span(uint8_t *to, kb_span span) {
     return KB_LIKELY(span.size >= 0) ? kb_put_sized(to, span.data, (uint64_t)span.size)
                                      : kb_put_varint(to, -1);
 }
 
 /* kb_record_body_size and kb_record_put in one, into kb_record_bound bytes: sizing first costs as much as
- * writing. The body is written behind a gap for its size, one byte or two, and moved in the rare case that
- * another was needed. */
+ * writing. The body is written after a gap of one or two bytes for its size, and moved in the rare case that
+ * the gap is wrong. */
 KB_INLINE uint8_t *kb_record_put_unsized(uint8_t *to, const kb_record *record, int64_t timestamp_delta,
                                          int32_t offset_delta) {
     if (KB_UNLIKELY(record->key.size + record->value.size >
@@ -125,7 +126,8 @@ KB_INLINE uint8_t *kb_record_put_unsized(uint8_t *to, const kb_record *record, i
     return to + needed + body_size;
 }
 
-/* What was read: spans point into the memory read from; `headers` to the first of `header_count` headers. */
+/* A record that was read: spans point into the memory read from; `headers` to the first of `header_count`
+   headers. */
 typedef struct {
     int64_t timestamp_delta;
     int32_t offset_delta;
@@ -134,7 +136,7 @@ typedef struct {
     const uint8_t *headers, *end;
 } kb_record_view;
 
-/* Why bytes are not a record; the texts stand in record_batch.pyx. */
+/* The reason why bytes are not a record; record_batch.pyx has the texts. */
 typedef enum {
     KB_RECORD_OK,
     KB_RECORD_SIZE,
@@ -149,7 +151,8 @@ typedef enum {
     KB_RECORD_TRAILING
 } kb_record_error;
 
-/* A varint size and so many bytes; -1 is null. NULL where the size is broken, or larger than what is there.
+/* Read a varint size and as many bytes; -1 is null. NULL if the size is broken, or larger than the available
+ * bytes.
  */
 KB_INLINE const uint8_t *kb_get_span(const uint8_t *from, const uint8_t *end, kb_span *span) {
     int32_t size;
@@ -174,7 +177,7 @@ static inline kb_record_error kb_record_header_get(const uint8_t **from, const u
     return KB_RECORD_OK;
 }
 
-/* kb_record_get field by field, which says what is wrong with a record that is. */
+/* kb_record_get field by field, which finds the fault of a broken record. */
 static inline kb_record_error kb_record_get_checked(const uint8_t **from, const uint8_t *end,
                                                     kb_record_view *record) {
     int32_t body_size;
@@ -183,7 +186,7 @@ static inline kb_record_error kb_record_get_checked(const uint8_t **from, const 
         return KB_RECORD_SIZE;
     record->end = at + body_size;
     at =
-        kb_get_varlong(at + 1, record->end, &record->timestamp_delta); /* the attributes byte means nothing */
+        kb_get_varlong(at + 1, record->end, &record->timestamp_delta); /* the attributes byte is unused */
     if (KB_UNLIKELY(!at))
         return KB_RECORD_TIMESTAMP;
     if (KB_UNLIKELY(!(at = kb_get_varint(at, record->end, &record->offset_delta))))
@@ -193,7 +196,7 @@ static inline kb_record_error kb_record_get_checked(const uint8_t **from, const 
     if (KB_UNLIKELY(!(at = kb_get_span(at, record->end, &record->value))))
         return KB_RECORD_VALUE;
     at = kb_get_varint(at, record->end, &record->header_count);
-    /* a header takes two bytes at least */
+    /* a header has two bytes at least */
     if (KB_UNLIKELY(!at || record->header_count < 0 || record->header_count > (record->end - at) / 2))
         return KB_RECORD_HEADER_COUNT;
     if (KB_UNLIKELY(record->header_count == 0 && at != record->end))
@@ -203,12 +206,12 @@ static inline kb_record_error kb_record_get_checked(const uint8_t **from, const 
     return KB_RECORD_OK;
 }
 
-/* What the fields before the key can take, and after the value. */
+/* The largest sizes of the fields before the key, and after the value. */
 #define KB_RECORD_HEAD_BYTES (1 + 2 * KB_VARINT_MAX + KB_VARLONG_MAX + KB_VARINT_MAX)
 #define KB_RECORD_TAIL_BYTES (2 * KB_VARINT_MAX)
 
-/* A well-formed record without headers that is followed by a few more bytes, which nearly all are: each field
- * is then known to be within `end` without looking. 0 where it is anything else. */
+/* Read a well-formed record without headers that is followed by a few more bytes, which nearly all are: each
+ * field is then known to be within `end` without a check. 0 for anything else. */
 KB_INLINE int kb_record_get_near(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
     const uint8_t *at = *from;
     uint64_t body, timestamp, offset, key, value, count;
@@ -244,8 +247,8 @@ KB_INLINE int kb_record_get_near(const uint8_t **from, const uint8_t *end, kb_re
     return KB_LIKELY(count == 0 && (int64_t)body == 2 * (at - start));
 }
 
-/* Reads the record at `*from` and moves behind it. The headers are only counted here:
- * kb_record_check_headers, or kb_record_header_get for each, must follow. */
+/* Read the record at `*from` and move after it. The headers are only counted here: kb_record_check_headers,
+ * or kb_record_header_get for each, must follow. */
 KB_INLINE kb_record_error kb_record_get(const uint8_t **from, const uint8_t *end, kb_record_view *record) {
     const uint8_t *at = *from;
     if (KB_LIKELY(kb_record_get_near(from, end, record)))
@@ -265,8 +268,8 @@ static inline kb_record_error kb_record_check_headers(const kb_record_view *reco
     return at == record->end ? KB_RECORD_OK : KB_RECORD_TRAILING;
 }
 
-/* The whole body of a batch: exactly `count` records and nothing behind them. `*failed_at` is the record at
- * fault. */
+/* Check the whole body of a batch: exactly `count` records and nothing after them. `*failed_at` is the broken
+ * record. */
 static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_t *end, int32_t count,
                                                int32_t *failed_at) {
     kb_record_view record;
@@ -282,7 +285,7 @@ static inline kb_record_error kb_records_check(const uint8_t *from, const uint8_
     return from == end ? KB_RECORD_OK : KB_RECORD_TRAILING;
 }
 
-/* How many records there are by the sizes in front of them, which is all that is looked at; -1 where they do
+/* Return the number of records by the sizes in front of them, without looking at anything else; -1 if they do
  * not end with the body. */
 static inline int64_t kb_records_claimed(const uint8_t *from, const uint8_t *end) {
     int64_t count = 0;
@@ -296,7 +299,7 @@ static inline int64_t kb_records_claimed(const uint8_t *from, const uint8_t *end
     return count;
 }
 
-/* What no correct producer writes, but readers take; the texts stand in record_batch.pyx. */
+/* Faults that no correct producer writes, but readers accept; record_batch.pyx has the texts. */
 typedef enum {
     KB_RECORD_REGULAR,
     KB_RECORD_LONG_VARINT,
@@ -305,7 +308,7 @@ typedef enum {
     KB_RECORD_BASE_TIMESTAMP
 } kb_record_oddity;
 
-/* What a broker wants to know of all records of a batch. */
+/* A broker's checks of all records of a batch. */
 typedef struct {
     int64_t base_timestamp_ms;      /* set by the caller, the rest by kb_records_survey */
     int64_t min_timestamp_ms;       /* of the records that have one, which is not -1; INT64_MAX: none has */
@@ -329,7 +332,7 @@ static inline int64_t kb_record_regular_size(const kb_record_view *record, int64
     return *body + kb_varint_size(*body);
 }
 
-/* What is odd about record `index`, which begins at `start`. */
+/* Return the oddity of record `index`, which begins at `start`. */
 static inline kb_record_oddity kb_record_find_oddity(const uint8_t *start, const kb_record_view *record,
                                                      int32_t index) {
     int64_t body;

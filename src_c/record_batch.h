@@ -1,5 +1,5 @@
-/* The header of a record batch v2 (org.apache.kafka.common.record.DefaultRecordBatch), and the batch while it
- * is being filled. Offsets are derived from one another, so that each width stands once. */
+/* The header of a record batch v2 (org.apache.kafka.common.record.DefaultRecordBatch), and the open batch.
+ * Offsets are derived from one another, so that each width is written once. */
 #ifndef KBATCH_RECORD_BATCH_H
 #define KBATCH_RECORD_BATCH_H
 
@@ -76,7 +76,7 @@ static inline void kb_batch_header_put(uint8_t *to, const kb_batch_header *heade
     kb_store_be32(to + KB_COUNT_AT, (uint32_t)header->count);
 }
 
-/* A batch while records are appended: what its header will need. */
+/* An open batch, to which records are appended: the data for its header. */
 typedef struct {
     int64_t base_timestamp_ms, max_timestamp_ms;
     int64_t records_bytes; /* uncompressed, without the header */
@@ -89,8 +89,8 @@ static inline int64_t kb_estimated_bytes(int64_t records_bytes, double factor) {
     return KB_BATCH_HEADER_SIZE + (int64_t)((double)records_bytes * factor);
 }
 
-/* Whether `record_bytes` more still fit by Kafka's rule: the first record always does. However well they
- * compress, the records of a batch stay within an int32, which is what readers hold them in. */
+/* True if `record_bytes` more still fit by Kafka's rule: the first record always does. However well they
+ * compress, the records of a batch stay within an int32, because readers hold them in one. */
 static inline int kb_has_room(const kb_open_batch *batch, int64_t record_bytes, int64_t write_limit,
                               double factor) {
     return batch->count == 0 ||
@@ -109,8 +109,8 @@ static inline void kb_count_record(kb_open_batch *batch, int64_t timestamp_ms, i
     batch->count++;
 }
 
-/* The ratio after a batch was sealed at `observed` (CompressionRatioEstimator.updateEstimation): it rises at
- * once to what was seen, by 0.05 at least, and falls by 0.005 at most. */
+/* Return the ratio after a batch was sealed at `observed` (CompressionRatioEstimator.updateEstimation): it
+ * rises at once to the observed value, by 0.05 at least, and falls by 0.005 at most. */
 static inline double kb_updated_ratio(double current, double observed) {
     if (observed > current)
         return current + 0.05 > observed ? current + 0.05 : observed;

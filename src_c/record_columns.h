@@ -25,11 +25,11 @@ typedef struct {
 
 typedef enum { KB_COLUMNS_DONE, KB_COLUMNS_MEMORY, KB_COLUMNS_CORRUPT } kb_columns_status;
 
-/* What is left to read of a batch's records; `index` is the next one's. */
+/* The unread rest of a batch's records; `index` is that of the next. */
 typedef struct {
     const uint8_t *at, *end;
     int32_t index, count;
-    int64_t base_offset, timestamp_ms; /* the base timestamp, or what all records have */
+    int64_t base_offset, timestamp_ms; /* the base timestamp, or that of all records */
     int log_append_time;
     kb_record_error error;
 } kb_records_cursor;
@@ -51,7 +51,8 @@ KB_INLINE void kb_build(kb_binary_builder *column, int64_t row, kb_span value) {
     }
 }
 
-/* All or none of a record's headers; their keys and values together have no more bytes than the record. */
+/* Append all or none of a record's headers; their keys and values together have no more bytes than the
+   record. */
 static inline kb_columns_status kb_build_headers(kb_record_columns *columns, const kb_record_view *record,
                                                  kb_record_error *error) {
     kb_span most = {record->headers, record->end - record->headers};
@@ -75,7 +76,7 @@ static inline kb_columns_status kb_build_headers(kb_record_columns *columns, con
     return KB_COLUMNS_DONE;
 }
 
-/* Appends records until all are there, or memory for the next one lacks (its view is in `*record`), or one is
+/* Append records until all are there, or memory for the next one lacks (its view is in `*record`), or one is
  * corrupt (`cursor->error`). There must be room for cursor->count rows. */
 static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb_records_cursor *cursor,
                                                   kb_record_view *record) {
@@ -102,7 +103,7 @@ static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb
         kb_build(&c.key, row, r.key);
         kb_build(&c.value, row, r.value);
         c.header_offsets[row + 1] = (int32_t)c.header_count;
-        /* both wrap, as Java's additions do: what a header and a record say need not go together */
+        /* both wrap, as Java's additions do: header and record may disagree */
         c.offsets[row] = (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)r.offset_delta);
         c.timestamps_ms[row] =
             (int64_t)((uint64_t)base_timestamp_ms + (uint64_t)(r.timestamp_delta & use_delta));

@@ -5,11 +5,11 @@
 #include "chunk_chain.h"
 #include "rows.h"
 
-/* When rows stop to go in. */
+/* Limits for appending rows. */
 typedef struct {
     int64_t write_limit;  /* batch.size */
-    int64_t record_limit; /* no record takes more, by kb_record_bound or else by its exact size */
-    int64_t enough_bytes; /* once the batch is estimated at so much, the next row may have to go elsewhere */
+    int64_t record_limit; /* no record is larger, by kb_record_bound or else by its exact size */
+    int64_t enough_bytes; /* at this estimated size of the batch, the next row may have to go elsewhere */
     double factor;
 } kb_row_rule;
 
@@ -21,7 +21,7 @@ typedef enum {
     KB_ROWS_TOO_LARGE /* the next row has a record beyond record_limit */
 } kb_rows_status;
 
-/* What a record takes at most, as DefaultRecord counts it: MAX_RECORD_OVERHEAD, where kb_record_body_size has
+/* The largest overhead of a record, as in DefaultRecord: MAX_RECORD_OVERHEAD, where kb_record_body_size has
  * one byte for each of attributes and deltas. */
 static inline int64_t kb_record_most(const kb_record *record) {
     return kb_record_body_size(record, 0, 0) + 21 - 3;
@@ -32,7 +32,7 @@ KB_INLINE int kb_is_too_large(const kb_record *record, int64_t bound, int64_t re
            (bound > KB_MAX_RECORD_BODY || kb_record_most(record) > record_limit);
 }
 
-/* Appends rows order[*next] .. order[end - 1], as far as it goes, to `batch`, whose records `chain` holds.
+/* Append rows order[*next] .. order[end - 1], as many as fit, to `batch`, whose records `chain` holds.
  * `*largest` is the size of the batch's largest record. A batch is full when a row has no room in it, when
  * its estimate reaches write_limit, or when its only record is beyond that without compression. */
 static inline kb_rows_status kb_chain_append_rows(kb_chain *chain, kb_open_batch *batch, const kb_rows *rows,
@@ -57,7 +57,7 @@ static inline kb_rows_status kb_chain_append_rows(kb_chain *chain, kb_open_batch
         }
         if (KB_LIKELY(bound <= room_end - at)) {
             size = kb_record_put_unsized(at, &record, timestamp_delta, offset_delta) - at;
-            /* kb_has_room, with the estimate at hand; what was written behind the batch does not count */
+            /* kb_has_room, with the known estimate; bytes written after the batch do not count */
             if (KB_UNLIKELY(b.count && (estimated + size > r.write_limit ||
                                         b.records_bytes + size > KB_MAX_RECORD_BODY))) {
                 status = KB_ROWS_FULL;

@@ -1,20 +1,20 @@
-/* Offsets of a table's rows out of runs: what is known of a delivered batch, in a few words for all its rows.
+/* Offsets of a table's rows from runs: a delivered batch is a few words for all its rows.
  *
- * The rows that go to a partition get there in their order, so it is enough to know with which of them a run
- * begins, and how many it has: the others are those that follow and go to the same partition. */
+ * The rows for a partition get there in order, so a run is its first row and its length: the others are the
+ * following rows for the same partition. */
 #ifndef KBATCH_ROW_RUNS_H
 #define KBATCH_ROW_RUNS_H
 
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Rows of one place, one at least, that stand one behind another in its log. */
+/* Rows of one place, one at least, that follow each other in its log. */
 typedef struct {
     int64_t first_row, offset; /* of that row */
     int32_t topic, partition, count;
 } kb_row_run;
 
-/* How far the rows of a place have come: within a run, of which `left` rows are to come, or before `next`. */
+/* The position within the rows of a place: in a run, with `left` rows to come, or before `next`. */
 typedef struct {
     const kb_row_run *next, *end;
     int64_t left, offset;
@@ -29,7 +29,7 @@ static inline int kb_compare_runs(const void *a, const void *b) {
     return (one->first_row > other->first_row) - (one->first_row < other->first_row);
 }
 
-/* The offset of the next row of a place; -1 where no run has it. */
+/* Return the offset of the next row of a place; -1 if no run has it. */
 static inline int64_t kb_next_offset(kb_run_cursor *cursor, int64_t row) {
     if (!cursor->left) {
         if (cursor->next == cursor->end || cursor->next->first_row != row)
@@ -42,8 +42,8 @@ static inline int64_t kb_next_offset(kb_run_cursor *cursor, int64_t row) {
     return cursor->offset++;
 }
 
-/* `offsets` gets that of each of `row_count` rows, or -1. Their places are `topics` (NULL: 0 for all) and
- * `partitions`, below 0 where there is none. The runs are sorted. 0 without memory. */
+/* Set `offsets` for each of `row_count` rows, or -1. Their places are `topics` (NULL: 0 for all) and
+ * `partitions`, below 0 if there is none. The runs are sorted. 0 without memory. */
 static inline int kb_put_run_offsets(kb_row_run *runs, int64_t run_count, const int32_t *topics,
                                      const int32_t *partitions, int64_t row_count, int64_t *offsets) {
     int32_t topic_count = 0;

@@ -26,8 +26,8 @@ KB_INLINE void kb_row_record(const kb_rows *rows, int64_t row, kb_record *record
     }
 }
 
-/* How many rows before its turn a row's value is asked for: rows of one destination lie apart, so that the
- * processor does not see by itself which comes next, and would wait for memory at each. */
+/* How many rows in advance a row's value is prefetched: rows of one destination are far apart, so the
+ * processor cannot predict the next, and would wait for memory at each. */
 enum { KB_ROWS_AHEAD = 16 };
 
 KB_INLINE void kb_expect_row(const kb_rows *rows, const int32_t *order, int64_t next, int64_t end) {
@@ -38,8 +38,8 @@ KB_INLINE void kb_expect_row(const kb_rows *rows, const int32_t *order, int64_t 
     }
 }
 
-/* Counting sort, stable: `order` gets the rows by destination, `starts[d]` .. `starts[d + 1]` being those of
- * d. */
+/* Stable counting sort: `order` gets the rows by destination, `starts[d]` .. `starts[d + 1]` are those of d.
+ * */
 static inline void kb_group_rows(const int32_t *destination, int64_t count, int32_t destinations,
                                  int32_t *starts, int32_t *order) {
     memset(starts, 0, ((size_t)destinations + 1) * sizeof *starts);
@@ -54,7 +54,8 @@ static inline void kb_group_rows(const int32_t *destination, int64_t count, int3
     starts[0] = 0;
 }
 
-/* The place in order[next] .. order[end - 1], which rise, of the first that is not before `row`. */
+/* Return the index in order[next] .. order[end - 1], which rise, of the first row that is not before `row`.
+   */
 static inline int64_t kb_first_not_before(const int32_t *order, int64_t next, int64_t end, int32_t row) {
     while (next < end) {
         int64_t middle = next + (end - next) / 2;
@@ -69,13 +70,13 @@ static inline int64_t kb_first_not_before(const int32_t *order, int64_t next, in
 
 typedef enum { KB_APPEND_DONE, KB_APPEND_FULL, KB_APPEND_MEMORY, KB_APPEND_TOO_LARGE } kb_append_status;
 
-/* Memory that is written front to back. */
+/* Memory that is written from front to back. */
 typedef struct {
     uint8_t *data;
     size_t used, capacity;
 } kb_memory;
 
-/* An open batch, where it is being written, and by which rule it closes. */
+/* An open batch with its write position, and the rule by which it closes. */
 typedef struct {
     kb_open_batch batch;
     kb_memory memory;
@@ -83,8 +84,8 @@ typedef struct {
     double factor;
 } kb_target;
 
-/* Appends rows order[*next] .. order[end - 1] until they are done or order[*next] cannot be: the batch has no
- * room for it by Kafka's rule, the memory has none (`*needed` bytes are), or no batch would have. */
+/* Append rows order[*next] .. order[end - 1] until they are done or order[*next] cannot be: the batch has no
+ * room for it by Kafka's rule, the memory has none (`*needed` bytes are needed), or no batch would have. */
 static inline kb_append_status kb_append_rows(kb_target *target, const kb_rows *rows, const int32_t *order,
                                               int64_t *next, int64_t end, int64_t *needed) {
     kb_target t = *target; /* a copy, which the compiler can hold in registers */
@@ -105,7 +106,7 @@ static inline kb_append_status kb_append_rows(kb_target *target, const kb_rows *
         uint8_t *at = t.memory.data + t.memory.used;
         int64_t size = kb_record_put_unsized(at, &record, timestamp_delta, offset_delta) - at;
         if (KB_UNLIKELY(!kb_has_room(&t.batch, size, t.write_limit, t.factor))) {
-            status = KB_APPEND_FULL; /* what was written behind the batch does not count */
+            status = KB_APPEND_FULL; /* bytes written after the batch do not count */
             break;
         }
         t.memory.used += (size_t)size;

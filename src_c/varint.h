@@ -18,7 +18,7 @@ static inline int64_t kb_unzigzag(uint64_t raw) {
     return (int64_t)((raw >> 1) ^ (~(raw & 1) + 1));
 }
 
-/* Bytes that `raw`, already zigzagged, takes: 1 to 10. */
+/* Return the size of `raw`, already zigzagged: 1 to 10 bytes. */
 static inline unsigned kb_raw_varint_size(uint64_t raw) {
 #if defined(_MSC_VER)
     unsigned long highest;
@@ -46,8 +46,8 @@ static inline uint8_t *kb_put_varint(uint8_t *to, int64_t value) {
     return kb_put_raw_varint(to, kb_zigzag64(value));
 }
 
-/* Reads a varint of at most `bits` (32 or 64) bits, byte by byte; NULL where it is cut off at `end` or
- * over-long. */
+/* Read a varint of at most `bits` (32 or 64) bits, byte by byte; NULL if it is cut off at `end` or over-long.
+ * */
 static inline const uint8_t *kb_get_long_varint(const uint8_t *from, const uint8_t *end, unsigned bits,
                                                 uint64_t *raw) {
     uint64_t value = 0;
@@ -66,7 +66,7 @@ static inline const uint8_t *kb_get_long_varint(const uint8_t *from, const uint8
     return NULL;
 }
 
-/* The same, where two bytes are known to be there, and nearly always suffice. */
+/* The same if two bytes are known to be available, and nearly always suffice. */
 KB_INLINE const uint8_t *kb_get_near_varint(const uint8_t *from, const uint8_t *end, unsigned bits,
                                             uint64_t *raw) {
     if (KB_LIKELY(from[0] < 0x80)) {

@@ -1,5 +1,5 @@
-/* Where zstd frames (RFC 8878, section 3.1) end: the bindings' stream reader ends short of a truncated frame
- * without an error, so lengths are walked first. Nothing is decoded. */
+/* Finds the ends of zstd frames (RFC 8878, section 3.1): the bindings' stream reader ends before a truncated
+ * frame without an error, so lengths are checked first. Nothing is decoded. */
 #ifndef KBATCH_ZSTD_FRAMES_H
 #define KBATCH_ZSTD_FRAMES_H
 
@@ -12,7 +12,7 @@ static inline uint32_t kb_load_le(const uint8_t *from, int size) {
     return value;
 }
 
-/* Of the magic, the descriptor and what it announces: window, dictionary id, content size. */
+/* Return the size of the magic, the descriptor and its fields: window, dictionary id, content size. */
 static inline size_t kb_zstd_header_size(uint8_t descriptor) {
     static const uint8_t dictionary_sizes[4] = {0, 1, 2, 4}, content_sizes[4] = {0, 2, 4, 8};
     int single_segment = descriptor >> 5 & 1, content = descriptor >> 6;
@@ -20,7 +20,7 @@ static inline size_t kb_zstd_header_size(uint8_t descriptor) {
            (content == 0 && single_segment ? 1 : content_sizes[content]);
 }
 
-/* Whether `size` bytes are whole frames, skippable ones included, up to the very end. */
+/* True if `size` bytes are whole frames, including skippable ones, up to the very end. */
 static inline int kb_zstd_frames_whole(const uint8_t *at, size_t size) {
     if (size == 0)
         return 0;

@@ -336,7 +336,7 @@ cdef class RecordBatchWriter:
                             f"got {type(item).__name__}")
         size = len(fields)
         if size < 2 or size > 4:
-            raise TypeError(f"{self._at()} must be a tuple (key, value[, headers[, timestamp_ms]]); it has "
+            raise TypeError(f"{self._at()} must be a tuple (key, value[, headers[, timestamp_ms]]), got "
                             f"{size} items")
         return self._append(fields[0], fields[1], fields[2] if size > 2 else None,
                             fields[3] if size > 3 else None, self._open.count)

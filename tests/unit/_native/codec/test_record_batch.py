@@ -57,7 +57,7 @@ def test_records_tuples_and_subclasses_of_tuple_are_the_same_input() -> None:
     records = [Record(*row) for row in ROWS]
     named = [plain.Record(0, 0, *row[:3]) for row in ROWS]
     assert kbatch.encode(records) == kbatch.encode(ROWS) == kbatch.encode(iter(ROWS))
-    with pytest.raises(TypeError, match=r"record 0 must be a tuple .* it has 5 items"):
+    with pytest.raises(TypeError, match=r"record 0 must be a tuple .* got 5"):
         kbatch.encode(named)
 
 

@@ -256,7 +256,7 @@ def test_the_upper_bound_of_a_record_may_be_max_request_size_and_no_more(
     assert len(sent(producer)) == 1
     producer = sender(max_request_size=size - 1)
     with pytest.raises(
-        RecordTooLargeError, match=f"up to {size} bytes.* max.request.size.* {size - 1}: raise"
+        RecordTooLargeError, match=f"up to {size} bytes.* max.request.size.* {size - 1}; raise"
     ):
         producer.send("t", value, key, headers=headers)
     assert producer.refused[0][1].code == 10  # type: ignore[attr-defined]
