@@ -1,4 +1,4 @@
-/* CRC-32C in three implementations behind one pointer.
+/* CRC-32C in three implementations, called through one pointer.
  *
  * Arithmetic is that of polynomials over GF(2) modulo P, bit-reflected: the highest bit of a word is x^0.
  * Appending n bytes multiplies a CRC by x^(8n), so CRCs of neighbouring blocks that were computed side by
