@@ -180,7 +180,7 @@ class EngineDriver(ABC):
             self._engine.fail(error)
             self._deliver_completed()
         except BaseException:
-            logger.critical("records are left without an answer", exc_info=True)
+            logger.critical("some records remain without an outcome", exc_info=True)
 
     def _resolved(self, action: Resolve, addresses: list[Address] | OSError) -> None:
         self._engine.handle_resolved(action.host, action.port, addresses, time.monotonic_ns())

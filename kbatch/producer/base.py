@@ -438,7 +438,7 @@ class ProducerBase(TableProducer):
             return
         kinds = Counter((each.topic, type(each.error).__name__) for each in unobserved)
         for (topic, kind), count in kinds.items():
-            logger.error("%d batches to %s failed with %s, and nobody asked", count, topic, kind)
+            logger.error("%d batches to %s failed with %s and were never checked", count, topic, kind)
         first = unobserved[0].error
         assert isinstance(first, KafkaError)
         raise DeliveryError(sum(each.unobserved_count for each in unobserved), first)

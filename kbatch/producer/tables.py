@@ -263,9 +263,9 @@ class TableProducer(RecordSender):
         if table.outcome.unsent_count:
             self._record("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
-            for first in range(0, table.outcome.row_count, CALLBACK_ROWS):
-                table.expect_callbacks()
-                self._deliver([_UnsentRowsCallbacks(table, first, first + CALLBACK_ROWS)])
+            for first in range(0, table.outcome.row_count, TOLD_ROWS):
+                table.tells()
+                self._deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
         listeners = table.end(error)
         return [_Told(table, listeners)] if listeners else []
 
@@ -326,7 +326,7 @@ def _check_call(topic: object, topic_column: object, **functions: object) -> Non
 def check_topic(topic: object) -> None:
     """Before it is asked for: a name that no request can have would end the sender."""
     if not isinstance(topic, str):
-        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+        raise TypeError(f"topic must be a str, got {type(topic).__name__}")
     if not is_sendable(topic):
         raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
 
@@ -479,8 +479,8 @@ class TableDelivery:
         if not self.wait(timeout):
             left = self._outcome.row_count - self._outcome.done_count
             raise KafkaTimeoutError(
-                f"it is not known after {timeout} s what became of {left} of {self._outcome.row_count} rows "
-                f"to {self._where} (delivery.timeout.ms bounds it)"
+                f"no result after {timeout} s for {left} of {self._outcome.row_count} rows, which are "
+                f"in flight to {self._where} (delivery.timeout.ms bounds it)"
             )
         self._outcome.is_observed = True
         return self._report

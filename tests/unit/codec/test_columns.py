@@ -328,7 +328,7 @@ REFUSED: dict[str, Refusal] = {
     "a column and no table": (lambda: pa.array(VALUES), {}, TypeError, "data must be a table"),
     "columns of different lengths": (
         lambda: {"value": np.array([b"a"]), "key": np.array([b"a", b"b"])},
-        *({}, ValueError, "columns must have the same number of rows; they have {'value': 1, 'key': 2}"),
+        *({}, ValueError, "columns must have the same number of rows, got {'value': 1, 'key': 2}"),
     ),
     "a list as a column": (
         lambda: {"value": [b"a"]},

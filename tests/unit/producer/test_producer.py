@@ -373,9 +373,9 @@ def test_an_async_callback_is_reported_and_not_left_unawaited(
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.array(["a", "b"], dtype=object), "value must be bytes-like or None, not ndarray of objects"),
-        (np.array(["2026-01-01"], dtype="datetime64[D]"), "value must be bytes-like or None, not ndarray: "),
-        ("text", "value must be bytes-like or None, not str .encode it"),
+        (np.array(["a", "b"], dtype=object), "value must be bytes-like or None, got ndarray of objects"),
+        (np.array(["2026-01-01"], dtype="datetime64[D]"), "value must be bytes-like or None, got ndarray: "),
+        ("text", "value must be bytes-like or None, got str .encode it"),
     ],
     ids=["objects", "datetime64", "str"],
 )

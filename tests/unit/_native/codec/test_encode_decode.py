@@ -14,8 +14,8 @@ from tests.unit.test_oracle import ONE_RECORD, TRANSACTIONAL
 
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     ("text", TypeError, r"record 1 must be a Record or a tuple .*, got str"),
-    ((b"k",), TypeError, r"record 1 must be a tuple .* it has 1 items"),
-    ((b"k", b"v", (), 1, 5), TypeError, r"record 1 must be a tuple .* it has 5 items"),
+    ((b"k",), TypeError, r"record 1 must be a tuple .* got 1 items"),
+    ((b"k", b"v", (), 1, 5), TypeError, r"record 1 must be a tuple .* got 5 items"),
     (("k", b"v"), TypeError, r"record 1: key must be bytes-like or None, got str \(encode it first\)"),
     ((b"k", 5), TypeError, r"record 1: value must be bytes-like or None, got int"),
     ((b"k", b"v", {"h": b"x"}), TypeError, r"record 1: headers must be a sequence .*, got dict"),

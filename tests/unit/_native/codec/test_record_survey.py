@@ -110,7 +110,7 @@ def test_the_survey_finds_an_error_where_reading_does(compression: str) -> None:
 def test_a_count_beyond_the_bytes_is_an_error_of_the_survey() -> None:
     for count in (2, INT32_MAX):
         survey = read_one(with_body(b"\x0c" + b"\0\0\0\1\1\0", count)).survey()
-        assert survey.error == "record 1: the size is impossible or larger than what is there"
+        assert survey.error == "record 1: the size is impossible or larger than the data"
 
 
 @pytest.mark.parametrize("compression", plain.CODECS[1:])

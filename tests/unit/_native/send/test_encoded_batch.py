@@ -289,7 +289,7 @@ NO_BATCHES: list[tuple[Any, type[Exception], str]] = [
     ),
     (altered(BATCH, producer_epoch=3), ValueError, "producer_epoch must be -1.*got 3; encode"),
     (altered(BATCH, base_sequence=9), ValueError, "base_sequence must be -1.*got 9; encode"),
-    (None, TypeError, "batch_bytes must be bytes-like, not NoneType"),
+    (None, TypeError, "batch_bytes must be bytes-like, got NoneType"),
     ("text", TypeError, "batch_bytes must be bytes-like, got str"),
     ([BATCH], TypeError, "batch_bytes must be bytes-like, got list"),
 ]
