@@ -180,7 +180,7 @@ LAYERS = (
             "groups and transactional.ids",
             "asking questions calls": "requests that any node can answer; requests about groups; calls of "
             "users",
-            "backoff connection_measures": "waits that double; metrics of connections",
+            "backoff connection_metrics": "waits that double; metrics of connections",
         },
     ),
     Layer(7, "tracing", "an interceptor for OpenTelemetry"),

@@ -40,8 +40,8 @@ from kbatch.core.client.api_versions import (
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection, Request, Response
-from kbatch.core.client.connection_measures import ConnectionMeasures
-from kbatch.core.client.node_state import Event, NodeState, State, least_loaded
+from kbatch.core.client.connection_metrics import ConnectionMetrics
+from kbatch.core.client.node_state import ConnectionEvent, ConnectionState, NodeState, least_loaded
 from kbatch.errors import (
     AuthenticationError,
     ErrorCode,
@@ -96,7 +96,7 @@ class Connections:
     ) -> None:
         self._config = config
         self._random = random
-        self._measures = None if registry is None else ConnectionMeasures(registry, config.security_protocol)
+        self._metrics = None if registry is None else ConnectionMetrics(registry, config.security_protocol)
         self._max_in_flight = max_in_flight
         self._request_timeout_ns = config.request_timeout_ms * NS_PER_MS
         max_idle_ms = config.connections_max_idle_ms
@@ -170,23 +170,24 @@ class Connections:
         error = NetworkError("the client starts over from bootstrap.servers, and has closed the connection")
         failed: list[Request] = []
         for state in self._states():
-            is_open = state.state is not State.DISCONNECTED
-            failed += self._end(state, now_ns)
+            is_open = state.state is not ConnectionState.DISCONNECTED
+            failed += self._close_connection(state, now_ns)
             state.untried.clear()
             if self._is_bootstrapping and is_open:
-                self._leave_alone(state, now_ns)
+                self._back_off(state, now_ns)
         if not self._is_bootstrapping:
             for lane in self._lanes:
                 lane.clear()
         self._bootstrap()
-        _fail(failed, error, now_ns)
+        _fail_requests(failed, error, now_ns)
 
     def is_cut_off(self, now_ns: int) -> bool:
         """True if all nodes of the cluster are disconnected and backed off, so that only bootstrap.servers
         may help (KIP-899).
         """
         return not self._is_bootstrapping and all(
-            state.state is State.DISCONNECTED and now_ns < state.not_before_ns for state in self._candidates
+            state.state is ConnectionState.DISCONNECTED and now_ns < state.not_before_ns
+            for state in self._candidates
         )
 
     def is_hopeful(self) -> bool:
@@ -210,9 +211,9 @@ class Connections:
         state = self._lanes[lane].get(node_id)
         if state is None or state.is_leaving:
             return NEVER_NS
-        if state.state is State.DISCONNECTED:
+        if state.state is ConnectionState.DISCONNECTED:
             return max(state.not_before_ns - now_ns, 0)
-        if state.state is State.READY and now_ns < state.throttled_until_ns:
+        if state.state is ConnectionState.READY and now_ns < state.throttled_until_ns:
             return state.throttled_until_ns - now_ns
         return 0 if state.can_send(self._max_in_flight, now_ns) else NEVER_NS
 
@@ -316,8 +317,8 @@ class Connections:
         if deadline_ns < self.deadline_ns:
             self.deadline_ns = deadline_ns
         self._actions.append(Write(connection.connection_id, buffers, size_bytes))
-        if self._measures is not None:
-            self._measures.sent(connection.node.node_id, size_bytes, now_ns)
+        if self._metrics is not None:
+            self._metrics.sent(connection.node.node_id, size_bytes, now_ns)
         return request
 
     # Connecting
@@ -330,7 +331,7 @@ class Connections:
         if state.untried:
             self._try_address(state, now_ns)
             return
-        state.transition(Event.RESOLVE)
+        state.transition(ConnectionEvent.RESOLVE)
         self._set_setup_deadline(state, now_ns)
         name = state.node.host, state.node.port
         if name not in self._resolving:
@@ -338,7 +339,7 @@ class Connections:
             self._actions.append(Resolve(*name))
 
     def _try_address(self, state: NodeState, now_ns: int) -> None:
-        state.transition(Event.CONNECT)
+        state.transition(ConnectionEvent.CONNECT)
         family, sockaddr = state.next_address()
         node = state.node
         connection = Connection(self._next_connection_id, node, now_ns)
@@ -361,7 +362,7 @@ class Connections:
         """Take the result of `Resolve`."""
         self._resolving.discard((host, port))
         for state in self._states():
-            is_asking = state.state is State.RESOLVING and not state.is_leaving
+            is_asking = state.state is ConnectionState.RESOLVING and not state.is_leaving
             if not is_asking or (state.node.host, state.node.port) != (host, port):
                 continue
             if isinstance(addresses, OSError) or not addresses:
@@ -376,13 +377,13 @@ class Connections:
         state = self._by_connection.get(connection_id)
         if state is None:
             return
-        state.transition(Event.CONNECTED)
+        state.transition(ConnectionEvent.CONNECTED)
         assert state.connection is not None
         state.connection.active_ns = now_ns
         state.setup_failures = 0
         state.setup_deadline_ns = NEVER_NS
-        if self._measures is not None:
-            self._measures.opened(state.node.node_id, now_ns)
+        if self._metrics is not None:
+            self._metrics.opened(state.node.node_id, now_ns)
         self._ask_for_versions(state, messages.ApiVersionsRequest.versions.stop - 1, now_ns)
 
     def _ask_for_versions(self, state: NodeState, version: int, now_ns: int) -> None:
@@ -397,14 +398,14 @@ class Connections:
             return
         if message.error_code:
             error = error_of(message.error_code)
-            self._break(
+            self._fail_connection(
                 state, f"its answer to ApiVersions was {ErrorCode(message.error_code)}", error, now_ns
             )
             return
         state.versions = versions = ApiVersions(message)
         if not self._serves_clients(state, versions, now_ns):
             return
-        state.transition(Event.READY)
+        state.transition(ConnectionEvent.READY)
         state.failures = state.not_before_ns = 0
         state.failure = self.last_failure = self.authentication_error = None
         logger.debug("%s is ready", state)
@@ -416,7 +417,7 @@ class Connections:
         except UnsupportedVersionError as error:
             reason = f"it does not serve clients ({error}): name brokers in bootstrap.servers, no controllers"
             logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
-            self._break(state, reason, error, now_ns)
+            self._fail_connection(state, reason, error, now_ns)
             return False
         return True
 
@@ -435,14 +436,14 @@ class Connections:
         connection = state.connection
         assert connection is not None
         connection.active_ns = now_ns
-        if self._measures is not None:
-            self._measures.received(connection.node.node_id, len(data), now_ns)
+        if self._metrics is not None:
+            self._metrics.received(connection.node.node_id, len(data), now_ns)
         for frame in connection.frames(data):
             self._handle_frame(state, connection, frame, now_ns)
             if state.connection is not connection:
                 return None
         if connection.fault is not None:
-            self._break(state, str(connection.fault), connection.fault, now_ns)
+            self._fail_connection(state, str(connection.fault), connection.fault, now_ns)
         return connection.space
 
     def _handle_frame(
@@ -450,16 +451,18 @@ class Connections:
     ) -> None:
         request = connection.match(frame)
         if request is None:
-            self._break(state, str(connection.fault), connection.fault, now_ns)
+            self._fail_connection(state, str(connection.fault), connection.fault, now_ns)
             return
-        if self._measures is not None:
-            self._measures.answered(connection.node.node_id, 4 + len(frame), now_ns)
+        if self._metrics is not None:
+            self._metrics.answered(connection.node.node_id, 4 + len(frame), now_ns)
         try:
             message = read_response(request, frame)
         except ProtocolError as error:
-            failed = self._lose(state, f"its answer cannot be read: {error}", now_ns)
+            failed = self._close_broken(state, f"its answer cannot be read: {error}", now_ns)
             request.handle(Response(request, None, error, now_ns))
-            _fail(failed, _ended(state, f"an answer could not be read: {error}", error), now_ns)
+            _fail_requests(
+                failed, _connection_error(state, f"an answer could not be read: {error}", error), now_ns
+            )
             return
         throttled_ns = throttle_ns(request, message)
         if throttled_ns:
@@ -467,14 +470,14 @@ class Connections:
             for waiting in connection.in_flight:
                 waiting.deadline_ns += throttled_ns
         request.handle(Response(request, message, None, now_ns))
-        self._rest(state, connection, now_ns)
+        self._note_request_done(state, connection, now_ns)
 
-    def _rest(self, state: NodeState, connection: Connection, now_ns: int) -> None:
+    def _note_request_done(self, state: NodeState, connection: Connection, now_ns: int) -> None:
         """After a request: if none is left, start the idle time, or close a leaving node's connection."""
         if connection.in_flight or state.connection is not connection:
             return
         if state.is_leaving:
-            self._leave(state, now_ns)
+            self._close_leaving(state, now_ns)
         else:
             self.deadline_ns = min(self.deadline_ns, now_ns + self._max_idle_ns)
 
@@ -486,14 +489,14 @@ class Connections:
         connection = state.connection
         assert connection is not None
         done = connection.handle_written(written_bytes, now_ns)
-        if self._measures is not None:
-            self._measures.written(connection.node.node_id, written_bytes, now_ns)
+        if self._metrics is not None:
+            self._metrics.written(connection.node.node_id, written_bytes, now_ns)
         if done is None:
             return
-        if self._measures is not None:
-            self._measures.done()
+        if self._metrics is not None:
+            self._metrics.done()
         done.handle(Response(done, None, None, now_ns))
-        self._rest(state, connection, now_ns)
+        self._note_request_done(state, connection, now_ns)
 
     # The end of a connection
 
@@ -505,16 +508,16 @@ class Connections:
         if isinstance(error, AuthenticationError):
             state.failure = self.authentication_error = error
             state.untried.clear()
-            if self._measures is not None:
-                self._measures.refused(now_ns)
-        if state.state is State.CONNECTING:
+            if self._metrics is not None:
+                self._metrics.refused(now_ns)
+        if state.state is ConnectionState.CONNECTING:
             self._fail_setup(state, f"no connection: {error}", now_ns)
         else:
-            self._break(state, "closed by the node" if error is None else str(error), error, now_ns)
+            self._fail_connection(state, "closed by the node" if error is None else str(error), error, now_ns)
 
     def _fail_setup(self, state: NodeState, reason: str, now_ns: int) -> None:
         """Try the next address after a failed look-up or connect; without one, back off."""
-        self._end(state, now_ns)
+        self._close_connection(state, now_ns)
         state.setup_failures += 1
         if state.untried and not state.is_leaving:
             logger.debug("%s: %s; its next address is tried", state, reason)
@@ -522,23 +525,25 @@ class Connections:
             return
         logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
         self.last_failure = f"{state}: {reason}"
-        self._leave_alone(state, now_ns)
+        self._back_off(state, now_ns)
 
-    def _break(self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int) -> None:
+    def _fail_connection(
+        self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int
+    ) -> None:
         """End a broken connection, and fail its requests."""
-        failed = self._lose(state, reason, now_ns)
-        _fail(failed, _ended(state, reason, cause), now_ns)
+        failed = self._close_broken(state, reason, now_ns)
+        _fail_requests(failed, _connection_error(state, reason, cause), now_ns)
 
-    def _lose(self, state: NodeState, reason: str, now_ns: int) -> list[Request]:
+    def _close_broken(self, state: NodeState, reason: str, now_ns: int) -> list[Request]:
         """End an established connection, and return its requests, which the caller fails."""
         logger.info("%s: the connection has ended: %s", state, reason)
         self.last_failure = f"{state}: {reason}"
-        failed = self._end(state, now_ns)
+        failed = self._close_connection(state, now_ns)
         state.untried.clear()
-        self._leave_alone(state, now_ns)
+        self._back_off(state, now_ns)
         return failed
 
-    def _leave_alone(self, state: NodeState, now_ns: int) -> None:
+    def _back_off(self, state: NodeState, now_ns: int) -> None:
         state.attempted_ns = now_ns
         state.not_before_ns = now_ns + self._reconnect_backoff.delay_ns(state.failures)
         state.failures += 1
@@ -546,22 +551,22 @@ class Connections:
         if state.is_leaving:
             self.deadline_ns = 0
 
-    def _leave(self, state: NodeState, now_ns: int) -> None:
+    def _close_leaving(self, state: NodeState, now_ns: int) -> None:
         """Close the connection of a node that is gone or has moved, if no request is in flight."""
-        if state.state is State.READY and state.in_flight_count:
+        if state.state is ConnectionState.READY and state.in_flight_count:
             return
-        self._end(state, now_ns)
+        self._close_connection(state, now_ns)
         state.is_leaving = False
         if state.node.node_id not in self._node_ids:
             for lane in self._lanes:
                 if lane.get(state.node.node_id) is state:
                     del lane[state.node.node_id]
 
-    def _end(self, state: NodeState, now_ns: int) -> list[Request]:
+    def _close_connection(self, state: NodeState, now_ns: int) -> list[Request]:
         """End the connection, and return its requests."""
         was_connected = state.is_connected
-        if state.state is not State.DISCONNECTED:
-            state.transition(Event.CLOSE)
+        if state.state is not ConnectionState.DISCONNECTED:
+            state.transition(ConnectionEvent.CLOSE)
         state.setup_deadline_ns = NEVER_NS
         connection, state.connection = state.connection, None
         if connection is None:
@@ -572,8 +577,8 @@ class Connections:
             self._actions.append(Close(connection_id))
         failed = list(connection.in_flight)
         connection.in_flight.clear()
-        if was_connected and self._measures is not None:
-            self._measures.closed(len(failed), now_ns)
+        if was_connected and self._metrics is not None:
+            self._metrics.closed(len(failed), now_ns)
         return failed
 
     def _withdraw(self, connection_id: int) -> bool:
@@ -599,21 +604,21 @@ class Connections:
     def _check(self, state: NodeState, now_ns: int) -> None:
         connection = state.connection
         if now_ns >= state.setup_deadline_ns:
-            verb = "resolved" if state.state is State.RESOLVING else "connected"
+            verb = "resolved" if state.state is ConnectionState.RESOLVING else "connected"
             self._fail_setup(state, f"not {verb} in time", now_ns)
         elif state.is_leaving and (connection is None or not connection.in_flight):
-            self._leave(state, now_ns)
+            self._close_leaving(state, now_ns)
         elif connection is not None and now_ns >= state.deadline_ns(self._max_idle_ns):
             if connection.in_flight:
                 self._time_out(state, now_ns)
             else:
                 logger.debug("%s: closed, since it was not used for connections.max.idle.ms", state)
-                self._end(state, now_ns)
+                self._close_connection(state, now_ns)
 
     def _time_out(self, state: NodeState, now_ns: int) -> None:
         """End a connection with a late answer."""
-        failed = self._lose(state, "a request was not answered in time", now_ns)
-        ended = _ended(state, "another request was not answered in time", None)
+        failed = self._close_broken(state, "a request was not answered in time", now_ns)
+        ended = _connection_error(state, "another request was not answered in time", None)
         for request in failed:
             error: KafkaError = ended
             if now_ns >= request.deadline_ns:
@@ -636,12 +641,12 @@ class Connections:
         return sorted(disconnected)
 
 
-def _fail(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:
+def _fail_requests(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:
     for request in requests:
         request.handle(Response(request, None, error, now_ns))
 
 
-def _ended(state: NodeState, reason: str, cause: BaseException | None) -> KafkaError:
+def _connection_error(state: NodeState, reason: str, cause: BaseException | None) -> KafkaError:
     if isinstance(cause, AuthenticationError):
         return cause
     error = NetworkError(f"{state}: the connection has ended: {reason}")

@@ -23,7 +23,7 @@ from kbatch.core.client.connection import Connection
 from kbatch.errors import IllegalStateError, KafkaError
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """The state of a node's connection."""
 
     DISCONNECTED = "disconnected"
@@ -34,7 +34,7 @@ class State(Enum):
     READY = "ready"
 
 
-class Event(Enum):
+class ConnectionEvent(Enum):
     """An event in the life of a connection."""
 
     RESOLVE = "resolve"
@@ -45,17 +45,29 @@ class Event(Enum):
     CLOSE = "close"
 
 
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
-    State.DISCONNECTED: {Event.RESOLVE: State.RESOLVING, Event.CONNECT: State.CONNECTING},
-    State.RESOLVING: {Event.CONNECT: State.CONNECTING, Event.CLOSE: State.DISCONNECTED},
-    State.CONNECTING: {Event.CONNECTED: State.CHECKING_API_VERSIONS, Event.CLOSE: State.DISCONNECTED},
-    State.CHECKING_API_VERSIONS: {
-        Event.READY: State.READY,
-        Event.AUTHENTICATE: State.AUTHENTICATING,
-        Event.CLOSE: State.DISCONNECTED,
+TRANSITIONS: Mapping[ConnectionState, Mapping[ConnectionEvent, ConnectionState]] = {
+    ConnectionState.DISCONNECTED: {
+        ConnectionEvent.RESOLVE: ConnectionState.RESOLVING,
+        ConnectionEvent.CONNECT: ConnectionState.CONNECTING,
     },
-    State.AUTHENTICATING: {Event.READY: State.READY, Event.CLOSE: State.DISCONNECTED},
-    State.READY: {Event.CLOSE: State.DISCONNECTED},
+    ConnectionState.RESOLVING: {
+        ConnectionEvent.CONNECT: ConnectionState.CONNECTING,
+        ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED,
+    },
+    ConnectionState.CONNECTING: {
+        ConnectionEvent.CONNECTED: ConnectionState.CHECKING_API_VERSIONS,
+        ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED,
+    },
+    ConnectionState.CHECKING_API_VERSIONS: {
+        ConnectionEvent.READY: ConnectionState.READY,
+        ConnectionEvent.AUTHENTICATE: ConnectionState.AUTHENTICATING,
+        ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED,
+    },
+    ConnectionState.AUTHENTICATING: {
+        ConnectionEvent.READY: ConnectionState.READY,
+        ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED,
+    },
+    ConnectionState.READY: {ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED},
 }
 
 
@@ -65,7 +77,7 @@ class NodeState:
     Attributes
     ----------
     node : Node
-    state : State
+    state : ConnectionState
     connection : Connection | None
         The connection, from the attempt on.
     untried : deque of Address
@@ -108,7 +120,7 @@ class NodeState:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.state = State.DISCONNECTED
+        self.state = ConnectionState.DISCONNECTED
         self.connection: Connection | None = None
         self.untried: deque[Address] = deque()
         self.attempted_ns = -1
@@ -125,7 +137,7 @@ class NodeState:
     def __str__(self) -> str:
         return f"node {self.node.node_id} ({self.node.host}:{self.node.port})"
 
-    def transition(self, event: Event) -> None:
+    def transition(self, event: ConnectionEvent) -> None:
         """Enter the next state. Raise IllegalStateError, and change nothing, if this state has none."""
         state = TRANSITIONS[self.state].get(event)
         if state is None:
@@ -144,7 +156,7 @@ class NodeState:
 
     def can_connect(self, now_ns: int) -> bool:
         """True if a connection may be attempted."""
-        return self.state is State.DISCONNECTED and now_ns >= self.not_before_ns
+        return self.state is ConnectionState.DISCONNECTED and now_ns >= self.not_before_ns
 
     @property
     def in_flight_count(self) -> int:
@@ -155,7 +167,7 @@ class NodeState:
         """True if it takes a request now."""
         connection = self.connection
         return (
-            self.state is State.READY
+            self.state is ConnectionState.READY
             and connection is not None
             and connection.written_bytes == connection.queued_bytes
             and len(connection.in_flight) < max_in_flight
@@ -166,7 +178,7 @@ class NodeState:
     def deadline_ns(self, max_idle_ns: int) -> int:
         """Return when its connection or attempt times out if nothing happens."""
         connection = self.connection
-        if connection is None or self.state is State.CONNECTING:
+        if connection is None or self.state is ConnectionState.CONNECTING:
             return self.setup_deadline_ns
         if connection.in_flight:
             return min(request.deadline_ns for request in connection.in_flight)
@@ -195,8 +207,8 @@ class NodeState:
     def move_to(self, node: Node) -> None:
         """Take the same node at another host or port, and forget addresses and failures."""
         self.node = node
-        if self.state is State.RESOLVING:
-            self.transition(Event.CLOSE)
+        if self.state is ConnectionState.RESOLVING:
+            self.transition(ConnectionEvent.CLOSE)
             self.setup_deadline_ns = NEVER_NS
         self.untried.clear()
         self.failures = self.setup_failures = 0
@@ -204,8 +216,10 @@ class NodeState:
 
 
 # Tuples, since a set would hash the state.
-_CONNECTED = (State.READY, State.CHECKING_API_VERSIONS, State.AUTHENTICATING)
-_PREPARING = tuple(state for state in State if state not in (State.DISCONNECTED, State.READY))
+_CONNECTED = (ConnectionState.READY, ConnectionState.CHECKING_API_VERSIONS, ConnectionState.AUTHENTICATING)
+_PREPARING = tuple(
+    state for state in ConnectionState if state not in (ConnectionState.DISCONNECTED, ConnectionState.READY)
+)
 
 
 def least_loaded(

@@ -19,9 +19,9 @@ from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.engine import ClientEngine
 from kbatch.core.producer.failures import Failures
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
-from kbatch.core.producer.measures import SenderMeasures
 from kbatch.core.producer.producer_ids import ProducerIds
 from kbatch.core.producer.sender import Sender
+from kbatch.core.producer.sender_metrics import SenderMetrics
 from kbatch.core.producer.transactional_order import TransactionalOrder
 from kbatch.core.producer.transactions import Transactions
 from kbatch.errors import KafkaError
@@ -80,14 +80,14 @@ class Engine(ClientEngine):
         self._completed: list[Completion] = []
         self.failures = Failures()
         self._order = _order_of(config, first_counter)
-        self._measures = SenderMeasures(registry, accumulator)
+        self._metrics = SenderMetrics(registry, accumulator)
         self._sender = Sender(
             config,
             accumulator,
             self._cluster,
             self._connections,
             self._order,
-            self._measures,
+            self._metrics,
             self._completed,
             self.failures,
         )
@@ -188,7 +188,7 @@ class Engine(ClientEngine):
         return deadline_ns
 
     def _record_work(self) -> None:
-        self._measures.record_sent()
+        self._metrics.record_sent()
 
     # Metadata
 

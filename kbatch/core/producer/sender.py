@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Response
-    from kbatch.core.producer.measures import SenderMeasures
+    from kbatch.core.producer.sender_metrics import SenderMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Sender:
     ----------
     config, accumulator, cluster, connections
     order : Idempotence or WithoutIdempotence
-    measures : SenderMeasures
+    metrics : SenderMetrics
     completed : list of Completion
         The list that gets finished batches, for their callbacks (`report`).
     failures : Failures
@@ -90,7 +90,7 @@ class Sender:
         cluster: Cluster,
         connections: Connections,
         order: Idempotence | WithoutIdempotence,
-        measures: SenderMeasures,
+        metrics: SenderMetrics,
         completed: list[Completion],
         failures: Failures,
     ) -> None:
@@ -99,7 +99,7 @@ class Sender:
         self._cluster = cluster
         self._connections = connections
         self._order = order
-        self._measures = measures
+        self._metrics = metrics
         self._completed = completed
         self._failures = failures
         self._states: dict[tuple[str, int], PartitionState] = {}
@@ -235,7 +235,7 @@ class Sender:
             expects_response=self._config.acks != 0,
             version=version,
         )
-        self._measures.sent(attempt.entries.values(), now_ns)
+        self._metrics.sent(attempt.entries.values(), now_ns)
 
     def _admit_each(
         self, batches: list[ProducerBatch], attempt: ProduceAttempt, now_ns: int
@@ -303,7 +303,7 @@ class Sender:
         self.unanswered_count -= 1
         self.report()  # before `acknowledge_all` adds completions
         message = response.message
-        self._measures.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
+        self._metrics.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
         states: list[PartitionState] = []
         if message is None or not self._order.acknowledge_all(
             attempt, message.responses, self._completed, now_ns
@@ -427,7 +427,7 @@ class Sender:
             return
         self._order.come_back(entry)
         self._accumulator.reenqueue(batch, now_ns, longest_ns=self._order.longest_backoff_ns(error))
-        self._measures.retried(batch, now_ns)
+        self._metrics.retried(batch, now_ns)
 
     def _split(self, entry: InFlight) -> None:
         batch = entry.batch
@@ -509,7 +509,7 @@ class Sender:
             }
         self._failures.note(batch.completion)
         if batch.fail(error, record_errors):
-            self._measures.failed(batch, self._now_ns)
+            self._metrics.failed(batch, self._now_ns)
             self._done(batch)
             self._stop_after(batch, error)
             self._order.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)

@@ -19,7 +19,7 @@ from kbatch.core.client.connection import (
     Connection,
     Request,
 )
-from kbatch.core.client.node_state import TRANSITIONS, Event, NodeState, State
+from kbatch.core.client.node_state import TRANSITIONS, ConnectionEvent, ConnectionState, NodeState
 from kbatch.errors import IllegalStateError
 from kbatch.protocol import messages
 
@@ -216,9 +216,11 @@ def test_more_written_than_was_given_out_is_refused_and_changes_nothing(written_
 # The states of a node
 
 
-@pytest.mark.parametrize("event", Event)
-@pytest.mark.parametrize("state", State)
-def test_a_transition_is_in_the_table_or_is_refused_and_changes_nothing(state: State, event: Event) -> None:
+@pytest.mark.parametrize("event", ConnectionEvent)
+@pytest.mark.parametrize("state", ConnectionState)
+def test_a_transition_is_in_the_table_or_is_refused_and_changes_nothing(
+    state: ConnectionState, event: ConnectionEvent
+) -> None:
     node = NodeState(NODE)
     node.state = state
     if event in TRANSITIONS[state]:
@@ -231,9 +233,13 @@ def test_a_transition_is_in_the_table_or_is_refused_and_changes_nothing(state: S
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    assert set(TRANSITIONS) == set(State)
-    assert {state for row in TRANSITIONS.values() for state in row.values()} == set(State)
-    assert all(Event.CLOSE in row for state, row in TRANSITIONS.items() if state is not State.DISCONNECTED)
+    assert set(TRANSITIONS) == set(ConnectionState)
+    assert {state for row in TRANSITIONS.values() for state in row.values()} == set(ConnectionState)
+    assert all(
+        ConnectionEvent.CLOSE in row
+        for state, row in TRANSITIONS.items()
+        if state is not ConnectionState.DISCONNECTED
+    )
 
 
 def test_N08_the_address_tried_last_is_not_the_first_of_the_next_round() -> None:

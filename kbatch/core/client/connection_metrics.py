@@ -20,7 +20,7 @@ _EVENTS = {
 }
 
 
-class ConnectionMeasures:
+class ConnectionMetrics:
     """The sensors of connections, requests and bytes. A node has sensors from its first connection on.
 
     A plain connection authenticates nothing, and counts as neither success nor failure, as in Java's
@@ -56,7 +56,7 @@ class ConnectionMeasures:
                 event: (*self._of_all[event], *(sensor(name, node=node_id) for name in names))
                 for event, (_, names) in _EVENTS.items()
             }
-            sensor("request-latency", node=node_id)  # recorded by SenderMeasures
+            sensor("request-latency", node=node_id)  # recorded by SenderMetrics
 
     def refused(self, now_ns: int) -> None:
         """Record a failed authentication."""

@@ -21,7 +21,7 @@ _OF_TOPIC = ("record-send", "byte", "compression-rate")
 _OF_TOPIC_AT_TIMES = ("record-retry", "record-error")
 
 
-class SenderMeasures:
+class SenderMetrics:
     """The sensors of batches and Produce requests. A topic has sensors from its first batch on."""
 
     def __init__(self, registry: MetricsRegistry, accumulator: RecordAccumulator) -> None:
