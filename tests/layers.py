@@ -178,8 +178,8 @@ LAYERS = (
             "states of a node, as a table; versions",
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
             "groups and transactional.ids",
-            "asking questions calls": "requests that any node can answer; requests about groups; calls of "
-            "users",
+            "any_node_request questions calls": "requests that any node can answer; requests "
+            "about groups; calls of users",
             "backoff connection_metrics": "waits that double; metrics of connections",
         },
     ),

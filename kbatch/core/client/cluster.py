@@ -192,7 +192,7 @@ class Cluster:
         self._failures = 0
         self._equivalent_answers = 0
         # of the request in flight
-        self._is_asking = False
+        self._is_in_flight = False
         self._is_full = False
         self._asked_since_ns = NEVER_NS
         self._is_outdated = False
@@ -240,13 +240,13 @@ class Cluster:
 
     def update_delay_ns(self, now_ns: int) -> int:
         """Return the time until `make_request` is due: 0 for now, NEVER_NS while a request is in flight."""
-        if self._is_asking:
+        if self._is_in_flight:
             return NEVER_NS
         return max(self._due_ns(), self._not_before_ns, now_ns) - now_ns
 
     def is_due(self, now_ns: int) -> bool:
         """True if `make_request` is due now."""
-        return not self._is_asking and now_ns >= self._not_before_ns and now_ns >= self._due_ns()
+        return not self._is_in_flight and now_ns >= self._not_before_ns and now_ns >= self._due_ns()
 
     def is_calm(self, now_ns: int) -> bool:
         """True if nothing can be due now: a quick check before `is_due` and `must_rebootstrap`."""
@@ -282,7 +282,7 @@ class Cluster:
     def rebootstrap(self, now_ns: int) -> None:
         """Forget nodes and leaders, but no partitions and epochs. A request in flight has failed."""
         self._is_outdated = False
-        self._is_asking = False
+        self._is_in_flight = False
         self._asked_since_ns = NEVER_NS
         self._requested_ns = self._not_before_ns = now_ns
         for entry in self._topics.values():
@@ -296,7 +296,7 @@ class Cluster:
     def make_request(self) -> Any:
         """Return the MetadataRequest due now. Its result goes to `handle_response` or `handle_failure`."""
         self._is_full = self._requested_ns < NEVER_NS or self._ask_ns == NEVER_NS
-        self._is_asking = True
+        self._is_in_flight = True
         self._asked_since_ns = self._due_ns()
         names = []
         for name, entry in self._topics.items():
@@ -312,9 +312,9 @@ class Cluster:
 
     def handle_failure(self, error: KafkaError, now_ns: int) -> None:
         """Take a failure of the request, or an answer without metadata."""
-        if self._is_asking and self._is_full:
+        if self._is_in_flight and self._is_full:
             self._requested_ns = min(self._requested_ns, self._asked_since_ns)
-        self._is_asking = False
+        self._is_in_flight = False
         self._asked_since_ns = NEVER_NS
         self.last_error = error
         self._equivalent_answers = 0
@@ -372,11 +372,11 @@ class Cluster:
 
     def _pause(self, is_equivalent: bool, now_ns: int) -> None:
         """Set the pause before the next update, and the due partial updates."""
-        if self._is_full or not self._is_asking:
+        if self._is_full or not self._is_in_flight:
             if now_ns >= self._expires_ns:
                 self._equivalent_answers = 0  # the update was due by age only
             self._expires_ns = now_ns + self._max_age_ns
-        self._is_asking = False
+        self._is_in_flight = False
         self._asked_since_ns = NEVER_NS
         self._progress_ns = now_ns
         self._failures = 0

@@ -362,8 +362,8 @@ class Connections:
         """Take the result of `Resolve`."""
         self._resolving.discard((host, port))
         for state in self._states():
-            is_asking = state.state is ConnectionState.RESOLVING and not state.is_leaving
-            if not is_asking or (state.node.host, state.node.port) != (host, port):
+            is_resolving = state.state is ConnectionState.RESOLVING and not state.is_leaving
+            if not is_resolving or (state.node.host, state.node.port) != (host, port):
                 continue
             if isinstance(addresses, OSError) or not addresses:
                 cause = addresses if isinstance(addresses, OSError) else None

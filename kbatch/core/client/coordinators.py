@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
-    from kbatch.core.client.asking import Asking
+    from kbatch.core.client.any_node_request import AnyNodeRequest
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections
     from kbatch.protocol.structs import Message
@@ -66,15 +66,15 @@ class Coordinators:
         """Forget the coordinator, so that its users search again."""
         self._nodes.pop(key, None)
 
-    def ready_node(self, key: CoordinatorKey, asking: Asking, now_ns: int) -> int | None:
+    def ready_node(self, key: CoordinatorKey, pending: AnyNodeRequest, now_ns: int) -> int | None:
         """Return the known coordinator if it takes a request now. One that is out of reach may not be the
         coordinator any more: forget it, and request metadata.
         """
         node_id = self._nodes[key]
-        if asking.can_ask(node_id, self._connections, now_ns):
+        if pending.can_send(node_id, self._connections, now_ns):
             return node_id
-        if asking.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
+        if pending.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
             self._cluster.request_update(now_ns)
             del self._nodes[key]
-            asking.retry_ns = 0
+            pending.retry_ns = 0
         return None

@@ -23,7 +23,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.asking import Asking
+from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.cluster import Cluster, ClusterSnapshot
 from kbatch.core.client.connections import Connections
@@ -82,7 +82,7 @@ class ClientEngine:
         self._questions = Questions(
             self._connections, self._cluster, self._coordinators, self._backoff, on_change
         )
-        self._metadata = Asking()
+        self._metadata_request = AnyNodeRequest()
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._fatal_error: KafkaError | None = None
         self._registry = registry
@@ -211,10 +211,10 @@ class ClientEngine:
         deadlines = [self._connections.deadline_ns, self._work_deadline_ns(now_ns)]
         if self._questions.open and self.fatal_error is None:
             deadlines.append(self._questions.deadline_ns())
-        if not self._metadata.is_asked:
+        if not self._metadata_request.is_in_flight:
             delay_ns = self._cluster.update_delay_ns(now_ns)
             due_ns = now_ns + delay_ns if 0 < delay_ns < NEVER_NS - now_ns else NEVER_NS
-            deadlines.append(self._metadata.retry_ns if delay_ns == 0 else due_ns)
+            deadlines.append(self._metadata_request.retry_ns if delay_ns == 0 else due_ns)
         return min(deadlines)
 
     def fail(self, error: KafkaError) -> None:
@@ -229,7 +229,7 @@ class ClientEngine:
     def _is_metadata_due(self, now_ns: int) -> bool:
         """True if `_ask_for_metadata` has work."""
         return (
-            not self._metadata.is_asked and self._cluster.is_due(now_ns)
+            not self._metadata_request.is_in_flight and self._cluster.is_due(now_ns)
         ) or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
 
     def _adopt_cluster(self) -> None:
@@ -249,17 +249,17 @@ class ClientEngine:
             self._cluster.rebootstrap(now_ns)
             self._adopt_cluster()
             is_due = True
-        if self._metadata.is_asked or not is_due:
+        if self._metadata_request.is_in_flight or not is_due:
             return
-        node_id = self._metadata.find_node(self._connections, self._backoff, now_ns)
+        node_id = self._metadata_request.find_node(self._connections, self._backoff, now_ns)
         if node_id is not None:
-            self._metadata.is_asked = True
+            self._metadata_request.is_in_flight = True
             for topic in self._topics_in_use():
                 self._cluster.want(topic, now_ns)
             self._connections.send(node_id, self._cluster.make_request(), self._handle_metadata, now_ns)
 
     def _handle_metadata(self, response: Response) -> None:
-        self._metadata.is_asked = False
+        self._metadata_request.is_in_flight = False
         if response.message is None:
             assert response.error is not None
             self._cluster.handle_failure(response.error, response.now_ns)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kbatch.core.client.asking import Asking
+from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.calls import Call
 from kbatch.core.client.coordinators import GROUP, CoordinatorKey, codes_of, search_for
@@ -45,17 +45,17 @@ class Question(Call):
     group_id : str
         The group whose coordinator gets the request; empty if `node_id` gets it.
     node_id : int
-    asking : Asking
+    pending : AnyNodeRequest
     """
 
-    __slots__ = ("answer", "asking", "group_id", "node_id")
+    __slots__ = ("answer", "group_id", "node_id", "pending")
     request: ClassVar[type[Message]]
     highest_version: ClassVar[int] = 2**15 - 1
 
     def __init__(self, name: str, *, group_id: str = "", node_id: int = -1) -> None:
         super().__init__(name)
         self.answer: Any = None
-        self.asking = Asking()
+        self.pending = AnyNodeRequest()
         self.group_id = group_id
         self.node_id = node_id
 
@@ -165,12 +165,12 @@ class Questions:
         """Send what can be sent now. A caller that stops waiting finishes its question."""
         self.open = [each for each in self.open if not each.is_done]
         for question in self.open:
-            if not question.asking.is_asked and now_ns >= question.asking.not_before_ns:
+            if not question.pending.is_in_flight and now_ns >= question.pending.not_before_ns:
                 self._try(question, now_ns)
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        waiting = [each.asking for each in self.open if not (each.is_done or each.asking.is_asked)]
+        waiting = [each.pending for each in self.open if not (each.is_done or each.pending.is_in_flight)]
         return min((max(each.not_before_ns, each.retry_ns) for each in waiting), default=NEVER_NS)
 
     def fail(self, error: KafkaError) -> None:
@@ -186,7 +186,7 @@ class Questions:
             self._search(question, key, now_ns)
             return
         else:
-            node_id = self._coordinators.ready_node(key, question.asking, now_ns)
+            node_id = self._coordinators.ready_node(key, question.pending, now_ns)
             if key not in self._coordinators:
                 self._again(question, now_ns)
         if node_id is None:
@@ -200,7 +200,7 @@ class Questions:
         self._send(question, node_id, message, version, partial(self._answered, question), now_ns)
 
     def _search(self, question: Question, key: CoordinatorKey, now_ns: int) -> None:
-        node_id = question.asking.find_node(self._connections, self._backoff, now_ns)
+        node_id = question.pending.find_node(self._connections, self._backoff, now_ns)
         if node_id is not None:
             version = self._connections.version_of(node_id, messages.FindCoordinatorRequest)
             handle = partial(self._found, question, key)
@@ -208,10 +208,10 @@ class Questions:
 
     def _ready_node(self, question: Question, now_ns: int) -> int | None:
         """Return the node that the question names, if it takes a request now."""
-        asking, node_id = question.asking, question.node_id
-        if asking.can_ask(node_id, self._connections, now_ns):
+        pending, node_id = question.pending, question.node_id
+        if pending.can_send(node_id, self._connections, now_ns):
             return node_id
-        if asking.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
+        if pending.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
             self._cluster.request_update(now_ns)
             self._again(question, now_ns)
         return None
@@ -230,7 +230,7 @@ class Questions:
         except (UnsupportedVersionError, ProtocolError) as error:
             self._finish(question, error)
         else:
-            question.asking.is_asked = True
+            question.pending.is_in_flight = True
 
     def _found(self, question: Question, key: CoordinatorKey, response: Response) -> None:
         if self._is_sound(question, response):
@@ -250,7 +250,7 @@ class Questions:
 
     def _is_sound(self, question: Question, response: Response) -> bool:
         """True if there is an answer at all."""
-        question.asking.is_asked = False
+        question.pending.is_in_flight = False
         if response.message is not None:
             return True
         assert response.error is not None
@@ -271,10 +271,10 @@ class Questions:
     def _again(self, question: Question, now_ns: int) -> None:
         if question.coordinator is not None:
             self._coordinators.forget(question.coordinator)
-        asking = question.asking
-        asking.not_before_ns = now_ns + self._backoff.delay_ns(asking.attempts)
-        asking.retry_ns = 0
-        asking.attempts += 1
+        pending = question.pending
+        pending.not_before_ns = now_ns + self._backoff.delay_ns(pending.attempts)
+        pending.retry_ns = 0
+        pending.attempts += 1
 
     def _finish(self, question: Question, error: KafkaError | None = None) -> None:
         question.finish(error)

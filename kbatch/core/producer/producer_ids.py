@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.in_flight import NOBODY, Identity
-from kbatch.core.client.asking import Asking
+from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.errors import ErrorCode, error_of
@@ -52,37 +52,37 @@ class ProducerIds:
         self._backoff = backoff
         self._order = order
         self._sender = sender
-        self._asking = Asking()
+        self._pending = AnyNodeRequest()
 
     def run(self, now_ns: int) -> None:
         """Send the request if it is due."""
-        asking = self._asking
-        if asking.is_asked or now_ns < asking.not_before_ns:
+        pending = self._pending
+        if pending.is_in_flight or now_ns < pending.not_before_ns:
             return
-        node_id = asking.find_node(self._connections, self._backoff, now_ns)
+        node_id = pending.find_node(self._connections, self._backoff, now_ns)
         if node_id is not None:
-            asking.is_asked = True
+            pending.is_in_flight = True
             request = init_producer_id(None, NO_TRANSACTION_TIMEOUT_MS)
             self._connections.send(node_id, request, self._handle_response, now_ns)
 
     @property
     def deadline_ns(self) -> int:
         """The time of the next `run`, if nothing happens before."""
-        return NEVER_NS if self._asking.is_asked else self._asking.retry_ns
+        return NEVER_NS if self._pending.is_in_flight else self._pending.retry_ns
 
     def _handle_response(self, response: Response) -> None:
-        asking, message = self._asking, response.message
-        asking.is_asked = False
+        pending, message = self._pending, response.message
+        pending.is_in_flight = False
         if message is not None and message.error_code == ErrorCode.NONE:
-            asking.attempts = 0
+            pending.attempts = 0
             assert isinstance(self._order, Idempotence)
             self._order.adopt(identity_of(message))
             self._sender.identity_changed(response.now_ns)
             return
         error = response.error if message is None else error_of(message.error_code)
         assert error is not None
-        asking.not_before_ns = asking.retry_ns = response.now_ns + self._backoff.delay_ns(asking.attempts)
-        asking.attempts += 1
+        pending.not_before_ns = pending.retry_ns = response.now_ns + self._backoff.delay_ns(pending.attempts)
+        pending.attempts += 1
         if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # an administrator may still grant it
             self._sender.abort(error, queued=True, in_flight=True)
         elif not error.retriable:

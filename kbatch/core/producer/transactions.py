@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.asking import Asking
+from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.coordinators import GROUP
 from kbatch.core.producer.producer_ids import identity_of
@@ -128,7 +128,7 @@ class Transactions:
         self._coordinators = coordinators
         self._queue: list[Operation] = []
         self._out: Operation | None = None
-        self._asking = Asking()
+        self._pending = AnyNodeRequest()
         self._has_offsets = False
         self._may_be_begun = False  # by an unanswered request whose repetition was refused
         self._bumps = False  # the end of the transaction needs a new epoch
@@ -239,7 +239,7 @@ class Transactions:
             return now_ns
         if operation is None or self._out is not None or self._has_to_wait(operation):
             return NEVER_NS
-        return max(operation.not_before_ns, self._asking.retry_ns)
+        return max(operation.not_before_ns, self._pending.retry_ns)
 
     def fail(self, error: KafkaError) -> None:
         """Fail everything, now and for good."""
@@ -294,17 +294,17 @@ class Transactions:
         """Send the operation. Return True if it was sent, or another one must be sent first."""
         key = operation.coordinator(self._id)
         if key is None:
-            node_id = self._asking.find_node(self._connections, self._backoff, now_ns)
+            node_id = self._pending.find_node(self._connections, self._backoff, now_ns)
         elif key not in self._coordinators:
             self._queue.append(FindCoordinator(key))
             return True
         else:
-            node_id = self._coordinators.ready_node(key, self._asking, now_ns)
+            node_id = self._coordinators.ready_node(key, self._pending, now_ns)
             if key not in self._coordinators:
                 self._again(operation, now_ns)
         if node_id is None:
             return False
-        self._asking.retry_ns = 0
+        self._pending.retry_ns = 0
         try:
             version = self._connections.version_of(node_id, operation.request)
             version = min(version, operation.highest_version(self._order.transaction_version))

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 SHORTEST_DELAY_NS = 1_000_000
 
 
-class Asking:
+class AnyNodeRequest:
     """A request to the cluster.
 
     Attributes
     ----------
-    is_asked : bool
+    is_in_flight : bool
         True while it is in flight.
     attempts : int
         Failures in a row.
@@ -29,10 +29,10 @@ class Asking:
         Time of the next look for a node; NEVER_NS: after an event.
     """
 
-    __slots__ = ("attempts", "is_asked", "not_before_ns", "retry_ns")
+    __slots__ = ("attempts", "is_in_flight", "not_before_ns", "retry_ns")
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_in_flight = False
         self.attempts = 0
         self.not_before_ns = 0
         self.retry_ns = 0
@@ -43,9 +43,9 @@ class Asking:
         if node_id is None:
             self.retry_ns = now_ns + max(backoff.delay_ns(0), SHORTEST_DELAY_NS)
             return None
-        return node_id if self.can_ask(node_id, connections, now_ns) else None
+        return node_id if self.can_send(node_id, connections, now_ns) else None
 
-    def can_ask(self, node_id: int, connections: Connections, now_ns: int) -> bool:
+    def can_send(self, node_id: int, connections: Connections, now_ns: int) -> bool:
         """True if the node takes a request now. If not, begin a connection or wait for it."""
         if connections.is_ready(node_id, now_ns):
             self.retry_ns = 0  # the wait is over
