@@ -204,7 +204,7 @@ class _Failures:
         if key not in self._known and len(self._known) < _KNOWN_FUNCTIONS:
             self._known.add(key)
             logger.error(
-                "the callback %r raised, which changes nothing for the record; more of it is only counted",
+                "the callback %r raised; its delivery is unaffected, and further errors are only counted",
                 function,
                 exc_info=error,
             )

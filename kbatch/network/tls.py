@@ -26,8 +26,8 @@ _NOT_TRUSTED = (
     "ssl.truststore.certificates"
 )
 _OTHER_NAME = (
-    "it is for another name: connect by one that it has, or renew it with this one (an empty "
-    "ssl.endpoint.identification.algorithm takes any name, which invites a man in the middle)"
+    "it is for another name: connect to a name in it, or renew it with this one (an empty "
+    "ssl.endpoint.identification.algorithm accepts any name, which allows a man in the middle)"
 )
 _VERIFY_REMEDIES = {
     9: "it is not valid yet: is this machine's clock right?",

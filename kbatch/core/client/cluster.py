@@ -146,7 +146,7 @@ _SHOWN_CHARACTERS = 260
 _REMEDIES = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "; names are 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', but not '.' "
     "or '..'",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; it takes the right to DESCRIBE and WRITE it",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; add the ACLs DESCRIBE and WRITE",
 }
 
 

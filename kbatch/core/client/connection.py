@@ -269,6 +269,6 @@ class Connection:
 
 def _impossible_size(length: int) -> ProtocolError:
     return ProtocolError(
-        f"an answer of {length} bytes: is this the port of a Kafka broker, and security.protocol the "
-        "protocol of its listener?"
+        f"an answer of {length} bytes; use the port of a Kafka broker, and its listener's protocol as "
+        "security.protocol"
     )

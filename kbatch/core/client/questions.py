@@ -90,8 +90,8 @@ class CommittedOffsets(Question):
         kind = messages.OffsetFetchRequest
         if version < REQUIRES_STABLE:
             raise UnsupportedVersionError(
-                f"the broker is too old to say which offsets are stable (OffsetFetch version {version}, "
-                "KIP-447): it has to be of Kafka 2.5 or newer"
+                f"the broker cannot return stable offsets (OffsetFetch version {version}, KIP-447); upgrade "
+                "it to Kafka 2.5 or newer"
             )
         if version < FETCHES_BY_GROUP:
             single = [

@@ -585,8 +585,8 @@ class Sender:
                 (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_out)
             ),
             lambda batch: PrecedingRecordFailedError(
-                f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}), and "
-                f"kbatch.on.delivery.failure={policy} lets nothing pass it before resume()"
+                f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}); with "
+                f"kbatch.on.delivery.failure={policy}, later ones fail until resume()"
             ),
         )
 

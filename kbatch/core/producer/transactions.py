@@ -207,7 +207,7 @@ class Transactions:
         else:
             why = f"{call.name}(): {WHY_NOT[self.state]}"
             if call.name == "init_transactions":
-                why = "init_transactions() is called once, and was"
+                why = "init_transactions() was called before; call it only once"
             self._finish(call, IllegalStateError(why))
         return False
 
@@ -584,9 +584,9 @@ def _abortable(error: KafkaError) -> KafkaError:
 
 def _fenced(transactional_id: str, about: str) -> KafkaError:
     return ProducerFencedError(
-        f"{about}: a newer producer has transactional.id={transactional_id}, which another one made by this "
-        f"program would fence in turn, or the coordinator has ended a transaction that took longer than "
-        f"transaction.timeout.ms"
+        f"{about}: a newer producer has transactional.id={transactional_id} (a new one here would fence "
+        "that in turn), or the coordinator has aborted a transaction that took longer than "
+        "transaction.timeout.ms"
     )
 
 
