@@ -135,7 +135,7 @@ def _rows(count: int, value_bytes: int = 100) -> list[Row]:
 
 def _sender(drained: Drained) -> Direct:
     sender = Direct(drained.records)
-    sender.sends_directly = True
+    sender.accumulator.accepts_directly = True
     return sender
 
 

@@ -27,7 +27,7 @@ def question(peers: Peers, codec: str, batch_size: int) -> Question:
     rows: list[tuple[Any, ...]] = [row(number) for number in range(TABLE_ROWS)]
     drained = Drained(compression=codec, batch_size=batch_size)
     sender = Direct(drained.records)
-    sender.sends_directly = True
+    sender.accumulator.accepts_directly = True
 
     def encode(threads: int = 1) -> Any:
         return kbatch.encode_arrow(

@@ -154,9 +154,9 @@ LAYERS = (
         "waiting/",
         "**how a caller waits**",
         {
-            "threads event_loop": "the same waits for a thread and for a task",
-            "protocols deadline": "what both have in common",
-            "deliveries": "`wait`, `as_completed`, `await delivery`",
+            "threads event_loop virtual": "the waiters of a thread, a task, and a task of virtual time",
+            "conditions": "all other waits, over waiters: conditions, events, the queue for memory",
+            "protocols deadline deliveries": "their protocols; `wait`, `as_completed`, `await delivery`",
         },
     ),
     Layer(6, "partitioner", "partitioners by name"),
@@ -220,9 +220,9 @@ LAYERS = (
         "Producer and AsyncProducer",
         {
             "threads event_loop": "Producer; AsyncProducer",
-            "base": "what both do: send, flush, close",
-            "tables transactions groups": "`send_table`; calls of transactions; questions about groups",
-            "configured": "from a configuration to an accumulator",
+            "base parts configured": "what both do: send, flush, close; how they get the methods of parts",
+            "runtime": "what the calls share, and `await_until`, **by which all of them wait**",
+            "tables transactions groups": "the parts: `send_table`; transactions; questions about groups",
         },
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
@@ -242,15 +242,6 @@ LAYERS = (
     Layer(11, "testing/", "`kbatch.testing`: Broker, the pytest fixture, the simulator's door"),
     Layer(12, "cli/", "the `kbatch` command, a module a subcommand"),
     Layer(13, "__init__", "public names only"),
-)
-
-# Modules that import each other, all of them for types only.
-CIRCLES = (
-    # a world and the application, the network and the cluster in it are written against each other's classes
-    "kbatch.testing.simulation: application checkers table_application table_checkers world",
-    "kbatch.testing.simulation: cluster faults network surroundings wire",
-    "kbatch.testing.simulation: transaction_checkers transactional_application transactional_client"
-    " transactional_faults transactional_wire transactional_world",
 )
 
 

@@ -135,7 +135,8 @@ class Profile:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._network = network = producer._network
+        network: Any = producer._runtime.network
+        self._network = network
         self._batch_count = 0
         deliver = network._deliver
 
@@ -171,12 +172,12 @@ class SenderStages:
         from kbatch.core.client.connections import Connections
         from kbatch.core.producer.sender import Sender
         from kbatch.network.channels import PlainChannel
-        from kbatch.network.threads import Network
+        from kbatch.network.threads import ThreadNetwork
 
         self.own_ns: dict[str, int] = {}
         self._below_ns = [0]
         stages: tuple[tuple[str, type, str], ...] = (
-            ("loop, selector and engine", Network, "_round"),
+            ("loop, selector and engine", ThreadNetwork, "_round"),
             ("ready, drain, expire", Sender, "run"),
             ("sequences, stamp, request", Sender, "_send"),
             ("request encode", Connections, "send"),
@@ -213,7 +214,8 @@ class GilWaits:
     def __init__(self, producer: Producer) -> None:
         from kbatch.network.channels import PlainChannel
 
-        self._network = network = producer._network
+        network: Any = producer._runtime.network
+        self._network = network
         self._long_ns = int(sys.getswitchinterval() / 2 * 1e9)
         self._call_count = self._wait_count = self._waited_ns = self._sleep_count = 0
         self._rounds = network.round_count

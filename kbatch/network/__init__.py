@@ -2,6 +2,6 @@
 
 from kbatch.network.callbacks import DeliveryThread
 from kbatch.network.sealing import Sealers, register_sealers
-from kbatch.network.threads import Network
+from kbatch.network.threads import ThreadNetwork
 
-__all__ = ["DeliveryThread", "Network", "Sealers", "register_sealers"]
+__all__ = ["DeliveryThread", "Sealers", "ThreadNetwork", "register_sealers"]

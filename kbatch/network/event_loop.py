@@ -29,8 +29,9 @@ from kbatch.network.driver import (
     without_address,
 )
 from kbatch.network.transports import TransportChannel, why_lost, why_not_secured
+from kbatch.waiting.conditions import Condition
 from kbatch.waiting.deadline import Deadline
-from kbatch.waiting.event_loop import Bell
+from kbatch.waiting.event_loop import TaskWaiter
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class LoopNetwork(EngineDriver):
         self._channels: dict[int, TransportChannel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._made: set[TransportChannel] = set()  # and not lost yet
-        self._lost = Bell()
+        self._lost = Condition(TaskWaiter)
         self._space = memoryview(bytearray(RECEIVE_BYTES))
         self._was_called = True  # since the last round
         self._next_round: asyncio.Handle | None = None
@@ -101,8 +102,7 @@ class LoopNetwork(EngineDriver):
 
     async def ended(self, deadline: Deadline) -> None:
         """Behind `stop`: until all connections are gone, with their goodbyes."""
-        while self._made and not deadline.is_over:
-            await self._lost.heard(deadline)
+        await self._lost.wait_until(lambda: not self._made, deadline)
         if self._tasks and not deadline.is_over:  # which are cancelled, and have to hear of it
             await asyncio.wait(self._tasks, timeout=deadline.left)
 
@@ -193,7 +193,7 @@ class LoopNetwork(EngineDriver):
 
     def handle_lost(self, channel: TransportChannel, error: KafkaError) -> None:
         self._made.discard(channel)
-        self._lost.ring()
+        self._lost.notify()
         if self._channels.pop(channel.connection_id, None) is not None:
             self._tell(partial(self._engine.handle_closed, channel.connection_id, error, time.monotonic_ns()))
 

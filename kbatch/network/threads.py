@@ -1,4 +1,4 @@
-"""Network: the sender's thread, which has the engine's sockets, its clock and its names resolved.
+"""ThreadNetwork: the sender's thread, which has the engine's sockets, its clock and its names resolved.
 
 Theory of operation. A round of the loop waits for sockets, tells the engine what happened, and lets it run
 (EngineDriver). Nothing else in it waits: names are resolved and large batches compressed on threads of their
@@ -38,7 +38,7 @@ _RESOLVERS = 4
 
 
 @final
-class Network(EngineDriver):
+class ThreadNetwork(EngineDriver):
     """Drives an engine on a thread of its own, from `start` to `stop`. Parameters: as EngineDriver."""
 
     def __init__(self, engine: Engine, *, config: ClientConfig, name: str, **rest: Any) -> None:

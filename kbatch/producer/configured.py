@@ -1,9 +1,10 @@
-"""From a configuration to what a producer is made of."""
+"""Make what a producer is composed of from its configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.sealing import SealPolicy
@@ -19,9 +20,11 @@ def accumulator_of(
     random: Random,
     wake: Callable[[], object],
     memory_freed: Callable[[], object] | None,
-    seal_policy: SealPolicy,
+    *,
+    on_loop: bool = False,
+    **keys: Any,
 ) -> RecordAccumulator:
-    """The accumulator of a producer; what follows `random` is as RecordAccumulator has it."""
+    """Return the accumulator of a producer; `wake`, `memory_freed` and `keys` are RecordAccumulator's."""
     codec = config.compression_type
     levels = {
         "gzip": config.compression_gzip_level if config.compression_gzip_level != -1 else None,
@@ -41,10 +44,9 @@ def accumulator_of(
         transactional=config.transactional_id is not None,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ns=_nanoseconds(config.partitioner_availability_timeout_ms),
-        seal_policy=seal_policy,
-        seed=random.getrandbits(64),
         wake=wake,
         memory_freed=memory_freed,
+        **{"seed": random.getrandbits(64), "seal_policy": SealPolicy.of(codec, on_loop=on_loop), **keys},
     )
 
 

@@ -27,6 +27,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
+from random import Random
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from kbatch._native.batch.delivery import BatchDelivery, Delivery
@@ -38,21 +39,23 @@ from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.event_loop_callbacks import LoopDelivery
 from kbatch.network.sealing import register_sealers
-from kbatch.producer.base import EXIT_SECONDS, ProducerBase, note_callback_thread
-from kbatch.producer.groups import GroupMethods
-from kbatch.producer.transactions import TransactionMethods
-from kbatch.waiting.deadline import Deadline
-from kbatch.waiting.event_loop import LoopChange, LoopEvent, LoopLine
-from kbatch.waiting.threads import Marker
+from kbatch.producer.base import EXIT_SECONDS, ProducerBase, configured
+from kbatch.producer.groups import GroupQueries
+from kbatch.producer.parts import awaited
+from kbatch.producer.runtime import Marker, Runtime
+from kbatch.producer.tables import TableSending
+from kbatch.producer.transactions import TransactionCalls
+from kbatch.waiting.conditions import TaskQueue
+from kbatch.waiting.event_loop import TaskWaiter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kbatch._native.batch.delivery import DeliveryCallback
     from kbatch._native.codec.record import Header, Record
-    from kbatch._native.send.accumulator import Refusal
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch._native.send.send import PendingRecord
+    from kbatch.waiting.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ TURN_RECORDS = 500
 _send_batch = RecordSender.send_batch
 
 
-class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
+class AsyncProducer(ProducerBase):
     """Sends records to Kafka from an asyncio event loop: Producer's methods, awaited. `try_send`, `metrics`
     and `recreate` wait for nothing, and are not awaited.
 
@@ -86,30 +89,36 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
         For keys or values that cannot be.
     """
 
-    _delivery: LoopDelivery
-    _network: LoopNetwork
-    _blocks_a_turn = 1
-
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        waker = Waker()
-        line = LoopLine(waker.wake)
-        super().__init__(settings, keywords, changed=LoopChange(), wake=waker.wake, line=line, on_loop=True)
+        config, given = configured(settings, keywords)
+        waker, random = Waker(), Random()
+        queue = TaskQueue(TaskWaiter, waker.wake)
+        runtime = Runtime(
+            config,
+            random=random,
+            new_waiter=TaskWaiter,
+            queue=queue,
+            wake=waker.wake,
+            check_caller=weakref.WeakMethod(self._check_loop),
+            on_loop=True,
+        )
+        super().__init__(runtime, random, given)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._farewell: AsyncGenerator[None, None] | None = None
         self._is_farewell = False  # it is what closes
-        entering = partial(note_callback_thread, weakref.ref(self))
-        self._delivery = LoopDelivery(self.config, self._registry, entering)
-        self._network = LoopNetwork(
-            self._engine,
-            config=self.config,
+        entering = partial(setattr, runtime.accumulator, "callback_thread_ident")
+        self._delivery = runtime.callbacks = LoopDelivery(config, runtime.registry, entering)
+        self._network = runtime.network = LoopNetwork(
+            runtime.engine,
+            config=config,
             deliver=self._delivery.deliver,
-            name=f"kbatch-{self.config.client_id}",
-            metrics=self._registry,
+            name=f"kbatch-{config.client_id}",
+            metrics=runtime.registry,
             waker=waker,
-            after_round=line.look,
+            after_round=queue.look,
         )
         register_sealers(self._network)
-        self.gives_way = self._accumulator.alarm.wakes_always = True
+        self.gives_way = self.accumulator.alarm.wakes_always = True
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
         self._called_count = 1
         self._opened()
@@ -169,7 +178,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
         self._check_here()
         return super().try_send(*arguments, **keywords)
 
-    send_table = ProducerBase._send_table
+    send_table = awaited(TableSending.send_table, "_tables")
 
     def _send_slowly(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
@@ -183,7 +192,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     ) -> Delivery | None:
         try:
             if refusal is None and self.must_give_way:
-                if self._accumulator.memory.queued and not self.turn_left:
+                if self.accumulator.memory.queued and not self.turn_left:
                     refusal = Refusal.MEMORY  # a turn is over: others stand in line for memory
                 else:
                     await self._give_way()
@@ -198,29 +207,31 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
     flush = ProducerBase._flush
     purge = ProducerBase._purge
     resume = ProducerBase._resume
-    committed_offsets = GroupMethods._committed_offsets
-    group_ids = GroupMethods._group_ids
-    init_transactions = TransactionMethods._init_transactions
-    begin_transaction = TransactionMethods._begin_transaction
-    commit_transaction = TransactionMethods._commit_transaction
-    abort_transaction = TransactionMethods._abort_transaction
-    send_offsets_to_transaction = TransactionMethods._send_offsets_to_transaction
+    committed_offsets = awaited(GroupQueries.committed_offsets, "_groups")
+    group_ids = awaited(GroupQueries.group_ids, "_groups")
+    init_transactions = awaited(TransactionCalls.init_transactions, "_transactions")
+    begin_transaction = awaited(TransactionCalls.begin_transaction, "_transactions")
+    commit_transaction = awaited(TransactionCalls.commit_transaction, "_transactions")
+    abort_transaction = awaited(TransactionCalls.abort_transaction, "_transactions")
+    send_offsets_to_transaction = awaited(TransactionCalls.send_offsets_to_transaction, "_transactions")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """A transaction for an async with block; as Producer.transaction."""
-        await self._begin_transaction()
+        await self._transactions.begin_transaction()
         try:
             yield
-            await self._commit_transaction()
+            await self._transactions.commit_transaction()
         except BaseException as error:
-            await self._abort_for(error)
+            await self._transactions.abort_for(error)
             raise
 
     # Its loop
 
     def _check_here(self) -> None:
-        super()._check_here()
+        self._runtime.check_here()
+
+    def _check_loop(self) -> None:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -228,7 +239,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
                 "an AsyncProducer is used on a running event loop, by tasks and callbacks; for threads there "
                 "is Producer"
             ) from None
-        if self._loop is None and not self._is_closed:
+        if self._loop is None and not self._runtime.is_closed:
             self._bind(running)
         elif self._loop is not None and self._loop is not running:
             how = "which is closed" if self._loop.is_closed() else "which runs elsewhere"
@@ -238,11 +249,11 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._accumulator.memory.loop_thread_ident = threading.get_ident()
+        self.accumulator.memory.loop_thread_ident = threading.get_ident()
         self.loop_is_running = loop.is_running
         self._delivery.bind(loop)
         self._network.start(loop)
-        self.sends_directly = self._may_send_directly
+        self._runtime.accept_directly()
         self._farewell = _until_shutdown(weakref.ref(self))
         with suppress(StopIteration):  # it is at its yield now, and the loop knows of it
             self._farewell.__anext__().__await__().send(None)
@@ -265,26 +276,28 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
 
     def recreate(self) -> Self:
         """A new producer of the same configuration; as Producer.recreate. While the loop runs, on it only."""
-        if self._loop is not None and self._loop.is_running() and not self._is_forked:
+        if self._loop is not None and self._loop.is_running() and not self._runtime.is_forked:
             self._check_here()
         return super().recreate()
 
-    # How it waits
+    # How it shares the loop
 
-    _new_event = staticmethod(LoopEvent)
+    @property
+    def _tables(self) -> TableSending:
+        return TableSending(self, self._runtime, self._transactions, give_way=self._give_way)
 
     async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         """A turn that memory cuts short goes on when there is more, before all others; one that has not begun
         comes after them."""
         left, self.turn_left = self.turn_left, -1
-        self._line.wake_first(self._accumulator)
+        self._runtime.queue.wake_first(self.accumulator)
         try:
-            return await self._await_memory(append, deadline, is_in_turn=0 < left < TURN_RECORDS)
+            return await self._runtime.await_memory(append, deadline, is_in_turn=0 < left < TURN_RECORDS)
         finally:
             self.turn_left = left if left > 0 else self._new_turn(False)
 
     def _new_turn(self, others_wait: bool) -> int:
-        return TURN_RECORDS if others_wait or self._accumulator.memory.queued else -1
+        return TURN_RECORDS if others_wait or self.accumulator.memory.queued else -1
 
     async def _give_way(self) -> None:
         left = 0 if self.is_giving_way else self.turn_left
@@ -327,7 +340,7 @@ class AsyncProducer(TransactionMethods, GroupMethods, ProducerBase):
             at_once(farewell.aclose)
         if self._loop is not None and not self._loop.is_closed() and not deadline.is_over:
             await self._network.ended(deadline)
-            last = LoopEvent()
+            last = self._runtime.new_event()
             self._delivery.deliver([Marker(last.set)])
             await last.wait(deadline)
         self._delivery.report()
@@ -356,7 +369,7 @@ async def _until_shutdown(producer: weakref.ref[AsyncProducer]) -> AsyncGenerato
         yield
     finally:
         found = producer()
-        if found is not None and not found._is_released and not found._is_forked:
+        if found is not None and not found._is_released and not found._runtime.is_forked:
             message = f"{found!r} is still open at the end of its loop; it gets {EXIT_SECONDS} s to send"
             warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
             found._is_farewell = True

@@ -1,4 +1,4 @@
-"""GroupMethods: what a producer can say of consumer groups and their offsets; a part of both producers.
+"""GroupQueries: what a producer can say of consumer groups and their offsets; a part of the producer.
 
 For whoever keeps with `send_offsets_to_transaction` how far it came, and reads it back.
 """
@@ -13,32 +13,22 @@ from typing import TYPE_CHECKING, Any
 from kbatch.core.client.questions import CommittedOffsets, GroupIds, Question
 from kbatch.errors import KafkaTimeoutError
 from kbatch.records import OffsetAndMetadata, TopicPartition, check_text, checked_partition
-from kbatch.waiting.deadline import Deadline
 
 if TYPE_CHECKING:
-    from kbatch.config import ProducerConfig
-    from kbatch.core.producer.engine import Engine
-    from kbatch.waiting.protocols import Changing
-
-# Whoever waits looks so often whether the brokers accept us at all.
-LOOK_SECONDS = 0.5
+    from kbatch.producer.runtime import Runtime
+    from kbatch.waiting.deadline import Deadline
 
 
-class GroupMethods:
+class GroupQueries:
     """Their `timeout` is seconds; None is max.block.ms. They raise KafkaTimeoutError when it is over, and
     KafkaError for what brokers refuse (GroupAuthorizationError, TopicAuthorizationError).
     """
 
-    config: ProducerConfig
-    _changed: Changing
-    _engine: Engine
-    _network: Any
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._engine = runtime.engine
 
-    if TYPE_CHECKING:
-
-        def _check_usable(self) -> None: ...
-
-    async def _committed_offsets(
+    async def committed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed for partitions; those for which it has nothing are left out. Offsets of
@@ -50,31 +40,26 @@ class GroupMethods:
             raise ValueError(f"group_id must be a str that is not empty, got {group_id!r}")
         check_text("group_id", group_id)
         question = CommittedOffsets(group_id, map(checked_partition, partitions))
-        await self._ask([question], self._deadline(timeout))
+        await self._ask([question], self._runtime.block_deadline(timeout))
         answer: dict[TopicPartition, OffsetAndMetadata] = question.answer
         return answer
 
-    async def _group_ids(self, timeout: float | None = None) -> list[str]:
+    async def group_ids(self, timeout: float | None = None) -> list[str]:
         """The consumer groups of the cluster that the ACL Describe lets us see."""
-        deadline = self._deadline(timeout)
-        self._check_usable()
-        while not (nodes := self._engine.snapshot.nodes):
-            await self._wait(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
-        questions = [GroupIds(node_id) for node_id in nodes]
+        deadline = self._runtime.block_deadline(timeout)
+        self._runtime.check_usable()
+        await self._wait(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
+        questions = [GroupIds(node_id) for node_id in self._engine.snapshot.nodes]
         await self._ask(questions, deadline)
         return sorted({group_id for each in questions for group_id in each.answer})
 
-    def _deadline(self, timeout: float | None) -> Deadline:
-        return Deadline(self.config.max_block_ms / 1000 if timeout is None else timeout)
-
     async def _ask(self, questions: Sequence[Question], deadline: Deadline) -> None:
-        self._check_usable()
+        self._runtime.check_usable()
         for question in questions:
             self._engine.ask(question)
         try:
             for question in questions:
-                while not question.is_done:
-                    await self._wait(partial(attrgetter("is_done"), question), deadline, question.name)
+                await self._wait(partial(attrgetter("is_done"), question), deadline, question.name)
                 if question.error is not None:
                     raise question.error
         finally:
@@ -82,13 +67,17 @@ class GroupMethods:
                 question.finish()
 
     async def _wait(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
-        self._check_usable()
-        if self._engine.authentication_error is not None:
-            raise self._engine.authentication_error
-        if deadline.is_over:
+        """Return once `is_there()`, unless the producer or its brokers refuse."""
+
+        def is_answered() -> bool:
+            if is_there():
+                return True
+            self._runtime.check_usable()
+            if self._engine.authentication_error is not None:
+                raise self._engine.authentication_error
+            return False
+
+        self._runtime.network.wake()
+        if not await self._runtime.await_until(is_answered, deadline):
             why = self._engine.last_connection_failure or "brokers are slow"
             raise KafkaTimeoutError(f"{name}() has no answer in time: {why}")
-        self._network.wake()
-        left = deadline.left
-        step = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
-        await self._changed.wait_until(is_there, Deadline(step))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
@@ -18,16 +18,9 @@ from kbatch._native.arrow.arrow import rows_at_hand
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.batch.table_outcome import TableOutcome
 from kbatch._native.send.accumulator import Refusal
-from kbatch._native.send.send import RecordSender
 from kbatch._native.send.table_sender import TableSender
-from kbatch.errors import (
-    DeliveryError,
-    InvalidTopicError,
-    KafkaError,
-    KafkaTimeoutError,
-    SerializationError,
-)
-from kbatch.records import is_sendable
+from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
+from kbatch.producer.runtime import check_topic
 from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.deliveries import future_of
 
@@ -36,9 +29,10 @@ if TYPE_CHECKING:
 
     from kbatch._native.batch.buffer_pool import BufferPool
     from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.send.send import RecordSender
     from kbatch.column_serializers.roles import Part
-    from kbatch.config import ProducerConfig
-    from kbatch.interceptors import InterceptorChain
+    from kbatch.producer.runtime import Runtime
+    from kbatch.producer.transactions import TransactionCalls
 
 Listener = tuple[Any, Callable[[Any], object]]
 # How long a stream that nothing more is taken from is read on for its rows to be counted.
@@ -51,18 +45,42 @@ OnAcknowledgement = Callable[[RecordMetadata, BaseException | None], object]
 Reading = Callable[[], AbstractContextManager[None]]
 
 
-class TableProducer(RecordSender):
-    """`send_table`, for the producer, which waits and tells as it does for records."""
+class TableSending:
+    """One call of `send_table`, which waits and tells as the producer does for records.
 
-    config: ProducerConfig
-    _interceptors: InterceptorChain
-    _deliver: Callable[[Iterable[Any]], object]
-    _await_sender: Callable[[], Awaitable[None]]
-    gives_way: bool
-    # Of thousands of rows each, until others have the thread.
-    _blocks_a_turn = sys.maxsize
+    Parameters
+    ----------
+    sender : RecordSender
+        Whose settings rows are sent by.
+    runtime : Runtime
+    transactions : TransactionCalls
+    sealer : callable
+        Gives what takes a batch that is full; None leaves that to the accumulator.
+    give_way : callable or None
+        Lets others have the thread after every block of rows.
+    """
 
-    async def _send_table(
+    table: TableSender | None = None
+
+    def __init__(
+        self,
+        sender: RecordSender,
+        runtime: Runtime,
+        transactions: TransactionCalls,
+        *,
+        sealer: Callable[[], Callable[[ProducerBatch], object] | None] = lambda: None,
+        give_way: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._sender = sender
+        self._runtime = runtime
+        self._transactions = transactions
+        self._sealer = sealer
+        self._give_way = give_way
+        self._interceptors = runtime.interceptors
+        self._accumulator = runtime.accumulator
+        self._transaction = 0
+
+    async def send_table(
         self,
         topic: str | None,
         data: Any,
@@ -116,11 +134,10 @@ class TableProducer(RecordSender):
         """
         from kbatch.column_serializers.roles import reading, record_columns  # memory for who sends tables
 
-        table = None
         only_topic = topic if topic_column is None else None
         try:
-            self._check_sendable()
-            transaction = self.accumulator.transaction_count
+            self._transactions.check_sendable()
+            self._transaction = self._accumulator.transaction_count
             _check_call(topic, topic_column, on_delivery=on_delivery, on_progress=on_progress)
             if self._interceptors:
                 data = self._interceptors.on_send_table(only_topic, data)
@@ -129,7 +146,7 @@ class TableProducer(RecordSender):
 
                 data = NumpyTable(data)
             if only_topic is not None:
-                await self._await_partition(only_topic, None, self._block_deadline())
+                await self._runtime.await_partition(only_topic, None, self._runtime.block_deadline())
             source, names = record_columns(
                 data,
                 key=key,
@@ -139,64 +156,64 @@ class TableProducer(RecordSender):
                 partition=partition,
                 topic=topic_column,
             )
-            table = TableSender(
-                self,
+            table = self.table = TableSender(
+                self._sender,
                 topic,
                 source,
                 names,
-                transaction=transaction,
+                transaction=self._transaction,
                 seal=self._sealer(),
                 on_acknowledgement=self._on_acknowledgement,
             )
             report = _told_report(table.outcome, on_delivery, on_progress)
-            await self._accept_rows(table, partial(reading, source), transaction)
+            await self._accept_rows(table, partial(reading, source))
         except BaseException as error:
-            if not self._is_forked:
-                self._handle_raised(only_topic, data, table, error)
+            if not self._runtime.is_forked:
+                self._handle_raised(only_topic, data, error)
             raise
-        return TableDelivery(only_topic, report, self.accumulator.memory)
+        return TableDelivery(only_topic, report, self._accumulator.memory)
 
-    async def _accept_rows(self, table: TableSender, reading: Reading, transaction: int) -> None:
+    async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
         """All rows of the table; or those that can be, the others fail."""
-        accept = partial(self._accept, table, transaction)
+        accept = partial(self._accept, table)
         try:
             with reading():
                 outcome = accept()
                 while outcome is not True:
                     if outcome is Refusal.METADATA:
-                        await self._await_topics(table, self._block_deadline())
+                        await self._await_topics(table, self._runtime.block_deadline())
                         outcome = accept()
                     elif outcome is Refusal.MEMORY:
                         first = partial(accept, first_in_line=True)
-                        outcome = await self._await_memory(first, self._block_deadline())
+                        outcome = await self._runtime.await_memory(first, self._runtime.block_deadline())
                     else:
-                        await self._give_way()
+                        if self._give_way is not None:
+                            await self._give_way()
                         outcome = accept()
             self._check_topics_of(table)
         except BaseException as stopped:
-            self._stop_table(table, stopped)
+            self._stop(table, stopped)
             if not isinstance(stopped, Exception):
                 raise
         else:
-            await self._end_whole_table(table)
+            await self._end_whole(table)
         if table.outcome.unsent_count:
-            self._note_failed(UnsentRows(table.outcome))
+            rows = UnsentRows(table.outcome)  # if nobody looks at the report the next flush raises
+            self._runtime.engine.failures.note(rows)
+            self._transactions.refuse(rows.error.marked())
 
-    def _accept(
-        self, table: TableSender, transaction: int, *, first_in_line: bool = False
-    ) -> bool | Refusal:
-        self._check_still_sendable(transaction)  # as it may not be any more behind a wait
-        return table.accept(first_in_line=first_in_line, blocks=self._blocks_a_turn)
+    def _accept(self, table: TableSender, *, first_in_line: bool = False) -> bool | Refusal:
+        self._transactions.check_still_sendable(self._transaction)  # after a wait it may not be
+        return table.accept(first_in_line=first_in_line, blocks=1 if self._give_way else sys.maxsize)
 
     async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
-        """Waits for the topics and partitions that rows come for next; those that cannot be had are refused.
-        """
+        """Wait for the topics and partitions that rows name next; those that cannot be had are refused."""
         for may_wait in (False, True):  # all are asked for before one is waited for
             for topic, partition in table.unknown_places:
                 try:
-                    await self._await_partition(topic, partition, deadline, may_wait)
+                    await self._runtime.await_partition(topic, partition, deadline, may_wait)
                 except KafkaError as error:
-                    self._check_sendable()  # or else it is the topic's
+                    self._transactions.check_sendable()  # or else it is the topic's
                     if partition is not None and isinstance(error, KafkaTimeoutError):
                         table.refuse_beyond()
                     else:
@@ -209,9 +226,9 @@ class TableProducer(RecordSender):
             return
         if not table.has_begun:
             raise error
-        self._refuse(error)
+        self._transactions.refuse(error)
 
-    def _stop_table(self, table: TableSender, stopped: BaseException) -> None:
+    def _stop(self, table: TableSender, stopped: BaseException) -> None:
         """Rows that are not accepted yet fail, because of `stopped`; it is raised where none is."""
         if not table.has_begun:
             raise stopped
@@ -220,21 +237,20 @@ class TableProducer(RecordSender):
             with suppress(Exception):  # what cannot be read has no rows
                 table.count_rest(time.monotonic_ns() + _COUNTING_NS)
         table.give_up(error)
-        self._refuse(error)
-        self._end_table(table, error)
+        self._transactions.refuse(error)
+        self._end(table, error)
 
     @property
     def _on_acknowledgement(self) -> OnAcknowledgement | None:
         """What is called for every row; None where no interceptor wants that, since it is not for nothing."""
         return self._interceptors.on_acknowledgement if self._interceptors.acknowledges else None
 
-    def _handle_raised(
-        self, topic: object, data: Any, table: TableSender | None, error: BaseException
-    ) -> None:
+    def _handle_raised(self, topic: object, data: Any, error: BaseException) -> None:
         """The call is about to raise `error`. Where no row was accepted those that are known of count as
         records that `send` refuses.
         """
-        self._note_refused(error)
+        table = self.table
+        self._transactions.note_refused(error)
         if table is not None and table.has_begun:
             return
         row_count = rows_at_hand(data)
@@ -242,75 +258,32 @@ class TableProducer(RecordSender):
             table.give_up(_as_kafka_error(error))
             row_count = table.outcome.row_count
         if row_count:
-            self._record("record-error", row_count)
+            self._runtime.observe("record-error", row_count)
         if self._on_acknowledgement is not None:
             metadata = RecordMetadata(topic if isinstance(topic, str) else "", -1)
             for _ in range(row_count):
                 self._on_acknowledgement(metadata, error)
 
-    async def _end_whole_table(self, table: TableSender) -> None:
+    async def _end_whole(self, table: TableSender) -> None:
         told = self._ended(table, None)
         try:
-            if told and table.outcome.on_acknowledgement is not None and not self.gives_way:
-                await self._await_sender()  # to hand over the batch that was answered last
+            if told and table.outcome.on_acknowledgement is not None and not self._sender.gives_way:
+                await self._runtime.await_sender()  # to hand over the batch that was answered last
         finally:
-            self._deliver(told)
+            self._runtime.callbacks.deliver(told)
 
-    def _end_table(self, table: TableSender, error: KafkaError | None) -> None:
-        self._deliver(self._ended(table, error))
+    def _end(self, table: TableSender, error: KafkaError | None) -> None:
+        self._runtime.callbacks.deliver(self._ended(table, error))
 
     def _ended(self, table: TableSender, error: KafkaError | None) -> list[_Told]:
         if table.outcome.unsent_count:
-            self._record("record-error", table.outcome.unsent_count)
+            self._runtime.observe("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
             for first in range(0, table.outcome.row_count, TOLD_ROWS):
                 table.tells()
-                self._deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
+                self._runtime.callbacks.deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
         listeners = table.end(error)
         return [_Told(table, listeners)] if listeners else []
-
-    def _block_deadline(self) -> Deadline:
-        return Deadline(self.config.max_block_ms / 1000)
-
-    # What it needs of the producer
-
-    def _sealer(self) -> Callable[[ProducerBatch], object] | None:
-        """What takes a batch that is full; None leaves that to the accumulator."""
-        return None
-
-    async def _give_way(self) -> None:
-        """Others may have the thread for a while."""
-
-    _is_forked = False
-
-    def _record(self, sensor: str, value: float) -> None:
-        raise NotImplementedError
-
-    def _check_sendable(self) -> None:
-        raise NotImplementedError
-
-    def _check_still_sendable(self, transaction: int) -> None:
-        raise NotImplementedError
-
-    def _note_refused(self, error: BaseException) -> None:
-        """The call raises `error`, and no row was accepted."""
-        raise NotImplementedError
-
-    def _refuse(self, error: KafkaError) -> None:
-        """Rows were not accepted, though others were."""
-        raise NotImplementedError
-
-    def _note_failed(self, rows: UnsentRows) -> None:
-        """If nobody looks at the report the next flush raises."""
-        raise NotImplementedError
-
-    async def _await_partition(
-        self, topic: str, partition: Any, deadline: Deadline, may_wait: bool = True
-    ) -> bool:
-        raise NotImplementedError
-
-    async def _await_memory(self, append: Callable[[], Any], deadline: Deadline) -> Any:
-        raise NotImplementedError
 
 
 def _check_call(topic: object, topic_column: object, **functions: object) -> None:
@@ -321,14 +294,6 @@ def _check_call(topic: object, topic_column: object, **functions: object) -> Non
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
-
-
-def check_topic(topic: object) -> None:
-    """Before it is asked for: a name that no request can have would end the sender."""
-    if not isinstance(topic, str):
-        raise TypeError(f"topic must be a str, got {type(topic).__name__}")
-    if not is_sendable(topic):
-        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
 
 
 def _told_report(
@@ -525,8 +490,7 @@ class TableReport:
 
     @property
     def row_count(self) -> int:
-        """Rows; as long as they are being accepted, and of a stream where that stopped, those that were read.
-        """
+        """Rows; those that were read, if they are still being accepted, or a stream was stopped."""
         return self._outcome.row_count
 
     @property

@@ -1,9 +1,9 @@
 """Producer: records in, deliveries out; the shell around the engine for programs with threads.
 
-Theory of operation. `send` (RecordSender) puts a record into the accumulator from the caller's thread. The
-sender's thread (Network) drives the engine, which takes batches out and to the brokers. What brokers said is
-told by a third thread (DeliveryThread), so that no callback holds up sending. The caller's thread waits only
-here (ProducerBase): for metadata, for memory, for a flush, for the end.
+Theory of operation. `send` (RecordSender) puts a record into the accumulator on the caller's thread. The
+sender's thread (ThreadNetwork) drives the engine, which takes batches out and sends them to the brokers. A
+third thread (DeliveryThread) runs the callbacks, so that none of them delays sending. The caller waits
+for metadata, memory, a flush or the end in Runtime only.
 
 A producer that is still open when the interpreter exits flushes, which takes EXIT_SECONDS at most.
 
@@ -16,21 +16,23 @@ import atexit
 import logging
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Self
 
 from kbatch._native.io.interrupts import at_once
 from kbatch._native.io.waker import Waker
 from kbatch.errors import DeliveryError
-from kbatch.network import DeliveryThread, Network, Sealers, register_sealers
-from kbatch.producer.base import EXIT_SECONDS, ProducerBase, note_callback_thread, open_producers
-from kbatch.producer.groups import GroupMethods
-from kbatch.producer.transactions import TransactionMethods
-from kbatch.waiting.deadline import Deadline
-from kbatch.waiting.threads import Change, MemoryLine, ThreadEvent, blocking
+from kbatch.network import DeliveryThread, Sealers, ThreadNetwork, register_sealers
+from kbatch.producer.base import EXIT_SECONDS, ProducerBase, configured, open_producers
+from kbatch.producer.groups import GroupQueries
+from kbatch.producer.parts import blocking
+from kbatch.producer.runtime import Runtime
+from kbatch.producer.tables import TableSending
+from kbatch.producer.transactions import TransactionCalls
+from kbatch.waiting.threads import ThreadQueue, ThreadWaiter
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Delivery
@@ -38,11 +40,12 @@ if TYPE_CHECKING:
     from kbatch._native.send.accumulator import Refusal
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch._native.send.send import PendingRecord
+    from kbatch.waiting.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
 
-class Producer(TransactionMethods, GroupMethods, ProducerBase):
+class Producer(ProducerBase):
     """Sends records to Kafka.
 
     Parameters
@@ -62,42 +65,42 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
         For keys or values that cannot be.
     """
 
-    _delivery: DeliveryThread
-    _network: Network
-
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        waker = Waker()
-        super().__init__(settings, keywords, changed=Change(), wake=waker.wake, line=MemoryLine())
-        name = self.config.client_id
-        self._delivery = DeliveryThread(
-            self.config, self._registry, partial(note_callback_thread, weakref.ref(self))
+        config, given = configured(settings, keywords)
+        waker, random = Waker(), Random()
+        runtime = Runtime(
+            config, random=random, new_waiter=ThreadWaiter, queue=ThreadQueue(), wake=waker.wake
         )
-        self._sealers = Sealers(f"kbatch-table-sealer-{name}", self.config.compression_type)
-        self._network = Network(
-            self._engine,
-            config=self.config,
+        super().__init__(runtime, random, given)
+        name = config.client_id
+        entered = partial(setattr, runtime.accumulator, "callback_thread_ident")
+        self._delivery = runtime.callbacks = DeliveryThread(config, runtime.registry, entered)
+        self._sealers = Sealers(f"kbatch-table-sealer-{name}", config.compression_type)
+        network = runtime.network = ThreadNetwork(
+            runtime.engine,
+            config=config,
             deliver=self._delivery.deliver,
             name=f"kbatch-sender-{name}",
-            metrics=self._registry,
+            metrics=runtime.registry,
             waker=waker,
         )
-        register_sealers(self._network)
-        self._network.start()
+        register_sealers(network)
+        network.start()
         self._opened()
-        self.sends_directly = self._may_send_directly
+        runtime.accept_directly()
 
-    send_table = blocking(ProducerBase._send_table)
+    send_table = blocking(TableSending.send_table, "_tables")
     partitions_for = blocking(ProducerBase._partitions_for)
     flush = blocking(ProducerBase._flush)
     purge = blocking(ProducerBase._purge)
     resume = blocking(ProducerBase._resume)
-    init_transactions = blocking(TransactionMethods._init_transactions)
-    begin_transaction = blocking(TransactionMethods._begin_transaction)
-    commit_transaction = blocking(TransactionMethods._commit_transaction)
-    abort_transaction = blocking(TransactionMethods._abort_transaction)
-    send_offsets_to_transaction = blocking(TransactionMethods._send_offsets_to_transaction)
-    committed_offsets = blocking(GroupMethods._committed_offsets)
-    group_ids = blocking(GroupMethods._group_ids)
+    init_transactions = blocking(TransactionCalls.init_transactions, "_transactions")
+    begin_transaction = blocking(TransactionCalls.begin_transaction, "_transactions")
+    commit_transaction = blocking(TransactionCalls.commit_transaction, "_transactions")
+    abort_transaction = blocking(TransactionCalls.abort_transaction, "_transactions")
+    send_offsets_to_transaction = blocking(TransactionCalls.send_offsets_to_transaction, "_transactions")
+    committed_offsets = blocking(GroupQueries.committed_offsets, "_groups")
+    group_ids = blocking(GroupQueries.group_ids, "_groups")
     close = blocking(ProducerBase._close)
     __exit__ = blocking(ProducerBase._leave)
 
@@ -115,7 +118,7 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
             yield
             self.commit_transaction()
         except BaseException as error:
-            at_once(self._abort_for, error)
+            at_once(self._transactions.abort_for, error)
             raise
 
     def _send_slowly(
@@ -123,13 +126,15 @@ class Producer(TransactionMethods, GroupMethods, ProducerBase):
     ) -> Delivery | None:
         return at_once(self._send_waiting, record, refusal, may_wait)
 
+    @property
+    def _tables(self) -> TableSending:
+        return TableSending(self, self._runtime, self._transactions, sealer=self._sealer)
+
     def _sealer(self) -> Callable[[ProducerBatch], object]:
         self._sealers.start()
         return self._sealers.seal
 
-    # How it waits
-
-    _new_event = staticmethod(ThreadEvent)
+    # Its end
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         self._delivery.close(deadline.left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import final
 
 # Locks take no more than some centuries; sockets, less.
@@ -11,11 +12,12 @@ _LONGEST_SECONDS = 1e8
 
 @final
 class Deadline:
-    """`seconds` from now; None is never. TypeError for what is no number."""
+    """The time `seconds` from now, by a monotonic clock; None is never. TypeError unless it is a number."""
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         try:
-            self._end = None if seconds is None else time.monotonic() + seconds
+            self._end = None if seconds is None else clock() + seconds
         except TypeError:
             raise TypeError(f"timeout must be a number of seconds, or None, got {seconds!r}") from None
 
@@ -24,8 +26,13 @@ class Deadline:
         """Seconds, 0.0 when it is over; of a very long time less than there is."""
         if self._end is None:
             return None
-        return min(max(0.0, self._end - time.monotonic()), _LONGEST_SECONDS)
+        return min(max(0.0, self._end - self._clock()), _LONGEST_SECONDS)
 
     @property
     def is_over(self) -> bool:
         return self.left == 0.0
+
+    def within(self, seconds: float) -> Deadline:
+        """This deadline, or the one `seconds` from now, whichever comes first."""
+        left = self.left
+        return Deadline(seconds if left is None else min(left, seconds), self._clock)

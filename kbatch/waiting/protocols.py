@@ -1,4 +1,4 @@
-"""What a caller waits for, as protocols: `threads` and `event_loop` have a class for each."""
+"""How a caller waits, as protocols: `threads`, `event_loop` and `virtual` have a class for each."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Event(Protocol):
-    """It happens once, and is waited for."""
+class Waiter(Protocol):
+    """Holds up one caller until it is set, once. All other waits are made of it."""
 
-    def set(self) -> None: ...
-    def is_set(self) -> bool: ...
+    def set(self) -> None:
+        """Let the caller go on. Any thread may call it, and again."""
+
     async def wait(self, deadline: Deadline) -> bool:
-        """Whether it has happened, before the deadline."""
+        """Return True after it was set, False if the deadline comes first."""
 
 
-class Line(Protocol):
-    """Those who wait for memory: first come, first served.
+class MemoryQueue(Protocol):
+    """Callers that wait for memory: first come, first served.
 
     Attributes
     ----------
     freed : callable or None
-        Any thread calls it, native code too, when the first in line is to look again.
+        Any thread calls it, native code too, when the first in line has to look again.
     """
 
     @property
@@ -45,32 +46,7 @@ class Line(Protocol):
         """
 
     def wake_first(self, accumulator: RecordAccumulator) -> None:
-        """Have the first in line look again, and the others when it has left."""
-
-
-class Changing(Protocol):
-    """Something that is waited for to change."""
-
-    def notify(self) -> None: ...
-    async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
-        """Whether `is_so()`; it is asked after every change. What it raises comes out."""
-
-
-class OwnerOfEngine(Protocol):
-    """The network: a thread's, or an event loop's."""
-
-    wake: Callable[[], object]
-
-    @property
-    def is_alive(self) -> bool: ...
-    def stop(self) -> None: ...
-
-
-class Callbacks(Protocol):
-    """Where callbacks run."""
-
-    def deliver(self, completions: Any) -> None: ...
-    def in_callback(self) -> bool: ...
+        """Have the first in line look again, and the others after it has left."""
 
 
 class Awaited(Protocol):

@@ -99,7 +99,7 @@ class Round:
 
 def check_memory(producer: Any) -> None:
     """Nothing is left of what was accepted; callbacks and the sender have some time for that."""
-    accumulator = producer._accumulator
+    accumulator = producer.accumulator
     memory = accumulator.memory
     end = time.monotonic() + SECONDS
     while accumulator.incomplete_batches() or memory.available != memory.total_memory:

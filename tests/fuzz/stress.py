@@ -148,9 +148,9 @@ def fault(broker: Broker, rng: random.Random, calls: tuple[str, ...] = ()) -> No
 
 
 def check_memory(producer: Any) -> None:
-    memory = producer._accumulator.memory
+    memory = producer.accumulator.memory
     end = time.monotonic() + SECONDS
-    while producer._accumulator.incomplete_batches() or memory.available != memory.total_memory:
+    while producer.accumulator.incomplete_batches() or memory.available != memory.total_memory:
         assert time.monotonic() < end, (memory.available, memory.total_memory)
         time.sleep(0.001)
 

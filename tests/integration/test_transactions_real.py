@@ -299,8 +299,8 @@ def test_T07_the_clusters_version_changes_while_a_producer_lives(java_jars: None
         with Producer(bootstrap_servers=servers, **keys) as producer:
             producer.init_transactions()
             sent: list[bytes] = []
-            assert producer._engine.transactions is not None
-            while producer._engine.transactions._order.transaction_version < 2 or len(sent) < 5:
+            assert producer._runtime.engine.transactions is not None
+            while producer._runtime.engine.transactions._order.transaction_version < 2 or len(sent) < 5:
                 assert len(sent) < 10_000, "the change is not seen"
                 producer.begin_transaction()
                 producer.send(topic, b"aborted")

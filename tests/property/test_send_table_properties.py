@@ -47,7 +47,7 @@ class Direct(RecordSender):
 
 def direct(records: RecordAccumulator, **settings: Any) -> Direct:
     sender = Direct(records, **settings)
-    sender.sends_directly = True
+    sender.accumulator.accepts_directly = True
     return sender
 
 

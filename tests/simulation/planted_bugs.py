@@ -592,7 +592,9 @@ def _moved(answer: Any, index: int) -> Any:
 @plants(engine.Engine, "poll_completed")
 def failed_batches_are_called_back_first(original: Any) -> Any:
     """The callbacks of failed batches run before those of delivered ones."""
-    return lambda self: sorted(original(self), key=lambda completion: completion.error is None)
+    return lambda self: sorted(
+        original(self), key=lambda completion: getattr(completion, "error", None) is None
+    )
 
 
 @plants(sender, "_PartitionProduceData")
@@ -718,15 +720,16 @@ def metadata_is_not_asked_for(original: Any) -> Any:
 
 from tests.simulation import planted_table_bugs as planted_table_bugs  # noqa: E402
 from tests.simulation import planted_transaction_bugs as planted_transaction_bugs  # noqa: E402
+from tests.simulation import planted_waiting_bugs as planted_waiting_bugs  # noqa: E402
 
 INTRODUCTION = """\
-Would the simulator find a bug in the producer? Each row below is a bug that was planted on purpose, the first
-seed whose world detects it, counted from 0 at the last search, and the message of that world.
+Would the simulator find a bug in the producer? Each row below is a bug that was planted on purpose, the seed
+of a world that detects it, and the message of that world.
 `python -m tests.simulation --seed N --verbose` replays one; `make simulate SEEDS=0:1000` runs many.
 
 ## What a world is
 
-The real producer and accumulator, an application, a network and the embedded broker's core run in one
+The producer that users run, an application that calls it, a network and the embedded broker's core run in one
 thread and in virtual time; a seed replays exactly. Connections break at any byte, requests arrive twice,
 answers are late, lost or errors, leaders move, brokers restart and forget, topics are made anew, the wall
 clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or

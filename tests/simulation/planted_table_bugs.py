@@ -11,7 +11,7 @@ from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.in_flight import InFlight
 from kbatch.core.producer.sender import Sender
 from kbatch.producer import tables
-from kbatch.producer.tables import TableProducer, TableReport
+from kbatch.producer.tables import TableReport, TableSending
 from tests.simulation.planting import plants
 
 
@@ -80,23 +80,23 @@ def a_paused_pull_loses_a_row(original: Any) -> Any:
     return lambda owner, topic, data, names, **rest: Paused(original, data, owner, topic, names, **rest)
 
 
-@plants(TableProducer, "_stop_table")
+@plants(TableSending, "_stop")
 def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
     """Rows that are no longer accepted get no outcome."""
 
-    def stop(self: TableProducer, table: Any, stopped: BaseException) -> None:
+    def stop(self: TableSending, table: Any, stopped: BaseException) -> None:
         if not table.has_begun:
             raise stopped
-        self._end_table(table, None)
+        self._end(table, None)
 
     return stop
 
 
-@plants(TableProducer, "_end_table")
+@plants(TableSending, "_end")
 def a_table_that_is_done_early_is_not_reported(original: Any) -> Any:
     """An answer before the last row is accepted counts as the last one, and no callback runs."""
 
-    def end(self: TableProducer, table: Any, error: Any) -> None:
+    def end(self: TableSending, table: Any, error: Any) -> None:
         if table.end(error):
             table.told()
 

@@ -23,7 +23,7 @@ from kbatch.core.producer.transaction_states import State
 from kbatch.core.producer.transactional_order import TransactionalOrder
 from kbatch.core.producer.transactions import Transactions
 from kbatch.errors import KafkaTimeoutError
-from kbatch.producer.transactions import TransactionMethods
+from kbatch.producer.transactions import TransactionCalls
 from tests.simulation.planting import plants as plants_any
 
 plants = partial(plants_any, of_transactions=True)
@@ -152,17 +152,17 @@ def unsent_records_outlive_an_abort(original: Any) -> Any:
     return lambda self, error: None
 
 
-@plants(TransactionMethods, "_check_transaction")
+@plants(TransactionCalls, "check")
 def sends_while_committing(original: Any) -> Any:
     """send() is accepted while the transaction is being committed."""
     return lambda self: None
 
 
-@plants(TransactionMethods, "_run_call")
+@plants(TransactionCalls, "_run_call")
 def a_call_that_timed_out_is_forgotten(original: Any) -> Any:
     """An abort is accepted after a commit with an unknown outcome."""
 
-    async def run_call(self: TransactionMethods, *given: Any) -> Any:
+    async def run_call(self: TransactionCalls, *given: Any) -> Any:
         try:
             return await original(self, *given)
         except KafkaTimeoutError:

@@ -43,6 +43,4 @@ def test_planted_bug_is_detected(name: str) -> None:
         return
     found = hunt(BUGS[name], range(BUDGET)).seed
     now = f"seed {found} is now the first that does" if found >= 0 else "nor does any other"
-    pytest.fail(
-        f"seed {seed} of docs/simulation.md no longer detects it, {now}; run {WRITE_PAGE}"
-    )
+    pytest.fail(f"seed {seed} of docs/simulation.md no longer detects it, {now}; run {WRITE_PAGE}")

@@ -10,11 +10,9 @@ from multiprocessing import get_context
 import pytest
 
 from kbatch.core.producer.sender import Sender
-from kbatch.testing.simulation.actor import Actor
 from kbatch.testing.simulation.checkers import Logs, check_deliveries
 from kbatch.testing.simulation.cluster import LostBatch
 from kbatch.testing.simulation.options import Options, with_failing_leaders
-from kbatch.testing.simulation.schedule import Schedule
 from kbatch.testing.simulation.table_application import EncodedRecord
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_options import is_transactional
@@ -73,8 +71,8 @@ DEFECT = Bug(Sender, "run", _of_a_defect, "", False)
 @pytest.mark.parametrize(
     ("bug", "first_line"),
     [
-        (BUGS["completions_come_twice"], "seed 3: <kbatch._native.batch.delivery.Completion"),
-        (DEFECT, "seed 3: ZeroDivisionError: in the engine"),
+        (BUGS["completions_come_twice"], "seed 4: <kbatch._native.batch.delivery.Completion"),
+        (DEFECT, "seed 4: ZeroDivisionError: in the engine"),
     ],
     ids=["broken promise", "defect"],
 )
@@ -82,12 +80,12 @@ def test_a_failure_tells_its_seed_its_world_and_how_to_see_it_again(
     bug: Bug, first_line: str, quiet: None
 ) -> None:
     with planted(bug), pytest.raises(SimulationError) as caught:
-        simulate(3)
+        simulate(4)
     first, *world, last = str(caught.value).splitlines()
     assert first.startswith(first_line)
     described = [line.split("=")[0].split(":")[0] for line in world]
     assert {"ClusterOptions", "Workload", "RequestFaults", "ClusterFaults", "settings"} <= set(described)
-    assert last == "to see all of it: python -m tests.simulation --seed 3 --verbose"
+    assert last == "to see all of it: python -m tests.simulation --seed 4 --verbose"
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, arguments: str) -> int:
@@ -100,17 +98,17 @@ def test_the_runner_prints_what_replays_a_failure_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quiet: None
 ) -> None:
     with planted(BUGS["completions_come_twice"]):
-        assert runner(monkeypatch, "--seeds 3:6") == 1
+        assert runner(monkeypatch, "--seeds 4:7") == 1
         printed = capsys.readouterr().out
-        assert printed.startswith("seed 3: ")
-        assert "seed 4: " not in printed
+        assert printed.startswith("seed 4: ")
+        assert "seed 5: " not in printed
         command, replay = printed.splitlines()[-1].split(" -m tests.simulation ")
         assert command == "to see all of it: python"
         assert runner(monkeypatch, replay) == 1
         whole = capsys.readouterr().out
         assert printed.splitlines()[-2] in whole  # what happened last
-        assert whole.index("settings: ") < whole.index("seed 3: ")  # the story comes first, all of it
-        assert runner(monkeypatch, "--seeds 3:5 --keep-going") == 1
+        assert whole.index("settings: ") < whole.index("seed 4: ")  # the story comes first, all of it
+        assert runner(monkeypatch, "--seeds 4:6 --keep-going") == 1
         assert "2 seeds, 2 failed" in capsys.readouterr().out
 
 
@@ -212,37 +210,3 @@ def test_worlds_of_transactions_have_every_outcome(quiet: None) -> None:
     assert {"ghost", "crash", "crash in a call", "time-out of a call", "change_version"} <= faults.keys()
     assert faults["offsets that are not waited for"] > 50
     assert {"refused by a coordinator", "unanswered by a coordinator", "move_coordinator"} <= faults.keys()
-
-
-def test_an_actor_runs_when_it_is_let_and_ends_when_it_is_killed() -> None:
-    schedule, seen = Schedule(0), []
-
-    def script() -> None:
-        seen.append(schedule.now_ns)
-        actor.sleep(5)
-        seen.append(schedule.now_ns)
-        try:
-            actor.wait(lambda: False, 1000)
-        finally:
-            seen.append(-1)
-
-    actor = Actor(schedule, script)
-    assert not seen
-    actor.go()
-    assert seen == [0]
-    while schedule.step(10):
-        """Time goes by."""
-    assert seen == [0, 5]
-    actor.kill()
-    assert seen == [0, 5, -1]
-    assert not actor.is_over
-
-
-def test_what_an_actor_raises_comes_out_where_it_was_let_run() -> None:
-    def script() -> None:
-        raise ValueError("in the thread")
-
-    actor = Actor(Schedule(0), script)
-    with pytest.raises(ValueError, match="in the thread"):
-        actor.go()
-    actor.kill()

@@ -20,7 +20,7 @@ from kbatch.core.client.actions import Connect, Write
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection
 from kbatch.errors import KafkaError
-from kbatch.network import Network, register_sealers
+from kbatch.network import ThreadNetwork, register_sealers
 from tests.patience import HANG_SECONDS
 from tests.unit import shells
 from tests.unit.accumulating import accumulator, one, put
@@ -175,10 +175,10 @@ def config(**keys: Any) -> ProducerConfig:
 
 
 @contextlib.contextmanager
-def running(**keys: Any) -> Iterator[tuple[ScriptedEngine, Network]]:
+def running(**keys: Any) -> Iterator[tuple[ScriptedEngine, ThreadNetwork]]:
     """A network that is at work, with the configuration given, and its engine."""
     engine = ScriptedEngine()
-    kind: Any = Network if shells.the_loop() is None else shells.NetworkOnLoop
+    kind: Any = ThreadNetwork if shells.the_loop() is None else shells.NetworkOnLoop
     network = kind(engine, config=config(**keys), deliver=lambda completed: None, name=SENDER)
     register_sealers(network)
     engine.wake = network.wake
@@ -247,7 +247,7 @@ def reset(peer: socket.socket) -> None:
 @contextlib.contextmanager
 def one_connection(
     listener: dict[str, int] | None = None, **keys: Any
-) -> Iterator[tuple[ScriptedEngine, Network, socket.socket]]:
+) -> Iterator[tuple[ScriptedEngine, ThreadNetwork, socket.socket]]:
     with (
         running(**keys) as (engine, network),
         listening(**(listener or {})) as listening_socket,

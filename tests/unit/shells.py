@@ -80,7 +80,7 @@ def the_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class NetworkOnLoop:
-    """A LoopNetwork with the methods of a Network."""
+    """A LoopNetwork with the methods of a ThreadNetwork."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         assert _loop is not None

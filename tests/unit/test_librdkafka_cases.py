@@ -130,7 +130,7 @@ def test_0076_a_broker_that_is_not_ready_at_the_start_is_waited_for() -> None:
     broker.stop()
     with Producer(bootstrap_servers=servers, **QUICK) as producer:
         assert producer.try_send(TOPIC, b"value") is None
-        until(lambda: "refused" in str(producer._engine.last_connection_failure))
+        until(lambda: "refused" in str(producer._runtime.engine.last_connection_failure))
         with broker:
             producer.send(TOPIC, b"value").result(SECONDS)
 

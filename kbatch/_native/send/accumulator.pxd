@@ -62,6 +62,9 @@ cdef class RecordAccumulator:
     cdef int64_t linger_ns
     cdef public int64_t transaction_count
     cdef public bint completing
+    cdef public bint accepts_directly
+    cdef public unsigned long callback_thread_ident
+    cdef object _clock_ns            # None: the system's
     cdef readonly SealPolicy seal_policy
     cdef bint _adaptive
     cdef int64_t _retry_backoff_ns
@@ -95,6 +98,7 @@ cdef class RecordAccumulator:
     cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Turn turn)
     cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction)
     cdef bint is_too_late(self, int64_t transaction) noexcept nogil
+    cdef int64_t now_ns(self) except? -1
     cdef object refuse(self, Turn turn)
     cdef object too_late(self)
     cdef ProducerBatch _try_append(self, PartitionQueue queue, TopicInfo info, TopicView view,

@@ -31,6 +31,8 @@ class RecordAccumulator:
     seal_policy: SealPolicy
     transaction_count: int
     completing: bool
+    accepts_directly: bool
+    callback_thread_ident: int
     @property
     def visited_count(self) -> int: ...
     def __init__(
@@ -50,6 +52,7 @@ class RecordAccumulator:
         seal_policy: SealPolicy | None = None,
         seed: int = 0,
         poison: bool | None = None,
+        clock_ns: Callable[[], int] | None = None,
         wake: Callable[[], object] | None = None,
         memory_freed: Callable[[], object] | None = None,
     ) -> None: ...

@@ -32,6 +32,7 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 cimport cython
 from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 
@@ -196,6 +197,8 @@ cdef class RecordAccumulator:
     seed : int
     poison : bool or None
         True to overwrite returned memory; with None, KBATCH_POISON in the environment decides.
+    clock_ns : callable or None
+        Returns the time for callers that pass none; None is the system's monotonic clock.
     wake, memory_freed : callable or None
         Called, on any thread and under no lock, when the sender should look again, and when memory was
         returned while a caller waits for it.
@@ -208,6 +211,11 @@ cdef class RecordAccumulator:
         Wakes the sender.
     transaction_count : int
         Number of transactions that were begun or ended.
+    accepts_directly : bool
+        True if `send` may append a record without a check by the producer. False initially, and if the producer
+        is closed, has failed, or has interceptors.
+    callback_thread_ident : int
+        `threading.get_ident()` of the thread that runs callbacks, whose sends skip the queue; 0 is none.
     visited_count : int
         Number of times that `ready` and `drain` looked at a queue.
     """
@@ -225,10 +233,11 @@ cdef class RecordAccumulator:
                  int64_t retry_backoff_max_ns=1_000_000_000, int64_t delivery_timeout_ns=120_000_000_000,
                  bint transactional=False, bint adaptive_partitioning=True,
                  int64_t partition_availability_timeout_ns=0, SealPolicy seal_policy=None,
-                 uint64_t seed=0, poison=None, wake=None, memory_freed=None):
+                 uint64_t seed=0, poison=None, clock_ns=None, wake=None, memory_freed=None):
         cdef int codec, level
         if poison is None:
             poison = bool(os.environ.get("KBATCH_POISON"))
+        self._clock_ns = clock_ns
         batch_size = max(batch_size, <int64_t>1)  # 0 is Kafka's value for one record per batch
         codec = codec_id_of(compression)
         level = level_of(codec, compression_level)
@@ -433,6 +442,9 @@ cdef class RecordAccumulator:
             return before
         finally:
             kb_lock_release(&queue.lock)
+
+    cdef int64_t now_ns(self) except? -1:
+        return PyTime_MonotonicRaw() if self._clock_ns is None else self._clock_ns()
 
     cdef object refuse(self, Turn turn):
         """Return MEMORY. If the first in line is refused, the sender sends everything that it has."""

@@ -40,11 +40,9 @@ cdef class PendingRecord:
 
 cdef class RecordSender:
     cdef readonly RecordAccumulator accumulator
-    cdef public bint sends_directly
     cdef public bint gives_way
     cdef public bint is_giving_way
     cdef public int64_t turn_left
-    cdef public unsigned long callback_thread_ident
     cdef public object loop_is_running
     cdef readonly int64_t slow_count
     cdef readonly int64_t refused_count

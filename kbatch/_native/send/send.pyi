@@ -26,11 +26,9 @@ class PendingRecord:
     def is_serialized(self) -> bool: ...
 
 class RecordSender:
-    sends_directly: bool
     gives_way: bool
     is_giving_way: bool
     turn_left: int
-    callback_thread_ident: int
     loop_is_running: Callable[[], bool] | None
     def __init__(
         self,

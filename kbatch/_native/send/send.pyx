@@ -17,7 +17,7 @@ After org.apache.kafka.clients.producer.KafkaProducer.doSend.
 
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
-from cpython.time cimport PyTime_MonotonicRaw, PyTime_TimeRaw
+from cpython.time cimport PyTime_TimeRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from kbatch._native.batch.buffer_pool cimport FIRST_IN_LINE, NOT_IN_LINE, Turn, kb_record_bound, turn_of
@@ -138,9 +138,6 @@ cdef class RecordSender:
 
     Attributes
     ----------
-    sends_directly : bool
-        False initially: everything goes to `_send_slowly` first, because the producer is closed or failed, or
-        has interceptors.
     gives_way : bool
         True if a record that may wait goes to `_send_slowly` first when the sender has work
         (`must_give_way`), because that needs the same thread.
@@ -148,8 +145,6 @@ cdef class RecordSender:
         True while another call does so: later ones give way too, to keep records in order.
     turn_left : int
         Number of records that may go before the next call that gave way gets its turn; -1: none waits.
-    callback_thread_ident : int
-        `threading.get_ident()` of the thread that runs callbacks, whose sends stand in no line; 0 is none.
     loop_is_running : callable or None
         is_running of the producer's event loop, whose thread `BufferPool` knows.
     slow_count, refused_count : int
@@ -320,7 +315,8 @@ cdef class RecordSender:
 
     def _send_slowly(self, record, refusal, may_wait):
         """Send a record, or batch, that could not go at once: because of `refusal`, or if that is None,
-        because `sends_directly` is False. Return a Delivery, or None if `may_wait` is False.
+        because the accumulator's `accepts_directly` is False. Return a Delivery, or None if `may_wait` is
+        False.
         """
         raise NotImplementedError
 
@@ -398,7 +394,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef bint _goes_at_once(self, bint may_wait) noexcept:
-        return self.sends_directly and not (may_wait and self._must_give_way())
+        return self.accumulator.accepts_directly and not (may_wait and self._must_give_way())
 
     cdef object _send_refused(self, object pending, object refusal, bint may_wait):
         self.slow_count += 1
@@ -411,7 +407,8 @@ cdef class RecordSender:
 
     @cython.final
     cdef Turn _turn(self, Turn turn) noexcept:
-        return turn_of(turn == FIRST_IN_LINE, PyThread_get_thread_ident() == self.callback_thread_ident)
+        return turn_of(turn == FIRST_IN_LINE,
+                       PyThread_get_thread_ident() == self.accumulator.callback_thread_ident)
 
     cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
         cdef TopicInfo info
@@ -420,7 +417,7 @@ cdef class RecordSender:
         info = self.accumulator.info_if_known(batch.topic)
         if info is None or info.view.partition_count <= batch.checked_partition:
             return NO_METADATA
-        return self.accumulator.accept_batch(info, batch, PyTime_MonotonicRaw(), self._turn(turn))
+        return self.accumulator.accept_batch(info, batch, self.accumulator.now_ns(), self._turn(turn))
 
     cdef object _attempt_pending(self, PendingRecord record, Turn turn):
         cdef Ready ready
@@ -451,8 +448,9 @@ cdef class RecordSender:
         outcome = self.accumulator.accept(info, ready.partition, &ready.record, UNKNOWN_NS, on_delivery, turn,
                                           ready.transaction)
         if outcome is None:  # a batch begins: only then is the clock read
-            outcome = self.accumulator.accept(info, ready.partition, &ready.record, PyTime_MonotonicRaw(),
-                                              on_delivery, turn, ready.transaction)
+            outcome = self.accumulator.accept(info, ready.partition, &ready.record,
+                                              self.accumulator.now_ns(), on_delivery, turn,
+                                              ready.transaction)
         return outcome
 
     @cython.final

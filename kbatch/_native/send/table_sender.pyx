@@ -178,7 +178,7 @@ cdef class TableSender:
         cdef Step step
         self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
         self._turn = turn_of(first_in_line,
-                             PyThread_get_thread_ident() == self._sender.callback_thread_ident)
+                             PyThread_get_thread_ident() == self._accumulator.callback_thread_ident)
         while True:
             if not self._has_block:
                 if not self._is_read and not self._read_block():
@@ -528,7 +528,7 @@ cdef class TableSender:
 
     cdef Step _open(self, Lane lane, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE:
         """Make the partition's open batch the lane's. If there is none, open one, with a row in it."""
-        cdef int64_t now_ns = PyTime_MonotonicRaw() if self._now_ns == UNKNOWN_NS else self._now_ns
+        cdef int64_t now_ns = self._accumulator.now_ns() if self._now_ns == UNKNOWN_NS else self._now_ns
         cdef int64_t row = self._first_row + self._order[next[0]]
         cdef int32_t capacity = FEWEST_ROWS
         cdef ProducerBatch fresh = None

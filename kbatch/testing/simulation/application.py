@@ -1,35 +1,33 @@
 """The application of a world: threads that send records, and the thread that runs their callbacks.
 
-Theory of operation. An Appender does what a thread in `Producer.send` does: it appends, and where the record
-is refused waits its turn for memory, or for metadata, up to max.block.ms. What it has in hand is a Sending: a
-record, or, in some worlds, a table or an encoded batch (table_application.py). What is accepted is written
-down before anything else happens, so that the acceptance order of a partition is known. Callbacks come later,
-in the order in which batches were done, each batch's after the time that the one before took.
+Theory of operation. An Appender is a thread of a program: a VirtualTask, which calls the producer as users
+do, and stands still where the producer has it wait. What it has in hand is a Sending: a record, or, in some
+worlds, a table or an encoded batch (table_application.py). What is accepted is written down before anything
+else happens, so that the acceptance order of a partition is known. Callbacks come later, in the order in
+which batches were done, each batch's after the time that the one before took.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbatch._native.batch.delivery import Completion, Delivery, RecordMetadata
-from kbatch._native.codec.hashes import partition_for_key
-from kbatch._native.send.accumulator import Refusal
+from kbatch._native.batch.delivery import Completion, RecordMetadata
 from kbatch.errors import (
     BufferExhaustedError,
+    DeliveryError,
     KafkaError,
     KafkaTimeoutError,
     PrecedingRecordFailedError,
-    ProducerClosedError,
-    PurgedError,
 )
 from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
+from kbatch.waiting.virtual import VirtualTask, sleep
 
 if TYPE_CHECKING:
-    from kbatch._native.batch.buffer_pool import Waiter
-    from kbatch.testing.simulation.world import World
+    from kbatch.testing.simulation.stage import Stage
 
 SLACK_NS = 200 * MS  # above delivery.timeout.ms: rounds of the sender, and sealing
 
@@ -116,21 +114,23 @@ class Application:
         Where in that order a number stands.
     must_fail : set of int
         Records that come behind a failed one, which kbatch.on.delivery.failure lets nothing pass.
+    tables : Draws or None
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Stage) -> None:
         self.world = world
         self.records: dict[int, SentRecord] = {}
         self.positions: dict[int, int] = {}
         self.must_fail: set[int] = set()
         self.outcomes: dict[str, int] = {}
         self.is_closed = False
-        self.appenders = [Appender(self, number) for number in range(world.options.workload.appenders)]
-        self.memory_line: deque[Appender] = deque()
+        self.appenders = [Appender(self) for _ in range(world.options.workload.appenders)]
+        self.tables: Draws | None = None
+        self._closing: VirtualTask | None = None
         self._policy = world.options.settings["kbatch.on.delivery.failure"]
         self._stopped: set[tuple[str, int] | None] = set()  # None: the whole producer
         self._undone: list[SentRecord] = []
-        self._completions: deque[Completion] = deque()
+        self._completions: deque[Any] = deque()
         self._event_count = 0
         self._to_call: list[SentRecord] = []  # with a callback, and not settled
         self._called_last: dict[tuple[str, int], tuple[int, int]] = {}  # event and position
@@ -142,13 +142,21 @@ class Application:
 
     def start(self) -> None:
         for appender in self.appenders:
-            self.world.schedule.after(self.world.random.randrange(10 * MS), appender.go)
+            self.world.schedule.after(self.world.random.randrange(10 * MS), appender.task.go)
+
+    def kill(self) -> None:
+        """Ends all threads where they wait."""
+        for appender in self.appenders:
+            appender.task.kill()
+        if self._closing is not None:
+            self._closing.kill()
 
     @property
     def is_finished(self) -> bool:
         """All that will be sent is sent, done, and called back."""
         return (
-            all(appender.is_finished for appender in self.appenders)
+            all(appender.task.is_over for appender in self.appenders)
+            and (self._closing is None or self._closing.is_over)
             and not self._undone
             and not self._completions
             and not self._is_calling
@@ -175,24 +183,24 @@ class Application:
         key = b"key " + number if random.random() < workload.keyed else None
         return SentRecord(self._number, key, number + padding, self.world.schedule.wall_ms, callback)
 
-    def append(self, record: SentRecord, topic: str, partition: int, **turn: bool) -> Any:
-        """A Delivery, or a Refusal; IllegalStateError where the producer is closed."""
-        world = self.world
-        on_delivery = self._callback_of(record) if record.callback != "none" else None
-        answer = world.accumulator.append(
-            topic,
-            partition,
-            record.key,
-            record.value,
-            None,
-            record.timestamp_ms,
-            world.schedule.now_ns,
-            on_delivery,
-            **turn,
-        )
-        if isinstance(answer, Delivery):
-            self.accepted(record, answer)
-        return answer
+    def new_probe(self) -> SentRecord:
+        record = self.new_record()
+        record.callback = "none"
+        return record
+
+    async def send(self, record: SentRecord, topic: str, partition: int | None) -> None:
+        """Accept the record, or raise what the producer raised."""
+        delivery = await self.world.producer.send(topic, **self._fields(record, partition))
+        self.accepted(record, delivery)
+
+    def _fields(self, record: SentRecord, partition: int | None) -> dict[str, Any]:
+        return {
+            "key": record.key,
+            "value": record.value,
+            "partition": partition,
+            "timestamp_ms": record.timestamp_ms,
+            "on_delivery": self._callback_of(record) if record.callback != "none" else None,
+        }
 
     def accepted(self, record: SentRecord, delivery: Outcome) -> None:
         record.delivery = delivery
@@ -207,15 +215,12 @@ class Application:
         if self._stopped and (None in self._stopped or record.place in self._stopped):
             self.must_fail.add(record.number)
 
-    def partition_of(self, record: SentRecord, topic: str) -> int | None:
-        """Where `Producer.send` has a record go: -1 leaves it to the accumulator; None: it is not known."""
+    def partition_for(self, topic: str) -> int | None:
+        """One that the record names, if it names one."""
         random = self.world.random
         count = self.world.engine.snapshot.view.partition_count(topic)
-        if random.random() < self.world.options.workload.explicit:
-            return random.randrange(count) if count else None
-        if record.key is None:
-            return -1
-        return partition_for_key(record.key, count) if count else None
+        names_one = random.random() < self.world.options.workload.explicit
+        return random.randrange(count) if names_one and count else None
 
     # Judged by the Wire
 
@@ -250,44 +255,47 @@ class Application:
         for record in settled:
             record.settled_by = self._event_count
 
-    def completed(self, completions: list[Completion]) -> None:
-        """Batches that the engine has done with."""
-        for completion in completions:
-            if id(completion) in self._seen:
-                raise Violation(f"{completion} is completed twice")
-            self._seen.add(id(completion))
-            self._kept.append(completion)
-            name = completion.outcome
-            if completion.error is not None:
-                name = f"{type(completion.error).__name__}"
-            self.outcomes[name] = self.outcomes.get(name, 0) + completion.record_count
-            self.world.trace(
-                "%s-%d: %d records %s at %d %s",
-                completion.topic,
-                completion.partition,
-                completion.record_count,
-                completion.outcome,
-                completion.base_offset,
-                completion.error or "",
-            )
-            if completion.outcome == "pending":
-                raise Violation("a batch comes as completed, and is pending")
-            if completion.outcome == "failed" and self._policy != "continue" and not self._has_resumed:
-                self._failed(completion)
-            self._completions.append(completion)
+    def deliver(self, done: Iterable[Any]) -> None:
+        """What the producer has done with: batches, and others that have callbacks to be called in turn."""
+        self.note_event()  # close() settles what is left outside of the sender's rounds
+        done = list(done)
+        for each in done:
+            if isinstance(each, Completion):
+                self._note_completed(each)
+            self._completions.append(each)
         self._has_resumed = False
-        if completions:
+        if done:
             if self.world.config.acks == 0:
                 self._check_written()
             self._undone = [record for record in self._undone if not record.is_done]
         if self._completions and not self._is_calling:
             self._call_next()
 
-    def deliver(self, told: Iterable[Any]) -> None:
-        """What is not a batch, and has callbacks to be called in its turn."""
-        self._completions.extend(told)
-        if self._completions and not self._is_calling:
-            self._call_next()
+    def _note_completed(self, completion: Completion) -> None:
+        if id(completion) in self._seen:
+            raise Violation(f"{completion} is completed twice")
+        self._seen.add(id(completion))
+        self._kept.append(completion)
+        name = completion.outcome
+        if completion.error is not None:
+            name = f"{type(completion.error).__name__}"
+        self.outcomes[name] = self.outcomes.get(name, 0) + completion.record_count
+        self.world.trace(
+            "%s-%d: %d records %s at %d %s",
+            completion.topic,
+            completion.partition,
+            completion.record_count,
+            completion.outcome,
+            completion.base_offset,
+            completion.error or "",
+        )
+        if completion.outcome == "pending":
+            raise Violation("a batch comes as completed, and is pending")
+        if completion.outcome == "failed" and self._policy != "continue" and not self._has_resumed:
+            self._failed(completion)
+
+    def in_callback(self) -> bool:
+        return self.world.accumulator.callback_thread_ident != 0
 
     def _check_written(self) -> None:
         """Without acknowledgements a record counts as delivered when it is written."""
@@ -307,14 +315,13 @@ class Application:
             if place in (None, record.place) and not is_sent:
                 self.must_fail.add(record.number)
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """The application goes on after a failure."""
         if self._stopped:
             self._stopped.clear()
             self.world.trace("resume")
-            self.world.engine.resume()
             self.world.engine.submit(self._note_resumed)
-            self.world.shell.wake()
+            await self.world.producer.resume()
 
     def _note_resumed(self, now_ns: int) -> None:
         """What fails in the same round of the sender may have failed before."""
@@ -332,7 +339,11 @@ class Application:
             if not isinstance(error, CallbackError):
                 raise error
 
-        completion.run_callbacks(threw)
+        self.world.accumulator.callback_thread_ident = get_ident()
+        try:
+            completion.run_callbacks(threw)
+        finally:
+            self.world.accumulator.callback_thread_ident = 0
         self._is_calling = False
         if self._completions:
             self._call_next()
@@ -367,198 +378,136 @@ class Application:
         record = self.new_record()
         record.callback = "counts"
         if self.world.engine.fatal_error is None:
-            self.append(record, before.place[0], before.place[1], in_callback=True)
+            topic, partition = before.place
+            delivery = self.world.producer.try_send(topic, **self._fields(record, partition))
+            if delivery is not None:
+                self.accepted(record, delivery)
 
-    # Memory, purging, closing
+    # Purging, closing
 
-    def memory_freed(self) -> None:
-        """Somebody in line may look again."""
-        self.world.schedule.after(0, self._let_first_try)
-
-    def _let_first_try(self) -> None:
-        if self.memory_line:
-            self.memory_line[0].try_again()
-
-    def purge(self) -> None:
+    async def purge(self) -> None:
         in_flight = self.world.random.random() < 0.5
         self.world.trace("purge, in flight: %s", in_flight)
-        self.world.engine.purge(PurgedError("purged"), queued=True, in_flight=in_flight)
-        self.world.shell.wake()
+        await self.world.producer.purge(in_flight=in_flight)
 
     def close(self, *, forced: bool = False) -> None:
+        """By a thread of its own."""
         if self.is_closed:
             return
         self.is_closed = True
         self.world.trace("close%s", " by force" if forced else "")
-        self.world.accumulator.close()
-        if forced:
-            self.world.engine.purge(ProducerClosedError("closed"), queued=True, in_flight=True)
-            self.world.shell.wake()
+        self._closing = VirtualTask(self._close(timeout=0 if forced else None))
+        self._closing.go()
+
+    async def _close(self, timeout: float | None) -> None:
+        try:
+            await self.world.producer.close(timeout)
+        except KafkaError as error:
+            self.world.trace("close: %r", error)
 
 
 class Sending(Protocol):
     """What an appender has in hand."""
 
-    topic: str
+    async def send(self) -> None:
+        """Have it accepted. KafkaError or ValueError if nothing of it, or not all, was."""
 
-    def attempt(self, *, first_in_line: bool) -> object:
-        """A Refusal is what it has to wait for; with False some of it got in, and it has to come anew, at the
-        end of the line. Whatever else: it is out of the way."""
 
-    def give_up(self, error: KafkaError) -> None:
-        """It waits no longer."""
+class Draws(Protocol):
+    """Decides what is sent besides records."""
+
+    def draw(self) -> Sending | None:
+        """What an appender sends next; None: a record."""
+
+    def ended(self) -> Iterable[Any]:
+        """Those that were taken and are not done, with a `told_count`."""
 
 
 class SendingRecord:
     """A new record for a topic of the cluster's."""
 
     def __init__(self, application: Application) -> None:
-        self.record = application.new_record()
-        self.topic = application.world.random.choice(list(application.world.options.cluster.partition_counts))
         self._application = application
+        self._record = application.new_record()
+        self._topic = application.world.random.choice(
+            list(application.world.options.cluster.partition_counts)
+        )
 
-    def attempt(self, *, first_in_line: bool) -> object:
-        partition = self._application.partition_of(self.record, self.topic)
-        if partition is None:
-            return Refusal.METADATA
-        return self._application.append(self.record, self.topic, partition, first_in_line=first_in_line)
-
-    def give_up(self, error: KafkaError) -> None:
-        """It was never accepted."""
+    async def send(self) -> None:
+        partition = self._application.partition_for(self._topic)
+        await self._application.send(self._record, self._topic, partition)
 
 
 class Appender:
-    """A thread of the application."""
+    """A thread of the application.
 
-    def __init__(self, application: Application, number: int) -> None:
-        workload = application.world.options.workload
-        self.number = number
-        self.is_finished = False
+    Attributes
+    ----------
+    task : VirtualTask
+    """
+
+    def __init__(self, application: Application) -> None:
         self._application = application
         self._world = application.world
-        self._left = workload.records
-        self._burst_left = 0
-        self._sending: Sending | None = None
-        self._deadline_ns = 0
-        self._waits_for_memory = False
-        self._place: Waiter
+        self.task = VirtualTask(self._run())
 
-    def go(self) -> None:
-        """The next burst, or the end."""
+    async def _run(self) -> None:
+        """Bursts, with pauses between them."""
         random, workload = self._world.random, self._world.options.workload
-        if self._left <= 0 or self._application.is_closed or self._world.engine.fatal_error is not None:
-            self.is_finished = True
-            return
-        self._burst_left = random.randrange(1, workload.burst + 1)
-        self._send_next()
+        left = workload.records
+        while left > 0 and self._may_send:
+            burst = min(random.randrange(1, workload.burst + 1), left)
+            left -= burst
+            for _ in range(burst):
+                if self._may_send:
+                    await self._send()
+            await self._rest()
 
-    def _send_next(self) -> None:
-        """One record after another, without a pause."""
-        while self._burst_left > 0 and self._left > 0:
-            self._burst_left -= 1
-            self._left -= 1
-            tables = self._world.tables
-            self._sending = (tables and tables.draw()) or SendingRecord(self._application)
-            self._begin_waiting_time()
-            if not self._try():
-                return
-        self._rest()
+    @property
+    def _may_send(self) -> bool:
+        return not self._application.is_closed and self._world.engine.fatal_error is None
 
-    def _begin_waiting_time(self) -> None:
-        self._deadline_ns = self._world.schedule.now_ns + self._world.config.max_block_ms * MS
+    async def _send(self) -> None:
+        tables = self._application.tables
+        sending = (tables and tables.draw()) or SendingRecord(self._application)
+        begun_ns = self._world.schedule.now_ns
+        try:
+            await sending.send()
+        except (KafkaError, ValueError) as error:
+            self._world.trace("not accepted: %r", error)
+            waited_ns = self._world.schedule.now_ns - begun_ns
+            is_late = isinstance(error, BufferExhaustedError | KafkaTimeoutError)
+            if is_late and waited_ns < (self._world.config.max_block_ms - 1) * MS:
+                raise Violation(f"{error!r} after {waited_ns / MS} ms") from error
 
-    def _try(self, *, first_in_line: bool = False) -> bool:
-        """Whether what is in hand is out of the way: accepted, or given up."""
-        assert self._sending is not None
-        if self._application.is_closed or self._world.engine.fatal_error is not None:
-            self._burst_left = self._left = 0
-            self._sending.give_up(self._world.engine.fatal_error or ProducerClosedError("closed"))
-            return True
-        answer = self._sending.attempt(first_in_line=first_in_line)
-        while answer is False:
-            self._stop_waiting()
-            self._begin_waiting_time()
-            answer = self._sending.attempt(first_in_line=False)
-        if answer is Refusal.METADATA:
-            self._wait_for_metadata(self._sending.topic)
-        elif answer is Refusal.MEMORY:
-            self._wait_for_memory()
-        return not isinstance(answer, Refusal)
-
-    def _wait_for_metadata(self, topic: str) -> None:
-        self._world.engine.want_topic(topic)
-        self._world.shell.wake()
-        self._world.schedule.after(5 * MS, self.try_again)
-
-    def _wait_for_memory(self) -> None:
-        if not self._waits_for_memory:
-            self._waits_for_memory = True
-            self._place = self._world.accumulator.begin_waiting()
-            self._application.memory_line.append(self)
-            self._world.schedule.at(self._deadline_ns, self.try_again)
-            if self._application.memory_line[0] is self:
-                self._world.schedule.after(0, self.try_again)
-
-    def try_again(self) -> None:
-        """It may be the turn of what is in hand now, or too late for it."""
-        if self._sending is None:
-            return
-        is_over = self._world.schedule.now_ns >= self._deadline_ns
-        in_line = self._waits_for_memory
-        if in_line and not self._place.may_try():
-            is_accepted = False
-        else:
-            is_accepted = (in_line or not is_over) and self._try(first_in_line=in_line)
-            is_over = self._world.schedule.now_ns >= self._deadline_ns
-        if is_accepted or is_over:
-            if not is_accepted:
-                timed_out = BufferExhaustedError if self._waits_for_memory else KafkaTimeoutError
-                self._sending.give_up(timed_out("max.block.ms is over"))
-            if self._waits_for_memory:
-                self._stop_waiting()
-            self._go_on()
-
-    def _stop_waiting(self) -> None:
-        self._waits_for_memory = False
-        self._application.memory_line.remove(self)
-        self._place.leave()
-        self._application.memory_freed()
-
-    def _go_on(self) -> None:
-        self._sending = None
-        self._send_next()
-
-    def _rest(self) -> None:
+    async def _rest(self) -> None:
         """Between two bursts."""
-        self._sending = None
         random, workload = self._world.random, self._world.options.workload
-        if random.random() < workload.purge:
-            self._application.purge()
-        if random.random() < 0.3:
-            self._application.resume()
-        if random.random() < workload.flush:
-            self._flush()
-            return
-        pause_ns = int(random.random() * workload.pause_ms * MS)
-        self._world.schedule.after(pause_ns, self.go)
+        try:
+            if random.random() < workload.purge:
+                await self._application.purge()
+            if random.random() < 0.3:
+                await self._application.resume()
+            if random.random() < workload.flush:
+                await self._flush()
+                return
+        except KafkaError as error:  # it was closed, or has failed
+            self._world.trace("%r", error)
+        await sleep(self._world.schedule, int(random.random() * workload.pause_ms * MS))
 
-    def _flush(self) -> None:
+    async def _flush(self) -> None:
         """Waits until what was accepted is done and called back."""
         accepted = [record for record in self._application.records.values() if not record.is_done]
-        tables = self._world.tables.ended() if self._world.tables is not None else []
-        flush = self._world.accumulator.begin_flush()
-        self._world.trace("flush %d batches", flush.pending_count)
-
-        def over(_: Any) -> None:
-            self._world.accumulator.end_flush()
-            for record in accepted:
-                is_called = record.callback == "none" or record.called_count == 1
-                if not record.is_done or not is_called:
-                    # raised here it would be lost
-                    self._world.violation = Violation(f"a flush is over, and record {record.number} is not")
-            for table in tables:
-                if table.told_count != 1:
-                    self._world.violation = Violation(f"a flush is over, and {table} was not told")
-            self._world.schedule.after(0, self.go)
-
-        flush.add_done_callback(over)
+        tables = self._application.tables.ended() if self._application.tables is not None else []
+        self._world.trace("flush")
+        try:
+            await self._world.producer.flush()
+        except DeliveryError as error:
+            self._world.trace("flush: %r", error)
+        for record in accepted:
+            is_called = record.callback == "none" or record.called_count == 1
+            if not record.is_done or not is_called:
+                raise Violation(f"a flush is over, and record {record.number} is not")
+        for table in tables:
+            if table.told_count != 1:
+                raise Violation(f"a flush is over, and {table} was not told")

@@ -15,7 +15,7 @@ from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.errors import KafkaError, KafkaTimeoutError
 from kbatch.testing.simulation.application import SentRecord
 from kbatch.testing.simulation.schedule import MS
-from kbatch.testing.simulation.table_checkers import check_tables
+from kbatch.testing.simulation.table_application import SentTable
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.wire import record_number
 
@@ -299,6 +299,42 @@ def check_memory(world: World, logs: Logs) -> None:
         raise Violation(f"bytes, callbacks' bytes, waiters and batches that are left at the end: {left}")
 
 
+# Tables: what their rows have to do with each other; each row is compared with the logs above.
+
+
+def check_tables(world: World, logs: Logs) -> None:
+    """Every row has one outcome, was accepted or has an error that says why not, and all was told once."""
+    for table in world.tables.sent if world.tables is not None else ():
+        if table.was_refused:
+            continue
+        report = table.report
+        if not table.is_ended or not table.is_done:
+            raise Violation(f"{table} is not done: {report}")
+        if not len(table.rows) == report.row_count == report.done_rows:
+            raise Violation(f"{table} has {len(table.rows)} rows, and {report}")
+        if table.told_count != 1:
+            raise Violation(f"{table} is done, and was told so {table.told_count} times")
+        _check_rows(table)
+
+
+def _check_rows(table: SentTable) -> None:
+    report = table.report
+    columns = (report.partitions.tolist(), report.offsets.tolist(), report.error_codes.tolist())
+    errors = dict(report.errors)
+    if not sum(map(bool, columns[2])) == report.failed_rows == len(errors):
+        raise Violation(f"{table}: {report}, {len(errors)} errors, and of the codes {columns[2]}")
+    for row, (record, partition, offset, code) in enumerate(zip(table.rows, *columns, strict=True)):
+        if record.delivery is None and not code:
+            raise Violation(f"{table}: row {row} was neither accepted nor refused")
+        if record.delivery is not None and record.place[1] != partition:
+            raise Violation(f"{table}: row {row} went to {record.place}, and not to partition {partition}")
+        if code and offset != -1:
+            raise Violation(f"{table}: row {row} has failed with code {code}, and has offset {offset}")
+        told = errors[row].code if code else 0
+        if code != (-1 if told is None else told):
+            raise Violation(f"{table}: row {row} has code {code}, and {errors.get(row)!r}")
+
+
 CHECKS: tuple[Callable[[World, Logs], None], ...] = (
     check_contents,
     check_deliveries,
@@ -310,3 +346,10 @@ CHECKS: tuple[Callable[[World, Logs], None], ...] = (
     check_stops,
     check_memory,
 )
+
+
+def check(world: World) -> None:
+    """Raises a Violation unless all is true."""
+    logs = Logs(world)
+    for each in CHECKS:
+        each(world, logs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.protocol import codec
@@ -14,14 +14,36 @@ from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.state import BrokerState, Connection
 from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
 from kbatch.testing.simulation.schedule import MS, WALL_MS, Event
+from kbatch.testing.simulation.surroundings import LinkFaults, Surroundings
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition
-    from kbatch.testing.simulation.faults import Fate
-    from kbatch.testing.simulation.surroundings import Surroundings
+    from kbatch.testing.simulation.fate import Fate
 
 PORT = 9092
 BOOTSTRAP = "bootstrap.sim"
+
+
+class NodeFaults(LinkFaults, Protocol):
+    """What befalls requests.
+
+    Attributes
+    ----------
+    refused_requests : tuple of str
+        Requests that may be answered with an error, and not done.
+    """
+
+    refused_requests: tuple[str, ...]
+
+    def for_request(self, link: Link, frame: bytes, /) -> Fate: ...
+    def breaks_names(self) -> bool: ...
+
+
+class Ground(Surroundings):
+    """Surroundings with brokers, and what befalls them."""
+
+    faults: NodeFaults
+    cluster: SimulatedCluster
 
 
 class NodeEnd:
@@ -151,7 +173,7 @@ class SimulatedCluster:
         What was cut off logs.
     """
 
-    def __init__(self, world: Surroundings) -> None:
+    def __init__(self, world: Ground) -> None:
         options = world.options.cluster
         self.world = world
         self.state = BrokerState(

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
-from kbatch.protocol import codec, messages
+from kbatch.protocol import messages
 from kbatch.testing.broker.topic_config import TopicConfig
+from kbatch.testing.simulation.fate import Fate
 from kbatch.testing.simulation.network import Link
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.partition import Partition
-    from kbatch.testing.simulation.surroundings import Surroundings
+    from kbatch.testing.simulation.cluster import Ground
 
 PRODUCE = messages.ProduceRequest.api_key
 METADATA = messages.MetadataRequest.api_key
@@ -63,48 +65,6 @@ INIT_ERRORS = (
 ERRORS = {PRODUCE: PRODUCE_ERRORS, METADATA: METADATA_ERRORS, INIT_PRODUCER_ID: INIT_ERRORS}
 
 
-class Fate:
-    """What happens to one request."""
-
-    __slots__ = (
-        "_faults",
-        "api_key",
-        "delay_ns",
-        "drops_after",
-        "drops_before",
-        "duplicates",
-        "error_after",
-        "error_before",
-        "is_doubled",
-        "is_silent",
-        "mute_ns",
-        "version",
-    )
-
-    def __init__(self, faults: Faults, frame: bytes) -> None:
-        self._faults = faults
-        self.api_key = int.from_bytes(frame[:2], "big")
-        self.version = int.from_bytes(frame[2:4], "big")
-        self.drops_before = self.drops_after = self.is_silent = self.is_doubled = False
-        self.error_before: ErrorCode | None = None
-        self.error_after: ErrorCode | None = None
-        self.delay_ns = self.mute_ns = 0
-        self.duplicates: set[tuple[str, int]] = set()  # partitions that have their batch already
-
-    def changed(self, data: bytes) -> bytes:
-        """The answer as the client gets it."""
-        change = self._faults.changes.get(self.api_key)
-        if change is None and not self.mute_ns:
-            return data
-        kind = messages.REQUESTS[self.api_key].response
-        correlation_id, response = codec.decode_response(kind, self.version, data[4:])
-        if change is not None:
-            change(self._faults, self, response)
-        if self.mute_ns and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = self.mute_ns // MS
-        return b"".join(codec.encode_response(response, self.version, correlation_id))
-
-
 class Faults:
     """
     Attributes
@@ -121,14 +81,14 @@ class Faults:
 
     refused_requests: tuple[str, ...] = ("Produce", "Metadata")
 
-    def __init__(self, world: Surroundings) -> None:
+    def __init__(self, world: Ground) -> None:
         self.world = world
         self.is_active = True
         self.is_fatal = False
         self.hidden: set[str] = set()
         self.counts: dict[str, int] = {}
         self.errors: dict[int, tuple[ErrorCode, ...]] = ERRORS
-        self.changes = CHANGES
+        self.changes = {key: partial(change, self) for key, change in CHANGES.items()}
         self._random = world.random
         self._answers = random.Random(f"answers {world.options.seed}")
         self._requests = world.options.request_faults
@@ -162,7 +122,7 @@ class Faults:
 
     def for_request(self, link: Link, frame: bytes) -> Fate:
         """A request's fate, when the node begins with it."""
-        fate = Fate(self, frame)
+        fate = Fate(frame, self.changes)
         if not self.is_active:
             return fate
         rates = self._requests

@@ -199,6 +199,7 @@ class Shell:
         self._was_called = False
         self._idle_rounds: deque[int] = deque()
         self.round_count = 0
+        self.is_alive = True
 
     def post(self, handle: Callable[..., None], *arguments: Any) -> None:
         """Has `handle(*arguments, now_ns)` called in the sender's next round."""
@@ -212,6 +213,8 @@ class Shell:
 
     def ask_for_round(self) -> None:
         """Soon, unless there is one sooner."""
+        if not self.is_alive:
+            return
         self._has_events = True
         schedule = self._world.schedule
         delay_ns = self._world.options.round_us * 1000
@@ -237,7 +240,7 @@ class Shell:
         due = self._run_engine(now_ns)
         world.application.note_event()
         completed += engine.poll_completed()
-        world.application.completed(completed)
+        world.application.deliver(completed)
         for action in due:
             ACTIONS[type(action)](self, action)
         world.check_engine()
@@ -245,7 +248,7 @@ class Shell:
             self._count_idle(now_ns)
         engine.observe(now_ns)
         deadline_ns = engine.deadline_ns(now_ns)
-        if deadline_ns < NEVER and not self._inbox:
+        if deadline_ns < NEVER and not self._inbox and self.is_alive:
             delay_ns = max(deadline_ns - now_ns, world.options.round_us * 1000)
             if self._round is None or self._round.at_ns > now_ns + delay_ns:
                 self._sleep(delay_ns)
@@ -329,8 +332,9 @@ class Shell:
         delay_ns = int(self._world.random.random() * self._world.options.seal_ms * MS)
         self._world.schedule.after(delay_ns, action.batch.seal)
 
-    def close(self) -> None:
-        """The world ends: the sockets are closed."""
+    def stop(self) -> None:
+        """The thread ends, and closes its sockets."""
+        self.is_alive = False
         for link in self.links.values():
             if link is not None and link.is_open:
                 link.close()

@@ -15,9 +15,9 @@ class Event:
 
     __slots__ = ("action", "at_ns")
 
-    def __init__(self, at_ns: int, action: Callable[[], None]) -> None:
+    def __init__(self, at_ns: int, action: Callable[[], object]) -> None:
         self.at_ns = at_ns
-        self.action: Callable[[], None] | None = action
+        self.action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
         self.action = None
@@ -44,11 +44,11 @@ class Schedule:
     def wall_ms(self) -> int:
         return (self.now_ns + self.wall_offset_ns) // MS
 
-    def after(self, delay_ns: int, action: Callable[[], None]) -> Event:
+    def after(self, delay_ns: int, action: Callable[[], object]) -> Event:
         """Has `action()` called `delay_ns` from now."""
         return self.at(self.now_ns + delay_ns, action)
 
-    def at(self, at_ns: int, action: Callable[[], None]) -> Event:
+    def at(self, at_ns: int, action: Callable[[], object]) -> Event:
         event = Event(max(at_ns, self.now_ns), action)
         self._made_count += 1
         heapq.heappush(self._heap, (event.at_ns, self._made_count, event))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.testing.simulation.schedule import SECOND, Schedule
 from kbatch.testing.simulation.trace import Trace, Violation
 
 if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
     from kbatch.core.producer.engine import Engine
-    from kbatch.testing.simulation.cluster import SimulatedCluster
-    from kbatch.testing.simulation.faults import Faults
-    from kbatch.testing.simulation.network import Shell
     from kbatch.testing.simulation.options import Options
-    from kbatch.testing.simulation.wire import Wire
 
 MAX_EVENTS = 300_000
 
@@ -29,9 +26,6 @@ class Surroundings:
     violation : Violation | None
         What happened where an exception would be lost; raised behind the event.
     """
-
-    faults: Faults
-    cluster: SimulatedCluster
 
     def __init__(self, options: Options, *, prints: bool = False) -> None:
         self.options = options
@@ -46,6 +40,11 @@ class Surroundings:
         for so long that every producer expects to be forgotten there (kbatch.sequence.idle.ms).
         """
         raise NotImplementedError
+
+    def accumulator_keys(self) -> dict[str, Any]:
+        """What the accumulator of a producer has besides its configuration."""
+        policy = SealPolicy(by_appender=self.random.random() < 0.5, inline_bytes=SENDER_BYTES)
+        return {"seal_policy": policy, "seed": self.options.seed, "poison": True}
 
     def run_for(self, duration_ns: int) -> None:
         self.run_until(self.schedule.now_ns + duration_ns, lambda: False)
@@ -76,7 +75,49 @@ class Judged(Protocol):
     def note_event(self) -> None:
         """The producer has dealt with something that happened."""
 
-    def completed(self, completions: list[Any]) -> None: ...
+    def deliver(self, done: Iterable[Any], /) -> None: ...
+
+
+class LinkFaults(Protocol):
+    """What befalls links.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        How often which fault happened.
+    """
+
+    counts: dict[str, int]
+
+    def late_ns(self) -> int: ...
+    def break_at_bytes(self, size: int, /) -> int | None: ...
+
+
+class Nodes(Protocol):
+    """The brokers, as the network sees them."""
+
+    def resolve(self, host: str, port: int, /) -> Any: ...
+    def node_at(self, sockaddr: Any, /) -> int | None: ...
+    def is_up(self, node_id: int, /) -> bool: ...
+    def name_of(self, topic_id: bytes, /) -> str: ...
+    def accept(self, link: Any, /) -> Any: ...
+
+
+class Observer(Protocol):
+    """Sees what goes over connections."""
+
+    def connected(self, connection_id: int, node_id: int, /) -> None: ...
+    def opened(self, connection_id: int, /) -> None: ...
+    def handed_over(self, connection_id: int, data: bytes, /) -> None: ...
+    def written(self, connection_id: int, size: int, /) -> None: ...
+    def answered(self, connection_id: int, frame: bytes, /) -> None: ...
+    def ended(self, connection_id: int, /) -> None: ...
+
+
+class Mailbox(Protocol):
+    """The sender's thread."""
+
+    def post(self, handle: Callable[..., None], /, *arguments: Any) -> None: ...
 
 
 class Host(Protocol):
@@ -87,19 +128,21 @@ class Host(Protocol):
     schedule: Schedule
     config: ProducerConfig
     engine: Engine
-    cluster: SimulatedCluster
 
     @property
-    def shell(self) -> Shell: ...
+    def cluster(self) -> Nodes: ...
 
     @property
-    def faults(self) -> Faults: ...
+    def shell(self) -> Mailbox: ...
+
+    @property
+    def faults(self) -> LinkFaults: ...
 
     @property
     def trace(self) -> Callable[..., None]: ...
 
     @property
-    def wire(self) -> Wire: ...
+    def wire(self) -> Observer: ...
 
     @property
     def application(self) -> Judged: ...

@@ -1,11 +1,10 @@
 """What the application of some worlds sends beside records: tables, and batches that were encoded before.
 
-Theory of operation. A table goes through the producer's own `send_table`, of which TableShell leaves out the
-waiting: that is the Appender's, who comes again when it is the table's turn. What got in each time is told by
-the queues, which nobody drains meanwhile: so many of the table's rows for the partition, the first that are
-not in yet. Each row is a record of the application from then on, and all checkers look at it as they look at
-records; its outcome is what the TableReport says of it. A record of an encoded batch has its share of the
-BatchDelivery in the same way.
+Theory of operation. A table goes through the producer's own `send_table`. Which rows got in when rows were
+accepted follows from the queues, which nothing drains meanwhile: so many of the table's rows for the
+partition, the first that are not in yet. Each row is a record of the application from then on, and all
+checkers look at it as they look at records; its outcome is what the TableReport says of it. A record of an
+encoded batch has its share of the BatchDelivery in the same way.
 
 A report does not say which rows are done while some are on their way, if the broker did not say their
 offsets. Whether such a row is done is answered in favour of the producer; in the end, all of them are.
@@ -21,90 +20,45 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbatch._native.batch.delivery import BatchDelivery, RecordMetadata
 from kbatch._native.codec.batch_writer import encode
 from kbatch._native.codec.hashes import partition_for_key
-from kbatch._native.send.accumulator import Refusal
-from kbatch.errors import KafkaError, RecordTooLargeError
-from kbatch.interceptors import InterceptorChain
-from kbatch.producer.tables import Reading, TableDelivery, TableProducer, TableReport
+from kbatch.errors import KafkaError
+from kbatch.producer.tables import TableReport, TableSending
 from kbatch.testing.simulation.application import CallbackError, Sending, SentRecord
 from kbatch.testing.simulation.options import CODECS
-from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
-from kbatch.waiting.threads import blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.send.accumulator import Refusal
     from kbatch._native.send.table_sender import TableSender
     from kbatch.testing.simulation.application import Application
+    from kbatch.testing.simulation.cluster import Ground
     from kbatch.testing.simulation.options import TableOptions
-    from kbatch.testing.simulation.surroundings import Surroundings
-    from kbatch.testing.simulation.world import World
+    from kbatch.testing.simulation.stage import Stage
 
 
 Place = tuple[str, int]
 
 
-class TableShell(TableProducer):
-    """The producer around `send_table`, in a world where nobody can wait.
+class WatchedTable(TableSending):
+    """A call of `send_table`, of which it is noted which rows got in when."""
 
-    Attributes
-    ----------
-    table : TableSender
-        Of the last call, without any row accepted yet.
-    """
-
-    table: TableSender
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.accumulator, max_request_size=world.config.max_request_size)
-        self.config = world.config
-        self._interceptors = InterceptorChain(())
-        self._deliver = world.application.deliver
+    def __init__(self, world: Stage, sent: SentTable) -> None:
+        producer = world.producer
+        super().__init__(producer, producer.runtime, producer.transactions, sealer=lambda: producer.seal)
         self._world = world
+        self._sent = sent
 
-    def _sealer(self) -> Callable[[ProducerBatch], object]:
-        return self._seal_later
-
-    def _seal_later(self, batch: ProducerBatch) -> None:
-        """On a thread of its own, some time later."""
-
-        def seal() -> None:
-            batch.seal()
-
-        delay_ms = self._world.random.random() * self._world.options.seal_ms
-        if delay_ms:
-            self._world.schedule.after(int(delay_ms * MS), seal)
-        else:
-            seal()
-
-    send_table = blocking(TableProducer._send_table)
-
-    async def _accept_rows(self, table: TableSender, reading: Reading, transaction: int) -> None:
-        self.table = table
-
-    async def _await_partition(
-        self, topic: str, partition: Any, deadline: Any, may_wait: bool = True
-    ) -> bool:
-        return True  # or else the TableSender says so
-
-    def _check_sendable(self) -> None:
-        """The appender has."""
-
-    def _note_refused(self, error: BaseException) -> None:
-        """The application sees it."""
-
-    def _refuse(self, error: KafkaError) -> None:
-        """The checkers look at the report."""
-
-    def _record(self, sensor: str, value: float) -> None:
-        """There are no metrics of the shell."""
-
-    def end(self, table: TableSender) -> None:
-        self._end_table(table, None)
-
-    def stop(self, table: TableSender, stopped: BaseException) -> None:
-        self._stop_table(table, stopped)
+    def _accept(self, table: TableSender, *, first_in_line: bool = False) -> bool | Refusal:
+        sent = self._sent
+        sent.begin_attempt(TableReport(table.outcome))
+        before = sent.queued_counts()
+        try:
+            outcome = super()._accept(table, first_in_line=first_in_line)
+        finally:
+            sent.note_accepted(before)
+        self._world.trace("%s: %s, %s", sent, outcome, sent.report)
+        return outcome
 
 
 class SentRow(SentRecord):
@@ -138,7 +92,7 @@ class SentTable:
 
     def __init__(
         self,
-        world: World,
+        application: Application,
         topics: tuple[str, ...],
         rows: list[SentRow],
         to: list[str | None],
@@ -150,9 +104,10 @@ class SentTable:
         self.named = named
         self.is_ended = self.was_refused = False
         self.told_count = self.attempt_count = 0
-        self.delivery: TableDelivery | None = None
+        self._report: TableReport | None = None
         self.partition_counts: dict[str, set[int]] = {topic: set() for topic in topics}
-        self._world = world
+        self._application = application
+        self._world = application.world
         self._progress = -1
         self._seen_count = -1
         self._offsets: list[int] = []
@@ -160,12 +115,21 @@ class SentTable:
 
     @property
     def report(self) -> TableReport:
-        assert self.delivery is not None
-        return self.delivery.report
+        assert self._report is not None
+        return self._report
 
     @property
     def is_done(self) -> bool:
-        return self.delivery is not None and self.delivery.done()
+        """Every row was delivered, or failed."""
+        return self.is_ended and self.report.done_rows == self.report.row_count
+
+    def begin_attempt(self, report: TableReport) -> None:
+        """Rows are about to be accepted."""
+        self.attempt_count += 1
+        self._report = report
+        view = self._world.engine.snapshot.view
+        for topic, counts in self.partition_counts.items():
+            counts.add(view.partition_count(topic))
 
     def is_row_done(self, row: int) -> bool:
         if self.is_done:
@@ -238,7 +202,7 @@ class SentTable:
                 continue
             left[place] -= 1
             self._check_place(row, place)
-            self._world.application.accepted(self.rows[row], RowOutcome(self, row, partition))
+            self._application.accepted(self.rows[row], RowOutcome(self, row, partition))
         if any(left.values()):
             raise Violation(f"{self}: by place {left} records are in the queues that are no rows of it")
 
@@ -293,121 +257,55 @@ class SendingTable:
     """A new table."""
 
     def __init__(self, tables: Tables) -> None:
-        self.topics = tables.draw_topics()
-        self.topic = self.topics[0]  # that is waited for, where it is not known
+        self._topics = tables.draw_topics()
         self._tables = tables
         self._world = tables.world
-        self._sent: SentTable | None = None
-        self._native: TableSender | None = None
 
-    def attempt(self, *, first_in_line: bool) -> object:
-        view = self._world.engine.snapshot.view
-        counts = {topic: view.partition_count(topic) for topic in self.topics}
-        for self.topic, count in counts.items():
-            if not count:
-                return Refusal.METADATA
-        if self._sent is None:
-            self._begin(counts)
-        assert self._sent is not None and self._native is not None
-        self._sent.attempt_count += 1
-        for topic, count in counts.items():
-            self._sent.partition_counts[topic].add(count)
-        before = self._sent.queued_counts()
-        answer: object
+    async def send(self) -> None:
+        producer = self._world.producer
+        counts = {topic: len(await producer.partitions_for(topic)) for topic in self._topics}
+        sent = self._tables.new_table(counts)
+        table = self._tables.arrow_of(sent)
         try:
-            answer = self._accept(first_in_line=first_in_line)
+            delivery = await WatchedTable(self._world, sent).send_table(
+                self._topics[0],
+                table,
+                key="its key",
+                topic_column="its topic" if len(self._topics) > 1 else None,
+                on_delivery=sent.told,
+                on_progress=sent.progress,
+            )
         except (ValueError, KafkaError) as error:
-            self._sent.note_accepted(before)
-            self._stop(error)
-            return error
-        self._sent.note_accepted(before)
-        if answer is True:
-            self._sent.is_ended = True
-            self._tables.shell.end(self._native)
-        self._world.trace("%s: %s, %s", self._sent, answer, self._sent.report)
-        return answer
-
-    def _accept(self, *, first_in_line: bool) -> object:
-        """Accept rows. Topics of worlds get no new partitions, so none that a row names beyond them is waited
-        for."""
-        assert self._native is not None
-        now_ns = self._world.schedule.now_ns
-        answer: object = self._native.accept(first_in_line=first_in_line, now_ns=now_ns)
-        if answer is Refusal.METADATA and any(partition for _, partition in self._native.unknown_places):
-            self._native.refuse_beyond()
-            answer = self._native.accept(first_in_line=first_in_line, now_ns=now_ns)
-        return answer
-
-    def give_up(self, error: KafkaError) -> None:
-        if self._sent is not None:
-            self._stop(error)
-
-    def _begin(self, partition_counts: dict[str, int]) -> None:
-        table = self._tables.new_table(partition_counts)
-        shell = self._tables.shell
-        table.delivery = shell.send_table(
-            self.topics[0],
-            self._tables.arrow_of(table),
-            key="its key",
-            topic_column="its topic" if len(self.topics) > 1 else None,
-            on_delivery=table.told,
-            on_progress=table.progress,
-        )
-        self._native = shell.table
-        self._sent = table
-
-    def _stop(self, error: Exception) -> None:
-        """Rows that are not accepted yet will not be."""
-        sent, native = self._sent, self._native
-        assert sent is not None and native is not None
-        sent.is_ended = True
-        try:
-            self._tables.shell.stop(native, error)
-        except Exception as raised:
             sent.was_refused = True
-            if raised is not error or any(row.delivery is not None for row in sent.rows):
-                raise
-        self._world.trace("%s stops: %s, %s", sent, error, sent.report)
+            if any(row.delivery is not None for row in sent.rows):
+                raise Violation(f"{sent} was refused, and rows of it were accepted") from error
+            raise
+        sent.is_ended = True
+        if delivery.done() != sent.is_done:
+            raise Violation(f"{sent}: {delivery}, and {sent.report}")
 
 
 class SendingBatch:
     """A new batch, encoded by somebody else."""
 
     def __init__(self, tables: Tables) -> None:
-        self.topic = tables.draw_topic()
-        self._world = tables.world
+        self._topic = tables.draw_topic()
+        self._application, self._world = tables.application, tables.world
         self._random = tables.random
         self._records = tables.new_batch()
-        self._partition = -1
         codec = self._random.choice(CODECS)
         self._data = encode(
             [(each.key, each.value, each.headers, each.timestamp_ms) for each in self._records],
             compression=codec,
         )
 
-    def attempt(self, *, first_in_line: bool) -> object:
+    async def send(self) -> None:
         world = self._world
-        count = world.engine.snapshot.view.partition_count(self.topic)
-        if len(self._data) > world.config.max_request_size:
-            return None
-        if self._partition < 0 and count:
-            self._partition = self._random.randrange(count)
-        if self._partition < 0 or count <= self._partition:
-            return Refusal.METADATA
-        try:
-            answer = world.accumulator.append_batch(
-                self.topic, self._partition, self._data, world.schedule.now_ns, first_in_line=first_in_line
-            )
-        except RecordTooLargeError as error:  # for buffer.memory
-            return error
-        if isinstance(answer, BatchDelivery):
-            world.trace("a batch of %d records", len(self._records))
-            for index, record in enumerate(self._records):
-                world.application.accepted(record, BatchedOutcome(answer, index))
-        return answer
-
-    def give_up(self, error: KafkaError) -> None:
-        """It was never accepted."""
+        partition = self._random.randrange(len(await world.producer.partitions_for(self._topic)))
+        delivery = await world.producer.send_batch(self._topic, partition, self._data)
+        world.trace("a batch of %d records", len(self._records))
+        for index, record in enumerate(self._records):
+            self._application.accepted(record, BatchedOutcome(delivery, index))
 
 
 class BatchedOutcome:
@@ -447,7 +345,7 @@ class EncodedRecord(SentRow):
     """A record of an encoded batch."""
 
     __slots__ = ("world",)
-    world: Surroundings
+    world: Ground
 
     @property
     def is_settled(self) -> bool:
@@ -462,16 +360,12 @@ class Tables:
     sent : list of SentTable
     """
 
-    def __init__(self, world: World, options: TableOptions) -> None:
-        self.world = world
+    def __init__(self, application: Application, options: TableOptions) -> None:
+        self.application = application
+        self.world = world = application.world
         self.options = options
         self.random = Random(f"rows {world.options.seed}")
-        self.shell = TableShell(world)
         self.sent: list[SentTable] = []
-
-    @property
-    def application(self) -> Application:
-        return self.world.application
 
     def draw(self) -> Sending | None:
         """What an appender sends next; None: a record."""
@@ -517,7 +411,7 @@ class Tables:
         for row in rows:
             if random.random() < options.huge:
                 self._enlarge(row)
-        table = SentTable(self.world, topics, rows, to, named)
+        table = SentTable(self.application, topics, rows, to, named)
         self.sent.append(table)
         return table
 

@@ -17,10 +17,9 @@ from kbatch.protocol import messages
 from kbatch.testing.broker.coordinator_records import decode_record
 from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
 from kbatch.testing.broker.producer_state import Marker
-from kbatch.testing.broker.transaction_metadata import TransactionState
 from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC
 from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.transactional_application import Outcome, Transaction, number_of_offset
+from kbatch.testing.simulation.transactional_ledger import Outcome, Transaction, number_of_offset
 from kbatch.testing.simulation.wire import record_number
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 LAST_SEQUENCE = 2**31 - 1
 Place = tuple[str, int]
-UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class Logged(NamedTuple):
@@ -118,21 +116,6 @@ def _offsets(log: Partition) -> Iterator[CommittedOffset]:
                 yield CommittedOffset(key.group, (key.topic, key.partition), value.offset)
 
 
-def check_nothing_hangs(world: TransactionalWorld) -> None:
-    """All transactions are decided, and readers of committed data get to the end of every log."""
-    for partition in world.cluster.state.cluster.partitions():
-        log = partition.log
-        if log.last_stable_offset != log.log_end_offset:
-            raise Violation(
-                f"{partition.topic.name}-{partition.index} hangs: the last stable offset is "
-                f"{log.last_stable_offset}, and the end {log.log_end_offset}"
-            )
-    found, _ = world.cluster.state.coordinators.transactions.list_transactions(world.cluster.now_ms)
-    for metadata in found:
-        if metadata.state in UNDECIDED:
-            raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
-
-
 def check_contents(world: TransactionalWorld, logs: Logs) -> None:
     """What stands in a log was accepted, for that partition, with these bytes; and stands there once."""
     for number, found in logs.stored.items():
@@ -198,7 +181,7 @@ def check_order(world: TransactionalWorld, logs: Logs) -> None:
             number = record_number(logged.record)
             client = world.application.transaction_of[number].client
             this = (client.number, positions[number])
-            program = client.program.transactional_id
+            program = client.transactional_id
             if this < last.get(program, (-1, -1)):
                 numbers = [record_number(each.record) for each in found]
                 raise Violation(f"record {number} is in {place} behind later ones: {numbers}")
@@ -255,3 +238,10 @@ CHECKS: tuple[Callable[[TransactionalWorld, Logs], None], ...] = (
     check_sequences,
     check_memory,
 )
+
+
+def check(world: TransactionalWorld) -> None:
+    """Raises a Violation unless all is true."""
+    logs = Logs(world)
+    for each in CHECKS:
+        each(world, logs)

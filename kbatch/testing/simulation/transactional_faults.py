@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
+from kbatch.testing.simulation.fate import Fate
 from kbatch.testing.simulation.faults import (
-    CHANGES,
     ERRORS,
     INIT_ERRORS,
     INIT_PRODUCER_ID,
     PRODUCE,
     PRODUCE_ERRORS,
-    Fate,
     Faults,
 )
 
 if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
     from kbatch.testing.simulation.network import Link
-    from kbatch.testing.simulation.transactional_world import TransactionalWorld
+    from kbatch.testing.simulation.transactional_stage import TransactionalStage
 
 _ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _RETRIED = (*_ELSEWHERE * 2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -78,20 +77,20 @@ TRANSACTIONAL_PRODUCE_ERRORS = (
 class TransactionalFaults(Faults):
     """Faults, and a transaction.version that changes."""
 
-    world: TransactionalWorld
+    world: TransactionalStage
     refused_requests = (
         *Faults.refused_requests,
         *(kind.__name__.removesuffix("Request") for kind in REQUESTS),
     )
 
-    def __init__(self, world: TransactionalWorld) -> None:
+    def __init__(self, world: TransactionalStage) -> None:
         super().__init__(world)
         self.errors = {
             **ERRORS,
             **{kind.api_key: codes for kind, codes in REQUESTS.items()},
             PRODUCE: TRANSACTIONAL_PRODUCE_ERRORS,
         }
-        self.changes = {key: change for key, change in CHANGES.items() if key != INIT_PRODUCER_ID}
+        del self.changes[INIT_PRODUCER_ID]
 
     def note(self, name: str) -> None:
         """Something that the applications did."""
@@ -112,7 +111,7 @@ class TransactionalFaults(Faults):
         """One of a process that is over may come late, and fences those that came behind it."""
         transactional_id, _, number = name.rpartition("/")
         for client in self.world.clients:
-            if client.program.transactional_id == transactional_id and client.number > int(number):
+            if client.transactional_id == transactional_id and client.number > int(number):
                 client.may_fail = True
 
     def _meet_coordinator(self, fate: Fate) -> None:

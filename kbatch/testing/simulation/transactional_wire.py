@@ -7,14 +7,15 @@ of the transaction is done, and until it is answered nothing else is sent that b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.protocol import messages
+from kbatch.testing.simulation.surroundings import Host
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.wire import ConnectionWatch, Key, SentBatch, SentRequest, Wire
 
 if TYPE_CHECKING:
-    from kbatch.testing.simulation.transactional_client import Client
+    from kbatch.testing.simulation.transactional_ledger import Transaction
 
 TO_COORDINATORS = (
     messages.FindCoordinatorRequest,
@@ -29,6 +30,15 @@ ADDING = (messages.AddPartitionsToTxnRequest.api_key, messages.AddOffsetsToTxnRe
 ANSWERS = tuple(kind.response for kind in TO_COORDINATORS)
 
 
+class TransactionalHost(Host, Protocol):
+    """A producer that has a transactional.id."""
+
+    transaction: Transaction | None
+
+    def has_failed(self, number: int) -> bool:
+        """Or may have: of a batch that goes in parts nobody says it before all of them are done."""
+
+
 class TransactionalWire(Wire):
     """The judge of one producer's requests.
 
@@ -40,7 +50,7 @@ class TransactionalWire(Wire):
         1 that KIP-890 ends.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: TransactionalHost) -> None:
         super().__init__(client)
         self._client = client
         self._numbers: dict[tuple[str, int, tuple[int, int, int]], tuple[int, ...]] = {}

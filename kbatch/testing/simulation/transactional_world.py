@@ -8,53 +8,48 @@ consumers of committed data read them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
-from kbatch.testing.broker.transaction_metadata import TransactionMetadata, to_record
-from kbatch.testing.simulation import transaction_checkers as checkers
+from kbatch.testing.broker.transaction_metadata import TransactionMetadata, TransactionState, to_record
 from kbatch.testing.simulation.cluster import SimulatedCluster
 from kbatch.testing.simulation.schedule import MS, SECOND, WALL_MS
-from kbatch.testing.simulation.surroundings import Surroundings
 from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.transactional_application import LEFT_WHEN_HEALED, Ledger, Program
+from kbatch.testing.simulation.transactional_application import LEFT_WHEN_HEALED, Program
 from kbatch.testing.simulation.transactional_faults import TransactionalFaults
+from kbatch.testing.simulation.transactional_stage import TransactionalStage
+from kbatch.waiting.virtual import VirtualTask
 
 if TYPE_CHECKING:
-    from kbatch.testing.broker.cluster import ClusterPartition
-    from kbatch.testing.simulation.actor import Actor
     from kbatch.testing.simulation.network import Link
     from kbatch.testing.simulation.transactional_client import Client
     from kbatch.testing.simulation.transactional_options import TransactionalOptions
 
 CALM_MS = 3000
+UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 RECOVERY_MS = 60_000  # for whatever is under way when all is healed
 OLD_PRODUCER_ID = 1_000_000  # none that a broker would give
 
 
-class TransactionalWorld(Surroundings):
+class TransactionalWorld(TransactionalStage):
     """A world of a seed; `run` is its life.
 
     Attributes
     ----------
     clients : list of Client
         All producers that there ever were.
-    actors : list of Actor
+    tasks : list of VirtualTask
         All threads of applications.
-    application : Ledger
-        What the applications did.
     """
 
     faults: TransactionalFaults
 
     def __init__(self, options: TransactionalOptions, *, prints: bool = False) -> None:
         super().__init__(options, prints=prints)
-        assert options.programs is not None
-        self.programs = options.programs
         self.faults = TransactionalFaults(self)
         self.cluster = SimulatedCluster(self)
-        self.application = Ledger(self)
-        self.clients: list[Client] = []
-        self.actors: list[Actor] = []
+        self._clients: list[Client] = []
+        self.tasks: list[VirtualTask] = []
         self._programs = [Program(self, number) for number in range(self.programs.ids)]
         if self.programs.first_epoch >= 0:
             self._age()
@@ -81,8 +76,8 @@ class TransactionalWorld(Surroundings):
         try:
             self._run()
         finally:
-            for actor in self.actors:
-                actor.kill()
+            for task in self.tasks:
+                task.kill()
 
     def _run(self) -> None:
         self.faults.begin()
@@ -90,49 +85,64 @@ class TransactionalWorld(Surroundings):
         self.faults.heal()
         for program in self._programs:
             program.left = min(program.left, LEFT_WHEN_HEALED)
-        self._await_actors()
+        self._await_tasks()
         self.run_for(CALM_MS * MS + self.options.settings["transaction.timeout.ms"] * MS)
-        checkers.check_nothing_hangs(self)
+        self._check_nothing_hangs()
         self._probe()
         self._close()
-        logs = checkers.Logs(self)
-        for check in checkers.CHECKS:
-            check(self, logs)
 
-    def start(self, actor: Actor) -> None:
-        self.actors.append(actor)
-        self.schedule.after(self.random.randrange(10 * MS), actor.go)
+    def _check_nothing_hangs(self) -> None:
+        """All transactions are decided, and readers of committed data get to the end of every log."""
+        for partition in self.cluster.state.cluster.partitions():
+            log = partition.log
+            if log.last_stable_offset != log.log_end_offset:
+                raise Violation(
+                    f"{partition.topic.name}-{partition.index} hangs: the last stable offset is "
+                    f"{log.last_stable_offset}, and the end {log.log_end_offset}"
+                )
+        found, _ = self.cluster.state.coordinators.transactions.list_transactions(self.cluster.now_ms)
+        for metadata in found:
+            if metadata.state in UNDECIDED:
+                raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
 
-    def _await_actors(self) -> None:
+    @property
+    def clients(self) -> list[Client]:
+        return self._clients
+
+    def add(self, client: Client) -> None:
+        self._clients.append(client)
+
+    def start(self, script: Coroutine[Any, None, None]) -> None:
+        """Runs it as a thread of an application."""
+        task = VirtualTask(script)
+        self.tasks.append(task)
+        self.schedule.after(self.random.randrange(10 * MS), task.go)
+
+    def _await_tasks(self) -> None:
         limit_ns = self.schedule.now_ns + RECOVERY_MS * MS
-        if not self.run_until(limit_ns, lambda: all(actor.is_over for actor in self.actors)):
+        if not self.run_until(limit_ns, lambda: all(task.is_over for task in self.tasks)):
             raise Violation(f"{RECOVERY_MS} ms after all was healed the applications are not through")
 
     def _probe(self) -> None:
         """What every transactional.id has been through does not keep it from going on."""
         for program in self._programs:
             program.probe()
-        self._await_actors()
+        self._await_tasks()
         self.run_for(SECOND)
-        checkers.check_nothing_hangs(self)
+        self._check_nothing_hangs()
 
     def _close(self) -> None:
-        for client in self.clients:
+        for client in self._clients:
             if not client.is_dead:
                 client.accumulator.close()
-                client.shell.close()
+                client.shell.stop()
 
     # What its parts ask
 
     def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
-        return all(client.wire.is_quiet(place, is_idle=is_idle) for client in self.clients)
+        return all(client.wire.is_quiet(place, is_idle=is_idle) for client in self._clients)
 
     def client_of(self, link: Link) -> Client | None:
         """Whose connection it is; None where that has ended."""
-        owners = (client for client in self.clients if link in client.shell.links.values())
+        owners = (client for client in self._clients if link in client.shell.links.values())
         return next(owners, None)
-
-    def data_partitions(self) -> list[ClusterPartition]:
-        """Those of the applications' topics."""
-        partitions = self.cluster.state.cluster.partitions()
-        return [partition for partition in partitions if not partition.topic.is_internal]

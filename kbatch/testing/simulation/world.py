@@ -9,26 +9,21 @@ compared with what the application was told. What must never happen raises a Vio
 from __future__ import annotations
 
 import random
-import weakref
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kbatch._native.send.accumulator import RecordAccumulator
-from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
-from kbatch.config import ProducerConfig
 from kbatch.core.client.cluster import ClusterSnapshot
-from kbatch.core.producer.engine import Engine
-from kbatch.metrics import MetricsRegistry
-from kbatch.testing.simulation import checkers
+from kbatch.errors import KafkaError
 from kbatch.testing.simulation.application import Application, SentRecord
-from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT, SimulatedCluster
-from kbatch.testing.simulation.faults import Faults
-from kbatch.testing.simulation.network import Shell
 from kbatch.testing.simulation.options import Options
+from kbatch.testing.simulation.producer import SimulatedProducer
 from kbatch.testing.simulation.schedule import MS, SECOND
-from kbatch.testing.simulation.surroundings import Host, Surroundings
+from kbatch.testing.simulation.stage import Stage
 from kbatch.testing.simulation.table_application import Tables
 from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.wire import Wire
+from kbatch.waiting.virtual import VirtualTask
+
+if TYPE_CHECKING:
+    from kbatch._native.batch.producer_batch import ProducerBatch
 
 WATCH_NS = 50 * MS
 CALM_MS = 3000  # after the faults, for back-offs to end
@@ -37,7 +32,7 @@ PROBE_ROUNDS = 3
 PROBED_TIMEOUT_MS = 3000
 
 
-class World(Surroundings):
+class World(Stage):
     """A world of a seed; `run` is its life.
 
     Parameters
@@ -51,46 +46,33 @@ class World(Surroundings):
 
     def __init__(self, options: Options, *, prints: bool = False) -> None:
         super().__init__(options, prints=prints)
-        self.settings = options.settings
-        self.config = ProducerConfig(
-            {"bootstrap.servers": f"{BOOTSTRAP}:{PORT}", "client.id": "simulated", **options.settings}
-        )
-        self.is_idempotent = self.config.enable_idempotence
-        self.may_resend = self.config.kbatch_sequence_gap == "resend"
-        self.faults = Faults(self)
-        self.cluster = SimulatedCluster(self)
-        self.shell = Shell(self)
-        known: World = weakref.proxy(self)
-        self.accumulator: RecordAccumulator = new_accumulator(self, lambda: known.application.memory_freed())
-        self.engine = Engine(
-            self.config,
-            self.accumulator,
-            random=random.Random(f"engine {options.seed}"),
-            registry=MetricsRegistry(self.config.client_id),
-            now_ns=self.schedule.now_ns,
-            first_counter=options.first_counter,
-        )
         self.application = Application(self)
-        self.tables = Tables(self, options.tables) if options.tables is not None else None
-        self.wire = Wire(self)
+        self.producer = SimulatedProducer(
+            self.config,
+            self.schedule,
+            self.shell,
+            self.application,
+            random=random.Random(f"engine {options.seed}"),
+            seal=self._seal,
+            engine_keys={"first_counter": options.first_counter},
+            accumulator_keys=self.accumulator_keys(),
+        )
+        self.accumulator, self.engine = self.producer.accumulator, self.producer.runtime.engine
+        self.tables = Tables(self.application, options.tables) if options.tables is not None else None
+        self.application.tables = self.tables
         self.healed_ns = 0
         self._snapshot = self.engine.snapshot
-
-    @property
-    def keeps_order(self) -> bool:
-        """True if the producer promises that a partition's records stay in order.
-
-        kbatch.sequence.gap=resend makes no such promise once a leader has lost what it knew of the producer:
-        that leader may take a later batch first, and the gap is sent again after it.
-        """
-        if self.is_idempotent:
-            return not (self.may_resend and self.cluster.lost)
-        return self.config.max_in_flight_requests_per_connection == 1 and "late" not in self.faults.counts
 
     # Its life
 
     def run(self) -> None:
         """Raises a Violation, or what the producer raised."""
+        try:
+            self._run()
+        finally:
+            self.application.kill()
+
+    def _run(self) -> None:
         self.shell.wake()
         self.application.start()
         self.faults.begin()
@@ -103,11 +85,8 @@ class World(Surroundings):
         self._run_until_finished()
         self._probe()
         self.application.close()
+        self._run_until_finished()
         self.run_for(CALM_MS * MS)
-        self.shell.close()
-        logs = checkers.Logs(self)
-        for check in checkers.CHECKS:
-            check(self, logs)
 
     def check_engine(self) -> None:
         """Behind every round of the sender."""
@@ -145,12 +124,29 @@ class World(Surroundings):
                         f"{name}-{index}: leader epoch {new.leader_epoch} in place of {old.leader_epoch}"
                     )
 
-    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
-        return self.wire.is_quiet(place, is_idle=is_idle)
-
     def _watch(self) -> None:
         self.application.check_deadlines()
+        if self._is_memory_idle:
+            self.schedule.after(MS, self._check_memory)
         self.schedule.after(WATCH_NS, self._watch)
+
+    @property
+    def _is_memory_idle(self) -> bool:
+        """All memory is free, and somebody waits for some."""
+        memory = self.accumulator.memory
+        return memory.queued > 0 and memory.available == memory.total_memory
+
+    def _check_memory(self) -> None:
+        if self._is_memory_idle:
+            raise Violation(f"{self.accumulator.memory.queued} wait for memory, and all of it is free")
+
+    def _seal(self, batch: ProducerBatch) -> None:
+        """On a thread of its own, some time later."""
+        delay_ms = self.random.random() * self.options.seal_ms
+        if delay_ms:
+            self.schedule.after(int(delay_ms * MS), batch.seal)
+        else:
+            batch.seal()
 
     def _close_some_time(self) -> None:
         forced = self.options.workload.close == "forced"
@@ -181,10 +177,10 @@ class World(Surroundings):
         partitions = self.cluster.state.cluster.partitions()
         missing = {(partition.topic.name, partition.index) for partition in partitions}
         for _ in range(PROBE_ROUNDS):
-            self.application.resume()
+            VirtualTask(self.application.resume()).go()
             self.run_for(100 * MS)
-            probes = [self._probe_of(*place) for place in sorted(missing)]
-            self._run_until_done(probes)
+            probes = [self.application.new_probe() for _ in missing]
+            self._send_probes(probes, sorted(missing))
             for record in probes:
                 if record.delivery is not None and record.is_done and not record.delivery.exception():
                     missing.discard(record.place)
@@ -193,35 +189,22 @@ class World(Surroundings):
         if self.config.delivery_timeout_ms >= PROBED_TIMEOUT_MS:
             raise Violation(f"when all is well nothing gets through to {sorted(missing)}")
 
-    def _run_until_done(self, records: list[SentRecord]) -> None:
+    def _send_probes(self, records: list[SentRecord], places: list[tuple[str, int]]) -> None:
+        """Sends a record to each place, and lets time pass until all are done."""
+        sending = [
+            VirtualTask(self._send_probe(record, *place))
+            for record, place in zip(records, places, strict=True)
+        ]
+        for task in sending:
+            task.go()
         until_ns = self.schedule.now_ns + self.config.delivery_timeout_ms * MS + SECOND
-        self.run_until(until_ns, lambda: all(record.is_done for record in records))
+        self.run_until(
+            until_ns,
+            lambda: all(task.is_over for task in sending) and all(record.is_done for record in records),
+        )
 
-    def _probe_of(self, topic: str, partition: int) -> SentRecord:
-        self.engine.want_topic(topic)
-        self.shell.wake()
-        record = self.application.new_record()
-        record.callback = "none"
-        self.application.append(record, topic, partition)
-        return record
-
-
-def new_accumulator(world: Host, memory_freed: Callable[[], object]) -> RecordAccumulator:
-    config = world.config
-    # deliveries, which the world keeps, hold the accumulator where the garbage collector does not look
-    known: Host = weakref.proxy(world)
-    return RecordAccumulator(
-        batch_size=config.batch_size,
-        buffer_memory=config.buffer_memory,
-        compression=config.compression_type,
-        linger_ns=config.linger_ms * MS,
-        retry_backoff_ns=config.retry_backoff_ms * MS,
-        retry_backoff_max_ns=config.retry_backoff_max_ms * MS,
-        delivery_timeout_ns=config.delivery_timeout_ms * MS,
-        seal_policy=SealPolicy(by_appender=world.random.random() < 0.5, inline_bytes=SENDER_BYTES),
-        transactional=config.transactional_id is not None,
-        seed=world.options.seed,
-        poison=True,
-        wake=lambda: known.shell.wake(),
-        memory_freed=memory_freed,
-    )
+    async def _send_probe(self, record: SentRecord, topic: str, partition: int) -> None:
+        try:
+            await self.application.send(record, topic, partition)
+        except KafkaError as error:
+            self.trace("probe: %r", error)

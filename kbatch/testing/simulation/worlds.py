@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 
+from kbatch.testing.simulation import checkers, transaction_checkers
 from kbatch.testing.simulation.options import Options, described, with_failing_leaders
 from kbatch.testing.simulation.table_options import with_tables
 from kbatch.testing.simulation.trace import Violation
@@ -39,6 +40,10 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     try:
         world = _world(options, prints=verbose)
         world.run()
+        if isinstance(world, World):
+            checkers.check(world)
+        else:
+            transaction_checkers.check(world)
     except (Exception, RecursionError) as error:
         last = world.trace.lines() if world is not None else ()
         raise SimulationError(_report(seed, error, options, last)) from error

@@ -18,7 +18,7 @@ from kbatch.core.client.actions import Close, Connect, Resolve
 from kbatch.core.producer.actions import Seal
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import MetricsRegistry
-from kbatch.network import Network
+from kbatch.network import ThreadNetwork
 from tests.unit.accumulating import BY_OTHERS, accumulator, codec_replaced, is_whole, put
 from tests.unit.networking import (
     NEVER,
@@ -137,7 +137,7 @@ def test_an_action_of_the_engines_own_is_performed_until_the_network_stops() -> 
 
     done: list[tuple[int, str]] = []
     engine = ScriptedEngine()
-    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER)
+    network = ThreadNetwork(engine, config=config(), deliver=lambda completed: None, name=SENDER)
     engine.wake = network.wake
     network.register(
         Own,
@@ -265,7 +265,7 @@ def test_a_quiet_engine_runs_when_it_is_called() -> None:
 
 def test_a_wake_before_the_start_counts() -> None:
     engine = ScriptedEngine()
-    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER)
+    network = ThreadNetwork(engine, config=config(), deliver=lambda completed: None, name=SENDER)
     network.wake()
     ran = threading.Event()
     engine.submit(ran.set)
@@ -277,7 +277,7 @@ def test_a_wake_before_the_start_counts() -> None:
 def test_the_waker_may_be_there_first() -> None:
     waker, engine = Waker(), ScriptedEngine()
     engine.wake = waker.wake
-    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER, waker=waker)
+    network = ThreadNetwork(engine, config=config(), deliver=lambda completed: None, name=SENDER, waker=waker)
     network.start()
     engine.pass_round()
     network.stop()
@@ -336,7 +336,7 @@ def test_stop_closes_all_connections_and_waits_for_the_thread() -> None:
 
 
 def test_a_network_that_never_started_is_stopped() -> None:
-    network = Network(ScriptedEngine(), config=config(), deliver=lambda completed: None, name=SENDER)
+    network = ThreadNetwork(ScriptedEngine(), config=config(), deliver=lambda completed: None, name=SENDER)
     network.stop()
     network.stop()
     network.wake()
@@ -393,7 +393,7 @@ def test_what_was_to_be_written_when_the_engine_broke_is_let_go_of(caplog: pytes
 def test_what_is_failed_by_a_defect_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
     delivered: list[Any] = []
     engine = ScriptedEngine()
-    network = Network(engine, config=config(), deliver=delivered.extend, name=SENDER)
+    network = ThreadNetwork(engine, config=config(), deliver=delivered.extend, name=SENDER)
     engine.wake = network.wake
     engine.breaks_in = "run"
     engine.completed = ["batch"]  # type: ignore[list-item]
@@ -409,7 +409,7 @@ def test_an_engine_that_cannot_even_fail(caplog: pytest.LogCaptureFixture) -> No
 
     engine = Hopeless()
     engine.breaks_in = "run"
-    network = Network(engine, config=config(), deliver=lambda completed: None, name=SENDER)
+    network = ThreadNetwork(engine, config=config(), deliver=lambda completed: None, name=SENDER)
     network.start()
     network._thread.join(SECONDS)
     assert not network.is_alive
@@ -422,7 +422,7 @@ def test_an_engine_that_cannot_even_fail(caplog: pytest.LogCaptureFixture) -> No
 def test_completions_are_handed_over_round_by_round() -> None:
     delivered: list[Any] = []
     engine = ScriptedEngine()
-    network = Network(engine, config=config(), deliver=delivered.append, name=SENDER)
+    network = ThreadNetwork(engine, config=config(), deliver=delivered.append, name=SENDER)
     engine.wake = network.wake
     network.start()
     engine.pass_round()
@@ -436,7 +436,7 @@ def test_completions_are_handed_over_round_by_round() -> None:
 def test_waits_and_work_are_measured() -> None:
     metrics = MetricsRegistry("test")
     engine = ScriptedEngine()
-    network = Network(engine, config=config(), deliver=lambda _: None, name=SENDER, metrics=metrics)
+    network = ThreadNetwork(engine, config=config(), deliver=lambda _: None, name=SENDER, metrics=metrics)
     engine.wake = network.wake
     network.start()
     engine.pass_round()

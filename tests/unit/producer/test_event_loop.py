@@ -497,7 +497,7 @@ def test_a_close_that_is_cancelled_at_any_step_leaves_nothing_open(broker: Broke
             await closing
         await producer.close()
         assert interceptor.closed_count == 1, step
-        return is_over, weakref.ref(producer._network)
+        return is_over, weakref.ref(producer._runtime.network)
 
     async def program() -> None:
         networks: list[weakref.ref[Any]] = []

@@ -50,7 +50,7 @@ def test_a_task_gives_way_also_for_a_node_that_takes_nothing(broker: Broker, run
     async def program() -> None:
         async with made(broker, linger_ms=1) as producer:
             await (await producer.send(TOPIC, b"", partition=0))
-            producer._accumulator.alarm.busy_nodes = frozenset(producer._engine.snapshot.nodes)
+            producer.accumulator.alarm.busy_nodes = frozenset(producer._runtime.engine.snapshot.nodes)
             await producer.send(TOPIC, b"", partition=0)
             until = time.monotonic() + SECONDS
             while not producer.must_give_way:  # linger is over

@@ -292,7 +292,7 @@ def test_a_flush_after_a_fatal_error_tells_of_failures_first_and_then_of_that(br
     broker.fail_next("Produce", "CLUSTER_AUTHORIZATION_FAILED")
     with producing(broker) as producer:
         delivery = producer.send(TOPIC, b"")
-        until(lambda: producer._engine.fatal_error is not None)
+        until(lambda: producer._runtime.engine.fatal_error is not None)
         assert delivery.wait(SECONDS)
         with pytest.raises(DeliveryError, match="a record failed with ClusterAuthorization"):
             producer.flush(SECONDS)

@@ -288,9 +288,9 @@ def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> Tellings
     told = Tellings()
     producer = new_producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=600_000)
     if is_broken:  # its thread has ended, and holds nothing of it any more
-        producer._engine.submit(lambda now_ns: 1 // 0)
-        producer._network.wake()
-        until(lambda: not producer._network.is_alive)
+        producer._runtime.engine.submit(lambda now_ns: 1 // 0)
+        producer._runtime.network.wake()
+        until(lambda: not producer._runtime.network.is_alive)
     else:
         producer.send(TOPIC, b"", on_delivery=told)
     if in_cycle:
@@ -329,7 +329,7 @@ def test_producer_that_the_sender_collects_ends_too(broker: Broker) -> None:
     told.next()
     cycle: list[Any] = [producer]
     cycle.append(cycle)
-    network, engine = producer._network, producer._engine
+    network, engine = producer._runtime.network, producer._runtime.engine
     gc.disable()
     try:
         with pytest.warns(ResourceWarning, match="was dropped"):
@@ -346,8 +346,8 @@ def test_defect_ends_the_producer_and_nobody_waits_for_ever(
 ) -> None:
     with producing(broker, linger_ms=600_000) as producer:
         delivery = producer.send(TOPIC, b"")
-        producer._engine.submit(lambda now_ns: 1 // 0)
-        producer._network.wake()
+        producer._runtime.engine.submit(lambda now_ns: 1 // 0)
+        producer._runtime.network.wake()
         error = delivery.exception(SECONDS)
         assert "a defect of kbatch ended the producer: ZeroDivisionError" in str(error)
         for call in (producer.flush, lambda: producer.send(TOPIC, b"")):
@@ -407,7 +407,7 @@ def test_closed_producer_is_collected(broker: Broker) -> None:
     producer.send(TOPIC, b"", on_delivery=lambda *_: None).result(SECONDS)
     producer.close()
     found = weakref.ref(producer)
-    network = weakref.ref(producer._network)
+    network = weakref.ref(producer._runtime.network)
     del producer
     gc.collect()
     assert found() is None

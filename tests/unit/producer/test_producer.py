@@ -228,8 +228,8 @@ class Late:
     """What a producer waits for a change with, whose time is over before it looks."""
 
     def __init__(self, producer: Any) -> None:
-        self._changed = producer._changed
-        self._engine = producer._engine
+        self._changed = producer._runtime.changed
+        self._engine = producer._runtime.engine
         self.notify = self._changed.notify
 
     async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
@@ -243,7 +243,7 @@ class Late:
 def test_N01_who_has_waited_for_all_his_time_is_told_so_however_late_he_looks(broker: Broker) -> None:
     with producing(broker, max_block_ms=50, retry_backoff_ms=10, retry_backoff_max_ms=20) as producer:
         waiting = getattr(producer, "_producer", producer)
-        waiting._changed = Late(waiting)
+        waiting._runtime.changed = Late(waiting)
         with pytest.raises(KafkaTimeoutError, match=r"no metadata of topic other after max.block.ms=50"):
             producer.send("other", b"")
         with pytest.raises(UnknownTopicOrPartitionError):

@@ -116,7 +116,7 @@ TABLE = "rows = producer.send_table(topic, {'value': __import__('numpy').zeros((
 # What is done by the sender's thread waits for as long as that is kept.
 KEPT = """
 released = threading.Event()
-producer._engine.submit(lambda now_ns: released.wait())
+producer._runtime.engine.submit(lambda now_ns: released.wait())
 """
 RELEASED = "released.set(); first.exception(600)"  # purged, or on its way before
 
@@ -299,7 +299,7 @@ for compression in ("none", "gzip", "lz4"):
         producer.flush(30)
     except kbatch.DeliveryError as error:  # rows that an interrupt kept from being accepted
         assert isinstance(error.first, Interrupted), error
-    assert not producer._accumulator.incomplete_batches()
+    assert not producer.accumulator.incomplete_batches()
     producer.send(topic, b"last").result(30)
     producer.close(30)
 """

@@ -35,7 +35,10 @@ CALLED = (
     "kbatch/core/client/engine.py",
     "kbatch/core/producer/engine.py",
     "kbatch/producer/base.py",
+    "kbatch/producer/parts.py",
+    "kbatch/producer/runtime.py",
     "kbatch/producer/transactions.py",
+    "kbatch/waiting/conditions.py",
     "kbatch/waiting/deadline.py",
     "kbatch/waiting/event_loop.py",
     "kbatch/waiting/threads.py",
@@ -63,8 +66,8 @@ def made(broker: Broker, **keys: Any) -> AsyncProducer:
 
 
 def state_of(producer: AsyncProducer) -> State:
-    assert producer._engine.transactions is not None
-    return producer._engine.transactions.state
+    assert producer._runtime.engine.transactions is not None
+    return producer._runtime.engine.transactions.state
 
 
 def is_waited_for_memory(producer: AsyncProducer) -> bool:

@@ -36,7 +36,7 @@ class Sender(RecordSender):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.sends_directly = True
+        self.accumulator.accepts_directly = True
         self.asked: list[tuple[PendingRecord, Refusal | None, bool]] = []
         self.refused: list[tuple[PendingRecord, BaseException]] = []
         self.meanwhile: Callable[[PendingRecord], object] = lambda record: None
@@ -347,7 +347,7 @@ def test_N01_metadata_that_is_missing_is_waited_for_by_the_producer(
 def test_what_is_wrong_with_an_argument_is_said_before_anything_is_serialized(wrong: dict[str, Any]) -> None:
     calls: list[Any] = []
     producer = sender(value_serializer=counting(calls), key_serializer=counting(calls))
-    for producer.sends_directly in (True, False):
+    for producer.accumulator.accepts_directly in (True, False):
         with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
             producer.send("t", b"v", b"k", **wrong)
     assert calls == []
@@ -416,7 +416,7 @@ def test_a_partition_is_chosen_once() -> None:
 def test_everything_goes_to_a_producer_that_does_not_send_directly() -> None:
     calls: list[Any] = []
     producer = sender(3, value_serializer=counting(calls))
-    producer.sends_directly = False
+    producer.accumulator.accepts_directly = False
 
     def intercept(record: PendingRecord) -> None:
         assert not record.is_serialized
@@ -480,7 +480,7 @@ def test_a_callback_stands_in_no_line() -> None:
     producer = sender(batch_size=1)
     waiter = producer.accumulator.begin_waiting()
     assert producer.try_send("t", b"in line") is None
-    producer.callback_thread_ident = threading.get_ident()
+    producer.accumulator.callback_thread_ident = threading.get_ident()
     assert producer.try_send("t", b"in a callback") is not None
     other = threading.Thread(target=lambda: producer.try_send("t", b"on another thread"))
     other.start()

@@ -1,0 +1,40 @@
+"""Methods of a producer that are those of one of its parts: its tables, its transactions, its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from operator import attrgetter
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from kbatch._native.io.interrupts import at_once
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Method = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+
+
+def blocking(method: Method[P, T], part: str | None = None) -> Callable[Concatenate[Any, P], T]:
+    """Return the method for callers that are no coroutines; `part` names the attribute whose method it is."""
+    owner = _owner_of(part)
+
+    @wraps(method)
+    def call(producer: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return at_once(method, owner(producer), *arguments, **keywords)
+
+    return call
+
+
+def awaited(method: Method[P, T], part: str) -> Method[P, T]:
+    """Return the method of the attribute `part` for coroutines."""
+    owner = _owner_of(part)
+
+    @wraps(method)
+    async def call(producer: Any, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        return await method(owner(producer), *arguments, **keywords)
+
+    return call
+
+
+def _owner_of(part: str | None) -> Callable[[Any], Any]:
+    return (lambda producer: producer) if part is None else attrgetter(part)

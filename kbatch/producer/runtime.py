@@ -1,0 +1,324 @@
+"""Runtime: what a producer's calls share, its engine, its network and its callbacks, and how they wait.
+
+Theory of operation. Methods that wait are coroutines. `Producer` runs them on the caller's thread, which is
+held up where they wait; `AsyncProducer` awaits them; the simulator runs them in virtual time. All of them
+wait by `await_until`, over the waiters that the producer was made with (`kbatch.waiting`).
+
+No part of a runtime refers to the producer, so one that is dropped is found by its finalizer.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import index
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final
+
+from kbatch._native.send.accumulator import Refusal
+from kbatch.core.producer.engine import Engine
+from kbatch.core.producer.transaction_states import State
+from kbatch.errors import (
+    BufferExhaustedError,
+    ForkedProducerError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+)
+from kbatch.interceptors import InterceptorChain
+from kbatch.metrics import MetricsRegistry
+from kbatch.producer.configured import accumulator_of
+from kbatch.records import is_sendable
+from kbatch.waiting.conditions import Condition, Event
+from kbatch.waiting.deadline import Deadline
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kbatch.config import ProducerConfig
+    from kbatch.waiting.protocols import MemoryQueue, Waiter
+
+# A caller that waits looks so often whether the brokers accept us, and whether there still is a network.
+LOOK_SECONDS = 0.5
+
+
+class Network(Protocol):
+    """What owns the engine: a thread, an event loop, or a world of virtual time."""
+
+    @property
+    def wake(self) -> Callable[[], object]: ...
+    @property
+    def is_alive(self) -> bool: ...
+    def stop(self) -> None: ...
+
+
+class Callbacks(Protocol):
+    """Where callbacks run."""
+
+    def deliver(self, completions: Any) -> None: ...
+    def in_callback(self) -> bool: ...
+
+
+@final
+class Marker:
+    """A completion without records, which calls `reached` when those before it are dealt with."""
+
+    has_callbacks = True
+    record_count = 0
+
+    def __init__(self, reached: Callable[[], object]) -> None:
+        self._reached = reached
+
+    def run_callbacks(self, threw: object) -> int:
+        self._reached()
+        return 0
+
+
+class Runtime:
+    """The parts of a producer.
+
+    Parameters
+    ----------
+    config : ProducerConfig
+    random : random.Random
+        What chance decides.
+    new_waiter : callable
+        Makes a Waiter for the caller.
+    queue : MemoryQueue
+    wake : callable
+        Has the engine run soon; any thread.
+    check_caller : WeakMethod or None
+        Raises unless the producer can be used by the caller.
+    clock_ns : callable
+        The monotonic clock, in nanoseconds.
+    on_loop : bool
+        True if the network runs on an event loop, which leaves compression to other threads.
+    engine_keys, accumulator_keys : mapping
+        More arguments of these two, for the simulator.
+
+    Attributes
+    ----------
+    changed : Condition
+        The cluster, or the state of the engine.
+    network : Network
+    callbacks : Callbacks
+    is_closed, is_forked : bool
+        True if nothing more is sent; True if this process is a child of the producer's.
+    """
+
+    network: Network
+    callbacks: Callbacks
+    is_closed = True  # until there is something to close
+    is_forked = False
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        random: Random,
+        new_waiter: Callable[[], Waiter],
+        queue: MemoryQueue,
+        wake: Callable[[], object],
+        check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        on_loop: bool = False,
+        engine_keys: Mapping[str, Any] = {},
+        accumulator_keys: Mapping[str, Any] = {},
+    ) -> None:
+        self.config = config
+        self.queue = queue
+        self.changed = Condition(new_waiter)
+        self.new_event = partial(Event, new_waiter)
+        self._clock_ns = clock_ns
+        self._check_caller = check_caller
+        self.registry = MetricsRegistry(
+            config.client_id,
+            sample_window_ms=config.metrics_sample_window_ms,
+            num_samples=config.metrics_num_samples,
+            recording_level=config.metrics_recording_level,
+        )
+        self.interceptors = InterceptorChain(config.interceptor_classes)
+        self.accumulator = accumulator_of(
+            config, random, wake, queue.freed, on_loop=on_loop, **accumulator_keys
+        )
+        self.engine = Engine(
+            config,
+            self.accumulator,
+            random=random,
+            registry=self.registry,
+            now_ns=clock_ns(),
+            on_change=partial(_note_change, weakref.ref(self)),
+            **engine_keys,
+        )
+
+    def accept_directly(self) -> None:
+        """Let `send` go without a look, if there is nothing to look at."""
+        self.accumulator.accepts_directly = not self.interceptors and self.engine.transactions is None
+
+    # Its clock
+
+    def now_ns(self) -> int:
+        return self._clock_ns()
+
+    def deadline(self, seconds: float | None) -> Deadline:
+        return Deadline(seconds, lambda: self._clock_ns() / 1e9)
+
+    def block_deadline(self, timeout: float | None = None) -> Deadline:
+        """`timeout` seconds from now; None is max.block.ms."""
+        return self.deadline(self.config.max_block_ms / 1000 if timeout is None else timeout)
+
+    def observe(self, sensor: str, value: float) -> None:
+        """Record a value of a metric."""
+        self.registry.record(sensor, value, self._clock_ns() // 1_000_000)
+
+    # Whether it can be used
+
+    def check_usable(self) -> None:
+        self.check_here()
+        if self.is_closed:
+            raise ProducerClosedError("the producer is closed, and sends no more: make another (recreate())")
+        if (error := self.engine.fatal_error) is not None:
+            raise error.marked()  # each raise with a traceback of its own
+
+    def check_here(self) -> None:
+        """Raise unless the producer can be used by the caller."""
+        self.check_not_forked()
+        if self._check_caller is not None and (check_caller := self._check_caller()) is not None:
+            check_caller()
+
+    def check_not_forked(self) -> None:
+        if self.is_forked:
+            raise ForkedProducerError(
+                "the producer belongs to the parent process, and has no threads in this one: make one behind "
+                "the fork"
+            )
+
+    # How its callers wait
+
+    async def await_until(
+        self, is_so: Callable[[], Any], deadline: Deadline, condition: Condition | None = None
+    ) -> bool:
+        """Return True once `is_so()`; False if the deadline comes first, or the end of the network.
+
+        It is asked after every change of `condition` (None: of the engine), and every LOOK_SECONDS. What it
+        raises comes out.
+        """
+        changed = self.changed if condition is None else condition
+        while not deadline.is_over and self.network.is_alive:
+            if await changed.wait_until(is_so, deadline.within(LOOK_SECONDS)):
+                return True
+        return bool(is_so())
+
+    async def await_sender(self) -> None:
+        """Return when the engine has done what it was asked to; what is sent next comes after that."""
+        done = self.new_event()
+        self.engine.submit(lambda now_ns: done.set())
+        self.network.wake()
+        await self.await_until(done.is_set, self.deadline(None), done)
+
+    async def await_callbacks(self, deadline: Deadline) -> bool:
+        """Return True after the callbacks of all that was answered before; False if there was no time."""
+        memory = self.accumulator.memory
+        if not memory.callback_bytes:
+            return True
+        reached = self.new_event()
+        answered = Marker(reached.set)
+        self.engine.mark(answered)
+        self.network.wake()
+        if not await self.await_until(reached.is_set, deadline, reached) and not self.network.is_alive:
+            self.callbacks.deliver([answered])  # the engine has no more to say
+            await reached.wait(deadline)
+        return reached.is_set() or not memory.callback_bytes
+
+    async def await_memory(
+        self, append: Callable[[], Any], deadline: Deadline, *, is_in_turn: bool = False
+    ) -> Any:
+        """Return what `append()` gives when there is memory. BufferExhaustedError if there was none."""
+        start_ns = self._clock_ns()
+        try:
+            # a callback waits before all others, who may need the memory that it gives back when it ends
+            goes_first = is_in_turn or self.callbacks.in_callback()
+            outcome = await self.queue.wait(self.accumulator, append, deadline, goes_first=goes_first)
+        except IllegalStateError:
+            self.check_usable()
+            raise
+        finally:
+            self.observe("bufferpool-wait", self._clock_ns() - start_ns)
+        if outcome is Refusal.MEMORY:
+            self.observe("buffer-exhausted", 1)
+            memory = self.accumulator.memory
+            raise BufferExhaustedError(
+                f"no memory for the record in max.block.ms={self.config.max_block_ms}: "
+                f"{memory.available} bytes of buffer.memory={memory.total_memory} are free, and "
+                f"{memory.queued} other senders wait; brokers take records more slowly than they come"
+            )
+        return outcome
+
+    async def await_partition(
+        self, topic: str, partition: SupportsIndex | None, deadline: Deadline, may_wait: bool = True
+    ) -> bool:
+        """Return True once the topic is known and has the partition; False where it must not wait."""
+        start_ns = self._clock_ns()
+        is_known = partial(self._is_known, topic, partition)
+        try:
+            while not is_known():
+                check_topic(topic)
+                self.engine.want_topic(topic)  # again, as long as the metadata lack it
+                self.network.wake()
+                if not may_wait:
+                    return False
+                if deadline.is_over:
+                    raise KafkaTimeoutError(self._why_unknown(topic, partition))
+                is_known = partial(self._is_known, topic, partition, deadline)
+                await self.await_until(is_known, deadline.within(LOOK_SECONDS))
+        finally:
+            self.observe("metadata-wait-time", self._clock_ns() - start_ns)
+        return True
+
+    def _is_known(self, topic: str, partition: SupportsIndex | None, wait: Deadline | None = None) -> bool:
+        """Who waited till brokers had denied the topic for too long is out of time: others get the error."""
+        self.check_usable()
+        metadata = self.engine.snapshot.topics.get(topic)
+        if metadata is not None and len(metadata.partitions) > index(partition or 0):
+            return True
+        error = self.engine.topic_error(topic) or self.engine.authentication_error
+        if error is not None and not (error.retriable and wait is not None and wait.is_over):
+            raise error.marked()  # others get it too, and in no transaction
+        return False
+
+    def _why_unknown(self, topic: str, partition: SupportsIndex | None) -> str:
+        metadata = self.engine.snapshot.topics.get(topic)
+        waited = f"after max.block.ms={self.config.max_block_ms}"
+        if metadata is not None and partition is not None:
+            count = len(metadata.partitions)
+            return f"topic {topic} has no partition {partition} {waited}: it has {count}, numbered from 0"
+        if self.engine.snapshot.nodes:
+            return f"there is no metadata of topic {topic} {waited}: brokers answer, but know no such topic"
+        failure = self.engine.last_connection_failure
+        servers = ", ".join(self.config.bootstrap_servers)
+        text = f"there is no metadata of topic {topic} {waited}: none of {servers} has said which partitions"
+        return f"{text} it has" + (f"; {failure}" if failure else "")
+
+
+def check_topic(topic: object) -> None:
+    """Raise before it is asked for: a name that no request can have would end the sender."""
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, got {type(topic).__name__}")
+    if not is_sendable(topic):
+        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
+
+
+def _note_change(found: weakref.ref[Runtime]) -> None:
+    """The cluster is another than before, or the engine has failed."""
+    runtime = found()
+    if runtime is None:
+        return
+    runtime.changed.notify()
+    engine = runtime.engine
+    if engine.fatal_error is not None:
+        runtime.queue.wake_first(runtime.accumulator)
+    elif engine.transactions is None or engine.transactions.state is State.IN_TRANSACTION:
+        return
+    runtime.accumulator.accepts_directly = False

@@ -1,0 +1,152 @@
+"""SimulatedProducer: kbatch's producer in virtual time.
+
+Theory of operation. It is the code that users run: native `send`, and the coroutines of ProducerBase and its
+parts, over virtual waiters. What holds up a thread of Producer's is awaited here, by a VirtualTask. Only the
+network, the threads that compress and the place where callbacks run are a world's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbatch._native.batch.delivery import Delivery
+from kbatch._native.io.interrupts import at_once
+from kbatch.producer.base import ProducerBase
+from kbatch.producer.parts import awaited
+from kbatch.producer.runtime import Callbacks, Marker, Network, Runtime
+from kbatch.producer.transactions import TransactionCalls
+from kbatch.waiting.conditions import TaskQueue
+from kbatch.waiting.virtual import VirtualWaiter
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kbatch._native.batch.producer_batch import ProducerBatch
+    from kbatch._native.send.accumulator import Refusal
+    from kbatch._native.send.encoded_batch import PendingBatch
+    from kbatch._native.send.send import PendingRecord
+    from kbatch.config import ProducerConfig
+    from kbatch.testing.simulation.schedule import Schedule
+    from kbatch.waiting.deadline import Deadline
+
+
+class SimulatedProducer(ProducerBase):
+    """AsyncProducer's methods, for VirtualTasks.
+
+    Parameters
+    ----------
+    config : ProducerConfig
+    schedule : Schedule
+    network : Network
+    callbacks : Callbacks
+    random : random.Random
+    seal : callable or None
+        Takes a full batch of a table.
+    engine_keys, accumulator_keys : mapping
+        As Runtime has them.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        schedule: Schedule,
+        network: Network,
+        callbacks: Callbacks,
+        *,
+        random: Random,
+        seal: Callable[[ProducerBatch], object] | None = None,
+        engine_keys: Mapping[str, Any] = {},
+        accumulator_keys: Mapping[str, Any] = {},
+    ) -> None:
+        # deliveries, which the world keeps, hold the accumulator where the garbage collector does not look
+        clock, sender = weakref.proxy(schedule), weakref.proxy(network)
+
+        def now_ns() -> int:
+            now: int = clock.now_ns
+            return now
+
+        def freed() -> None:
+            if (found := known_queue()) is not None:
+                clock.after(0, found.look)
+
+        new_waiter = partial(VirtualWaiter, schedule)
+        queue = TaskQueue(new_waiter, freed)
+        known_queue = weakref.ref(queue)
+        runtime = Runtime(
+            config,
+            random=random,
+            new_waiter=new_waiter,
+            queue=queue,
+            wake=lambda: sender.wake(),
+            clock_ns=now_ns,
+            engine_keys=engine_keys,
+            accumulator_keys={"clock_ns": now_ns, **accumulator_keys},
+        )
+        runtime.network, runtime.callbacks = network, callbacks
+        super().__init__(runtime, random)
+        self.seal = seal
+        runtime.is_closed = self._is_released = False
+        runtime.accept_directly()
+
+    async def send(self, *arguments: Any, **keywords: Any) -> Delivery:  # type: ignore[override]
+        """Producer.send, awaited."""
+        sent: Any = super().send(*arguments, **keywords)
+        return sent if isinstance(sent, Delivery) else await sent
+
+    async def send_batch(  # type: ignore[override]
+        self, *arguments: Any, **keywords: Any
+    ) -> Any:
+        """Producer.send_batch, awaited."""
+        sent: Any = super().send_batch(*arguments, **keywords)
+        return sent if isinstance(sent, Delivery) else await sent
+
+    partitions_for = ProducerBase._partitions_for
+    flush = ProducerBase._flush
+    purge = ProducerBase._purge
+    resume = ProducerBase._resume
+    close = ProducerBase._close
+    init_transactions = awaited(TransactionCalls.init_transactions, "_transactions")
+    begin_transaction = awaited(TransactionCalls.begin_transaction, "_transactions")
+    commit_transaction = awaited(TransactionCalls.commit_transaction, "_transactions")
+    abort_transaction = awaited(TransactionCalls.abort_transaction, "_transactions")
+    send_offsets_to_transaction = awaited(TransactionCalls.send_offsets_to_transaction, "_transactions")
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._runtime
+
+    @property
+    def transactions(self) -> TransactionCalls:
+        return self._transactions
+
+    @property
+    def unfinished_call(self) -> Any:
+        """The call of a transaction that goes on, or whose outcome was not raised or returned yet."""
+        return self._transactions._unfinished
+
+    def _send_slowly(
+        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
+    ) -> Any:
+        if may_wait:
+            return self._send_later(record, refusal)
+        return at_once(self._send_waiting, record, refusal, may_wait)
+
+    async def _send_later(self, record: PendingRecord | PendingBatch, refusal: Refusal | None) -> Any:
+        try:
+            return await self._send_waiting(record, refusal, True)
+        except Exception as error:
+            self._handle_refused(record, error)
+            raise
+
+    async def _await_last_callbacks(self, deadline: Deadline) -> None:
+        reached = self._runtime.new_event()
+        self._runtime.callbacks.deliver([Marker(reached.set)])
+        await reached.wait(deadline)
+
+    def _close_elsewhere(self) -> None:
+        """Do nothing: the end of a world closes no producer."""
+
+    _close_at_exit = __del__ = _close_elsewhere

@@ -1,0 +1,66 @@
+"""Stage: a producer, a network and brokers, and what judges them; a world has an application besides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbatch.config import ProducerConfig
+from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT, Ground, SimulatedCluster
+from kbatch.testing.simulation.faults import Faults
+from kbatch.testing.simulation.network import Shell
+from kbatch.testing.simulation.wire import Wire
+
+if TYPE_CHECKING:
+    from kbatch._native.send.accumulator import RecordAccumulator
+    from kbatch.core.producer.engine import Engine
+    from kbatch.testing.simulation.options import Options
+    from kbatch.testing.simulation.producer import SimulatedProducer
+    from kbatch.testing.simulation.surroundings import Judged
+
+
+class Stage(Ground):
+    """What an application sees of its world.
+
+    Attributes
+    ----------
+    producer : SimulatedProducer
+    accumulator, engine
+        Of the producer.
+    """
+
+    faults: Faults
+    producer: SimulatedProducer
+    accumulator: RecordAccumulator
+    engine: Engine
+    application: Judged
+
+    def __init__(self, options: Options, *, prints: bool = False) -> None:
+        super().__init__(options, prints=prints)
+        self.settings = options.settings
+        self.config = ProducerConfig(
+            {"bootstrap.servers": f"{BOOTSTRAP}:{PORT}", "client.id": "simulated", **options.settings}
+        )
+        self.is_idempotent = self.config.enable_idempotence
+        self.may_resend = self.config.kbatch_sequence_gap == "resend"
+        self.faults = Faults(self)
+        self.cluster = SimulatedCluster(self)
+        self.shell = Shell(self)
+        self.wire = Wire(self)
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if the producer promises that a partition's records stay in order.
+
+        kbatch.sequence.gap=resend makes no such promise once a leader has lost what it knew of the producer:
+        that leader may take a later batch first, and the gap is sent again after it.
+        """
+        if self.is_idempotent:
+            return not (self.may_resend and self.cluster.lost)
+        return self.config.max_in_flight_requests_per_connection == 1 and "late" not in self.faults.counts
+
+    def check_engine(self) -> None:
+        """Called after every round of the sender."""
+        raise NotImplementedError
+
+    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
+        return self.wire.is_quiet(place, is_idle=is_idle)

@@ -1,0 +1,172 @@
+"""What the applications of a world of transactions did, and what they know of each transaction.
+
+What became of a transaction is what its application knows: COMMITTED and ABORTED, where a call said so; LOST,
+where it cannot have been committed, for commit_transaction() was not called, or failed; UNKNOWN, where
+EndTxn was sent for it, and nobody heard what came of it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kbatch.testing.simulation.application import SentRecord
+from kbatch.testing.simulation.table_application import EncodedRecord
+
+if TYPE_CHECKING:
+    from kbatch.testing.simulation.application import Outcome as RecordOutcome
+    from kbatch.testing.simulation.cluster import Ground
+
+Record = TypeVar("Record", bound=SentRecord)
+BATCH_RECORDS = 6  # of an encoded batch, at most: it is within any max.request.size
+CALLS = 1000  # more than a transaction sends offsets
+
+
+class Process(Protocol):
+    """The process of a producer, as the ledger and the faults see it.
+
+    Attributes
+    ----------
+    number : int
+        Of its transactional.id, in the order of their making.
+    transaction : Transaction | None
+        The one that it is in, or was in last.
+    superseded_ns : int | None
+        When the next producer of the transactional.id got its epoch: from then on this one may do nothing.
+    may_fail : bool
+        A broker told it that it may not go on, or another producer is about to take over.
+    """
+
+    name: str
+    transactional_id: str
+    number: int
+    transaction: Transaction | None
+    superseded_ns: int | None
+    may_fail: bool
+
+    def trace(self, text: str, *values: object) -> None: ...
+
+
+class Outcome(Enum):
+    """What an application knows of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+class Transaction:
+    """One transaction.
+
+    Attributes
+    ----------
+    number : int
+        Unique; its offsets tell it (`number_of_offset`).
+    offsets : dict of (topic, partition) to int
+        To be committed with it: of each partition what was sent last.
+    is_to_be_committed : bool
+        commit_transaction() was called, and no error has come of it.
+    may_be_committed : bool
+        EndTxn was sent, to commit it.
+    committed_ns : int
+        When commit_transaction() was called.
+    """
+
+    def __init__(self, number: int, client: Process, ledger: Ledger, begun_ns: int) -> None:
+        self.number = number
+        self.client = client
+        self.begun_ns = begun_ns
+        self._ledger = ledger
+        self.records: list[SentRecord] = []
+        self.offsets: dict[tuple[str, int], int] = {}
+        self._call_count = 0
+        self.outcome = Outcome.OPEN
+        self.is_to_be_committed = self.may_be_committed = False
+        self.committed_ns = 0
+
+    def __repr__(self) -> str:
+        numbers = [record.number for record in self.records]
+        return f"transaction {self.number} of {self.client.name} ({self.outcome.value}, records {numbers})"
+
+    def next_offset(self) -> int:
+        """Greater than those of calls before, in this transaction and earlier ones."""
+        self._call_count += 1
+        return self.number * CALLS + self._call_count
+
+    def close(self, outcome: Outcome) -> None:
+        if self.outcome is Outcome.OPEN:
+            self.outcome = outcome
+            self._ledger.count(f"transaction {outcome.value}")
+            self.client.trace("transaction %d: %s", self.number, outcome.value)
+
+    def lose(self) -> None:
+        """Nobody will be told what came of it."""
+        self.close(Outcome.UNKNOWN if self.is_to_be_committed and self.may_be_committed else Outcome.LOST)
+
+
+def number_of_offset(offset: int) -> int:
+    """Of the transaction that sent the offset."""
+    return offset // CALLS
+
+
+class Ledger:
+    """What the applications did.
+
+    Attributes
+    ----------
+    records : dict of int to SentRecord
+        Those that were accepted, by number, in the order of acceptance.
+    transaction_of : dict of int to Transaction
+        By record.
+    outcomes : dict of str to int
+        Of deliveries and transactions.
+    """
+
+    def __init__(self, world: Ground) -> None:
+        self._world = world
+        self.records: dict[int, SentRecord] = {}
+        self.transaction_of: dict[int, Transaction] = {}
+        self.transactions: list[Transaction] = []
+        self.outcomes: dict[str, int] = {}
+        self._number = 0
+
+    def new_record(self) -> SentRecord:
+        return self._new(SentRecord)
+
+    def new_batch(self) -> list[EncodedRecord]:
+        count = self._world.random.randint(1, BATCH_RECORDS)
+        records = [self._new(EncodedRecord) for _ in range(count)]
+        for record in records:
+            record.world = self._world
+        return records
+
+    def _new(self, kind: type[Record]) -> Record:
+        random = self._world.random
+        self._number += 1
+        number = self._number.to_bytes(4, "big")
+        key = b"key " + number if random.random() < 0.3 else None
+        value = number + b"x" * random.randrange(self._world.options.workload.value_bytes + 1)
+        return kind(self._number, key, value, self._world.schedule.wall_ms, "none")
+
+    def accepted(self, client: Process, record: SentRecord, delivery: RecordOutcome) -> None:
+        transaction = client.transaction
+        assert transaction is not None
+        record.delivery = delivery
+        record.place = (delivery.topic, delivery.partition)
+        record.accepted_ns = self._world.schedule.now_ns
+        self.records[record.number] = record
+        self.transaction_of[record.number] = transaction
+        transaction.records.append(record)
+        client.trace("record %d for %s-%d", record.number, *record.place)
+
+    def begun(self, client: Process) -> Transaction:
+        transaction = Transaction(len(self.transactions) + 1, client, self, self._world.schedule.now_ns)
+        client.transaction = transaction
+        self.transactions.append(transaction)
+        client.trace("transaction %d", transaction.number)
+        return transaction
+
+    def count(self, outcome: str, count: int = 1) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count

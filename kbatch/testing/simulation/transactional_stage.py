@@ -1,0 +1,63 @@
+"""TransactionalStage: what the parts of a world of transactions see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbatch.testing.simulation.cluster import Ground, NodeFaults
+from kbatch.testing.simulation.transactional_ledger import Ledger
+
+if TYPE_CHECKING:
+    from kbatch.testing.broker.cluster import ClusterPartition
+    from kbatch.testing.simulation.network import Link
+    from kbatch.testing.simulation.transactional_ledger import Process
+    from kbatch.testing.simulation.transactional_options import TransactionalOptions
+
+
+class ProgramFaults(NodeFaults, Protocol):
+    """What befalls requests and programs; `is_active` until all is healed."""
+
+    is_active: bool
+
+    def note(self, name: str, /) -> None:
+        """Something that the applications did."""
+
+
+class TransactionalStage(Ground):
+    """
+    Attributes
+    ----------
+    application : Ledger
+        What the applications did.
+    """
+
+    faults: ProgramFaults
+
+    def __init__(self, options: TransactionalOptions, *, prints: bool = False) -> None:
+        super().__init__(options, prints=prints)
+        assert options.programs is not None
+        self.programs = options.programs
+        self.application = Ledger(self)
+
+    @property
+    def clients(self) -> Sequence[Process]:
+        """All producers that there ever were."""
+        raise NotImplementedError
+
+    def add(self, client: Any) -> None:
+        """Another producer has begun."""
+        raise NotImplementedError
+
+    def start(self, script: Coroutine[Any, None, None]) -> None:
+        """Runs it as a thread of an application."""
+        raise NotImplementedError
+
+    def client_of(self, link: Link) -> Process | None:
+        """Whose connection it is; None where that has ended."""
+        raise NotImplementedError
+
+    def data_partitions(self) -> list[ClusterPartition]:
+        """Those of the applications' topics."""
+        partitions = self.cluster.state.cluster.partitions()
+        return [partition for partition in partitions if not partition.topic.is_internal]

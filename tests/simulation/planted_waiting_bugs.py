@@ -1,0 +1,30 @@
+"""Bugs in how callers wait that the simulation must see (planted_bugs.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbatch.waiting.conditions import TaskQueue
+from kbatch.waiting.deadline import Deadline
+from tests.simulation.planting import plants
+
+
+@plants(TaskQueue, "_leave")
+def a_waiter_leaves_without_waking_the_next(original: Any) -> Any:
+    """A caller that got memory, or gave up, leaves the queue, and the next one is not woken."""
+
+    def leave(self: TaskQueue, mine: Any) -> None:
+        self._waiting.remove(mine)
+        mine.place.leave()
+
+    return leave
+
+
+@plants(TaskQueue, "wait")
+def a_refusal_for_memory_is_final(original: Any) -> Any:
+    """A caller that finds no memory when its turn comes gives up, though max.block.ms is not over."""
+
+    async def wait(self: TaskQueue, accumulator: Any, append: Any, deadline: Deadline, **rest: bool) -> Any:
+        return await original(self, accumulator, append, deadline.within(0), **rest)
+
+    return wait

@@ -1,0 +1,263 @@
+"""Conditions, events and the queue for memory, over the waiters of threads, event loops and virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kbatch._native.io.interrupts import at_once
+from kbatch._native.send.accumulator import RecordAccumulator, Refusal
+from kbatch.testing.simulation.schedule import MS, Schedule
+from kbatch.waiting.conditions import Condition, Event, TaskQueue
+from kbatch.waiting.deadline import Deadline
+from kbatch.waiting.event_loop import TaskWaiter
+from kbatch.waiting.threads import ThreadWaiter
+from kbatch.waiting.virtual import VirtualTask, VirtualWaiter, sleep
+from tests.patience import HANG_SECONDS
+
+Script = Callable[[Any], Coroutine[Any, Any, Any]]
+
+
+def by_thread(script: Script, meanwhile: Callable[[], object]) -> Any:
+    done: Future[Any] = Future()
+    thread = threading.Thread(target=lambda: done.set_result(at_once(script, Deadline(HANG_SECONDS))))
+    thread.start()
+    meanwhile()
+    thread.join()
+    return done.result(0)
+
+
+def by_loop(script: Script, meanwhile: Callable[[], object]) -> Any:
+    async def run() -> Any:
+        task = asyncio.create_task(script(Deadline(HANG_SECONDS)))
+        await asyncio.get_running_loop().run_in_executor(None, meanwhile)
+        return await task
+
+    return asyncio.run(run())
+
+
+def by_virtual_time(schedule: Schedule, script: Script, meanwhile: Callable[[], object]) -> Any:
+    found: list[Any] = []
+
+    async def run() -> None:
+        found.append(await script(Deadline(1, lambda: schedule.now_ns / 1e9)))
+
+    task = VirtualTask(run())
+    task.go()
+    meanwhile()
+    while not task.is_over:
+        assert schedule.step(2_000 * MS)
+    return found[0]
+
+
+SCHEDULE = Schedule(0)
+SHELLS = pytest.mark.parametrize(
+    ("new_waiter", "run"),
+    [
+        (ThreadWaiter, by_thread),
+        (TaskWaiter, by_loop),
+        (partial(VirtualWaiter, SCHEDULE), partial(by_virtual_time, SCHEDULE)),
+    ],
+    ids=["threads", "event loop", "virtual time"],
+)
+
+
+@SHELLS
+def test_event_set_elsewhere_ends_the_wait(new_waiter: Any, run: Any) -> None:
+    event = Event(new_waiter)
+    assert run(event.wait, event.set) is True
+    assert event.is_set()
+
+
+@SHELLS
+def test_event_set_before_is_not_waited_for(new_waiter: Any, run: Any) -> None:
+    event = Event(new_waiter)
+    event.set()
+    assert run(lambda deadline: event.wait(deadline.within(0)), lambda: None) is True
+
+
+@SHELLS
+def test_condition_that_never_holds_ends_at_the_deadline(new_waiter: Any, run: Any) -> None:
+    condition = Condition(new_waiter)
+    asked: list[None] = []
+
+    def never() -> bool:
+        asked.append(None)
+        return False
+
+    assert run(lambda deadline: condition.wait_until(never, deadline.within(0.01)), lambda: None) is False
+    assert len(asked) == 2  # at first, and when the time was over
+    assert not condition._waiting
+
+
+@SHELLS
+def test_condition_looks_again_after_every_change(new_waiter: Any, run: Any) -> None:
+    condition, changes = Condition(new_waiter), iter([False, False, True])
+
+    def is_so() -> bool:
+        found = next(changes)
+        if not found:
+            condition.notify()
+        return found
+
+    assert run(lambda deadline: condition.wait_until(is_so, deadline), lambda: None) is True
+
+
+@SHELLS
+def test_what_a_condition_raises_comes_out_and_nothing_is_left(new_waiter: Any, run: Any) -> None:
+    condition = Condition(new_waiter)
+
+    async def wait(deadline: Deadline) -> str:
+        try:
+            await condition.wait_until(lambda: bool(1 // 0), deadline)
+        except ZeroDivisionError:
+            return "raised"
+        return ""
+
+    assert run(wait, lambda: None) == "raised"
+    assert not condition._waiting
+
+
+def test_cancelled_task_leaves_a_condition() -> None:
+    async def program() -> None:
+        condition = Condition(TaskWaiter)
+        task = asyncio.create_task(condition.wait_until(lambda: False, Deadline(None)))
+        await asyncio.sleep(0)
+        assert condition._waiting
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not condition._waiting
+
+    asyncio.run(program())
+
+
+def test_condition_wakes_its_callers_in_order() -> None:
+    schedule, seen = Schedule(0), []
+    condition = Condition(partial(VirtualWaiter, schedule))
+    is_so: list[None] = []
+
+    async def script(number: int) -> None:
+        await condition.wait_until(lambda: bool(is_so), Deadline(None))
+        seen.append(number)
+
+    for number in range(5):
+        VirtualTask(script(number)).go()
+    is_so.append(None)
+    condition.notify()
+    while schedule.step(1):
+        """Things happen."""
+    assert seen == [0, 1, 2, 3, 4]
+
+
+# The queue for memory
+
+
+class Memory:
+    """An accumulator with memory for nothing until `free`, and tasks that wait for some."""
+
+    def __init__(self) -> None:
+        self.schedule = Schedule(0)
+        self.free_count = 0
+        self.served: list[int] = []
+        self.queue = TaskQueue(partial(VirtualWaiter, self.schedule), lambda: None)
+        self.accumulator = RecordAccumulator(memory_freed=lambda: self.schedule.after(0, self.queue.look))
+
+    def start(self, number: int, seconds: float | None = None, **turn: bool) -> VirtualTask:
+        async def script() -> None:
+            deadline = Deadline(seconds, lambda: self.schedule.now_ns / 1e9)
+            if await self.queue.wait(self.accumulator, self._take, deadline, **turn) is not Refusal.MEMORY:
+                self.served.append(number)
+
+        task = VirtualTask(script())
+        task.go()
+        return task
+
+    def _take(self) -> bool | Refusal:
+        if not self.free_count:
+            return Refusal.MEMORY
+        self.free_count -= 1
+        return True
+
+    def free(self, count: int) -> None:
+        self.free_count += count
+        self.queue.wake_first(self.accumulator)
+        while self.schedule.step(self.schedule.now_ns + MS):
+            """Things happen."""
+
+
+def test_callers_get_memory_in_the_order_in_which_they_came() -> None:
+    memory = Memory()
+    for number in range(4):
+        memory.start(number)
+    memory.start(4, goes_first=True)
+    memory.free(3)
+    assert memory.served == [4, 0, 1]
+    memory.free(2)
+    assert memory.served == [4, 0, 1, 2, 3]
+    assert memory.accumulator.memory.queued == 0
+
+
+def test_caller_that_gives_up_leaves_the_queue_to_the_next() -> None:
+    memory = Memory()
+    impatient = memory.start(0, 0.001)
+    memory.start(1)
+    memory.free_count = 1
+    impatient.kill()
+    while memory.schedule.step(memory.schedule.now_ns + MS):
+        """Things happen."""
+    memory.free(0)
+    assert memory.served == [1]
+
+
+def test_caller_whose_time_is_over_looks_once_more() -> None:
+    memory = Memory()
+    waiting = memory.start(0, 0.001)
+    memory.free_count = 1
+    while memory.schedule.step(2 * MS):
+        """Time goes by."""
+    assert waiting.is_over
+    assert memory.served == [0]
+
+
+# Virtual time
+
+
+def test_virtual_task_runs_when_it_is_let_and_ends_when_it_is_killed() -> None:
+    schedule, seen = Schedule(0), []
+
+    async def script() -> None:
+        seen.append(schedule.now_ns)
+        await sleep(schedule, 5)
+        seen.append(schedule.now_ns)
+        try:
+            await sleep(schedule, 1000)
+        finally:
+            seen.append(-1)
+
+    task = VirtualTask(script())
+    assert not seen
+    task.go()
+    assert seen == [0]
+    while schedule.step(10):
+        """Time goes by."""
+    assert seen == [0, 5]
+    task.kill()
+    assert seen == [0, 5, -1]
+    assert not task.is_over
+    while schedule.step(2000):
+        """Nothing of it is left."""
+    assert seen == [0, 5, -1]
+
+
+def test_what_a_virtual_task_raises_comes_out_where_it_was_let_run() -> None:
+    async def script() -> None:
+        raise ValueError("in the task")
+
+    with pytest.raises(ValueError, match="in the task"):
+        VirtualTask(script()).go()
