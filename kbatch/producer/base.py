@@ -1,12 +1,13 @@
 """ProducerBase: what Producer and AsyncProducer have in common, which is everything but how they wait.
 
-Theory of operation. The native base, RecordSender, has `send`. What a record has to wait for, and all other
-calls, go by the Runtime: the engine, the network and the callbacks, and how a caller waits for them. Tables,
-transactions and groups are objects over the same Runtime, whose methods the subclasses give their names.
+Theory of operation. The native base, RecordSender, has `send`. If a record has to wait, and for all other
+calls, the producer uses its Runtime: the engine, the network, the callbacks, and how a caller waits for them.
+Tables, transactions and groups are objects over the same Runtime; the subclasses name their methods.
 
-No thread and no event loop refers to the producer itself, so one that is dropped is found (`__del__`), says
-so by a ResourceWarning, and ends; so does one that is still open when the interpreter exits. In a forked
-child the producer is the parent's: all it does is to say that.
+No thread and no event loop refers to the producer itself. So a producer that is dropped without close() is
+finalized (`__del__`), warns with a ResourceWarning, and closes; so does one that is still open when the
+interpreter exits. In a forked child the producer belongs to the parent process, and its methods raise
+ForkedProducerError.
 
 After org.apache.kafka.clients.producer.KafkaProducer.
 """
@@ -61,19 +62,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kbatch.producer")  # of both
 
-# What a producer that nobody closed gets for its records when the interpreter, or its loop, ends.
+# The time to flush a producer that is still open when the interpreter, or its loop, ends.
 EXIT_SECONDS = 10.0
 
 _client_numbers = itertools.count(1)
 open_producers: weakref.WeakSet[ProducerBase] = weakref.WeakSet()
-# What `__del__` needs: of a cycle that is collected, finalizers run in any order, those of files too.
+# They keep what `__del__` needs: the finalizers of a collected cycle run in any order, those of files too.
 _open_networks: set[Any] = set()
 
 
 class ProducerBase(RecordSender):
-    """Parameters, attributes and errors: as the subclasses say.
+    """Base of the producers, which document parameters, attributes and errors.
 
-    `given` is what `configured` took, for `recreate`.
+    `given` are the arguments of `configured`, for `recreate`.
     """
 
     _is_released = True  # until there is something to close
@@ -97,11 +98,11 @@ class ProducerBase(RecordSender):
 
     @property
     def _tables(self) -> TableSending:
-        """For one call."""
+        """Return a new one for each call."""
         return TableSending(self, self._runtime, self._transactions)
 
     def _opened(self) -> None:
-        """There is something to close from now on."""
+        """Note that there is something to close from now on."""
         self._runtime.is_closed = self._is_released = False
         _open_networks.add(self._runtime.network)
         open_producers.add(self)
@@ -110,24 +111,24 @@ class ProducerBase(RecordSender):
 
     @abstractmethod
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
-        """The network has ended: waits for the callbacks that are left, and lets go of the rest."""
+        """Wait for the remaining callbacks after the network has ended, and release everything else."""
 
     @abstractmethod
     def _close_elsewhere(self) -> None:
-        """It was dropped: closes it, from whichever thread, without waiting."""
+        """Close a producer that was dropped, on any thread, without waiting."""
 
     @abstractmethod
     def _close_at_exit(self) -> None:
-        """The interpreter ends: sends what is left, in EXIT_SECONDS; DeliveryError as `close`."""
+        """Send what is left within EXIT_SECONDS when the interpreter exits. DeliveryError as in `close`."""
 
     # Sending
 
     async def _send_waiting(
         self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
     ) -> Delivery | None:
-        """What `_send_slowly` is for; it waits for nothing where `may_wait` is False."""
+        """Do what `_send_slowly` is for; return None instead of waiting if `may_wait` is False."""
         self._transactions.check_sendable()
-        if self._runtime.interceptors:  # whether refused or not: it comes here first, and once
+        if self._runtime.interceptors:  # every record comes here once, refused or not
             self._runtime.interceptors.intercept(record)
         deadline = self._runtime.block_deadline()
         append = partial(self._append_later, record)
@@ -147,7 +148,7 @@ class ProducerBase(RecordSender):
                 else:
                     return None
         except KafkaError:
-            # or it would be a failure of the next one
+            # or the error would count for the next transaction
             self._transactions.check_still_sendable(record.transaction)
             raise
         return outcome
@@ -159,28 +160,28 @@ class ProducerBase(RecordSender):
         return self._append(record, first_in_line=first_in_line)
 
     async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
-        """Tasks of an AsyncProducer have turns."""
+        """Wait for memory. Tasks of an AsyncProducer take turns."""
         return await self._runtime.await_memory(append, deadline)
 
     def _handle_refused(self, record: PendingRecord | PendingBatch, error: BaseException) -> None:
-        if self._runtime.is_forked:  # whose locks nobody may ever release
+        if self._runtime.is_forked:  # its locks may never be released
             return
         self._runtime.observe("record-error", 1)
         self._transactions.note_refused(error)
         if self._runtime.interceptors:
-            asked = record.partition
-            partition = asked if isinstance(asked, int) and 0 <= asked <= INT32_MAX else -1
+            named = record.partition
+            partition = named if isinstance(named, int) and 0 <= named <= INT32_MAX else -1
             self._runtime.interceptors.on_acknowledgement(RecordMetadata(record.topic, partition), error)
 
-    # What is asked of it
+    # Its other calls
 
     async def _partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """The partitions of a topic, in order; waits for them up to max.block.ms.
+        """Return the partitions of a topic, in order; wait for them up to max.block.ms.
 
         Raises
         ------
         KafkaError
-            KafkaTimeoutError, or why there is no such topic for us.
+            KafkaTimeoutError, or why the topic cannot be used.
         """
         self._runtime.check_usable()
         deadline = self._runtime.block_deadline()
@@ -189,29 +190,30 @@ class ProducerBase(RecordSender):
         return metadata.partitions
 
     def metrics(self) -> dict[MetricName, float]:
-        """Every metric, under the names of Kafka's Java producer (docs/metrics.md)."""
+        """Return every metric, under the names of Kafka's Java producer (docs/metrics.md)."""
         self._runtime.check_not_forked()
         return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
 
     async def _flush(self, timeout: float | None = None) -> None:
-        """Has everything sent at once, linger.ms or not, and waits until all of it is known to be delivered
-        or failed, and its callbacks have run.
+        """Send all records without waiting for linger.ms, and wait until they are delivered or failed and
+        their callbacks have run.
 
         Parameters
         ----------
         timeout : float or None
-            Seconds; None is as long as it takes, which delivery.timeout.ms bounds.
+            Seconds; None waits as long as it takes, which delivery.timeout.ms bounds.
 
         Raises
         ------
         KafkaTimeoutError
-            Some records are still on their way.
+            Some records are still in flight.
         DeliveryError
-            Records failed, of which nobody was told: they had no on_delivery, and nobody has asked.
+            Deliveries failed and were never checked: they had no on_delivery, and neither result() nor
+            exception() was called.
         KafkaError
-            Why nothing can be sent any more, where that was so before the call.
+            The producer had failed before the call, with this error.
         IllegalStateError
-            In a callback, which the flush would wait for.
+            The call came from a callback, which the flush would wait for.
         """
         self._runtime.check_here()
         if self._runtime.callbacks.in_callback():
@@ -221,49 +223,49 @@ class ProducerBase(RecordSender):
         left = await self._flush_until(self._runtime.deadline(timeout))
         self._runtime.observe("flush-time", self._runtime.now_ns() - start_ns)
         if left:
-            raise KafkaTimeoutError(f"after {timeout} s {left}")
+            raise KafkaTimeoutError(f"flush() timed out after {timeout} s: {left}")
         self._raise_unobserved()
         if fatal_error is not None:
             raise fatal_error.marked()
 
     async def _purge(self, *, queued: bool = True, in_flight: bool = False) -> None:
-        """Gives records up: they fail with PurgedError.
+        """Fail records with PurgedError instead of delivering them.
 
         Parameters
         ----------
         queued : bool
-            Those that were never sent.
+            Fail records that were never sent.
         in_flight : bool
-            Those that were, too; they may be in the log all the same.
+            Fail records that were sent, too; they may be in the log all the same.
         """
         self._runtime.check_usable()
         if queued or in_flight:
-            error = PurgedError("purge() gave the record up before it was delivered")
+            error = PurgedError("purge() failed the record before it was delivered")
             self._runtime.engine.purge(error, queued=queued, in_flight=in_flight)
             await self._runtime.await_sender()
 
     async def _resume(self) -> None:
-        """Goes on after a failed record has stopped others (kbatch.on.delivery.failure)."""
+        """Send again after a failed record has stopped others (kbatch.on.delivery.failure)."""
         self._runtime.check_usable()
         self._runtime.engine.resume()
         await self._runtime.await_sender()
 
     async def _flush_until(self, deadline: Deadline) -> str:
-        """What is still to be done when the time is over; nothing where all is."""
+        """Return what is unfinished at the deadline; the empty string if all is done."""
         flushes: list[Flush] = []
         try:
-            flushes.extend(map(call, [self.accumulator.begin_flush]))  # which no interrupt can come between
+            flushes.extend(map(call, [self.accumulator.begin_flush]))  # in one native step, for interrupts
             (flush,) = flushes
             self._runtime.network.wake()
             done = self._runtime.new_event()
             flush.add_done_callback(lambda flush: done.set())
             if not await done.wait(deadline):
-                return f"{flush.pending_count} batches are still on their way"
-            return "" if await self._runtime.await_callbacks(deadline) else "callbacks are still to run"
+                return f"{flush.pending_count} batches in flight"
+            return "" if await self._runtime.await_callbacks(deadline) else "callbacks have not run"
         finally:
             try:
                 self._end(flushes)
-            finally:  # in case that an interrupt came before it
+            finally:  # if an interrupt came before it
                 self._end(flushes)
 
     def _end(self, flushes: list[Flush]) -> None:
@@ -271,7 +273,7 @@ class ProducerBase(RecordSender):
             in_one_step(flushes.clear, self.accumulator.end_flush)
 
     def _raise_unobserved(self) -> None:
-        """The failures since the last time that nobody was told of."""
+        """Raise the failures that were never checked, and that no earlier call has raised."""
         unobserved = [
             completion
             for completion in self._runtime.engine.failures.take()
@@ -289,18 +291,18 @@ class ProducerBase(RecordSender):
     # Its end
 
     async def _close(self, timeout: float | None = None) -> None:
-        """Sends what is left, and ends.
+        """Send what is left, and close the producer.
 
         Parameters
         ----------
         timeout : float or None
-            Seconds; None is as long as it takes, which delivery.timeout.ms bounds. 0, as always in a
-            callback, sends nothing more: what is not delivered fails.
+            Seconds; None waits as long as it takes, which delivery.timeout.ms bounds. 0 sends nothing more:
+            records that are not delivered fail. In a callback the timeout is always 0.
 
         Raises
         ------
         DeliveryError
-            As `flush`; the producer is closed all the same.
+            As in `flush`; the producer is closed all the same.
         """
         if self._runtime.is_forked:
             return
@@ -308,7 +310,7 @@ class ProducerBase(RecordSender):
         self.accumulator.accepts_directly = False
         self._runtime.is_closed = True
         if deadline.is_over:
-            self._runtime.network.stop()  # first: what the accumulator holds is ready to go once it is closed
+            self._runtime.network.stop()  # first: when the accumulator is closed its batches become ready
         if not self._is_released:
             self.accumulator.close()
             self._runtime.changed.notify()
@@ -320,8 +322,8 @@ class ProducerBase(RecordSender):
         self._raise_unobserved()
 
     def recreate(self) -> Self:
-        """A new producer of the same configuration; this one is closed without waiting for anything, and
-        failures that nobody was told of are logged.
+        """Return a new producer with the same configuration. This one is closed without waiting, and failures
+        that were never checked are logged.
         """
         self._close_now()
         settings, keywords = self._given
@@ -329,7 +331,7 @@ class ProducerBase(RecordSender):
         return cast(Self, made(settings, **keywords))
 
     def _close_now(self) -> None:
-        """Where nobody is there to be told of failures."""
+        """Close without waiting, and log what `close` would raise."""
         try:
             at_once(self._close, timeout=0)
         except DeliveryError as error:
@@ -345,7 +347,7 @@ class ProducerBase(RecordSender):
                 self._runtime.callbacks.deliver(self._runtime.engine.poll_completed())
         try:
             await self._await_last_callbacks(deadline)
-        finally:  # whoever closes it again has nothing to end any more
+        finally:  # a second close() has nothing to end
             if is_first:
                 open_producers.discard(self)
                 _open_networks.discard(self._runtime.network)
@@ -357,14 +359,14 @@ class ProducerBase(RecordSender):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """The end of a with block."""
+        """Close at the end of a with block."""
         if error is None:
             await self._close()
             return
-        try:  # what was accepted is sent, but the error that ends the block is the one to be seen
+        try:  # send what was accepted; the error that ends the block is the one that is raised
             await self._close()
         except DeliveryError as failed:
-            error.add_note(f"besides, {failed}")
+            error.add_note(f"in addition, {failed}")
 
     def __del__(self) -> None:
         if self._is_released or self._runtime.is_forked:
@@ -374,8 +376,8 @@ class ProducerBase(RecordSender):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str:
         raise TypeError(
-            f"{self!r} cannot be copied or pickled, as its threads and connections cannot: pass its settings "
-            f"on, and make another there (or recreate() here)"
+            f"{self!r} cannot be copied or pickled, because its threads and connections cannot; pass its "
+            f"settings on and make another there, or call recreate() here"
         )
 
     def __repr__(self) -> str:
@@ -386,7 +388,7 @@ class ProducerBase(RecordSender):
 def configured(
     settings: Mapping[str, object] | None, keywords: Mapping[str, object]
 ) -> tuple[ProducerConfig, tuple[Any, ...]]:
-    """Return the configuration of another producer, and what it was made of."""
+    """Return the configuration of a new producer, and the arguments that it was made of."""
     config = ProducerConfig(settings, next(_client_numbers), **keywords)
     refuse_what_is_not_there(config)
     return config, (None if settings is None else dict(settings), keywords)

@@ -2,16 +2,15 @@
 
 Theory of operation. Everything happens on the thread of one loop, the one on which the producer is first
 used: `send` puts a record into the accumulator, LoopNetwork drives the engine between the turns of the
-program's own tasks, and LoopDelivery runs callbacks there. Only batches are compressed elsewhere, on a few
-threads.
+program's own tasks, and LoopDelivery runs callbacks there. Only compression runs on a few other threads.
 
-A `send` that has to wait for nothing does not suspend. But where batches are ready it gives way to the
-network first, or a task that sends without end would send nothing. Whatever `send` awaits, it awaits before
+A `send` that has to wait for nothing does not suspend. If batches are ready it first gives way to the
+network; otherwise a task in a tight send loop would send nothing. All that `send` awaits, it awaits before
 the record is accepted, and accepting is one step. So a cancelled `send` has accepted nothing, and what was
-accepted is delivered whoever is cancelled.
+accepted is delivered even if its task is cancelled.
 
-When the loop shuts down its asynchronous generators, as asyncio.run does in the end, a producer that nobody
-has closed says so by a ResourceWarning, and flushes, which takes EXIT_SECONDS at most.
+When the loop shuts down its asynchronous generators, as asyncio.run does at the end, a producer that is still
+open warns with a ResourceWarning and flushes, which takes EXIT_SECONDS at most.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Records that a task sends in its turn, while others wait for theirs.
+# Records that a task sends in its turn while other tasks wait for theirs.
 TURN_RECORDS = 500
 
 _send_batch = RecordSender.send_batch
@@ -67,10 +66,10 @@ _send_batch = RecordSender.send_batch
 
 class AsyncProducer(ProducerBase):
     """Sends records to Kafka from an asyncio event loop: Producer's methods, awaited. `try_send`, `metrics`
-    and `recreate` wait for nothing, and are not awaited.
+    and `recreate` never wait, and are plain methods.
 
-    It may be made anywhere, and belongs to the loop on which it is first used. Callbacks run on that loop.
-    One that is still open when its loop shuts down, or the interpreter exits, flushes, as a Producer does.
+    It may be created anywhere, and belongs to the loop on which it is first used. Callbacks run on that loop.
+    A producer that is still open when its loop shuts down, or the interpreter exits, flushes like a Producer.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ class AsyncProducer(ProducerBase):
     Raises
     ------
     ConfigError
-        For keys or values that cannot be.
+        Keys or values are unknown, invalid or contradictory.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
@@ -105,7 +104,7 @@ class AsyncProducer(ProducerBase):
         super().__init__(runtime, random, given)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._farewell: AsyncGenerator[None, None] | None = None
-        self._is_farewell = False  # it is what closes
+        self._is_farewell = False  # True if the end of the loop closes it
         entering = partial(setattr, runtime.accumulator, "callback_thread_ident")
         self._delivery = runtime.callbacks = LoopDelivery(config, runtime.registry, entering)
         self._network = runtime.network = LoopNetwork(
@@ -136,10 +135,10 @@ class AsyncProducer(ProducerBase):
         timestamp_ms: SupportsIndex | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Takes a record to be sent, and awaits up to max.block.ms metadata or memory if there is none.
+        """Accept a record for sending; await metadata or memory up to max.block.ms if there is none.
 
-        Parameters, and what it raises: as Producer.send. What it returns is to be awaited for the
-        RecordMetadata. If it is cancelled the record was not accepted.
+        Parameters and errors are those of Producer.send. Await the returned Delivery for the RecordMetadata.
+        If `send` is cancelled the record was not accepted.
         """
         sent = self._offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return sent if type(sent) is Delivery else await sent
@@ -147,8 +146,8 @@ class AsyncProducer(ProducerBase):
     async def send_many(  # type: ignore[override]
         self, topic: str, records: Iterable[Record | tuple[Any, ...]]
     ) -> list[Delivery]:
-        """Sends each record as `send` does; as Producer.send_many. If it is cancelled, the records that it
-        was through with were accepted, and are delivered.
+        """Accept each record as `send` does; like Producer.send_many. If it is cancelled, the records that it
+        had finished were accepted, and are delivered.
         """
         self._check_here()
         deliveries: list[Delivery] = []
@@ -168,13 +167,13 @@ class AsyncProducer(ProducerBase):
         *,
         on_delivery: DeliveryCallback | None = None,
     ) -> BatchDelivery:
-        """Takes a record batch that was encoded elsewhere; as Producer.send_batch."""
+        """Accept a record batch that was encoded elsewhere; like Producer.send_batch."""
         self._check_here()
         sent: Any = _send_batch(self, topic, partition, batch_bytes, on_delivery=on_delivery)
         return sent if type(sent) is BatchDelivery else await sent
 
     def try_send(self, *arguments: Any, **keywords: Any) -> Delivery | None:
-        """`send` that never waits, and is not awaited: None where it would have to wait."""
+        """Accept a record like `send`, but return None instead of waiting; a plain method."""
         self._check_here()
         return super().try_send(*arguments, **keywords)
 
@@ -193,7 +192,7 @@ class AsyncProducer(ProducerBase):
         try:
             if refusal is None and self.must_give_way:
                 if self.accumulator.memory.queued and not self.turn_left:
-                    refusal = Refusal.MEMORY  # a turn is over: others stand in line for memory
+                    refusal = Refusal.MEMORY  # its turn is over, and others are queued for memory
                 else:
                     await self._give_way()
             return await self._send_waiting(record, refusal, True)
@@ -201,7 +200,7 @@ class AsyncProducer(ProducerBase):
             self._handle_refused(record, error)
             raise
 
-    # What is asked of it
+    # Its other calls
 
     partitions_for = ProducerBase._partitions_for
     flush = ProducerBase._flush
@@ -217,7 +216,7 @@ class AsyncProducer(ProducerBase):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """A transaction for an async with block; as Producer.transaction."""
+        """Run an async with block in a transaction; like Producer.transaction."""
         await self._transactions.begin_transaction()
         try:
             yield
@@ -236,15 +235,15 @@ class AsyncProducer(ProducerBase):
             running = asyncio.get_running_loop()
         except RuntimeError:
             raise IllegalStateError(
-                "an AsyncProducer is used on a running event loop, by tasks and callbacks; for threads there "
-                "is Producer"
+                "an AsyncProducer must be used on a running event loop, by tasks and callbacks; use Producer "
+                "in threads"
             ) from None
         if self._loop is None and not self._runtime.is_closed:
             self._bind(running)
         elif self._loop is not None and self._loop is not running:
             how = "which is closed" if self._loop.is_closed() else "which runs elsewhere"
             raise IllegalStateError(
-                f"the producer belongs to another event loop, {how}: use it there, or make one on this loop"
+                f"the producer belongs to another event loop, {how}; use it there, or make one on this loop"
             )
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -255,12 +254,12 @@ class AsyncProducer(ProducerBase):
         self._network.start(loop)
         self._runtime.accept_directly()
         self._farewell = _until_shutdown(weakref.ref(self))
-        with suppress(StopIteration):  # it is at its yield now, and the loop knows of it
+        with suppress(StopIteration):  # runs it to its yield, so that the loop knows of it
             self._farewell.__anext__().__await__().send(None)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Sends what is left, and ends; as Producer.close. Where its loop is closed already nothing can be
-        sent any more. If it is cancelled the producer goes on sending what it has, and can be closed again.
+        """Send what is left, and close the producer; like Producer.close. If its loop is closed already,
+        nothing more can be sent. If it is cancelled the producer keeps sending, and can be closed again.
         """
         if self._loop is not None and self._loop.is_closed():
             timeout = 0
@@ -275,7 +274,9 @@ class AsyncProducer(ProducerBase):
     __aexit__ = ProducerBase._leave
 
     def recreate(self) -> Self:
-        """A new producer of the same configuration; as Producer.recreate. While the loop runs, on it only."""
+        """Return a new producer with the same configuration; like Producer.recreate. While the loop runs it
+        must be called there.
+        """
         if self._loop is not None and self._loop.is_running() and not self._runtime.is_forked:
             self._check_here()
         return super().recreate()
@@ -287,8 +288,9 @@ class AsyncProducer(ProducerBase):
         return TableSending(self, self._runtime, self._transactions, give_way=self._give_way)
 
     async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
-        """A turn that memory cuts short goes on when there is more, before all others; one that has not begun
-        comes after them."""
+        """Wait for memory. A task whose turn was cut short continues before all others; one whose turn has
+        not begun waits after them.
+        """
         left, self.turn_left = self.turn_left, -1
         self._runtime.queue.wake_first(self.accumulator)
         try:
@@ -304,8 +306,8 @@ class AsyncProducer(ProducerBase):
         if not self.is_giving_way:
             self._called_count = 1
         if left:
-            # A task that sends without end lets go of the GIL nowhere else for other threads. It takes the
-            # better part of a tenth of a millisecond, which is why rounds do without.
+            # A task in a tight send loop releases the GIL for other threads nowhere else. It takes almost a
+            # tenth of a millisecond, so rounds do without it.
             time.sleep(0)
             self._network.run_now()
         loop = asyncio.get_running_loop()
@@ -315,13 +317,14 @@ class AsyncProducer(ProducerBase):
         (self._turns.appendleft if left > 0 else self._turns.append)(turn)
         self.is_giving_way = True
         await turn
-        # until it suspends: then `_call_next` runs, before any other task does
+        # until it suspends: then `_call_next` runs before any other task
         self.is_giving_way = False
         self.turn_left = left if left > 0 else self._new_turn(len(self._turns) > 1)
 
     def _call_next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Calls one of the tasks that gave way, in order, in a round of the loop: it goes on until it has to
-        give way again. More are called while that does not happen: they send little, and nobody need wait."""
+        """Resume one of the tasks that gave way, in order, in each round of the loop; it runs until it has to
+        give way again. Resume more of them while that does not happen: then each sends little.
+        """
         while self._turns and self._turns[0].done():
             self._turns.popleft()
         self.is_giving_way = bool(self._turns)
@@ -349,7 +352,7 @@ class AsyncProducer(ProducerBase):
         loop = self._loop
         if loop is None or loop.is_closed():
             self._close_now()
-        elif loop.is_running():  # on a thread that is a daemon
+        elif loop.is_running():  # on a daemon thread
             closing = asyncio.run_coroutine_threadsafe(self._close(EXIT_SECONDS), loop)
             with suppress(TimeoutError):
                 closing.result(EXIT_SECONDS + 1)
@@ -364,13 +367,16 @@ class AsyncProducer(ProducerBase):
 
 
 async def _until_shutdown(producer: weakref.ref[AsyncProducer]) -> AsyncGenerator[None, None]:
-    """What the loop ends when it shuts down."""
+    """Close the producer when the loop shuts down its asynchronous generators."""
     try:
         yield
     finally:
         found = producer()
         if found is not None and not found._is_released and not found._runtime.is_forked:
-            message = f"{found!r} is still open at the end of its loop; it gets {EXIT_SECONDS} s to send"
+            message = (
+                f"{found!r} is still open at the end of its loop; close() it. "
+                f"It gets {EXIT_SECONDS} s to flush"
+            )
             warnings.warn(message, ResourceWarning, source=found, stacklevel=2)
             found._is_farewell = True
             try:

@@ -1,6 +1,6 @@
-"""GroupQueries: what a producer can say of consumer groups and their offsets; a part of the producer.
+"""GroupQueries: consumer groups and their committed offsets; a part of the producer.
 
-For whoever keeps with `send_offsets_to_transaction` how far it came, and reads it back.
+A program that keeps its progress with `send_offsets_to_transaction` reads it back here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class GroupQueries:
-    """Their `timeout` is seconds; None is max.block.ms. They raise KafkaTimeoutError when it is over, and
-    KafkaError for what brokers refuse (GroupAuthorizationError, TopicAuthorizationError).
+    """Questions about groups. `timeout` is in seconds; None is max.block.ms. They raise KafkaTimeoutError
+    after it, and KafkaError if brokers refuse (GroupAuthorizationError, TopicAuthorizationError).
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -31,10 +31,10 @@ class GroupQueries:
     async def committed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed for partitions; those for which it has nothing are left out. Offsets of
-        a transaction that is not over are waited for (KIP-447).
+        """Return the offsets that a group has committed, by partition, without partitions that have none.
+        Wait for the end of transactions that have pending offsets (KIP-447).
 
-        Needs the ACLs Describe of the group and of the topics.
+        It needs the ACL Describe on the group and on the topics.
         """
         if not isinstance(group_id, str) or not group_id:
             raise ValueError(f"group_id must be a str that is not empty, got {group_id!r}")
@@ -45,7 +45,7 @@ class GroupQueries:
         return answer
 
     async def group_ids(self, timeout: float | None = None) -> list[str]:
-        """The consumer groups of the cluster that the ACL Describe lets us see."""
+        """Return the consumer groups of the cluster for which this client has the ACL Describe."""
         deadline = self._runtime.block_deadline(timeout)
         self._runtime.check_usable()
         await self._wait(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
@@ -63,11 +63,11 @@ class GroupQueries:
                 if question.error is not None:
                     raise question.error
         finally:
-            for question in questions:  # nobody waits for it any more
+            for question in questions:  # in case that it was not answered
                 question.finish()
 
     async def _wait(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
-        """Return once `is_there()`, unless the producer or its brokers refuse."""
+        """Return once `is_there()` is true; raise if the producer fails or its brokers refuse it."""
 
         def is_answered() -> bool:
             if is_there():
@@ -80,4 +80,4 @@ class GroupQueries:
         self._runtime.network.wake()
         if not await self._runtime.await_until(is_answered, deadline):
             why = self._engine.last_connection_failure or "brokers are slow"
-            raise KafkaTimeoutError(f"{name}() has no answer in time: {why}")
+            raise KafkaTimeoutError(f"{name}() timed out: {why}")

@@ -1,4 +1,4 @@
-"""Methods of a producer that are those of one of its parts: its tables, its transactions, its groups."""
+"""Give a producer the methods of its parts: tables, transactions and groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Method = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
 def blocking(method: Method[P, T], part: str | None = None) -> Callable[Concatenate[Any, P], T]:
-    """Return the method for callers that are no coroutines; `part` names the attribute whose method it is."""
+    """Return the coroutine method as a plain one; `part` is the attribute that has it, None the producer."""
     owner = _owner_of(part)
 
     @wraps(method)
@@ -26,7 +26,7 @@ def blocking(method: Method[P, T], part: str | None = None) -> Callable[Concaten
 
 
 def awaited(method: Method[P, T], part: str) -> Method[P, T]:
-    """Return the method of the attribute `part` for coroutines."""
+    """Return the coroutine method of the attribute `part`."""
     owner = _owner_of(part)
 
     @wraps(method)

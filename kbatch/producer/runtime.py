@@ -1,10 +1,10 @@
-"""Runtime: what a producer's calls share, its engine, its network and its callbacks, and how they wait.
+"""Runtime: what the calls of a producer share, its engine, network and callbacks, and how they wait.
 
-Theory of operation. Methods that wait are coroutines. `Producer` runs them on the caller's thread, which is
-held up where they wait; `AsyncProducer` awaits them; the simulator runs them in virtual time. All of them
+Theory of operation. Methods that wait are coroutines. `Producer` runs them on the caller's thread, which
+blocks where they wait; `AsyncProducer` awaits them; the simulator runs them in virtual time. All of them
 wait by `await_until`, over the waiters that the producer was made with (`kbatch.waiting`).
 
-No part of a runtime refers to the producer, so one that is dropped is found by its finalizer.
+No part of a runtime refers to the producer, so the finalizer of a dropped producer runs.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
     from kbatch.waiting.protocols import MemoryQueue, Waiter
 
-# A caller that waits looks so often whether the brokers accept us, and whether there still is a network.
+# A waiting caller checks at this interval whether brokers accept the producer and the network is alive.
 LOOK_SECONDS = 0.5
 
 
 class Network(Protocol):
-    """What owns the engine: a thread, an event loop, or a world of virtual time."""
+    """Owns the engine: ThreadNetwork, LoopNetwork, or the network of a simulated world."""
 
     @property
     def wake(self) -> Callable[[], object]: ...
@@ -63,7 +63,7 @@ class Callbacks(Protocol):
 
 @final
 class Marker:
-    """A completion without records, which calls `reached` when those before it are dealt with."""
+    """A completion without records, which calls `reached` after the callbacks of those before it."""
 
     has_callbacks = True
     record_count = 0
@@ -77,35 +77,35 @@ class Marker:
 
 
 class Runtime:
-    """The parts of a producer.
+    """The engine of a producer with its accumulator, metrics, network and callbacks.
 
     Parameters
     ----------
     config : ProducerConfig
     random : random.Random
-        What chance decides.
+        Seeds all random choices.
     new_waiter : callable
-        Makes a Waiter for the caller.
+        Returns a Waiter for the caller.
     queue : MemoryQueue
     wake : callable
-        Has the engine run soon; any thread.
+        Makes the engine run soon; any thread may call it.
     check_caller : WeakMethod or None
-        Raises unless the producer can be used by the caller.
+        Raises unless the caller may use the producer.
     clock_ns : callable
-        The monotonic clock, in nanoseconds.
+        Returns the monotonic time in nanoseconds.
     on_loop : bool
         True if the network runs on an event loop, which leaves compression to other threads.
     engine_keys, accumulator_keys : mapping
-        More arguments of these two, for the simulator.
+        More arguments of Engine and RecordAccumulator, for the simulator.
 
     Attributes
     ----------
     changed : Condition
-        The cluster, or the state of the engine.
+        Notified when the cluster or the state of the engine has changed.
     network : Network
     callbacks : Callbacks
     is_closed, is_forked : bool
-        True if nothing more is sent; True if this process is a child of the producer's.
+        True if the producer accepts no more records; True if this process is a child of the producer's.
     """
 
     network: Network
@@ -154,7 +154,7 @@ class Runtime:
         )
 
     def accept_directly(self) -> None:
-        """Let `send` go without a look, if there is nothing to look at."""
+        """Let `send` append without a check, if the producer has no interceptors and no transactions."""
         self.accumulator.accepts_directly = not self.interceptors and self.engine.transactions is None
 
     # Its clock
@@ -166,7 +166,7 @@ class Runtime:
         return Deadline(seconds, lambda: self._clock_ns() / 1e9)
 
     def block_deadline(self, timeout: float | None = None) -> Deadline:
-        """`timeout` seconds from now; None is max.block.ms."""
+        """Return the deadline `timeout` seconds from now; None is max.block.ms."""
         return self.deadline(self.config.max_block_ms / 1000 if timeout is None else timeout)
 
     def observe(self, sensor: str, value: float) -> None:
@@ -178,12 +178,12 @@ class Runtime:
     def check_usable(self) -> None:
         self.check_here()
         if self.is_closed:
-            raise ProducerClosedError("the producer is closed, and sends no more: make another (recreate())")
+            raise ProducerClosedError("the producer is closed; make another, for example with recreate()")
         if (error := self.engine.fatal_error) is not None:
-            raise error.marked()  # each raise with a traceback of its own
+            raise error.marked()  # a copy: each raise has its own traceback
 
     def check_here(self) -> None:
-        """Raise unless the producer can be used by the caller."""
+        """Raise unless the caller may use the producer."""
         self.check_not_forked()
         if self._check_caller is not None and (check_caller := self._check_caller()) is not None:
             check_caller()
@@ -191,8 +191,8 @@ class Runtime:
     def check_not_forked(self) -> None:
         if self.is_forked:
             raise ForkedProducerError(
-                "the producer belongs to the parent process, and has no threads in this one: make one behind "
-                "the fork"
+                "the producer belongs to the parent process and has no threads in this one; create another "
+                "in the child process"
             )
 
     # How its callers wait
@@ -200,10 +200,10 @@ class Runtime:
     async def await_until(
         self, is_so: Callable[[], Any], deadline: Deadline, condition: Condition | None = None
     ) -> bool:
-        """Return True once `is_so()`; False if the deadline comes first, or the end of the network.
+        """Return True once `is_so()` is true; False if the deadline or the end of the network comes first.
 
-        It is asked after every change of `condition` (None: of the engine), and every LOOK_SECONDS. What it
-        raises comes out.
+        It is called after every change of `condition` (None: of the engine), and every LOOK_SECONDS. Its
+        exceptions propagate.
         """
         changed = self.changed if condition is None else condition
         while not deadline.is_over and self.network.is_alive:
@@ -212,14 +212,14 @@ class Runtime:
         return bool(is_so())
 
     async def await_sender(self) -> None:
-        """Return when the engine has done what it was asked to; what is sent next comes after that."""
+        """Return after the engine has run all earlier commands; what is sent next comes after them."""
         done = self.new_event()
         self.engine.submit(lambda now_ns: done.set())
         self.network.wake()
         await self.await_until(done.is_set, self.deadline(None), done)
 
     async def await_callbacks(self, deadline: Deadline) -> bool:
-        """Return True after the callbacks of all that was answered before; False if there was no time."""
+        """Return True after the callbacks of all records done so far; False if the deadline comes first."""
         memory = self.accumulator.memory
         if not memory.callback_bytes:
             return True
@@ -228,17 +228,17 @@ class Runtime:
         self.engine.mark(answered)
         self.network.wake()
         if not await self.await_until(reached.is_set, deadline, reached) and not self.network.is_alive:
-            self.callbacks.deliver([answered])  # the engine has no more to say
+            self.callbacks.deliver([answered])  # the ended engine will not
             await reached.wait(deadline)
         return reached.is_set() or not memory.callback_bytes
 
     async def await_memory(
         self, append: Callable[[], Any], deadline: Deadline, *, is_in_turn: bool = False
     ) -> Any:
-        """Return what `append()` gives when there is memory. BufferExhaustedError if there was none."""
+        """Return the result of `append()` once there is memory; BufferExhaustedError at the deadline."""
         start_ns = self._clock_ns()
         try:
-            # a callback waits before all others, who may need the memory that it gives back when it ends
+            # a callback goes before all others, which may need the memory that is released when it ends
             goes_first = is_in_turn or self.callbacks.in_callback()
             outcome = await self.queue.wait(self.accumulator, append, deadline, goes_first=goes_first)
         except IllegalStateError:
@@ -252,20 +252,22 @@ class Runtime:
             raise BufferExhaustedError(
                 f"no memory for the record in max.block.ms={self.config.max_block_ms}: "
                 f"{memory.available} bytes of buffer.memory={memory.total_memory} are free, and "
-                f"{memory.queued} other senders wait; brokers take records more slowly than they come"
+                f"{memory.queued} other senders wait; brokers accept records more slowly than they are sent"
             )
         return outcome
 
     async def await_partition(
         self, topic: str, partition: SupportsIndex | None, deadline: Deadline, may_wait: bool = True
     ) -> bool:
-        """Return True once the topic is known and has the partition; False where it must not wait."""
+        """Return True once the topic is known and has the partition; if `may_wait` is False, return False
+        instead of waiting.
+        """
         start_ns = self._clock_ns()
         is_known = partial(self._is_known, topic, partition)
         try:
             while not is_known():
                 check_topic(topic)
-                self.engine.want_topic(topic)  # again, as long as the metadata lack it
+                self.engine.want_topic(topic)  # repeated while the metadata lack it
                 self.network.wake()
                 if not may_wait:
                     return False
@@ -278,14 +280,16 @@ class Runtime:
         return True
 
     def _is_known(self, topic: str, partition: SupportsIndex | None, wait: Deadline | None = None) -> bool:
-        """Who waited till brokers had denied the topic for too long is out of time: others get the error."""
+        """True if the topic has the partition. Raise why it cannot be used, unless the error is retriable and
+        `wait` is over: then the caller raises KafkaTimeoutError.
+        """
         self.check_usable()
         metadata = self.engine.snapshot.topics.get(topic)
         if metadata is not None and len(metadata.partitions) > index(partition or 0):
             return True
         error = self.engine.topic_error(topic) or self.engine.authentication_error
         if error is not None and not (error.retriable and wait is not None and wait.is_over):
-            raise error.marked()  # others get it too, and in no transaction
+            raise error.marked()  # a copy: other callers raise it too, outside of this transaction
         return False
 
     def _why_unknown(self, topic: str, partition: SupportsIndex | None) -> str:
@@ -298,20 +302,20 @@ class Runtime:
             return f"there is no metadata of topic {topic} {waited}: brokers answer, but know no such topic"
         failure = self.engine.last_connection_failure
         servers = ", ".join(self.config.bootstrap_servers)
-        text = f"there is no metadata of topic {topic} {waited}: none of {servers} has said which partitions"
-        return f"{text} it has" + (f"; {failure}" if failure else "")
+        text = f"there is no metadata of topic {topic} {waited}: none of {servers} has sent any"
+        return text + (f"; {failure}" if failure else "")
 
 
 def check_topic(topic: object) -> None:
-    """Raise before it is asked for: a name that no request can have would end the sender."""
+    """Raise unless a request can have the name, since one that cannot be encoded would end the sender."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be a str, got {type(topic).__name__}")
     if not is_sendable(topic):
-        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names are 249 ASCII characters at most")
+        raise InvalidTopicError(f"no topic is named {topic[:50]!a}: names have at most 249 ASCII characters")
 
 
 def _note_change(found: weakref.ref[Runtime]) -> None:
-    """The cluster is another than before, or the engine has failed."""
+    """Notify callers of a change of the cluster or of the engine's state."""
     runtime = found()
     if runtime is None:
         return

@@ -1,7 +1,7 @@
-"""send_table: a table's rows as records, from Arrow memory to offsets, without a Python object a row.
+"""send_table: a table's rows as records, from Arrow memory to offsets, without a Python object per row.
 
-This page turns arguments into what the native TableSender takes, waits where that is refused, and shows what
-it notes as a TableReport. numpy, and pyarrow for numpy columns, (the extra `kbatch[arrow]`) are imported when
+This module turns arguments into those of the native TableSender, waits if that refuses rows, and shows the
+outcome as a TableReport. numpy, and pyarrow for numpy columns (the extra `kbatch[arrow]`), are imported when
 they are needed.
 """
 
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from kbatch.producer.transactions import TransactionCalls
 
 Listener = tuple[Any, Callable[[Any], object]]
-# How long a stream that nothing more is taken from is read on for its rows to be counted.
+# The time to read the rest of a stopped stream, to count its rows.
 _COUNTING_NS = 200_000_000
-# How many of a table's topics a text names.
+# The number of a table's topics that a text names.
 SHOWN_TOPICS = 3
-# Rows whose interceptors are called in one turn of the event loop.
-TOLD_ROWS = 1000
+# The number of rows whose interceptors are called in one turn of the event loop.
+CALLBACK_ROWS = 1000
 OnAcknowledgement = Callable[[RecordMetadata, BaseException | None], object]
 Reading = Callable[[], AbstractContextManager[None]]
 
 
 class TableSending:
-    """One call of `send_table`, which waits and tells as the producer does for records.
+    """One call of `send_table`, which waits and runs callbacks as the producer does for records.
 
     Parameters
     ----------
     sender : RecordSender
-        Whose settings rows are sent by.
+        The producer, with the settings that rows are sent by.
     runtime : Runtime
     transactions : TransactionCalls
     sealer : callable
-        Gives what takes a batch that is full; None leaves that to the accumulator.
+        Returns a function that seals a full batch; None leaves that to the accumulator.
     give_way : callable or None
-        Lets others have the thread after every block of rows.
+        Awaited after every block of rows, so that other tasks run.
     """
 
     table: TableSender | None = None
@@ -94,45 +94,45 @@ class TableSending:
         on_delivery: Callable[[TableReport], object] | None = None,
         on_progress: Callable[[TableReport], object] | None = None,
     ) -> TableDelivery:
-        """Takes a table's rows to be sent, in batches that `send` fills as well.
+        """Accept the rows of a table for sending, in the same batches that `send` fills.
 
         It returns when the last row is accepted, and waits up to max.block.ms each time that there is no
-        memory. key.serializer, value.serializer and partitioner.class have no part in it.
+        memory. key.serializer, value.serializer and partitioner.class are not used.
 
         Parameters
         ----------
         topic : str or None
-            Of all rows; with `topic_column`, of those where that is null. None: there are no such rows.
+            The topic of all rows; with `topic_column`, of rows where that is null; None if there are none.
         data : table
-            As for `kbatch.encode_arrow`. A stream may be larger than memory: it is read batch by batch.
+            As in `kbatch.encode_arrow`. A stream may be larger than memory: it is read batch by batch.
         key, value : str or column serializer
-            As for `kbatch.encode_arrow`; `kbatch.column_serializers` has those for JSON, Avro and Protobuf.
+            As in `kbatch.encode_arrow`; `kbatch.column_serializers` has those for JSON, Avro and Protobuf.
         headers, timestamp, partition : str or None
-            Columns, as for `kbatch.encode_arrow`. Where a row names no partition, Java's murmur2 of the key
-            decides; without a key it goes where `send` would send it.
+            Columns, as in `kbatch.encode_arrow`. If a row names no partition, Java's murmur2 of the key
+            decides; without a key `send`'s sticky partition does.
         topic_column : str or None
-            Column of string, large_string, string_view or a dictionary of those: the topic that each row goes
-            to. If a topic cannot be had (there is none of this name, it is not allowed), its rows fail, also
-            those that come later, and the others are sent.
+            Column of string, large_string, string_view or a dictionary of those: the topic of each row. If a
+            topic cannot be used (it does not exist, or is not authorized), all of its rows fail, and the
+            others are sent.
         on_delivery : callable or None
-            Called as `on_delivery(report)`, once, when the outcome of every row is known.
+            Called as `on_delivery(report)`, once, when every row was delivered or failed.
         on_progress : callable or None
-            Called as `on_progress(report)` for every batch that was delivered, or failed.
+            Called as `on_progress(report)` for every batch that was delivered or failed.
 
         Returns
         -------
         TableDelivery
-            Its result is a TableReport. If accepting had to stop when some rows were accepted already, the
-            others are in the report, as failed, and `report.stopped` says why; like all failures that nobody
-            looks at, they make the next flush raise. A stream, which may have no end, is read on for a fifth
-            of a second then, for its rows to be counted; what it has not given by then is in no report.
+            Its result is a TableReport. If accepting stops after some rows were accepted, the report has the
+            others as failed, and `report.stopped` is the reason; like all failures that are never checked,
+            they make the next flush raise. The rest of a stream, which may be endless, is then read for a
+            fifth of a second to count its rows; rows that come later are in no report.
 
         Raises
         ------
         TypeError, ValueError, KafkaError
-            Nothing was accepted, for this reason.
+            No row was accepted, for this reason.
         """
-        from kbatch.column_serializers.roles import reading, record_columns  # memory for who sends tables
+        from kbatch.column_serializers.roles import reading, record_columns  # only table users pay its memory
 
         only_topic = topic if topic_column is None else None
         try:
@@ -165,7 +165,7 @@ class TableSending:
                 seal=self._sealer(),
                 on_acknowledgement=self._on_acknowledgement,
             )
-            report = _told_report(table.outcome, on_delivery, on_progress)
+            report = _observed_report(table.outcome, on_delivery, on_progress)
             await self._accept_rows(table, partial(reading, source))
         except BaseException as error:
             if not self._runtime.is_forked:
@@ -174,7 +174,7 @@ class TableSending:
         return TableDelivery(only_topic, report, self._accumulator.memory)
 
     async def _accept_rows(self, table: TableSender, reading: Reading) -> None:
-        """All rows of the table; or those that can be, the others fail."""
+        """Accept all rows of the table, or those that can be accepted; the others fail."""
         accept = partial(self._accept, table)
         try:
             with reading():
@@ -198,29 +198,29 @@ class TableSending:
         else:
             await self._end_whole(table)
         if table.outcome.unsent_count:
-            rows = UnsentRows(table.outcome)  # if nobody looks at the report the next flush raises
+            rows = UnsentRows(table.outcome)  # the next flush raises them unless the report is checked
             self._runtime.engine.failures.note(rows)
             self._transactions.refuse(rows.error.marked())
 
     def _accept(self, table: TableSender, *, first_in_line: bool = False) -> bool | Refusal:
-        self._transactions.check_still_sendable(self._transaction)  # after a wait it may not be
+        self._transactions.check_still_sendable(self._transaction)  # it may have ended during a wait
         return table.accept(first_in_line=first_in_line, blocks=1 if self._give_way else sys.maxsize)
 
     async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
-        """Wait for the topics and partitions that rows name next; those that cannot be had are refused."""
-        for may_wait in (False, True):  # all are asked for before one is waited for
+        """Wait for the topics and partitions that rows name next; refuse those that cannot be used."""
+        for may_wait in (False, True):  # request all before waiting for one
             for topic, partition in table.unknown_places:
                 try:
                     await self._runtime.await_partition(topic, partition, deadline, may_wait)
                 except KafkaError as error:
-                    self._transactions.check_sendable()  # or else it is the topic's
+                    self._transactions.check_sendable()  # the error is not the producer's
                     if partition is not None and isinstance(error, KafkaTimeoutError):
                         table.refuse_beyond()
                     else:
                         table.refuse_topic(topic, error)
 
     def _check_topics_of(self, table: TableSender) -> None:
-        """All rows have been read: what it means that topics were refused."""
+        """Raise or note the error of refused topics, after all rows have been read."""
         error = cast("KafkaError | None", table.outcome.topic_error)
         if error is None:
             return
@@ -229,12 +229,12 @@ class TableSending:
         self._transactions.refuse(error)
 
     def _stop(self, table: TableSender, stopped: BaseException) -> None:
-        """Rows that are not accepted yet fail, because of `stopped`; it is raised where none is."""
+        """Fail the rows that are not accepted yet because of `stopped`; raise it if none is accepted."""
         if not table.has_begun:
             raise stopped
         error = _as_kafka_error(stopped)
-        if isinstance(stopped, Exception):  # or else somebody waits for the end of this
-            with suppress(Exception):  # what cannot be read has no rows
+        if isinstance(stopped, Exception):  # an interrupt or cancellation must not take longer
+            with suppress(Exception):  # rows that cannot be read do not count
                 table.count_rest(time.monotonic_ns() + _COUNTING_NS)
         table.give_up(error)
         self._transactions.refuse(error)
@@ -242,12 +242,12 @@ class TableSending:
 
     @property
     def _on_acknowledgement(self) -> OnAcknowledgement | None:
-        """What is called for every row; None where no interceptor wants that, since it is not for nothing."""
+        """The callback of every row; None if no interceptor has one, because it takes time and memory."""
         return self._interceptors.on_acknowledgement if self._interceptors.acknowledges else None
 
     def _handle_raised(self, topic: object, data: Any, error: BaseException) -> None:
-        """The call is about to raise `error`. Where no row was accepted those that are known of count as
-        records that `send` refuses.
+        """Note that the call raises `error`. If no row was accepted, known rows count as records that `send`
+        refused.
         """
         table = self.table
         self._transactions.note_refused(error)
@@ -265,43 +265,44 @@ class TableSending:
                 self._on_acknowledgement(metadata, error)
 
     async def _end_whole(self, table: TableSender) -> None:
-        told = self._ended(table, None)
+        ended = self._ended(table, None)
         try:
-            if told and table.outcome.on_acknowledgement is not None and not self._sender.gives_way:
-                await self._runtime.await_sender()  # to hand over the batch that was answered last
+            if ended and table.outcome.on_acknowledgement is not None and not self._sender.gives_way:
+                await self._runtime.await_sender()  # it delivers the last batch's callbacks first
         finally:
-            self._runtime.callbacks.deliver(told)
+            self._runtime.callbacks.deliver(ended)
 
     def _end(self, table: TableSender, error: KafkaError | None) -> None:
         self._runtime.callbacks.deliver(self._ended(table, error))
 
-    def _ended(self, table: TableSender, error: KafkaError | None) -> list[_Told]:
+    def _ended(self, table: TableSender, error: KafkaError | None) -> list[_TableCallbacks]:
         if table.outcome.unsent_count:
             self._runtime.observe("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
-            for first in range(0, table.outcome.row_count, TOLD_ROWS):
+            for first in range(0, table.outcome.row_count, CALLBACK_ROWS):
                 table.tells()
-                self._runtime.callbacks.deliver([_UnsentTold(table, first, first + TOLD_ROWS)])
+                unsent = _UnsentRowsCallbacks(table, first, first + CALLBACK_ROWS)
+                self._runtime.callbacks.deliver([unsent])
         listeners = table.end(error)
-        return [_Told(table, listeners)] if listeners else []
+        return [_TableCallbacks(table, listeners)] if listeners else []
 
 
 def _check_call(topic: object, topic_column: object, **functions: object) -> None:
     if topic is None and topic_column is None:
-        raise TypeError("topic is None: give the topic, or topic_column=... with one for every row")
+        raise TypeError("topic is None; pass the topic, or topic_column=... with one for every row")
     if topic is not None:
         check_topic(topic)
     for name, function in functions.items():
         if function is not None and not callable(function):
-            raise TypeError(f"{name} must be callable as {name}(report), or None, not {function!r}")
+            raise TypeError(f"{name} must be callable as {name}(report), or None, got {function!r}")
 
 
-def _told_report(
+def _observed_report(
     outcome: TableOutcome,
     on_delivery: Callable[[TableReport], object] | None,
     on_progress: Callable[[TableReport], object] | None,
 ) -> TableReport:
-    """The report, with those who are to be told of it."""
+    """Return the report, with its callbacks registered."""
     report = TableReport(outcome)
     if on_progress is not None:
         outcome.watch(report, on_progress)
@@ -322,16 +323,16 @@ def _as_kafka_error(error: BaseException) -> KafkaError:
         return error
     made: KafkaError
     if isinstance(error, Exception):
-        made = SerializationError(f"the table could not be read on, so that this row was not sent: {error}")
+        made = SerializationError(f"the row was not sent, because reading the table failed: {error}")
     else:
         how = "interrupted" if isinstance(error, KeyboardInterrupt) else "cancelled"
-        made = KafkaError(f"sending the table was {how}, so that this row was not sent")
+        made = KafkaError(f"the row was not sent, because sending the table was {how}")
     made.__cause__ = error
     return made
 
 
 class UnsentRows:
-    """Rows of a table that failed, and that no batch had; among failures."""
+    """Failed rows of a table that were in no batch; an element of the engine's failures."""
 
     outcome = "failed"
 
@@ -351,8 +352,8 @@ class UnsentRows:
         return 0 if self._outcome.is_observed else self._outcome.unsent_count
 
 
-class _Told:
-    """Those to be told of a table that was done before all of its rows were accepted; among completions."""
+class _TableCallbacks:
+    """Callbacks of a table that was done before accepting it ended; queued like a Completion."""
 
     has_callbacks = True
     record_count = 0
@@ -374,8 +375,8 @@ class _Told:
         return count
 
 
-class _UnsentTold:
-    """Interceptors, to be told of those of rows first .. end - 1 that no batch had; among completions."""
+class _UnsentRowsCallbacks:
+    """Interceptors' callbacks for those of rows first .. end - 1 in no batch; queued like a Completion."""
 
     has_callbacks = True
     record_count = 0
@@ -401,13 +402,13 @@ class _UnsentTold:
 
 @final
 class TableDelivery:
-    """What `send_table` gives: the promise of a TableReport. It reads like a Delivery, but that `result` does
-    not raise because of rows that failed.
+    """The future TableReport of a `send_table` call. It works like a Delivery, except that `result` does not
+    raise if rows failed.
 
     Attributes
     ----------
     topic : str or None
-        Of all rows; None where a column names topics: `report.topics` has those.
+        The topic of all rows; None if a column names topics, which `report.topics` has.
     """
 
     def __init__(self, topic: str | None, report: TableReport, memory: BufferPool) -> None:
@@ -418,28 +419,28 @@ class TableDelivery:
 
     @property
     def report(self) -> TableReport:
-        """What is known by now."""
+        """The outcomes so far."""
         return self._report
 
     def done(self) -> bool:
-        """Whether every row was delivered or failed."""
+        """True if every row was delivered or failed."""
         return self._outcome.is_done
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether every row was delivered or failed, after up to `timeout` seconds (None: as long as it
-        takes). It does not count as asking why rows failed.
+        """Wait up to `timeout` seconds (None: as long as it takes). Return True if every row was delivered or
+        failed. It does not count as checking failed rows.
         """
         if not self._outcome.is_done and timeout != 0:
             self._memory.check_may_wait()
         return self._outcome.wait(Deadline(timeout).left)
 
     def result(self, timeout: float | None = None) -> TableReport:
-        """The outcome of every row, after up to `timeout` seconds (None: as long as it takes).
+        """Return the outcome of every row; wait up to `timeout` seconds (None: as long as it takes).
 
         Raises
         ------
         KafkaTimeoutError
-            It is not known yet; the delivery goes on.
+            Rows are still in flight; their delivery goes on.
         """
         if not self.wait(timeout):
             left = self._outcome.row_count - self._outcome.done_count
@@ -451,16 +452,14 @@ class TableDelivery:
         return self._report
 
     def exception(self, timeout: float | None = None) -> DeliveryError | None:
-        """How many rows failed, and why the first of them did; None where all were delivered. Waits, and
-        raises, as `result` does.
+        """Return the number of failed rows and the first one's error; None if all were delivered. Wait, and
+        raise, like `result`.
         """
         errors = self.result(timeout).errors
         return DeliveryError(len(errors), next(iter(errors.values()))) if errors else None
 
     def add_done_callback(self, function: Callable[[TableDelivery], object]) -> None:
-        """Calls `function(delivery)` when every row was delivered or failed, behind on_delivery; now, where
-        that is known already.
-        """
+        """Call `function(delivery)` once every row was delivered or failed, after on_delivery."""
         if not self._outcome.listen(self, function):
             function(self)
 
@@ -480,9 +479,9 @@ class TableDelivery:
 
 @final
 class TableReport:
-    """What became of the rows of a table, a value a row.
+    """The outcomes of the rows of a table, one value per row.
 
-    While rows are on their way it changes, and the arrays are copies of what is known at the moment.
+    It changes while rows are in flight; the arrays are copies of its state at that moment.
     """
 
     def __init__(self, outcome: TableOutcome) -> None:
@@ -490,17 +489,17 @@ class TableReport:
 
     @property
     def row_count(self) -> int:
-        """Rows; those that were read, if they are still being accepted, or a stream was stopped."""
+        """The number of rows; of rows read so far, if accepting goes on or a stream was stopped."""
         return self._outcome.row_count
 
     @property
     def stopped(self) -> KafkaError | None:
-        """Why not all rows were accepted; None where they were, or still are being accepted."""
+        """The reason why not all rows were accepted; None if all were, or accepting goes on."""
         return cast("KafkaError | None", self._outcome.end_error)
 
     @property
     def done_rows(self) -> int:
-        """Rows that were delivered or failed."""
+        """The number of rows that were delivered or failed."""
         return self._outcome.done_count
 
     @property
@@ -509,12 +508,12 @@ class TableReport:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that rows name, in order of first appearance; or the one of all rows."""
+        """The topics of the rows, in the order of their first rows."""
         return self._outcome.topic_names
 
     @property
     def topic_codes(self) -> np.ndarray:
-        """int32: each row's place in `topics`; -1 where accepting had stopped before its topic was read."""
+        """int32: each row's index in `topics`; -1 if accepting stopped before its topic was read."""
         codes = self._outcome.topic_codes
         if codes is not None:
             return self._array(codes, "int32")
@@ -524,22 +523,22 @@ class TableReport:
 
     @property
     def partitions(self) -> np.ndarray:
-        """int32: where each row went; -1 where it was not accepted before one was chosen."""
+        """int32: each row's partition; -1 if it failed before one was chosen."""
         return self._array(self._outcome.partitions, "int32")
 
     @property
     def offsets(self) -> np.ndarray:
-        """int64; -1 where the row failed, is on its way, or the broker did not say."""
+        """int64: each row's offset; -1 if it failed, is in flight, or the broker did not say."""
         return self._array(self._outcome.offsets, "int64")
 
     @property
     def error_codes(self) -> np.ndarray:
-        """int16: Kafka's code where the row failed (-1 for an error that has none), else 0."""
+        """int16: Kafka's error code of each failed row (-1 for an error without one), 0 of the others."""
         return self._array(self._outcome.error_codes, "int16")
 
     @property
     def errors(self) -> Mapping[int, KafkaError]:
-        """Why rows failed, by row."""
+        """The errors of the failed rows, by row."""
         return _Errors(self)
 
     def _array(self, memory: Any, kind: str) -> np.ndarray:
@@ -548,14 +547,14 @@ class TableReport:
         return np.frombuffer(memory, kind)
 
     def __repr__(self) -> str:
-        stopped = "" if self.stopped is None else f", and then stopped by {type(self.stopped).__name__}"
+        stopped = "" if self.stopped is None else f", stopped by {type(self.stopped).__name__}"
         done = f"{self.done_rows} of {self.row_count} rows done, {self.failed_rows} failed"
         return f"<TableReport {done}{stopped}>"
 
 
 @final
 class _Errors(Mapping[int, KafkaError]):
-    """The errors of a report; found when they are asked for."""
+    """The errors of a report, looked up on access."""
 
     def __init__(self, report: TableReport) -> None:
         self._report = report

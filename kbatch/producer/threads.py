@@ -62,7 +62,7 @@ class Producer(ProducerBase):
     Raises
     ------
     ConfigError
-        For keys or values that cannot be.
+        Keys or values are unknown, invalid or contradictory.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
@@ -109,9 +109,10 @@ class Producer(ProducerBase):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction for a with block: committed at its end, aborted on an exception, which goes on.
+        """Run a with block in a transaction: commit at its end; abort on an exception, and raise that.
 
-        Where the commit times out nothing is aborted, since it may have been done: make it again.
+        If the commit times out nothing is aborted, because it may have succeeded; call commit_transaction()
+        again.
         """
         self.begin_transaction()
         try:
@@ -144,13 +145,13 @@ class Producer(ProducerBase):
         self.close(timeout=EXIT_SECONDS)
 
     def _close_elsewhere(self) -> None:
-        # the collector may run on any thread, the sender's too, which cannot wait for its own end
+        # the collector may run on any thread, even the sender's, which cannot wait for its own end
         threading.Thread(target=self._close_now, name="kbatch-closer").start()
 
 
 def _close_all() -> None:
     for producer in list(open_producers):
-        message = f"{producer!r} is still open at exit; it gets {EXIT_SECONDS} s to send what it has"
+        message = f"{producer!r} is still open at exit; close() it. It gets {EXIT_SECONDS} s to flush"
         warnings.warn(message, ResourceWarning, source=producer, stacklevel=2)
         try:
             producer._close_at_exit()

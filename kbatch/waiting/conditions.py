@@ -1,8 +1,8 @@
 """Conditions, events and the queue for memory, over the waiters of threads, tasks or virtual time.
 
-Theory of operation. A caller that waits has a waiter, which is set when it is worth looking again. The caller
-itself looks, and takes what it waited for, in one go; nothing is done for it elsewhere. So a task that is
-cancelled while it waits has nothing, and leaves nothing behind.
+Theory of operation. A waiting caller has a waiter, which is set when something may have changed. The caller
+itself checks and takes what it waited for, in one step; no other code acts for it. So a task that is
+cancelled while it waits has taken nothing.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ T = TypeVar("T")
 
 
 class Condition:
-    """Something that callers wait for to change. `notify` never waits for a lock."""
+    """Something whose changes callers wait for. `notify` never waits for a lock."""
 
     def __init__(self, new_waiter: Callable[[], Waiter]) -> None:
         self._new_waiter = new_waiter
         self._waiting: dict[Waiter, None] = {}  # in order
 
     def notify(self) -> None:
-        """Have all callers look again, in the order in which they came. Any thread may call it."""
+        """Make all callers check again, in the order in which they came. Any thread may call it."""
         for waiter in tuple(self._waiting):
             self._waiting.pop(waiter, None)
             waiter.set()
 
     async def wait_until(self, is_so: Callable[[], bool], deadline: Deadline) -> bool:
-        """Return True once `is_so()`, which is asked after every change; False if the deadline comes first.
-        What it raises comes out.
+        """Return True once `is_so()` is true, which is called after every change; False if the deadline comes
+        first. Its exceptions propagate.
         """
         while True:
             waiter = self._new_waiter()
-            self._waiting[waiter] = None  # before it is asked, so that no change is missed
+            self._waiting[waiter] = None  # before the check, so that no change is missed
             try:
                 if is_so():
                     return True
@@ -76,7 +76,7 @@ class _Queued(NamedTuple):
 
 @final
 class TaskQueue:
-    """The MemoryQueue of tasks, whose owner calls `look` after `freed` was called."""
+    """The MemoryQueue of tasks. Its owner calls `look` after `freed` was called."""
 
     def __init__(self, new_waiter: Callable[[], Waiter], freed: Callable[[], object]) -> None:
         self.freed = freed
@@ -114,7 +114,7 @@ class TaskQueue:
         self.look()
 
     def look(self) -> None:
-        """Have the first in line look, if there may be memory for it."""
+        """Make the first in the queue check again, if there may be memory for it."""
         if self._waiting and self._waiting[0].place.is_rung:
             self._waiting[0].memory.notify()
 

@@ -12,7 +12,7 @@ _LONGEST_SECONDS = 1e8
 
 @final
 class Deadline:
-    """The time `seconds` from now, by a monotonic clock; None is never. TypeError unless it is a number."""
+    """The time `seconds` from now on a monotonic clock; None is never. TypeError unless it is a number."""
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class Deadline:
 
     @property
     def left(self) -> float | None:
-        """Seconds, 0.0 when it is over; of a very long time less than there is."""
+        """The seconds until then, at most _LONGEST_SECONDS; 0.0 when it is over, None for never."""
         if self._end is None:
             return None
         return min(max(0.0, self._end - self._clock()), _LONGEST_SECONDS)
@@ -33,6 +33,6 @@ class Deadline:
         return self.left == 0.0
 
     def within(self, seconds: float) -> Deadline:
-        """This deadline, or the one `seconds` from now, whichever comes first."""
+        """Return this deadline, or the one `seconds` from now, whichever comes first."""
         left = self.left
         return Deadline(seconds if left is None else min(left, seconds), self._clock)

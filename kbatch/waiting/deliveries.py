@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 
 
 class Waited(NamedTuple):
-    """What `wait` found."""
+    """The result of `wait`."""
 
     done: list[Delivery]
     not_done: list[Delivery]
 
 
 def wait(deliveries: Iterable[Delivery], timeout: float | None = None) -> Waited:
-    """Waits until all are known, or up to `timeout` seconds; which are, and which are not, in their order.
+    """Wait until all deliveries are done, or up to `timeout` seconds. Return those that are done and those
+    that are not, in their order.
 
-    It raises nothing, and does not count as asking a failed delivery why it failed.
+    It raises nothing, and does not count as checking failed deliveries.
     """
     waited = Waited([], [])
     deadline = Deadline(timeout)
@@ -39,18 +40,18 @@ def wait(deliveries: Iterable[Delivery], timeout: float | None = None) -> Waited
 
 
 def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -> Iterator[Delivery]:
-    """Yields each once it is known, the first known first.
+    """Yield each delivery when it is done, in the order of completion.
 
     Raises
     ------
     KafkaTimeoutError
-        Some are not known after `timeout` seconds.
+        Some are not done after `timeout` seconds.
     IllegalStateError
-        In a callback, behind which the others' callbacks wait; `wait` is for there. On an event loop that
-        would bring the answers; asyncio.as_completed is for there.
+        The call came from a callback, which delays the others' callbacks; use `wait` there. Or from the event
+        loop that completes these deliveries; use asyncio.as_completed there.
     """
     if getattr(threading.current_thread(), "runs_callbacks", False):
-        raise IllegalStateError("as_completed() in a callback would wait for that callback; take wait()")
+        raise IllegalStateError("as_completed() in a callback would wait for that callback; use wait()")
     known: SimpleQueue[Delivery] = SimpleQueue()
     deadline = Deadline(timeout)
     count = 0
@@ -63,19 +64,19 @@ def as_completed(deliveries: Iterable[Delivery], timeout: float | None = None) -
             yield known.get(timeout=deadline.left)
         except Empty:
             raise KafkaTimeoutError(
-                f"after {timeout} s it is not known what became of {count - number} of {count} records"
+                f"as_completed() timed out after {timeout} s: {count - number} of {count} records in flight"
             ) from None
 
 
 def _awaited(delivery: Delivery) -> Generator[Any, None, RecordMetadata]:
-    """What `await delivery` does, on whichever event loop; it is not told by that loop, in general."""
+    """Implement `await delivery` on any event loop, not only the one that completes deliveries."""
     if not delivery.done():
         yield from future_of(delivery).__await__()
     return delivery.result(0)
 
 
 def future_of(delivery: Awaited) -> asyncio.Future[None]:
-    """Is done, on the running event loop, when it is known what became of the delivery."""
+    """Return a future of the running event loop that is done when the delivery is."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -85,14 +86,14 @@ def future_of(delivery: Awaited) -> asyncio.Future[None]:
         if not future.done():
             future.set_result(None)
 
-    def told(delivery: Any) -> None:
+    def settle_on_loop(delivery: Any) -> None:
         if asyncio._get_running_loop() is loop:
             settle()
         else:
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
                 loop.call_soon_threadsafe(settle)
 
-    delivery.add_done_callback(told)
+    delivery.add_done_callback(settle_on_loop)
     return future
 
 

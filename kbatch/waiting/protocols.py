@@ -1,4 +1,4 @@
-"""How a caller waits, as protocols: `threads`, `event_loop` and `virtual` have a class for each."""
+"""Protocols of waiting, which `threads`, `event_loop` and `virtual` implement."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ T = TypeVar("T")
 
 
 class Waiter(Protocol):
-    """Holds up one caller until it is set, once. All other waits are made of it."""
+    """Suspends or blocks one caller until it is set, once. All other waits are built on it."""
 
     def set(self) -> None:
-        """Let the caller go on. Any thread may call it, and again."""
+        """Let the caller continue. Any thread may call it, more than once."""
 
     async def wait(self, deadline: Deadline) -> bool:
         """Return True after it was set, False if the deadline comes first."""
 
 
 class MemoryQueue(Protocol):
-    """Callers that wait for memory: first come, first served.
+    """The queue of callers that wait for memory: first come, first served.
 
     Attributes
     ----------
     freed : callable or None
-        Any thread calls it, native code too, when the first in line has to look again.
+        Called on any thread, by native code too, when the first in the queue has to check again.
     """
 
     @property
@@ -41,12 +41,12 @@ class MemoryQueue(Protocol):
         *,
         goes_first: bool = False,
     ) -> T | Refusal:
-        """Return what `append()` gives when it is the caller's turn and there is memory; Refusal.MEMORY if
-        there was none before the deadline. `goes_first`: before those who came earlier.
+        """Return the result of `append()` when it is the caller's turn and there is memory; Refusal.MEMORY at
+        the deadline. With `goes_first` its turn comes before those of earlier callers.
         """
 
     def wake_first(self, accumulator: RecordAccumulator) -> None:
-        """Have the first in line look again, and the others after it has left."""
+        """Make the first in the queue check again, and each other after those before it have left."""
 
 
 class Awaited(Protocol):

@@ -1,5 +1,5 @@
-"""How a thread waits. What a producer does is written once, as coroutines. Over the waiters in here such a
-coroutine never suspends: it holds up the calling thread, and `at_once` runs it like any function.
+"""How a thread waits. Over the waiters in this module a producer's coroutines never suspend: they block the
+calling thread, and `at_once` runs them like functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def in_one_step(*functions: Callable[[], object]) -> None:
-    """Call native functions, with no line of Python between them."""
+    """Call native functions without a Python instruction between them, where a signal handler could run."""
     deque(map(call, functions), maxlen=0)
 
 
@@ -38,8 +38,9 @@ class ThreadWaiter:
 
 @final
 class ThreadQueue:
-    """The MemoryQueue of threads, which sleep in native code: no signal handler runs where it could leave a
-    place in the line behind."""
+    """The MemoryQueue of threads, which sleep in native code, so that no signal handler can prevent a caller
+    from leaving the queue.
+    """
 
     freed = None
 

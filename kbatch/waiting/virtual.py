@@ -1,4 +1,4 @@
-"""How a task of virtual time waits: its clock stands still while anything happens, and jumps in between."""
+"""How a task of virtual time waits. The virtual clock stands still while code runs, and jumps in between."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Timer(Protocol):
 
 
 class Schedule(Protocol):
-    """Virtual time: what is to happen, and when."""
+    """Virtual time, with the actions that are due in it."""
 
     @property
     def now_ns(self) -> int: ...
     def after(self, delay_ns: int, action: Callable[[], object], /) -> Timer:
-        """Have `action()` called `delay_ns` from now."""
+        """Call `action()` `delay_ns` from now."""
 
 
 @final
 class VirtualWaiter:
-    """The Waiter of a VirtualTask, which goes on some time after it was set, not in the midst of it."""
+    """The Waiter of a VirtualTask, which continues in an action of its own after `set`, not within it."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -38,7 +38,7 @@ class VirtualWaiter:
     async def wait(self, deadline: Deadline) -> bool:
         left = deadline.left
         if not self._is_set and left != 0.0:
-            # the clock counts whole nanoseconds: later, rather than never
+            # rounded up to whole nanoseconds, so that the deadline is over when it wakes up
             timer = None if left is None else self._schedule.after(int(left * 1e9) + 1, self._wake)
             try:
                 await _suspended(self)
@@ -49,7 +49,7 @@ class VirtualWaiter:
         return self._is_set
 
     def resumes(self, resume: Callable[[], None]) -> None:
-        """Have `resume()` called when the wait is over."""
+        """Call `resume()` when the wait is over."""
         self._resume = resume
 
     def _wake(self) -> None:
@@ -65,7 +65,7 @@ def _suspended(waiter: VirtualWaiter) -> Generator[VirtualWaiter, None, None]:
 
 @final
 class VirtualTask:
-    """Runs a coroutine that waits by VirtualWaiters only; `go` begins it.
+    """Runs a coroutine that waits by VirtualWaiters only; `go` starts it.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class VirtualTask:
         self._script = script
 
     def go(self) -> None:
-        """Run up to the next wait, or to the end. What the coroutine raises comes out."""
+        """Run up to the next wait, or to the end. Exceptions of the coroutine propagate."""
         try:
             waiter = self._script.send(None)
         except StopIteration:
@@ -87,7 +87,7 @@ class VirtualTask:
             waiter.resumes(self.go)
 
     def kill(self) -> None:
-        """End the coroutine where it waits."""
+        """Close the coroutine where it waits."""
         self._script.close()
 
 

@@ -212,8 +212,8 @@ cdef class RecordAccumulator:
     transaction_count : int
         Number of transactions that were begun or ended.
     accepts_directly : bool
-        True if `send` may append a record without a check by the producer. False initially, and if the producer
-        is closed, has failed, or has interceptors.
+        True if `send` may append a record without a check by the producer. False initially, and if the
+        producer is closed, has failed, or has interceptors.
     callback_thread_ident : int
         `threading.get_ident()` of the thread that runs callbacks, whose sends skip the queue; 0 is none.
     visited_count : int

@@ -290,7 +290,7 @@ def test_unknown_topic(broker: Broker, tmp_path: Path) -> None:
 def test_unreachable_broker(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", CSV)
     status, text = produce("-b", "localhost:1", "-t", TOPIC, path, "-X", "max.block.ms=500")
-    assert status == 1 and "none of localhost:1 has said" in text
+    assert status == 1 and "none of localhost:1 has sent any" in text
     assert "0 rows acknowledged" in text
 
 

@@ -214,7 +214,7 @@ def test_close_waits_for_callbacks_no_longer_than_its_timeout(broker: Broker) ->
 
         producer.send(TOPIC, b"", on_delivery=on_delivery).result(SECONDS)
         producer.close(timeout=0.05)
-        with pytest.raises(KafkaTimeoutError, match="callbacks are still to run"):
+        with pytest.raises(KafkaTimeoutError, match="callbacks have not run"):
             producer.flush(0.05)
         may_end.set()
         producer.flush(SECONDS)
@@ -261,7 +261,7 @@ def test_block_that_ends_badly_sends_what_was_accepted(broker: Broker) -> None:
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
         producer.send(TOPIC, b"lost")
         raise ZeroDivisionError
-    assert "besides, a record failed with NotEnoughReplicasError" in raised.value.__notes__[0]
+    assert "in addition, a record failed with NotEnoughReplicasError" in raised.value.__notes__[0]
     assert values(broker) == [b"value"]
 
 

@@ -296,7 +296,7 @@ def test_topic_that_is_no_str_is_refused(producer: Producer, topic: Any) -> None
 
 
 def test_nobody_there_is_told_with_the_servers_names() -> None:
-    told = pytest.raises(KafkaTimeoutError, match=r"max.block.ms=100: none of 127.0.0.1:1 has said")
+    told = pytest.raises(KafkaTimeoutError, match=r"max.block.ms=100: none of 127.0.0.1:1 has sent any")
     with new_producer(bootstrap_servers="127.0.0.1:1", max_block_ms=100) as producer, told:
         producer.send(TOPIC, b"")
 

@@ -12,7 +12,7 @@ import pytest
 from kbatch import DeliveryError, RecordMetadata
 from kbatch.errors import NotEnoughReplicasError, ProducerClosedError, RecordTooLargeError
 from kbatch.interceptors import Interceptor
-from kbatch.producer.tables import TOLD_ROWS
+from kbatch.producer.tables import CALLBACK_ROWS
 from kbatch.testing import Broker
 from tests.unit.producing import (
     LINGERING,
@@ -176,7 +176,7 @@ def test_rows_that_no_batch_had_are_told_of_before_the_report(broker: Broker) ->
 def test_rows_behind_a_stop_are_told_of(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
     listening = Listening()
-    rows = 3 * TOLD_ROWS + 7
+    rows = 3 * CALLBACK_ROWS + 7
     keys = {"interceptor_classes": [listening], "buffer_memory": 24_000, "batch_size": 1000}
     with producing(broker, **keys, max_block_ms=SECONDS_MS) as producer:
         sending = within(lambda: producer.send_table("one", numbered(rows, 500)))

@@ -64,7 +64,7 @@ def test_an_endless_stream_is_not_read_to_its_end_without_memory(broker: Broker,
         producer.partitions_for("one")
         report = producer.send_table("one", endless.reader(), value=value).report
         assert isinstance(report.stopped, BufferExhaustedError)
-        assert repr(report).endswith("and then stopped by BufferExhaustedError>")
+        assert repr(report).endswith(", stopped by BufferExhaustedError>")
         assert report.row_count == endless.row_count
         assert report.failed_rows > PIECE  # it was read on for a while, to count its rows
         assert set(report.errors.values()) == {report.stopped}

@@ -244,7 +244,7 @@ def test_topics_are_asked_for_together(broker: Broker) -> None:
 def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
     good = rows(["one"])
     with producing(broker, max_block_ms=100) as producer:
-        with pytest.raises(TypeError, match=r"topic is None: give the topic, or topic_column=\.\.\."):
+        with pytest.raises(TypeError, match=r"topic is None; pass the topic, or topic_column=\.\.\."):
             producer.send_table(None, good)
         with pytest.raises(TypeError, match="topic must be a str, got int"):
             producer.send_table(1, good, **COLUMN)  # type: ignore[arg-type]
