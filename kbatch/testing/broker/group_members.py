@@ -377,9 +377,7 @@ def from_record(key: bytes, value: bytes | None, now_ms: int) -> tuple[str, Grou
     return group_id, group
 
 
-def _loaded_member(
-    stored: messages.GroupMetadataValue.MemberMetadata, protocol_name: str | None
-) -> Member:
+def _loaded_member(stored: messages.GroupMetadataValue.MemberMetadata, protocol_name: str | None) -> Member:
     timeout_ms = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
     return Member(
         stored.member_id,

@@ -1,21 +1,21 @@
-"""The group coordinator: Kafka's classic protocol, by which consumers share out partitions.
+"""The group coordinator: Kafka's classic protocol, by which consumers share partitions.
 
-Theory of operation. JoinGroup and SyncGroup wait for others, so they take a `reply`, which is called once: in
-the same call, in a later one, or by `handle_timeout`, but never in the middle of a change: answers are
-collected, and delivered when the group is consistent again, so a reply may call the coordinator. Kafka leaves
-a request without an answer where the same member sends another, or is removed while it waits; here it gets
-REBALANCE_IN_PROGRESS or UNKNOWN_MEMBER_ID.
+Theory of operation. JoinGroup and SyncGroup wait for other members, so they take a `reply`, which is called
+once: in the same call, in a later one, or by `handle_timeout`. It is never called in the middle of a change.
+Answers are collected, and delivered when the group is consistent again, so a reply may call the coordinator.
+Kafka leaves a request without an answer if the same member sends another, or is removed while it waits; here
+it gets REBALANCE_IN_PROGRESS or UNKNOWN_MEMBER_ID.
 
-What may time out: a member's session (a new member that waits to join gets five minutes); a member id given
-and not used; the rebalance, after which those who have not joined are removed, but static members; the wait
-for SyncGroup, likewise. An empty group waits `initial_rebalance_delay_ms` for others to join, and longer as
-long as some do.
+Four things may time out. A member's session; a new member that waits to join gets five minutes. A member id
+that was assigned and not used. The rebalance, after which members that have not joined are removed, except
+static members. The wait for SyncGroup, likewise. An empty group waits `initial_rebalance_delay_ms` for
+members to join, and longer while more arrive.
 
-A group is stored as a record of __consumer_offsets when it is made, when its leader has shared out, when it
-is empty again, and when a static member comes back. Where that fails (BrokerError) a join or the sharing out
-fails with it; the other two only would be forgotten by a restart.
+A group is stored as a record of __consumer_offsets when it is created, when its leader has sent the
+assignment, when it is empty again, and when a static member returns. If storing fails (BrokerError), a join
+or an assignment fails with it; the other two changes would only be lost by a restart.
 
-Rules and their order: GroupMetadataManager.java of Kafka 4.3.1, what is called classicGroup there.
+The rules and their order follow GroupMetadataManager.java of Kafka 4.3.1, where it handles a classicGroup.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from kbatch.testing.broker.group_messages import (
 from kbatch.testing.broker.timers import Timer, Timers
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
-# Of a client id or instance id, so that a member id is always a string that can be answered.
+# The limit for a client id or instance id, so that a member id is always a string that fits an answer.
 MAX_MEMBER_ID_PREFIX = 249
 # JoinGroup versions
 REQUIRES_KNOWN_MEMBER_ID = 4  # KIP-394
@@ -58,9 +58,9 @@ SKIPS_ASSIGNMENT = 9  # KIP-814
 
 
 class Store(Protocol):
-    """Keeps records of one group in __consumer_offsets, as one batch.
+    """Store records of one group in __consumer_offsets, as one batch.
 
-    With a producer id the batch is transactional, and its records count when the transaction is committed.
+    With a producer id the batch is transactional, and its records count after the transaction is committed.
     """
 
     def __call__(
@@ -75,7 +75,7 @@ class GroupCoordinator:
     ----------
     store : Store
     random_uuid : callable
-        Gives 16 bytes, for member ids.
+        Returns 16 bytes, for member ids.
     initial_rebalance_delay_ms : int
         group.initial.rebalance.delay.ms. Kafka's default is 3,000; 0 lets a lone consumer start at once.
     min_session_timeout_ms, max_session_timeout_ms, max_size : int
@@ -104,7 +104,7 @@ class GroupCoordinator:
     # Requests
 
     def join(self, request: JoinGroup, reply: JoinReply, now_ms: int) -> None:
-        """JoinGroup: `reply` gets a JoinResult, when all members have joined or the time is over."""
+        """Handle JoinGroup: `reply` gets a JoinResult after all members have joined or the time is over."""
         self._join(request, reply, now_ms)
         self._deliver()
 
@@ -121,7 +121,7 @@ class GroupCoordinator:
         protocol_type: str | None = None,
         protocol_name: str | None = None,
     ) -> None:
-        """SyncGroup: `reply` gets a SyncResult, when the leader has sent its assignments."""
+        """Handle SyncGroup: `reply` gets a SyncResult after the leader has sent its assignments."""
         try:
             group = self._active_group(group_id)
             member = group.check_member(member_id, group_instance_id)
@@ -148,7 +148,9 @@ class GroupCoordinator:
         *,
         group_instance_id: str | None = None,
     ) -> None:
-        """Heartbeat; BrokerError INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+        """Handle Heartbeat.
+
+        Raises BrokerError INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         REBALANCE_IN_PROGRESS.
         """
         group = self._active_group(group_id)
@@ -158,13 +160,11 @@ class GroupCoordinator:
         if group.state is GroupState.PREPARING_REBALANCE:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def leave(
-        self, group_id: str, members: Iterable[tuple[str, str | None]], now_ms: int
-    ) -> list[ErrorCode]:
-        """LeaveGroup: an answer for each (member id, group instance id).
+    def leave(self, group_id: str, members: Iterable[tuple[str, str | None]], now_ms: int) -> list[ErrorCode]:
+        """Handle LeaveGroup: return a code for each (member id, group instance id).
 
-        An empty member id with an instance id removes whoever has that (KIP-345). Raises BrokerError
-        INVALID_GROUP_ID.
+        An empty member id with an instance id removes the member that has the instance id (KIP-345). Raises
+        BrokerError INVALID_GROUP_ID.
         """
         check_group_id(group_id)
         group = self.find(group_id)
@@ -177,7 +177,7 @@ class GroupCoordinator:
         return codes
 
     def describe(self, group_id: str) -> GroupDescription:
-        """DescribeGroups; BrokerError GROUP_ID_NOT_FOUND, which versions before 6 call the state Dead."""
+        """Handle DescribeGroups; raise BrokerError GROUP_ID_NOT_FOUND (before version 6, the state Dead)."""
         group = self._existing_group(group_id)
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
         return GroupDescription(
@@ -201,7 +201,10 @@ class GroupCoordinator:
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupDescription]:
-        """ListGroups: those of the states and types, named in any case; all groups are of type classic."""
+        """Handle ListGroups: return the groups of the states and types, whose names may be in any case.
+
+        All groups are of type classic.
+        """
         wanted_states = {state.strip().lower() for state in states}
         if types and "classic" not in {each.strip().lower() for each in types}:
             return []
@@ -212,12 +215,12 @@ class GroupCoordinator:
         ]
 
     def check_delete(self, group_id: str) -> None:
-        """BrokerError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Raise BrokerError GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP if the group cannot be deleted."""
         if self._existing_group(group_id).state is not GroupState.EMPTY:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def delete(self, group_id: str, now_ms: int) -> None:
-        """DeleteGroups without the offsets, which `OffsetStore.delete_group` takes along; raises likewise."""
+        """Check the group as `check_delete` does, and delete it. `OffsetStore` deletes the offsets."""
         self.check_delete(group_id)
         self._store([tombstone(group_id)])
         self._forget(group_id, now_ms)
@@ -232,11 +235,11 @@ class GroupCoordinator:
         return self._groups.get(group_id)
 
     def simple_group(self, group_id: str, now_ms: int) -> Group:
-        """The group, made where there is none, for a consumer that only keeps its offsets here."""
+        """Return the group of a consumer that only keeps its offsets here; create it if there is none."""
         return self._groups.setdefault(group_id, Group(group_id, now_ms))
 
     def renew_session(self, group: Group, member_id: str, now_ms: int) -> None:
-        """A commit does so, while members send it instead of heartbeats."""
+        """Renew the session: a commit does so, because members send it instead of heartbeats."""
         if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._expect_heartbeat(group, group.members[member_id], now_ms)
 
@@ -250,8 +253,9 @@ class GroupCoordinator:
         self._deliver()
 
     def load(self, records: Iterable[Record], now_ms: int) -> None:
-        """Takes up what is stored; other kinds of records are passed over. May be called for one batch at a
-        time. The members' sessions begin anew.
+        """Add the stored groups; other kinds of records are skipped.
+
+        May be called for one batch at a time. The members' sessions start anew.
         """
         for key, value in records:
             if (record := from_record(key, value, now_ms)) is None:
@@ -296,7 +300,10 @@ class GroupCoordinator:
         return group
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """Those who wait to join count in a rebalance, so that of a group too large the last ones leave."""
+        """True if the group has room.
+
+        In a rebalance the members that wait to join count, so the last ones must leave a full group.
+        """
         member = group.members.get(member_id)
         if group.state is GroupState.EMPTY:
             return True
@@ -328,7 +335,7 @@ class GroupCoordinator:
         member = group.check_member(request.member_id, request.group_instance_id)
         is_leader = member.member_id == group.leader_id
         # The leader of a stable group may know of new topics, which its metadata does not show. Otherwise
-        # nothing changed, and the answer is the one that was lost.
+        # nothing changed, and the member gets the answer that was lost.
         knows_all = group.state is GroupState.COMPLETING_REBALANCE or (
             group.state is GroupState.STABLE and not is_leader
         )
@@ -355,7 +362,7 @@ class GroupCoordinator:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.was_member_added = True
         group.add(member, request.protocol_type)
-        # its client may give up unseen, and join again under another id
+        # its client may give up without a trace, and join again under another id
         self._expect_heartbeat(group, member, now_ms, NEW_MEMBER_TIMEOUT_MS)
         self._rebalance_or_complete(group, now_ms)
 
@@ -369,7 +376,7 @@ class GroupCoordinator:
     def _replace_static(
         self, group: Group, request: JoinGroup, member_id: str, reply: JoinReply, now_ms: int
     ) -> None:
-        """A static member is back under a new id; while its group is stable that needs no rebalance."""
+        """Give a static member its new id; while its group is stable that needs no rebalance."""
         assert request.group_instance_id is not None
         old = group.members[group.static_members[request.group_instance_id]]
         old_leader = group.leader_id
@@ -387,7 +394,7 @@ class GroupCoordinator:
         if request.version >= SKIPS_ASSIGNMENT:
             result.skip_assignment = member_id == group.leader_id
         else:
-            # the old id keeps the member, if it leads, from sharing out again
+            # the old id keeps the member, if it leads, from sending the assignment again
             result.leader = old_leader or ""
             result.members = []
         self._answer_join(member, result)
@@ -403,7 +410,7 @@ class GroupCoordinator:
     def _prepare_rebalance(
         self, group: Group, now_ms: int, sync_error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS
     ) -> None:
-        """Has all members join again; those who wait for their assignment are told `sync_error`."""
+        """Make all members join again; members that wait for their assignment get `sync_error`."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
@@ -422,7 +429,7 @@ class GroupCoordinator:
             self._wait_for_joins(group, now_ms)
 
     def _wait_for_more(self, group: Group, delay_ms: int, remaining_ms: int, now_ms: int) -> None:
-        """The initial rebalance: `remaining_ms` is the longest that it may take from now on."""
+        """Extend the initial rebalance: `remaining_ms` is the longest that it may still take."""
 
         def go_on(group: Group, later_ms: int) -> None:
             left_ms = max(remaining_ms - delay_ms, 0)
@@ -438,13 +445,13 @@ class GroupCoordinator:
         group.join_timer = self._call_after(group.rebalance_timeout_ms, now_ms, self._complete_join, group)
 
     def _complete_join(self, group: Group, now_ms: int) -> None:
-        """Begins the next generation with those who joined, and with static members."""
+        """Begin the next generation with the members that joined, and with static members."""
         cancel(group.join_timer)
         for member in list(group.members.values()):
             if member.join_reply is None and member.group_instance_id is None:
                 self._remove(group, member.member_id)
         if group.members and not group.elect_joined_leader():
-            self._wait_for_joins(group, now_ms)  # for static members, till their sessions end
+            self._wait_for_joins(group, now_ms)  # for static members, until their sessions end
             return
         group.start_generation(now_ms)
         if not group.members:
@@ -487,7 +494,7 @@ class GroupCoordinator:
                 if self._answer_sync(each, group.assigned(each)):
                     self._expect_heartbeat(group, each, now_ms)
 
-    # Leaving, and what time brings
+    # Leaving and time-outs
 
     def _leave(self, group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
         if member_id in group.pending_joins:
@@ -503,7 +510,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def _remove(self, group: Group, member_id: str) -> None:
-        """Removes a member, or one that may become it, and answers what it waits for."""
+        """Remove a member or a pending one, and answer the request it waits for."""
         group.remove_pending_join(member_id)
         if (member := group.members.get(member_id)) is not None:
             self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
@@ -519,7 +526,7 @@ class GroupCoordinator:
 
     def _expire_session(self, group: Group, member: Member, now_ms: int) -> None:
         if member.is_waiting:
-            return  # its session begins anew with the answer
+            return  # its session starts anew with the answer
         self._remove(group, member.member_id)
         self._after_removal(group, now_ms)
 
@@ -529,7 +536,7 @@ class GroupCoordinator:
             self._after_removal(group, now_ms)
 
     def _after_removal(self, group: Group, now_ms: int) -> None:
-        """Also an initial rebalance ends early, where all who are left have joined."""
+        """Start a rebalance after a removal, or end one, even the initial one, if all members have joined."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             self._prepare_rebalance(group, now_ms)
         elif group.has_all_joined:
@@ -548,7 +555,7 @@ class GroupCoordinator:
             member.join_reply = None
 
     def _answer_sync(self, member: Member, result: SyncResult) -> bool:
-        """Whether the member waited for it."""
+        """Answer a member's SyncGroup; return True if it waited for one."""
         if member.sync_reply is None:
             return False
         self._answers.append((member.sync_reply, result))
@@ -561,7 +568,7 @@ class GroupCoordinator:
             reply(result)
 
     def _call_after(self, delay_ms: int, now_ms: int, action: Callable[..., None], *args: Any) -> Timer:
-        # never at once, so that time goes on
+        # never 0, so that time advances
         return self._timers.call_at(now_ms + max(delay_ms, 1), lambda later_ms: action(*args, later_ms))
 
     def _existing_group(self, group_id: str) -> Group:
@@ -587,7 +594,7 @@ class GroupCoordinator:
 
 
 def check_group_id(group_id: str) -> None:
-    """Only what older clients could do without a group id can be done without."""
+    """Raise BrokerError INVALID_GROUP_ID for an empty id; only some old requests may go without one."""
     if not group_id:
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)
 

@@ -1,17 +1,17 @@
 """PartitionLog: the record batches of one partition, in memory or in Kafka's own files.
 
 Theory of operation. A log is a row of segments, each named by the first offset that it may have; batches are
-appended to the last one. Of every batch three numbers are kept in memory (last offset, where it ends, largest
-timestamp), which answer what is asked by offset or time; the sparse index files beside a .log are written for
-Kafka's tools. The bytes of a segment stand in memory as they were given, or are mapped from its file. Readers
-get views of them, which stay valid whatever becomes of the segment: files are never cut while a log is open,
-and compaction writes others beside them.
+appended to the last one. Three numbers of every batch are kept in memory: last offset, end position, largest
+timestamp. They answer searches by offset or time; the sparse index files beside a .log are written for
+Kafka's tools. The bytes of a segment stay in memory as they were passed, or are mapped from its file. Readers
+get views of them, which stay valid after the segment is deleted or compacted: files are never cut while a log
+is open, and compaction writes others beside them.
 
-When bytes are safe. `append` hands them to the operating system before it returns (a write without buffer):
+Durability. `append` passes the bytes to the operating system before it returns (a write without buffer), so
 the death of the process, kill -9 included, loses nothing. A segment is synced (fsync) when another begins,
-and the last one by `close`; checkpoints are synced as they are written. A power cut can cost what was
+and the last one by `close`; checkpoints are synced as they are written. A power cut can lose what was
 appended to the last segment, as with Kafka's defaults. Opening a folder cuts off a torn tail, checks the CRCs
-of the last segment, reads the headers of all others, and writes indexes anew that do not match.
+of the last segment, reads the headers of all others, and rewrites indexes that do not match.
 
 The model is org.apache.kafka.storage.internals.log: UnifiedLog, LocalLog, LogSegment, Cleaner, and
 LeaderEpochFileCache.
@@ -38,7 +38,7 @@ START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 
 
 class FoundOffset(NamedTuple):
-    """What ListOffsets answers; -1 is none of each."""
+    """An answer of ListOffsets; each field is -1 if unknown."""
 
     timestamp_ms: int
     offset: int
@@ -49,7 +49,7 @@ class FoundOffset(NamedTuple):
 
 
 def _write_checkpoint(path: Path, rows: list[str]) -> None:
-    """In the form of Kafka's CheckpointFile: version, count, rows. The old one or the new is there, whole."""
+    """Write Kafka's CheckpointFile: version, count, rows. A crash leaves the old file or the new one."""
     partial = path.with_name(path.name + ".tmp")
     with partial.open("w") as file:
         file.write("\n".join(["0", str(len(rows)), *rows, ""]))
@@ -67,12 +67,14 @@ def _read_checkpoint(path: Path) -> list[list[int]]:
         if version != [0] or count != [len(rows)]:
             raise ValueError
     except ValueError as error:
-        raise CorruptRecordError(f"{path} is no checkpoint of version 0: delete it to do without") from error
+        raise CorruptRecordError(
+            f"{path} must be a checkpoint of version 0; delete it to go on without it"
+        ) from error
     return rows
 
 
 class LeaderEpochs:
-    """At which offset each leader epoch began (LeaderEpochFileCache), kept in a checkpoint where there is a
+    """The start offset of each leader epoch (LeaderEpochFileCache), kept in a checkpoint if there is a
     directory.
     """
 
@@ -83,7 +85,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset), both rising."""
+        """Return pairs (epoch, start offset), both rising."""
         return list(self._entries)
 
     @property
@@ -91,14 +93,15 @@ class LeaderEpochs:
         return self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins here; an epoch that wrote nothing gives way to it. An older one changes nothing."""
+        """Start `epoch` here; it replaces an epoch that wrote nothing. An older epoch changes nothing."""
         if epoch > self.latest:
             entries = [entry for entry in self._entries if entry[1] < start_offset]
             self._keep([*entries, (epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the last epoch not above `epoch`, where it ends), as OffsetForLeaderEpoch answers; (-1, -1) for an
-        epoch that was not yet.
+        """Return (the last epoch not above `epoch`, its end offset), the answer of OffsetForLeaderEpoch.
+
+        The answer is (-1, -1) for an epoch before the first.
         """
         if epoch == UNDEFINED_EPOCH or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -108,17 +111,17 @@ class LeaderEpochs:
         return max((known for known, _ in self._entries if known <= epoch), default=epoch), end_offset
 
     def epoch_at(self, offset: int) -> int:
-        """In which `offset` was written; -1 where that is not known."""
+        """Return the epoch in which `offset` was written; -1 if that is unknown."""
         return max((epoch for epoch, start in self._entries if start <= offset), default=UNDEFINED_EPOCH)
 
     def truncate_from_start(self, offset: int) -> None:
-        """The log begins at `offset` now."""
+        """Move the start of the log to `offset`."""
         gone = [entry for entry in self._entries if entry[1] <= offset]
         if gone and gone != [(gone[0][0], offset)]:
             self._keep([(gone[-1][0], offset), *self._entries[len(gone) :]])
 
     def truncate_from_end(self, offset: int) -> None:
-        """The log ends at `offset`."""
+        """Move the end of the log to `offset`."""
         if self._entries and self._entries[-1][1] >= offset:
             self._keep([entry for entry in self._entries if entry[1] < offset])
 
@@ -137,7 +140,7 @@ class PartitionLog:
     Parameters
     ----------
     directory : Path or None
-        The partition's own folder; made when it is not there. None keeps the log in memory.
+        The partition's own folder; created if it does not exist. None keeps the log in memory.
     config : TopicConfig
         May be replaced at any time.
     now_ms : int
@@ -146,9 +149,9 @@ class PartitionLog:
     Raises
     ------
     CorruptRecordError
-        The files are broken otherwise than a writer's death explains; the text names file and place.
+        The files are damaged in a way that a writer's death does not explain; the text names file and place.
     OSError
-        The disk refuses. A log whose `append` failed takes no more.
+        The disk refuses. After a failed `append` the log refuses all later ones.
     """
 
     def __init__(
@@ -198,22 +201,22 @@ class PartitionLog:
         return FileSegment(file, now_ms)
 
     def close(self) -> None:
-        """Wait until all is on the disk. What was read stays valid."""
+        """Wait until all is on the disk. Views that were read stay valid."""
         for segment in self._segments:
             segment.close()
         if self._directory is not None:
             sync_directory(self._directory)
 
-    # What there is
+    # Contents
 
     @property
     def start_offset(self) -> int:
-        """The first that can be read."""
+        """Return the first offset that can be read."""
         return self._start_offset
 
     @property
     def end_offset(self) -> int:
-        """The one that the next record gets."""
+        """Return the offset of the next record."""
         return self._segments[-1].next_offset
 
     @property
@@ -227,8 +230,10 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool = True
     ) -> list[memoryview]:
-        """The whole batches from the one with `offset` on that end below `limit_offset` and fit `max_bytes`;
-        the first in any case, unless `at_least_one` is False. Nothing is copied.
+        """Return whole batches from the one with `offset` on, without a copy.
+
+        They end below `limit_offset` and fit `max_bytes`. The first one may be larger unless `at_least_one`
+        is False.
         """
         views: list[memoryview] = []
         left = max_bytes
@@ -243,7 +248,7 @@ class PartitionLog:
         return views
 
     def batches(self, offset: int = 0) -> Iterator[RecordBatch]:
-        """All batches from the one with `offset` on, as they stand in the log."""
+        """Yield all batches from the one with `offset` on, as the log stores them."""
         return (segment.batch(number) for segment, number in self._numbers_from(offset))
 
     def _numbers_from(self, offset: int) -> Iterator[tuple[StoredSegment, int]]:
@@ -253,7 +258,7 @@ class PartitionLog:
                     yield segment, number
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
-        """The first record that is as late as this (FileRecords.searchForTimestamp), or None."""
+        """Return the first record of this time or later (FileRecords.searchForTimestamp), or None."""
         for segment in self._segments:
             for number in segment.numbers_as_late_as(timestamp_ms):
                 batch = segment.batch(number)
@@ -263,7 +268,7 @@ class PartitionLog:
         return None
 
     def offset_of_max_timestamp(self) -> FoundOffset | None:
-        """The first record with the largest timestamp of all (KIP-734); None in an empty log."""
+        """Return the first record with the largest timestamp of all (KIP-734); None for an empty log."""
         segment = max(self._segments, key=lambda segment: segment.largest_timestamp_ms)
         for number in segment.numbers_as_late_as(segment.largest_timestamp_ms):
             batch = segment.batch(number)
@@ -281,15 +286,15 @@ class PartitionLog:
             self._segments.append(self._new_segment(self.end_offset, now_ms))
 
     def append(self, data: bytes | bytearray, *, now_ms: int) -> bool:
-        """Take one whole batch, which must not change afterwards and whose base offset is `end_offset`.
+        """Append one whole batch, which must not change afterwards and whose base offset is `end_offset`.
 
-        Returns whether it began a new segment.
+        Return True if it began a new segment.
         """
         batch = next(decode(data, check_crc=False))
         if batch.base_offset != self.end_offset:
-            raise ValueError(f"the batch has offset {batch.base_offset}; the next one is {self.end_offset}")
+            raise ValueError(f"the batch must have offset {self.end_offset}, got {batch.base_offset}")
         if self._has_failed:
-            raise IllegalStateError(f"an earlier append to {self._directory} failed: open the log anew")
+            raise IllegalStateError(f"an earlier append to {self._directory} failed; open the log again")
         try:
             rolls = self._is_to_roll(batch, now_ms)
             if rolls:
@@ -313,8 +318,9 @@ class PartitionLog:
     # Shrinking
 
     def delete_records_before(self, offset: int) -> None:
-        """The log begins at `offset` now, unless it does later already; segments go with the next
-        `delete_old_segments`.
+        """Start the log at `offset`, unless it already starts later.
+
+        The next `delete_old_segments` deletes the segments.
         """
         if offset > self._start_offset:
             self._start_at(offset)
@@ -345,8 +351,10 @@ class PartitionLog:
             self._start_at(self.end_offset)
 
     def delete_old_segments(self, now_ms: int, limit_offset: int) -> int:
-        """Delete segments that are before the start of the log, too much or too old, by the topic's config,
-        and return how many; none that goes beyond `limit_offset`, the high watermark.
+        """Delete old segments, and return how many.
+
+        Those are segments before the start of the log, and segments beyond the size or age of the topic's
+        config. A segment that goes beyond `limit_offset`, the high watermark, stays.
         """
         config = self.config
         count = self._delete_while(
@@ -374,7 +382,7 @@ class PartitionLog:
     def _delete_while(
         self, is_deletable: Callable[[StoredSegment], bool], limit_offset: int, now_ms: int
     ) -> int:
-        """Delete segments from the first on; where that is all of them, an empty one begins."""
+        """Delete segments from the oldest on while `is_deletable`; if those are all, begin an empty one."""
         count = 0
         for segment in self._segments:
             if not segment.size_bytes or segment.next_offset > limit_offset or not is_deletable(segment):
@@ -398,9 +406,9 @@ class PartitionLog:
     ) -> None:
         """Keep only the newest record of each key in the closed segments that end at `limit_offset` or below.
 
-        As Kafka's Cleaner: offsets stay, batches of aborted transactions go, so do records without key; a
-        tombstone stays for delete.retention.ms (KIP-534); an empty batch is left of the last one of a
-        producer id. Other than there, control batches stay, and segments are not joined.
+        Kafka's Cleaner does the same. Offsets stay. Batches of aborted transactions and records without key
+        go. A tombstone stays for delete.retention.ms (KIP-534). The last batch of a producer id stays, if
+        only as an empty batch. Unlike in Kafka, control batches stay, and segments are not joined.
         """
         count = sum(segment.next_offset <= limit_offset for segment in self._segments[:-1])
         newest: dict[bytes, int] = {}
@@ -437,7 +445,7 @@ def _key_of(record: Record) -> bytes:
 def _cleaned_batch(
     batch: RecordBatch, newest: dict[bytes, int], now_ms: int, delete_retention_ms: int
 ) -> bytes | None:
-    """What is left of a batch, itself where that is all, None where it is nothing."""
+    """Return the rest of a batch after compaction: the same bytes if all stays, None if nothing does."""
     horizon_ms = batch.delete_horizon_ms
     keeps_tombstones = horizon_ms is None or now_ms < horizon_ms
     records = [
@@ -458,7 +466,7 @@ def _cleaned_batch(
 
 
 def _rewritten_batch(batch: RecordBatch, records: list[Record], delete_horizon_ms: int | None) -> bytes:
-    """`batch` with some of its records, at their offsets."""
+    """Return `batch` with some of its records, at their offsets."""
     is_log_append_time = batch.timestamp_type == "log_append_time"
     writer = RecordBatchWriter(
         batch.compression,

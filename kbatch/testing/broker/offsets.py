@@ -266,9 +266,7 @@ class OffsetStore:
 
     # Commits
 
-    def _committing_group(
-        self, group_id: str, generation_id: int, missing: ErrorCode, now_ms: int
-    ) -> Group:
+    def _committing_group(self, group_id: str, generation_id: int, missing: ErrorCode, now_ms: int) -> Group:
         group = self._groups.find(group_id)
         if group is None and generation_id >= 0:
             raise BrokerError(missing)

@@ -278,9 +278,7 @@ class Partition:
             writer.append(key, value, timestamp_ms=now_ms)
         writer.seal()
         base_sequence = 0 if is_transactional else -1
-        writer.stamp(
-            producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
-        )
+        writer.stamp(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
         data = writer.getvalue()
         self._append(data, now_ms)
         if is_transactional:

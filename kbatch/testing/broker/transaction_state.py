@@ -1,19 +1,20 @@
 """The transaction coordinator: producer ids, epochs and transactions of all transactional ids.
 
 Theory of operation. Each request is checked against the metadata of its transactional id
-(TransactionMetadata, which knows the transitions); the new metadata is stored as a record of
-__transaction_state, and then takes the place of the old. A transaction ends in two steps: PREPARE_COMMIT or
-PREPARE_ABORT is stored, which decides it; then markers are written to its partitions, and COMPLETE_* is
-stored. Where a marker cannot be written (no leader) the transaction stays prepared, `handle_timeout` tries
-again, and clients are told CONCURRENT_TRANSACTIONS. In Kafka that is a transition under way (pendingState),
-which is why TV2 requests and InitProducerId are refused so before their producer id and epoch are looked
-at.
+(TransactionMetadata, which knows the transitions). The new metadata is stored as a record of
+__transaction_state, and then replaces the old. A transaction ends in two steps. First, PREPARE_COMMIT or
+PREPARE_ABORT is stored, which decides the transaction. Then markers are written to its partitions, and
+COMPLETE_* is stored. If a marker cannot be written (no leader), the transaction stays prepared,
+`handle_timeout` tries again, and clients get CONCURRENT_TRANSACTIONS. Kafka treats that as a transition under
+way (pendingState), so TV2 requests and InitProducerId get that error before their producer id and epoch are
+checked.
 
-TV1 and TV2 (KIP-890): EndTxn version 5 and AddPartitionsToTxn version 4 are TV2, whatever the feature
-level. The level decides what the coordinator does by itself (time-outs, fencing), and the version of the
-stored records.
+TV1 and TV2 (KIP-890): EndTxn version 5 and AddPartitionsToTxn version 4 are TV2, whatever the feature level.
+The level decides what the coordinator does by itself (time-outs, fencing), and the version of the stored
+records.
 
-Rules and their order: TransactionCoordinator.scala and TransactionStateManager.scala of Kafka 4.3.1.
+The rules and their order follow TransactionCoordinator.scala and TransactionStateManager.scala of Kafka
+4.3.1.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ _STATE = TransactionState
 
 EndTxnAnswer = Literal["end", "same", "invalid"]
 
-# What EndTxn does: (state, commit) -> end the transaction (under TV2 also one without partitions), give the
-# same answer again, or say INVALID_TXN_STATE.
+# The effect of EndTxn: (state, commit) -> end the transaction (under TV2 also one without partitions), repeat
+# the answer, or answer INVALID_TXN_STATE.
 END_TXN_V1: dict[tuple[TransactionState, bool], EndTxnAnswer] = {
     (_STATE.EMPTY, True): "invalid",
     (_STATE.EMPTY, False): "invalid",
@@ -59,7 +60,7 @@ END_TXN_V1: dict[tuple[TransactionState, bool], EndTxnAnswer] = {
     (_STATE.COMPLETE_ABORT, True): "invalid",
     (_STATE.COMPLETE_ABORT, False): "same",
 }
-# TV2 knows a retry by its epoch, the one before the current: (state, commit, is_retry)
+# TV2 recognises a retry by its epoch, the one before the current: (state, commit, is_retry)
 END_TXN_V2: dict[tuple[TransactionState, bool, bool], EndTxnAnswer] = {
     (_STATE.EMPTY, True, False): "invalid",
     (_STATE.EMPTY, False, False): "end",
@@ -77,9 +78,9 @@ END_TXN_V2: dict[tuple[TransactionState, bool, bool], EndTxnAnswer] = {
 
 
 class WriteMarkers(Protocol):
-    """Writes a marker to each partition, and gives back those to which it could not be written yet.
+    """Write a marker to each partition, and return the partitions that cannot take it yet.
 
-    `transaction_version` 2 asks the partition to refuse an epoch that is not above its own (KIP-1228).
+    With `transaction_version` 2 the partition refuses an epoch that is not above its own (KIP-1228).
     """
 
     def __call__(
@@ -99,10 +100,10 @@ class TransactionCoordinator:
     Parameters
     ----------
     next_producer_id : callable
-        Gives a producer id that was never given (`ProducerIdBlocks.next`).
+        Returns a producer id that was never returned before (`ProducerIdBlocks.next`).
     store : callable
-        (key, value) -> None: keeps a record of __transaction_state; value None is a tombstone. What it raises
-        leaves all as it was.
+        (key, value) -> None: stores a record of __transaction_state; value None is a tombstone. If it raises,
+        nothing has changed.
     write_markers : WriteMarkers
     transaction_version : int
         Feature level 0, 1 or 2; may be set later.
@@ -135,7 +136,7 @@ class TransactionCoordinator:
         self._offsets_partition_count = offsets_partition_count
         self.coordinator_epoch = coordinator_epoch
         self._transactions: dict[str, TransactionMetadata] = {}
-        # when an ongoing transaction is aborted, and when the markers of a prepared one are tried again
+        # when an ongoing transaction is aborted, and when the markers of a prepared one are retried
         self._deadlines_ms: dict[str, int] = {}
         self._expiry_check_ms: int | None = None
 
@@ -152,10 +153,10 @@ class TransactionCoordinator:
         enable_two_phase_commit: bool = False,
         keep_prepared_transaction: bool = False,
     ) -> tuple[int, int]:
-        """InitProducerId: a producer id and epoch. -1 and -1 where the client has none.
+        """Handle InitProducerId: return a producer id and epoch. A client without them passes -1 and -1.
 
-        Raises BrokerError INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit, which
-        is not enabled), UNSUPPORTED_VERSION (keeping a prepared transaction), INVALID_TRANSACTION_TIMEOUT,
+        Raises BrokerError INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (two-phase commit, which is
+        not enabled), UNSUPPORTED_VERSION (keeping a prepared transaction), INVALID_TRANSACTION_TIMEOUT,
         CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
         """
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
@@ -178,7 +179,7 @@ class TransactionCoordinator:
         if expected_epoch is not None and not _may_go_on(metadata, producer_id, expected_epoch):
             raise BrokerError(ErrorCode.PRODUCER_FENCED)
         if metadata.state is _STATE.ONGOING:
-            # the client retries, and then gets an epoch beyond that of the abort
+            # the client retries, and then gets an epoch above that of the abort
             self._abort_fenced(metadata, now_ms)
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if metadata.is_epoch_exhausted and expected_epoch in (None, metadata.producer_epoch):
@@ -200,11 +201,12 @@ class TransactionCoordinator:
         client_tv2: bool = False,
         verify_only: bool = False,
     ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn: an answer for each partition, all NONE unless `verify_only`.
+        """Handle AddPartitionsToTxn: return a code for each partition, all NONE unless `verify_only`.
 
-        `client_tv2`: on behalf of a client that speaks TV2 (request version 4 and above, which brokers send).
-        `verify_only` adds nothing, and says TRANSACTION_ABORTABLE for what was not added before. Raises
-        BrokerError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        `client_tv2` is true for a client that speaks TV2 (request version 4 and above, which brokers send).
+        `verify_only` adds nothing, and answers TRANSACTION_ABORTABLE for partitions that were not added
+        before. Raises BrokerError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS.
         """
         metadata = self._find(transactional_id)
         if not verify_only:
@@ -221,9 +223,9 @@ class TransactionCoordinator:
     def add_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str, now_ms: int
     ) -> int:
-        """AddOffsetsToTxn: adds the partition of __consumer_offsets that the group is in, and gives it.
+        """Handle AddOffsetsToTxn: add the group's partition of __consumer_offsets, and return it.
 
-        Raises BrokerError as `add_partitions` does.
+        Raises the BrokerErrors of `add_partitions`.
         """
         partition = coordinator_partition(group_id, self._offsets_partition_count)
         self.add_partitions(
@@ -240,7 +242,8 @@ class TransactionCoordinator:
         client_tv2: bool,
         now_ms: int,
     ) -> tuple[int, int]:
-        """EndTxn: the producer id and epoch to go on with under TV2 (version 5), else -1 and -1.
+        """Handle EndTxn: return the producer id and epoch to continue with under TV2 (version 5), else -1 and
+        -1.
 
         Raises BrokerError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
         CONCURRENT_TRANSACTIONS.
@@ -259,7 +262,7 @@ class TransactionCoordinator:
         return metadata.after_completion if client_tv2 else (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """DescribeTransactions; BrokerError INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
+        """Handle DescribeTransactions; raise BrokerError INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
         if not transactional_id:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         if transactional_id not in self._transactions:
@@ -275,10 +278,10 @@ class TransactionCoordinator:
         duration_ms: int = -1,
         pattern: str | None = None,
     ) -> tuple[list[TransactionMetadata], list[str]]:
-        """ListTransactions: those that pass all filters, and the names among `states` that are none.
+        """Handle ListTransactions: return those that pass all filters, and the unknown names among `states`.
 
-        Empty filters and a negative duration let all pass; the pattern has to match the whole transactional
-        id. Raises BrokerError INVALID_REGULAR_EXPRESSION.
+        Empty filters and a negative duration let all pass; the pattern must match the whole transactional id.
+        Raises BrokerError INVALID_REGULAR_EXPRESSION.
         """
         known = {str(state): state for state in TransactionState}
         wanted = {known[name] for name in states if name in known}
@@ -296,19 +299,19 @@ class TransactionCoordinator:
     # Time and restarts
 
     def next_deadline_ms(self) -> int | None:
-        """When `handle_timeout` has something to do."""
+        """Return when `handle_timeout` has something to do."""
         deadlines = list(self._deadlines_ms.values())
         if self._expiry_check_ms is not None:
             deadlines.append(self._expiry_check_ms)
         return min(deadlines, default=None)
 
     def handle_timeout(self, now_ms: int) -> None:
-        """Aborts what took too long, tries markers again, forgets transactional ids that nobody used."""
+        """Abort transactions that took too long, retry markers, and forget transactional ids that expired."""
         due = [name for name, deadline_ms in self._deadlines_ms.items() if deadline_ms <= now_ms]
         for transactional_id in due:
             metadata = self._transactions[transactional_id]
             self._deadlines_ms[transactional_id] = now_ms + RETRY_MS
-            with suppress(BrokerError):  # where the record cannot be stored now
+            with suppress(BrokerError):  # if the record cannot be stored now
                 if metadata.state is _STATE.ONGOING:
                     self._abort_fenced(metadata, now_ms)
                 else:
@@ -317,10 +320,10 @@ class TransactionCoordinator:
             self._expire(now_ms)
 
     def load(self, records: Iterable[Record], now_ms: int) -> None:
-        """Takes up what is stored, in place of all that is known.
+        """Replace the state with the stored records.
 
-        What was prepared is completed, so markers are written again; what was ongoing goes on, and its
-        time-out runs from its start.
+        Prepared transactions are completed, so their markers are written again. Ongoing transactions
+        continue, and their time-out runs from their start.
         """
         self._transactions.clear()
         self._deadlines_ms.clear()
@@ -350,7 +353,7 @@ class TransactionCoordinator:
         return self._transactions[transactional_id]
 
     def _put(self, metadata: TransactionMetadata) -> None:
-        """Stores, and then it counts."""
+        """Store the metadata, and then make it current."""
         self._store(*to_record(metadata, min(self.transaction_version, 1)))
         self._know(metadata.transactional_id, metadata)
         if self._expiry_check_ms is None:
@@ -368,7 +371,7 @@ class TransactionCoordinator:
             self._deadlines_ms[transactional_id] = metadata.last_update_ms + RETRY_MS
 
     def _abort_fenced(self, metadata: TransactionMetadata, now_ms: int) -> None:
-        """Aborts against the producer's will, with an epoch beyond its own (PrepareEpochFence)."""
+        """Abort without the producer's request, with an epoch above its own (PrepareEpochFence)."""
         if self.transaction_version >= 2:
             self._end(metadata, False, 2, now_ms)
         else:
@@ -377,7 +380,7 @@ class TransactionCoordinator:
     def _end(
         self, metadata: TransactionMetadata, commit: bool, transaction_version: int, now_ms: int
     ) -> TransactionMetadata:
-        """Decides the transaction, and writes the markers as far as that goes; gives what was decided."""
+        """Decide the transaction, write the markers that can be written, and return the decided metadata."""
         next_id = NO_PRODUCER_ID
         if transaction_version >= 2 and metadata.is_epoch_exhausted:
             next_id = self._next_producer_id()
@@ -387,10 +390,10 @@ class TransactionCoordinator:
         return prepared
 
     def _complete(self, metadata: TransactionMetadata, now_ms: int) -> None:
-        """Writes the markers that are not written; when all are, the transaction is complete."""
+        """Write the outstanding markers; after the last one, complete the transaction."""
         remaining = self._remaining_markers(metadata)
         if not remaining:
-            with suppress(BrokerError):  # what was decided stands: it is stored later
+            with suppress(BrokerError):  # the decision stands; it is stored later
                 self._put(metadata.completed(now_ms))
                 return
         transactional_id = metadata.transactional_id
@@ -423,9 +426,9 @@ def _check_producer(metadata: TransactionMetadata, producer_id: int, producer_ep
 
 
 def _may_go_on(metadata: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
-    """Whether InitProducerId may come from this producer; its epoch is looked at later.
+    """True if InitProducerId may come from this producer; its epoch is checked later.
 
-    It may where the transactional id is new here (it expired), or where a retry of the request that brought a
+    That is so if the transactional id is new here (it expired), or if a retry of the request that brought a
     new producer id still names the old one.
     """
     return (
@@ -438,7 +441,7 @@ def _may_go_on(metadata: TransactionMetadata, producer_id: int, producer_epoch: 
 def _end_txn_v2(
     metadata: TransactionMetadata, producer_id: int, producer_epoch: int, commit: bool
 ) -> EndTxnAnswer:
-    """What EndTxn of TV2 is to do, out of END_TXN_V2; BrokerError for another producer."""
+    """Return what EndTxn of TV2 must do, from END_TXN_V2; raise BrokerError for another producer."""
     _check_not_preparing(metadata)
     is_retry_on_overflow = (
         metadata.previous_producer_id == producer_id

@@ -115,7 +115,7 @@ def test_reading_copies_nothing_and_what_was_read_stays(open_log: OpenLog) -> No
 def test_batch_out_of_turn_is_refused(open_log: OpenLog, base_offset: int) -> None:
     log = open_log()
     add(log)
-    with pytest.raises(ValueError, match=f"has offset {base_offset}; the next one is 1"):
+    with pytest.raises(ValueError, match=f"must have offset 1, got {base_offset}"):
         log.append(plain.encode([(b"k", b"v", (), 1)], base_offset=base_offset), now_ms=0)
     assert len(read_all(log)) == 1
 
@@ -434,7 +434,7 @@ def test_log_that_a_disk_refused_takes_no_more(tmp_path: Path, monkeypatch: pyte
         patch.setattr("kbatch.codec.segments.Segment.append", full)
         with pytest.raises(OSError, match="No space left"):
             add(log)
-    with pytest.raises(IllegalStateError, match="open the log anew"):
+    with pytest.raises(IllegalStateError, match="open the log again"):
         add(log)
     assert len(read_all(log)) == 1
 
