@@ -1,13 +1,13 @@
-"""Partition: a partition as its leader keeps it; the log, and what is known of its producers.
+"""Partition: a partition as its leader keeps it, with the log and the state of its producers.
 
-Theory of operation. A produced batch is checked and copied (validation.py), looked for among the last batches
+Theory of operation. A produced batch is checked and copied (validation.py), looked up among the last batches
 of its producer and checked against them (producer_state.py), appended (log.py), and noted. A refusal at any
-of these steps has changed nothing. A snapshot of the producers is made whenever a segment begins, at `close`,
-and after `recover`, which takes the newest good one and reads the log from there. A disk that refuses takes
-the partition offline: everything but looking is KAFKA_STORAGE_ERROR from then on.
+of these steps has changed nothing. A snapshot of the producers is made when a segment begins, at `close`, and
+after `recover`, which takes the newest good one and reads the log from there. A disk that refuses takes the
+partition offline: from then on everything except descriptions fails with KAFKA_STORAGE_ERROR.
 
 There are no followers: the high watermark is the end of the log, unless a test holds it. A test plays the
-election of a replica that is behind by `truncate_to`, which cuts the log and rebuilds the producers from it.
+election of a replica that lags by `truncate_to`, which cuts the log and rebuilds the producers from it.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from kbatch.testing.broker.producer_state import (
 from kbatch.testing.broker.topic_config import TopicConfig
 from kbatch.testing.broker.validation import ProducedBatch, prepare
 
-# What ListOffsets has in place of a timestamp.
+# The timestamps with a meaning of their own in ListOffsets.
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
-# What DeleteRecords has in place of an offset.
+# The offset with a meaning of its own in DeleteRecords.
 HIGH_WATERMARK = -1
 NO_TIMESTAMP = -1
 
 
 class Appended(NamedTuple):
-    """Where a produced batch stands; of a duplicate, where it has stood since the first time.
+    """The position of a produced batch; for a duplicate, the position of the first one.
 
     Attributes
     ----------
     log_append_time_ms : int
-        -1 where timestamps are the producers'; of a duplicate, as in Kafka, the largest timestamp in the log.
+        -1 if timestamps are the producers'; for a duplicate, as in Kafka, the largest timestamp in the log.
     """
 
     base_offset: int
@@ -74,18 +74,18 @@ class Partition:
     topic, index : str, int
     config : TopicConfig
     directory : Path or None
-        Where the partition's folder is, or will be; what is there is taken up. None keeps all in memory.
+        The parent of the partition's folder. An existing folder is loaded. None keeps all in memory.
     snapshot_batches : int
-        Batches of a producer id that are known after a restart: Kafka's 1, up to 5.
+        Number of a producer id's batches that survive a restart: Kafka's 1, up to 5.
     strict : bool
-        Refuse also what only an incorrect producer writes.
+        Also refuse batches that Kafka takes but only an incorrect producer writes.
     expiration_ms : int
-        For how long an idle producer id is remembered (producer.id.expiration.ms).
+        Time after which an idle producer id is forgotten (producer.id.expiration.ms).
 
     Raises
     ------
     CorruptRecordError, OSError
-        As PartitionLog does.
+        The errors of PartitionLog.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Partition:
 
     @property
     def hold_high_watermark(self) -> bool:
-        """Whether the high watermark stays where it was when this was set: as if followers had stopped."""
+        """True if the high watermark stays where it was when this was set, as if followers had stopped."""
         return self._held_offset is not None
 
     @hold_high_watermark.setter
@@ -150,7 +150,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """All before it is decided: committed, aborted, or without transaction."""
+        """Return the first offset of an open transaction, or the high watermark if there is none below."""
         high_watermark = self.high_watermark
         unstable = self._producers.first_unstable_offset(high_watermark)
         return (
@@ -162,8 +162,9 @@ class Partition:
     def requires_verification(
         self, produced: ProducedBatch, *, supports_epoch_bump: bool, now_ms: int
     ) -> bool:
-        """Whether the transaction coordinator must be asked about a transactional batch before it is appended
-        (as `verified`); BrokerError INVALID_PRODUCER_EPOCH where its epoch is over.
+        """True if the transaction coordinator must confirm a batch before it is appended as `verified`.
+
+        Raises BrokerError INVALID_PRODUCER_EPOCH for an old epoch.
         """
         return self._producers.requires_verification(
             produced.producer_id,
@@ -187,14 +188,14 @@ class Partition:
         Parameters
         ----------
         verified : bool
-            The transaction coordinator says that the partition is in the producer's open transaction.
+            The transaction coordinator confirmed that the partition is in the producer's open transaction.
         supports_epoch_bump : bool
-            The transaction is of version 2 (KIP-890): every one has a new epoch, and sequences from 0.
+            The transaction is of version 2 (KIP-890): each has a new epoch, and sequences from 0.
 
         Raises
         ------
         BrokerError
-            Kafka's code and a text; RecordErrors where single records are at fault. Nothing is appended.
+            Kafka's code and a text; RecordErrors if single records are invalid. Nothing is appended.
         """
         self._check_online()
         prepared = prepare(
@@ -236,8 +237,10 @@ class Partition:
         leader_epoch: int,
         transaction_version: int = 1,
     ) -> int:
-        """Append the control batch that ends a transaction, and return its offset; where none is open it is
-        appended as well. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED for one that comes late.
+        """Append the control batch that ends a transaction, and return its offset.
+
+        It is appended even if no transaction is open. A late one raises INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED.
         """
         self._check_online()
         self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
@@ -265,8 +268,10 @@ class Partition:
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> int:
-        """Append a batch of the broker's own, and return its base offset. With a producer id it belongs to
-        that producer's transaction; its sequence, always 0, is not looked at (AppendOrigin.COORDINATOR).
+        """Append a batch of the broker's own, and return its base offset.
+
+        With a producer id it belongs to that producer's transaction. Its sequence is always 0 and not checked
+        (AppendOrigin.COORDINATOR).
         """
         self._check_online()
         offset = self._log.end_offset
@@ -286,14 +291,14 @@ class Partition:
         return offset
 
     def _append(self, data: bytes | bytearray, now_ms: int) -> None:
-        """The producers are still as they were before the batch: so has a new segment's snapshot them."""
+        """Append, and write a new segment's snapshot, before the producers include the batch."""
         with self._storage():
             if self._log.append(data, now_ms=now_ms):
                 self._write_snapshot(self._log.segment_base_offsets[-1])
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
-        """For what may fail for the disk's sake: that is the end of it."""
+        """Take the partition offline if the disk fails."""
         try:
             yield
         except OSError as error:
@@ -309,16 +314,17 @@ class Partition:
     def fetch(
         self, offset: int, *, max_bytes: int, at_least_one: bool = True, committed: bool = False
     ) -> Fetched:
-        """Batches from the one with `offset` on, up to the high watermark, or with `committed` up to the last
-        stable offset; OFFSET_OUT_OF_RANGE where `offset` is not in the log nor at its end.
+        """Read batches from the one with `offset` on.
 
-        `at_least_one`: the first batch comes even where it is larger than `max_bytes`.
+        They end at the high watermark, or with `committed` at the last stable offset. `at_least_one` returns
+        the first batch even if it is larger than `max_bytes`. Raises BrokerError OFFSET_OUT_OF_RANGE if
+        `offset` is neither in the log nor at its end.
         """
         self._check_online()
         if not self._log.start_offset <= offset <= self._log.end_offset:
             raise BrokerError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Offset {offset} is not within {self._log.start_offset} to {self._log.end_offset}.",
+                f"The offset must be {self._log.start_offset} to {self._log.end_offset}, got {offset}.",
             )
         last_stable_offset = self.last_stable_offset
         limit_offset = last_stable_offset if committed else self.high_watermark
@@ -332,9 +338,11 @@ class Partition:
         return Fetched(batches, self.high_watermark, last_stable_offset, self._log.start_offset, aborted)
 
     def list_offset(self, timestamp: int, *, committed: bool = False) -> FoundOffset | None:
-        """As ListOffsets: LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED,
-        EARLIEST_PENDING_UPLOAD, or the first record as late as `timestamp`; None where there is none that may
-        be read.
+        """Find the offset for ListOffsets, or None if no such record may be read.
+
+        `timestamp` is LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED,
+        EARLIEST_PENDING_UPLOAD, or a time: the answer is then the first record with that or a later
+        timestamp.
         """
         epochs = self._log.leader_epochs
         start_offset = self._log.start_offset
@@ -352,11 +360,11 @@ class Partition:
         return found if found is not None and found.offset < end_offset else None
 
     def batches(self, offset: int = 0) -> Iterator[RecordBatch]:
-        """All batches as they stand in the log, from the one with `offset` on."""
+        """Yield all batches from the one with `offset` on, as the log stores them."""
         return self._log.batches(offset)
 
     def is_committed(self, batch: RecordBatch) -> bool:
-        """Whether a reader of committed data gets to see the records of a batch of this log."""
+        """True if readers of committed data get the records of a batch of this log."""
         return batch.last_offset < self.last_stable_offset and not self._is_aborted(batch)
 
     def _is_aborted(self, batch: RecordBatch) -> bool:
@@ -366,26 +374,26 @@ class Partition:
     # Leader epochs
 
     def start_leader_epoch(self, leader_epoch: int) -> None:
-        """The log goes on in a new epoch."""
+        """Start a new leader epoch at the end of the log."""
         with self._storage():
             self._log.leader_epochs.assign(leader_epoch, self._log.end_offset)
 
     def end_of_leader_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(epoch, end offset), as OffsetForLeaderEpoch answers; (-1, -1) is unknown."""
+        """Return (epoch, end offset), the answer of OffsetForLeaderEpoch; (-1, -1) is unknown."""
         return self._log.leader_epochs.end_offset_for(leader_epoch, self._log.end_offset)
 
     # Shrinking
 
     def delete_records_before(self, offset: int) -> int:
-        """As DeleteRecords, HIGH_WATERMARK included; returns the log's start offset."""
+        """Handle DeleteRecords, where `offset` may be HIGH_WATERMARK; return the log's start offset."""
         self._check_online()
         if not self.config.is_deleted:
-            raise BrokerError(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy does not delete.")
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, "The topic's cleanup.policy must include delete.")
         if offset == HIGH_WATERMARK:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
             raise BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} is not within 0 to {self.high_watermark}."
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"The offset must be 0 to {self.high_watermark}, got {offset}."
             )
         with self._storage():
             self._log.delete_records_before(offset)
@@ -393,7 +401,7 @@ class Partition:
         return self._log.start_offset
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Delete what retention.ms, retention.bytes and the log's start leave no reason to keep."""
+        """Delete segments by retention.ms, retention.bytes and the log's start; return how many."""
         with self._storage():
             count = self._log.delete_old_segments(now_ms, self.high_watermark)
         self._producers.truncate_from_start(self._log.start_offset)
@@ -410,14 +418,15 @@ class Partition:
             )
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment, if the last one has anything."""
+        """Begin a new segment, unless the last one is empty."""
         with self._storage():
             self._log.roll(now_ms)
             self.take_snapshot()
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut off what a replica that ends at `offset` does not have; what is known of the producers is then
-        what the rest of the log tells (UnifiedLog.truncateTo, rebuildProducerState).
+        """Cut off what a replica that ends at `offset` does not have.
+
+        The rest of the log then defines the producers (UnifiedLog.truncateTo, rebuildProducerState).
         """
         self._check_online()
         if offset >= self._log.end_offset:
@@ -437,7 +446,7 @@ class Partition:
         return self._producers.describe()
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget those idle for producer.id.expiration.ms; Kafka looks every ten minutes."""
+        """Forget producers idle for producer.id.expiration.ms; Kafka checks every ten minutes."""
         self._producers.remove_expired(now_ms)
 
     def forget_producers(self, producer_id: int | None = None) -> None:
@@ -447,7 +456,7 @@ class Partition:
     # Snapshots, opening and closing
 
     def take_snapshot(self) -> None:
-        """Keep the producers as they are at the end of the log."""
+        """Write a snapshot of the producers at the end of the log."""
         with self._storage():
             self._write_snapshot(self._log.end_offset)
 
@@ -458,8 +467,10 @@ class Partition:
             self._store.delete_snapshot(stray)
 
     def recover(self, now_ms: int) -> None:
-        """Know of the producers what a broker knows after a restart: what the newest snapshot and the log
-        behind it tell, cut down to what a snapshot of that has (LogLoader, UnifiedLog.rebuildProducerState).
+        """Reduce the producers to those that a broker knows after a restart.
+
+        They come from the newest snapshot and the log after it, reduced to what a snapshot of them has
+        (LogLoader, UnifiedLog.rebuildProducerState).
         """
         self._rebuild_producers(now_ms)
         if self._log.end_offset > self._log.start_offset:
@@ -471,7 +482,7 @@ class Partition:
         self._producers.truncate_from_start(self._log.start_offset)
 
     def _rebuild_producers(self, now_ms: int) -> None:
-        """Take them from the newest snapshot and the log after it."""
+        """Load the producers from the newest snapshot and the log after it."""
         self._producers, offset = self._newest_snapshot(now_ms)
         aborted = self._store.read_aborted()
         self._producers.load_aborted(entry for entry in aborted if entry.last_offset < offset)
@@ -479,8 +490,10 @@ class Partition:
             self._producers.replay(batch)
 
     def _newest_snapshot(self, now_ms: int) -> tuple[ProducerStateTable, int]:
-        """The table of the newest good snapshot, and its offset; an empty one and the log's start where there
-        is none. A snapshot that is damaged, or outside the log, is deleted.
+        """Return the table of the newest good snapshot, and its offset.
+
+        Without one, return an empty table and the log's start. A snapshot that is damaged, or outside the
+        log, is deleted.
         """
         for offset in reversed(self._store.snapshot_offsets()):
             if self._log.start_offset < offset <= self._log.end_offset:
@@ -496,7 +509,7 @@ class Partition:
         return ProducerStateTable(expiration_ms=self._expiration_ms), self._log.start_offset
 
     def close(self) -> None:
-        """Keep the producers, and wait until all is on the disk. What was read stays valid."""
+        """Write a snapshot, and wait until all is on the disk. Views that were read stay valid."""
         if not self._is_offline:
             self.take_snapshot()
             with self._storage():

@@ -1,21 +1,20 @@
-"""ProducerStateTable: what a partition knows of its producers, by producer id.
+"""ProducerStateTable: a partition's state of its producers, by producer id.
 
-Theory of operation. Of each producer id the table keeps its epoch, its last five batches (by sequences,
-offsets and timestamp), the epoch of the coordinator that ended its last transaction, and where its open
-transaction began. A batch is first looked for among the five: the producer that sends it again gets the first
+Theory of operation. For each producer id the table keeps its epoch, its last five batches (by sequences,
+offsets and timestamp), the epoch of the coordinator that ended its last transaction, and the first offset of
+its open transaction. A batch is first looked up among the five: a producer that sends it again gets the first
 answer, and nothing is appended. Then it is checked (`check_batch`), appended to the log, and noted
 (`add_batch`). The first offset of the oldest open transaction is the first unstable offset: readers of
-committed data stop there. A marker ends a transaction; aborted ones go into an index that readers are given.
-A transaction whose marker is not below the high watermark yet still counts as unstable.
+committed data stop there. A marker ends a transaction; aborted ones go into an index for readers. A
+transaction still counts as unstable until its marker is below the high watermark.
 
 A transactional batch must belong to a transaction that is open here, or that the transaction coordinator
-vouched for (KIP-890). `requires_verification` says whether to ask, and keeps the lowest sequence that waits
-for the answer: nothing above it is taken before it.
+confirmed (KIP-890). `requires_verification` returns True if the coordinator must confirm it, and keeps the
+lowest sequence that waits for the answer: no higher sequence is accepted before it.
 
-What survives. A snapshot has, as Kafka's, only the last batch of each producer id; the state after a restart
-is that of a snapshot made at the end of the log, even when it was found by reading the log. `batch_count`
-keeps more: the entry of a producer id is then repeated, the newest batch last, which Kafka reads as the
-newest alone.
+Restarts. A snapshot has, as Kafka's, only the last batch of each producer id. The state after a restart is
+that of a snapshot made at the end of the log, even if it was found by reading the log. `batch_count` keeps
+more: the entry of a producer id is then repeated, the newest batch last, so that Kafka reads the newest.
 
 The model is ProducerStateManager, ProducerAppendInfo, ProducerStateEntry, VerificationStateEntry and
 TransactionIndex of org.apache.kafka.storage.internals.log, 4.3.
@@ -68,7 +67,7 @@ class BatchMetadata(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """Of one producer id, from its first batch to its marker; the last stable offset when it ended."""
+    """A transaction from its first batch to its marker, and the last stable offset when it ended."""
 
     producer_id: int
     first_offset: int
@@ -77,7 +76,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class ProducerDescription(NamedTuple):
-    """What a partition knows of a producer id; -1 is none."""
+    """A partition's state of a producer id; -1 is none."""
 
     producer_id: int
     producer_epoch: int
@@ -139,7 +138,7 @@ class _Verification:
 
 
 def is_next(last_sequence: int, sequence: int) -> bool:
-    """Whether `sequence` follows; 0 follows 2^31 - 1."""
+    """True if `sequence` follows `last_sequence`; 0 follows 2^31 - 1."""
     return sequence == (last_sequence + 1 if last_sequence < INT32_MAX else 0)
 
 
@@ -149,7 +148,7 @@ class ProducerStateTable:
     Parameters
     ----------
     expiration_ms : int
-        For how long an idle producer id is remembered (producer.id.expiration.ms).
+        Time after which an idle producer id is forgotten (producer.id.expiration.ms).
     """
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS) -> None:
@@ -171,8 +170,9 @@ class ProducerStateTable:
         supports_epoch_bump: bool,
         now_ms: int,
     ) -> bool:
-        """Whether the coordinator must be asked for a transactional batch before it is appended, which then
-        waits here. INVALID_PRODUCER_EPOCH for an epoch that is over.
+        """True if the coordinator must confirm a transactional batch before it is appended.
+
+        The batch then waits here. Raises BrokerError INVALID_PRODUCER_EPOCH for an old epoch.
         (UnifiedLog.maybeStartTransactionVerification)
         """
         producer = self._producers.get(producer_id)
@@ -199,7 +199,7 @@ class ProducerStateTable:
         )
 
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """Where a batch of the same epoch and sequences was appended, if it is one of the last five."""
+        """Return the appended batch of the same epoch and sequences, if it is one of the last five."""
         producer = self._producers.get(batch.producer_id)
         if producer is None or producer.producer_epoch != batch.producer_epoch:
             return None
@@ -207,8 +207,10 @@ class ProducerStateTable:
         return next((known for known in producer.batches if known[:2] == sequences), None)
 
     def check_batch(self, batch: RecordBatch, *, is_verified: bool) -> None:
-        """Raise what is wrong with a batch that is no duplicate, in Kafka's order: INVALID_PRODUCER_EPOCH,
-        INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER. `is_verified`: the coordinator vouches for it.
+        """Check a batch that is no duplicate.
+
+        Raises, in Kafka's order, BrokerError INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+        OUT_OF_ORDER_SEQUENCE_NUMBER. `is_verified`: the coordinator confirmed the batch.
         """
         producer = self._producers.get(batch.producer_id) or _Producer(batch.producer_id)
         if batch.is_transactional and not self.has_open_transaction(batch.producer_id, batch.producer_epoch):
@@ -216,22 +218,22 @@ class ProducerStateTable:
             if not is_verified or batch.producer_id not in self._verifications:
                 raise BrokerError(
                     ErrorCode.INVALID_TXN_STATE,
-                    f"The batch of producer id {batch.producer_id} is not part of an open transaction.",
+                    f"The batch of producer id {batch.producer_id} must be part of an open transaction.",
                 )
         self._check_epoch(producer, batch.producer_epoch)
         self._check_sequence(producer, batch)
         if producer.transaction_first_offset != _NONE and not batch.is_transactional:
             raise BrokerError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Producer id {batch.producer_id} has a transaction open: its batches must be transactional.",
+                f"Producer id {batch.producer_id} has an open transaction; its batches must belong to it.",
             )
 
     def _check_epoch(self, producer: _Producer, producer_epoch: int) -> None:
         if producer_epoch < producer.producer_epoch:
             raise BrokerError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Epoch {producer_epoch} of producer id {producer.producer_id} is over; it is in epoch "
-                f"{producer.producer_epoch}.",
+                f"The epoch of producer id {producer.producer_id} must be {producer.producer_epoch} or more, "
+                f"got {producer_epoch}.",
             )
 
     def _check_sequence(self, producer: _Producer, batch: RecordBatch) -> None:
@@ -239,25 +241,25 @@ class ProducerStateTable:
         sequence, epoch = batch.base_sequence, batch.producer_epoch
         waiting = self._verifications.get(batch.producer_id)
         if waiting and waiting.supports_epoch_bump and not producer.batches and sequence != 0:
-            expected = "0, for nothing is known of it here"
+            expected = "0, because the producer id is unknown here"
         elif waiting and sequence > waiting.lowest_sequence:
-            expected = f"{waiting.lowest_sequence}, which is to come first"
+            expected = f"{waiting.lowest_sequence}, which must come first"
         elif producer.producer_epoch == _NONE:
             return
         elif producer.producer_epoch != epoch:
-            expected = "" if sequence == 0 else "0, for the epoch is new"
+            expected = "" if sequence == 0 else "0, because the epoch is new"
         else:
             last_sequence = producer.last_sequence
-            expected = "" if is_next(last_sequence, sequence) else f"what follows {last_sequence}"
+            expected = "" if is_next(last_sequence, sequence) else f"the one after {last_sequence}"
         if expected:
             raise BrokerError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"The batch of producer id {batch.producer_id} in epoch {epoch} has sequence {sequence}; it "
-                f"must be {expected}.",
+                f"The sequence of producer id {batch.producer_id} in epoch {epoch} must be {expected}; got "
+                f"{sequence}.",
             )
 
     def add_batch(self, batch: RecordBatch) -> None:
-        """Note a batch that was appended, as it stands in the log."""
+        """Note an appended batch, as the log stores it."""
         producer = self._producers.setdefault(batch.producer_id, _Producer(batch.producer_id))
         producer.begin_epoch(batch.producer_epoch)
         producer.batches.append(
@@ -283,8 +285,8 @@ class ProducerStateTable:
     ) -> None:
         """Raise INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker that comes too late.
 
-        From transaction version 2 on a marker has a new epoch; with the present one it must be a repetition
-        (KAFKA-19999): no transaction is open, or there is no epoch above.
+        From transaction version 2 on a marker has a new epoch. With the current epoch it must be a repetition
+        (KAFKA-19999): no transaction is open, or there is no higher epoch.
         """
         producer = self._producers.get(producer_id) or _Producer(producer_id)
         is_repetition = producer_epoch == producer.producer_epoch and (
@@ -294,20 +296,20 @@ class ProducerStateTable:
         if producer_epoch < lowest:
             raise BrokerError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"The marker for producer id {producer_id} has epoch {producer_epoch}; it must be {lowest} "
-                "or more.",
+                f"The epoch of a marker for producer id {producer_id} must be {lowest} or more, got "
+                f"{producer_epoch}.",
             )
         if coordinator_epoch < producer.coordinator_epoch:
             raise BrokerError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"Coordinator epoch {coordinator_epoch} is over: a marker for producer id {producer_id} came "
-                f"from epoch {producer.coordinator_epoch}.",
+                f"The coordinator epoch of a marker for producer id {producer_id} must be "
+                f"{producer.coordinator_epoch} or more, got {coordinator_epoch}.",
             )
 
     def add_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, offset: int, timestamp_ms: int
     ) -> AbortedTransaction | None:
-        """Note a marker that was appended; what it aborted, if anything."""
+        """Note an appended marker, and return the transaction that it aborted, if any."""
         producer = self._producers.setdefault(producer_id, _Producer(producer_id))
         producer.begin_epoch(producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
@@ -326,12 +328,12 @@ class ProducerStateTable:
         return aborted
 
     def replay(self, batch: RecordBatch) -> None:
-        """Note a batch of the log, whatever it is."""
+        """Note a batch of the log, of any kind."""
         if batch.producer_id < 0:
             return
         if not batch.is_control:
             self.add_batch(batch)
-        elif record := next(iter(batch), None):  # none is left where compaction took the transaction
+        elif record := next(iter(batch), None):  # there is none if compaction removed the transaction
             marker = Marker.of(record)
             offset, timestamp_ms = batch.base_offset, batch.max_timestamp_ms
             self.add_marker(batch.producer_id, batch.producer_epoch, marker, offset, timestamp_ms)
@@ -339,14 +341,14 @@ class ProducerStateTable:
     # What readers of committed data need
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Of the oldest transaction that is open, or whose end is not below the high watermark."""
+        """Return the first offset of the oldest transaction that has not ended below the high watermark."""
         for first_offset, marker_offset in list(self._ended.items()):
             if marker_offset < high_watermark:
                 del self._ended[first_offset]
         return min([*self._ended, *islice(self._open, 1)], default=None)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those with records in this range (TransactionIndex.collectAbortedTxns)."""
+        """Return aborted transactions with records in this range (TransactionIndex.collectAbortedTxns)."""
         found = []
         first = bisect_left(self._aborted, start_offset, key=attrgetter("last_offset"))
         for aborted in self._aborted[first:]:
@@ -357,18 +359,18 @@ class ProducerStateTable:
         return found
 
     def all_aborted_transactions(self) -> list[AbortedTransaction]:
-        """In the order of their markers."""
+        """Return all aborted transactions, in the order of their markers."""
         return list(self._aborted)
 
     def is_last_of_producer(self, batch: RecordBatch) -> bool:
-        """Whether a batch is the last that is known of its producer id."""
+        """True if a batch is the last known one of its producer id."""
         producer = self._producers.get(batch.producer_id)
         return bool(producer and producer.batches and producer.batches[-1].last_offset == batch.last_offset)
 
     # Upkeep
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget producer ids that were idle for too long and have no transaction open."""
+        """Forget producer ids that were idle for too long and have no open transaction."""
         for producer in list(self._producers.values()):
             if self._is_expired(producer, now_ms):
                 del self._producers[producer.producer_id]
@@ -381,17 +383,17 @@ class ProducerStateTable:
         return producer.transaction_first_offset == _NONE and idle_ms >= self._expiration_ms
 
     def forget(self, producer_id: int | None = None) -> None:
-        """Forget one producer id, or all, as if they had expired: an open transaction keeps its own."""
+        """Forget one producer id, or all, as if they had expired; those with an open transaction stay."""
         for producer in list(self._producers.values()):
             if producer_id in (None, producer.producer_id) and producer.transaction_first_offset == _NONE:
                 del self._producers[producer.producer_id]
 
     def truncate_from_start(self, offset: int) -> None:
-        """The log begins at `offset` now."""
+        """Move the start of the log to `offset`."""
         del self._aborted[: bisect_left(self._aborted, offset, key=attrgetter("last_offset"))]
 
     def describe(self) -> list[ProducerDescription]:
-        """All producers, by their ids."""
+        """Return all producers, by their ids."""
         return [
             ProducerDescription(
                 producer.producer_id,
@@ -408,7 +410,7 @@ class ProducerStateTable:
     # Snapshots
 
     def snapshot(self, batch_count: int = 1) -> bytes:
-        """The producers as Kafka's ProducerSnapshot, version 1, each with its last `batch_count` batches."""
+        """Return Kafka's ProducerSnapshot, version 1, with each producer's last `batch_count` batches."""
         entries: list[bytes] = []
         for producer in self._producers.values():
             *older, newest = list(producer.batches)[-batch_count:] or [_NO_BATCH]
@@ -423,15 +425,25 @@ class ProducerStateTable:
     def from_snapshot(
         cls, data: bytes, now_ms: int, *, expiration_ms: int = EXPIRATION_MS
     ) -> ProducerStateTable:
-        """A table with the producers of a snapshot, but expired ones; CorruptRecordError if it is none."""
+        """Return a table of a snapshot's producers, except expired ones.
+
+        Raises CorruptRecordError for an invalid snapshot.
+        """
         table = cls(expiration_ms=expiration_ms)
         if len(data) < _SNAPSHOT_HEAD.size:
-            raise CorruptRecordError(f"a producer snapshot has no {len(data)} bytes")
+            raise CorruptRecordError(
+                f"a producer snapshot must have {_SNAPSHOT_HEAD.size} bytes or more, got {len(data)}"
+            )
         version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
         if version != _SNAPSHOT_VERSION or crc != crc32c(data[_CRC_END:]):
-            raise CorruptRecordError(f"not a producer snapshot of version 1 (it says {version}), or damaged")
-        if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-            raise CorruptRecordError(f"a producer snapshot of {count} entries has no {len(data)} bytes")
+            raise CorruptRecordError(
+                f"a producer snapshot must have version 1 and an intact CRC, got version {version}"
+            )
+        size = _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size
+        if len(data) != size:
+            raise CorruptRecordError(
+                f"a producer snapshot of {count} entries must have {size} bytes, got {len(data)}"
+            )
         for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
             table._load_entry(*fields)
         table.remove_expired(now_ms)
@@ -480,7 +492,7 @@ def _snapshot_entry(producer: _Producer, batch: BatchMetadata) -> bytes:
     )
 
 
-# Where it is kept
+# Storage
 
 
 class ProducerStateStore:
@@ -497,7 +509,7 @@ class ProducerStateStore:
         return self._snapshots[offset]
 
     def write_snapshot(self, offset: int, data: bytes) -> None:
-        """The producers as they were before `offset`."""
+        """Write the producers as they were before `offset`."""
         self._snapshots[offset] = data
 
     def delete_snapshot(self, offset: int) -> None:
@@ -507,7 +519,7 @@ class ProducerStateStore:
         return list(self._aborted)
 
     def append_aborted(self, aborted: AbortedTransaction, segment_base_offset: int) -> None:
-        """Whose marker is in this segment."""
+        """Add an aborted transaction whose marker is in this segment."""
         self._aborted.append(aborted)
 
     def replace_aborted(
@@ -517,7 +529,7 @@ class ProducerStateStore:
 
 
 class ProducerStateFiles(ProducerStateStore):
-    """The same in Kafka's files beside the segments: `offset`.snapshot, and one .txnindex a segment."""
+    """Snapshots and aborted transactions in Kafka's files: `offset`.snapshot, and one .txnindex a segment."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

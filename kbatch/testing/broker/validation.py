@@ -1,12 +1,12 @@
-"""What a broker checks in a produced batch, in Kafka's order and with its codes, and what it then writes.
+"""Checks of a produced batch, in Kafka's order and with its codes, and the bytes that are then written.
 
 `read_produced` is ProduceRequest.validateRecords; it comes before transactions are verified. `prepare` is the
 part of UnifiedLog.append and LogValidator that concerns one batch's bytes. The usual batch costs one pass
-over its records in native code and one copy; Python looks at single records only where one is refused, or
-where the topic wants another codec.
+over its records in native code and one copy. Python reads single records only if one is refused, or if the
+topic wants another codec.
 
-Refused here as INVALID_RECORD, though Kafka lets it pass: a header's key that is not UTF-8, a key's or
-value's size below -1, a varint with more bits than its field has.
+Three faults are refused here as INVALID_RECORD, though Kafka accepts them: a header's key that is not UTF-8,
+a key's or value's size below -1, a varint with more bits than its field has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_TIMESTAMP = -1
 # The first Produce version that may carry zstd (KIP-110).
 FIRST_ZSTD_VERSION = 7
 
-_OVERHEAD = struct.Struct(">qi")  # base offset, and the length of what follows
+_OVERHEAD = struct.Struct(">qi")  # base offset, and the length of the rest
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _MAGIC_AT, _CRC_AT, _CRC_START = 16, 17, 21
 _LEADER_EPOCH_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_END = 12, 35, 51
@@ -40,12 +40,12 @@ _SHOWN_ERRORS = 3
 
 
 class RecordErrors(BrokerError):
-    """A batch refused for some of its records.
+    """A batch that is refused because of some of its records.
 
     Attributes
     ----------
     record_errors : list of (int, str)
-        Index of each record at fault, and why.
+        Index of each invalid record, and the reason.
     """
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
@@ -54,7 +54,7 @@ class RecordErrors(BrokerError):
 
 
 class ProducedBatch(NamedTuple):
-    """A batch as it came: its bytes, and its header, whose truth is not known yet."""
+    """A batch as received: its bytes, and the fields of its header, not checked yet."""
 
     data: memoryview
     trailing_bytes: int
@@ -78,12 +78,12 @@ class ProducedBatch(NamedTuple):
 
     @property
     def is_in_transaction(self) -> bool:
-        """Kafka takes a transactional batch without producer id for one of no transaction."""
+        """True if the batch is in a transaction; Kafka ignores the bit in batches without producer id."""
         return self.is_transactional and self.producer_id >= 0
 
 
 class Prepared(NamedTuple):
-    """A batch ready to be appended: a copy of its own, offset and epoch written in."""
+    """A batch ready to be appended: its own copy, with offset and epoch set."""
 
     data: bytes | bytearray
     batch: RecordBatch
@@ -91,8 +91,9 @@ class Prepared(NamedTuple):
 
 
 def read_produced(records: ReadableBuffer | None, api_version: int) -> ProducedBatch:
-    """The one batch in a partition's part of a Produce request; bytes of an incomplete one behind it are left
-    out, as Kafka does.
+    """Return the one batch in a partition's part of a Produce request.
+
+    An incomplete batch after it is ignored, as in Kafka.
 
     Raises
     ------
@@ -105,30 +106,30 @@ def read_produced(records: ReadableBuffer | None, api_version: int) -> ProducedB
     data = _bytes_of(records)
     size = _batch_size(data)
     if size == 0:
-        raise BrokerError(ErrorCode.INVALID_RECORD, "The request has no complete record batch.")
+        raise BrokerError(ErrorCode.INVALID_RECORD, "The request must have a whole record batch, got none.")
     if data[_MAGIC_AT] != 2:
         raise BrokerError(
-            ErrorCode.INVALID_RECORD, f"Record batches must have magic 2; this one has {data[_MAGIC_AT]}."
+            ErrorCode.INVALID_RECORD, f"The magic of record batches must be 2, got {data[_MAGIC_AT]}."
         )
     if size < _HEADER.size:
         has_producer_id = size >= _PRODUCER_ID_END
         raise BrokerError(
             ErrorCode.CORRUPT_MESSAGE if has_producer_id else ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"{size} bytes are less than a record batch's header.",
+            f"A record batch must have {_HEADER.size} bytes or more, got {size}.",
         )
     batch = ProducedBatch(data[:size], len(data) - size, *_HEADER.unpack_from(data))
     if batch.attributes & CODEC_MASK == CODECS.index("zstd") and api_version < FIRST_ZSTD_VERSION:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce version {api_version} does not have zstd; {FIRST_ZSTD_VERSION} is the first that does.",
+            f"Produce must have version {FIRST_ZSTD_VERSION} or above for zstd, got {api_version}.",
         )
     if _batch_size(data[size:]):
-        raise BrokerError(ErrorCode.INVALID_RECORD, "The request has more than one record batch.")
+        raise BrokerError(ErrorCode.INVALID_RECORD, "The request must have one record batch, got more.")
     return batch
 
 
 def is_transactional(records: ReadableBuffer | None) -> bool:
-    """Whether the first batch is, which may be anything else (RequestUtils.hasTransactionalRecords).
+    """True if the first batch is transactional; the others may differ (RequestUtils.hasTransactionalRecords).
 
     Raises
     ------
@@ -146,16 +147,18 @@ def _bytes_of(records: ReadableBuffer | None) -> memoryview:
 
 
 def _batch_size(data: memoryview) -> int:
-    """Of the batch at the start, whatever its magic; 0 where it is cut off (ByteBufferLogInputStream)."""
+    """Return the size of the first batch, of any magic; 0 if it is incomplete (ByteBufferLogInputStream)."""
     if len(data) < _OVERHEAD.size:
         return 0
     _, length = _OVERHEAD.unpack_from(data)
     if length < _LEAST_LENGTH:
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"A length of {length} is impossible.")
+        raise BrokerError(
+            ErrorCode.CORRUPT_MESSAGE, f"The length must be {_LEAST_LENGTH} or more, got {length}."
+        )
     if len(data) <= _MAGIC_AT:
         return 0
     if data[_MAGIC_AT] > 2:
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"Magic {data[_MAGIC_AT]} is unknown.")
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"The magic must be 2 or less, got {data[_MAGIC_AT]}.")
     size: int = _OVERHEAD.size + length
     return size if size <= len(data) else 0
 
@@ -169,13 +172,14 @@ def prepare(
     now_ms: int,
     strict: bool = False,
 ) -> Prepared:
-    """Check a batch, and copy it as it goes into the log: with offset and leader epoch, the timestamps by the
-    topic's config, compressed anew where the topic has another codec.
+    """Check a batch, and return a copy for the log.
+
+    The copy has its offset and leader epoch, timestamps by the topic's config, and the topic's codec.
 
     Parameters
     ----------
     strict : bool
-        Also refuse, as INVALID_RECORD, what brokers do not look at but no correct producer writes.
+        Also refuse, as INVALID_RECORD, what brokers do not check but no correct producer writes.
 
     Raises
     ------
@@ -184,7 +188,7 @@ def prepare(
         UNKNOWN_SERVER_ERROR (an unknown codec, records that do not decompress, offset deltas that skip in a
         compressed batch).
     RecordErrors
-        INVALID_TIMESTAMP; INVALID_RECORD, where a compacted topic gets records without key.
+        INVALID_TIMESTAMP; INVALID_RECORD, if a compacted topic gets records without key.
     """
     _check_frame(produced, config)
     _check_header(produced)
@@ -207,7 +211,7 @@ def prepare(
     if len(data) > config.segment_bytes:
         raise BrokerError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"The batch has {len(data)} bytes; segment.bytes allows {config.segment_bytes}.",
+            f"The batch must have {config.segment_bytes} bytes (segment.bytes) or less, got {len(data)}.",
         )
     return Prepared(data, next(decode(data, check_crc=False)), log_append_time_ms)
 
@@ -223,11 +227,12 @@ def _check_frame(produced: ProducedBatch, config: TopicConfig) -> None:
     crc = crc32c(produced.data[_CRC_START:])
     if crc != produced.crc:
         raise BrokerError(
-            ErrorCode.CORRUPT_MESSAGE, f"The CRC-32C is {crc:#010x}; the header says {produced.crc:#010x}."
+            ErrorCode.CORRUPT_MESSAGE, f"The header's CRC-32C must be {crc:#010x}, got {produced.crc:#010x}."
         )
     if produced.attributes & CODEC_MASK >= len(CODECS):
         raise BrokerError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"Codec {produced.attributes & CODEC_MASK} is unknown."
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"The codec must be below {len(CODECS)}, got {produced.attributes & CODEC_MASK}.",
         )
 
 
@@ -235,7 +240,7 @@ def _check_size(size: int, config: TopicConfig) -> None:
     if size > config.max_message_bytes:
         raise BrokerError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The batch has {size} bytes; max.message.bytes allows {config.max_message_bytes}.",
+            f"The batch must have {config.max_message_bytes} bytes (max.message.bytes) or less, got {size}.",
         )
 
 
@@ -243,19 +248,21 @@ def _check_header(produced: ProducedBatch) -> None:
     """LogValidator.validateBatch"""
     delta, count = produced.last_offset_delta, produced.record_count
     if delta < 0:
-        raise BrokerError(ErrorCode.INVALID_RECORD, f"A last offset delta of {delta} is impossible.")
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"The last offset delta must be 0 or more, got {delta}.")
     if count <= 0:
-        raise BrokerError(ErrorCode.INVALID_RECORD, f"A record count of {count} is impossible.")
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"The record count must be 1 or more, got {count}.")
     if count != delta + 1:
         raise BrokerError(
-            ErrorCode.INVALID_RECORD, f"{count} records do not go with a last offset delta of {delta}."
+            ErrorCode.INVALID_RECORD,
+            f"The last offset delta of {count} records must be {count - 1}, got {delta}.",
         )
     if produced.attributes & CONTROL:
         raise BrokerError(ErrorCode.INVALID_RECORD, "Clients must not write control records.")
     if produced.producer_id > -1 and produced.base_sequence < 0:
         raise BrokerError(
             ErrorCode.INVALID_RECORD,
-            f"Sequence {produced.base_sequence} does not go with producer id {produced.producer_id}.",
+            f"The sequence of producer id {produced.producer_id} must be 0 or more, "
+            f"got {produced.base_sequence}.",
         )
 
 
@@ -274,7 +281,7 @@ def _survey(batch: RecordBatch) -> RecordSurvey:
 def _check_records(
     produced: ProducedBatch, batch: RecordBatch, survey: RecordSurvey, config: TopicConfig, now_ms: int
 ) -> None:
-    """LogValidator.validateRecord of each, which decides the usual case by the survey alone."""
+    """Check each record by LogValidator.validateRecord; the survey alone decides the usual case."""
     earliest_ms = now_ms - config.message_timestamp_before_max_ms
     latest_ms = now_ms + config.message_timestamp_after_max_ms
     claims_append_time = produced.attributes & LOG_APPEND_TIME != 0
@@ -289,14 +296,14 @@ def _check_records(
         timestamp_ms = record.timestamp_ms
         if not config.is_log_append_time and timestamp_ms is not None and timestamp_ms != NO_TIMESTAMP:
             if earliest_ms <= timestamp_ms <= latest_ms:
-                return None  # even where the batch claims to have its time from a broker: Kafka's own order
-            return f"Timestamp {timestamp_ms} is not within {earliest_ms} to {latest_ms}."
+                return None  # even if the batch claims a broker's time: Kafka's own order
+            return f"The timestamp must be {earliest_ms} to {latest_ms}, got {timestamp_ms}."
         return "A producer must not set the timestamp type LogAppendTime." if claims_append_time else None
 
     record_errors, has_timestamp_error = [], False
     for index, record in enumerate(batch):
         if config.is_compacted and record.key is None:
-            record_errors.append((index, "A compacted topic does not take records without key."))
+            record_errors.append((index, "The records of a compacted topic must have a key."))
         elif (text := timestamp_error(record)) is not None:
             record_errors.append((index, text))
             has_timestamp_error = True
@@ -305,7 +312,7 @@ def _check_records(
 
 
 def _record_errors(record_errors: list[tuple[int, str]], has_timestamp_error: bool) -> RecordErrors:
-    """LogValidator.processRecordErrors: a timestamp decides the code of all."""
+    """Return the error of all records (LogValidator.processRecordErrors); a timestamp decides the code."""
     if has_timestamp_error:
         text = "One or more records have an invalid timestamp."
         return RecordErrors(ErrorCode.INVALID_TIMESTAMP, text, record_errors)
@@ -315,7 +322,7 @@ def _record_errors(record_errors: list[tuple[int, str]], has_timestamp_error: bo
 
 
 def _check_offsets(batch: RecordBatch, survey: RecordSurvey) -> None:
-    """Kafka looks at them in compressed batches alone, and fails when it is to put them right."""
+    """Check the offset deltas of a compressed batch; Kafka checks no others, and does not correct them."""
     if batch.compression != "none" and not survey.offsets_consecutive:
         raise BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR, "The offset deltas of a compressed batch must be 0, 1, 2, ..."
@@ -329,10 +336,10 @@ def _check_strictly(produced: ProducedBatch, survey: RecordSurvey) -> None:
         f"its partition leader epoch is {produced.partition_leader_epoch}, not -1": (
             produced.partition_leader_epoch != -1
         ),
-        f"its attributes {produced.attributes:#06x} have bits that mean nothing, or not to a producer": (
+        f"its attributes {produced.attributes:#06x} have bits that a producer does not set": (
             produced.attributes & ~(CODEC_MASK | TRANSACTIONAL) != 0
         ),
-        f"its max timestamp is {produced.max_timestamp_ms}, its records' {survey.max_timestamp_ms}": (
+        f"its max timestamp is {produced.max_timestamp_ms}, its records have {survey.max_timestamp_ms}": (
             produced.max_timestamp_ms != survey.max_timestamp_ms
         ),
         f"it has epoch {produced.producer_epoch} and sequence {produced.base_sequence} without producer id": (
@@ -347,15 +354,15 @@ def _check_strictly(produced: ProducedBatch, survey: RecordSurvey) -> None:
     for text, is_wrong in wrong.items():
         if is_wrong:
             raise BrokerError(
-                ErrorCode.INVALID_RECORD, f"Kafka takes this batch, strictness does not: {text}."
+                ErrorCode.INVALID_RECORD, f"Kafka accepts this batch, strict checks do not: {text}."
             )
 
 
-# What is written
+# The written bytes
 
 
 def _target_codec(codec: str, config: TopicConfig) -> str:
-    """BrokerCompressionType.targetCompression; a codec stays as it is, whatever its level."""
+    """Return the topic's codec (BrokerCompressionType.targetCompression); a codec's level is not compared."""
     wanted = config.compression_type
     return {"producer": codec, "uncompressed": "none"}.get(wanted, wanted)
 
@@ -363,7 +370,7 @@ def _target_codec(codec: str, config: TopicConfig) -> str:
 def _write_timestamp(
     data: bytearray, produced: ProducedBatch, survey: RecordSurvey, log_append_time_ms: int
 ) -> None:
-    """DefaultRecordBatch.setMaxTimestamp: what the header says gives way, and the CRC with it."""
+    """Correct the header's timestamp and the CRC (DefaultRecordBatch.setMaxTimestamp)."""
     is_append_time = log_append_time_ms != NO_TIMESTAMP
     claims_append_time = produced.attributes & LOG_APPEND_TIME != 0
     max_timestamp_ms = survey.max_timestamp_ms
@@ -388,7 +395,7 @@ def _rebuilt(
     leader_epoch: int,
     log_append_time_ms: int,
 ) -> bytes:
-    """The records written anew (LogValidator.buildRecordsAndAssignOffsets)."""
+    """Write the records anew (LogValidator.buildRecordsAndAssignOffsets)."""
     writer = RecordBatchWriter(
         codec,
         config.compression_levels.get(codec),
@@ -408,7 +415,7 @@ def _rebuilt(
                 base_sequence=produced.base_sequence,
             )
         data = writer.getvalue()
-    except (ValueError, IllegalStateError) as error:  # can be read, not written: a timestamp below -1
+    except (ValueError, IllegalStateError) as error:  # readable but not writable: a timestamp below -1
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     _check_size(len(data), config)
     return data
