@@ -178,7 +178,7 @@ LAYERS = (
             "states of a node, as a table; versions",
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
             "groups and transactional.ids",
-            "any_node_request questions calls": "requests that any node can answer; requests "
+            "any_node_request admin_requests calls": "requests that any node can answer; requests "
             "about groups; calls of users",
             "backoff connection_metrics": "waits that double; metrics of connections",
         },
@@ -222,7 +222,7 @@ LAYERS = (
             "threads event_loop": "Producer; AsyncProducer",
             "base parts configured": "what both do: send, flush, close; how they get the methods of parts",
             "runtime": "what the calls share, and `await_until`, **by which all of them wait**",
-            "tables transactions groups": "the parts: `send_table`; transactions; questions about groups",
+            "tables transactions groups": "the parts: `send_table`; transactions; requests about groups",
         },
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),

@@ -41,8 +41,12 @@ _GOODBYE_SECONDS = 1.0
 
 @final
 class LoopNetwork(EngineDriver):
-    """Drives an engine on an event loop, from `start` to `stop`. Parameters: as EngineDriver, and
+    """Drives an engine on an event loop, from `start` to `stop`.
 
+    Parameters
+    ----------
+    engine, config, deliver, name, metrics, waker
+        Parameters of EngineDriver.
     after_round : callable
         Called after every round.
     """
@@ -101,9 +105,9 @@ class LoopNetwork(EngineDriver):
         self._channels.clear()
 
     async def ended(self, deadline: Deadline) -> None:
-        """Behind `stop`: until all connections are gone, with their goodbyes."""
+        """Wait after `stop` until all connections are gone, with their goodbyes."""
         await self._lost.wait_until(lambda: not self._made, deadline)
-        if self._tasks and not deadline.is_over:  # which are cancelled, and have to hear of it
+        if self._tasks and not deadline.is_over:  # which must finish after their cancellation
             await asyncio.wait(self._tasks, timeout=deadline.left)
 
     # Rounds

@@ -1,8 +1,8 @@
-"""ThreadNetwork: the sender's thread, which has the engine's sockets, its clock and its names resolved.
+"""ThreadNetwork: the sender's thread, which owns the engine's sockets and its clock.
 
-Theory of operation. A round of the loop waits for sockets, tells the engine what happened, and lets it run
-(EngineDriver). Nothing else in it waits: names are resolved and large batches compressed on threads of their
-own, whose results come back through an inbox. An exception that comes out of the engine ends the thread.
+Theory of operation. A round of the loop waits for sockets, reports events to the engine, and lets it run
+(EngineDriver). Nothing else in it waits: other threads resolve names and seal large batches, and their
+results come back through an inbox. An exception of the engine ends the thread.
 
 A caller changes the engine's state first and then calls `wake`; the loop clears the waker before the engine
 runs. So no change is missed, and one that is seen early costs one needless round.
@@ -39,7 +39,7 @@ _RESOLVERS = 4
 
 @final
 class ThreadNetwork(EngineDriver):
-    """Drives an engine on a thread of its own, from `start` to `stop`. Parameters: as EngineDriver."""
+    """Drives an engine on its own thread, from `start` to `stop`. It has the parameters of EngineDriver."""
 
     def __init__(self, engine: Engine, *, config: ClientConfig, name: str, **rest: Any) -> None:
         super().__init__(engine, config=config, name=name, **rest)

@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.questions import CommittedOffsets, GroupIds, Question
+from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupIds
 from kbatch.errors import KafkaTimeoutError
 from kbatch.records import OffsetAndMetadata, TopicPartition, check_text, checked_partition
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GroupQueries:
-    """Questions about groups. `timeout` is in seconds; None is max.block.ms. They raise KafkaTimeoutError
+    """Requests about groups. `timeout` is in seconds; None is max.block.ms. They raise KafkaTimeoutError
     after it, and KafkaError if brokers refuse (GroupAuthorizationError, TopicAuthorizationError).
     """
 
@@ -39,9 +39,9 @@ class GroupQueries:
         if not isinstance(group_id, str) or not group_id:
             raise ValueError(f"group_id must be a str that is not empty, got {group_id!r}")
         check_text("group_id", group_id)
-        question = CommittedOffsets(group_id, map(checked_partition, partitions))
-        await self._ask([question], self._runtime.block_deadline(timeout))
-        answer: dict[TopicPartition, OffsetAndMetadata] = question.answer
+        request = CommittedOffsets(group_id, map(checked_partition, partitions))
+        await self._ask([request], self._runtime.block_deadline(timeout))
+        answer: dict[TopicPartition, OffsetAndMetadata] = request.answer
         return answer
 
     async def group_ids(self, timeout: float | None = None) -> list[str]:
@@ -49,22 +49,22 @@ class GroupQueries:
         deadline = self._runtime.block_deadline(timeout)
         self._runtime.check_usable()
         await self._wait(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
-        questions = [GroupIds(node_id) for node_id in self._engine.snapshot.nodes]
-        await self._ask(questions, deadline)
-        return sorted({group_id for each in questions for group_id in each.answer})
+        requests = [GroupIds(node_id) for node_id in self._engine.snapshot.nodes]
+        await self._ask(requests, deadline)
+        return sorted({group_id for each in requests for group_id in each.answer})
 
-    async def _ask(self, questions: Sequence[Question], deadline: Deadline) -> None:
+    async def _ask(self, requests: Sequence[AdminRequest], deadline: Deadline) -> None:
         self._runtime.check_usable()
-        for question in questions:
-            self._engine.ask(question)
+        for request in requests:
+            self._engine.ask(request)
         try:
-            for question in questions:
-                await self._wait(partial(attrgetter("is_done"), question), deadline, question.name)
-                if question.error is not None:
-                    raise question.error
+            for request in requests:
+                await self._wait(partial(attrgetter("is_done"), request), deadline, request.name)
+                if request.error is not None:
+                    raise request.error
         finally:
-            for question in questions:  # in case that it was not answered
-                question.finish()
+            for request in requests:  # in case that it was not answered
+                request.finish()
 
     async def _wait(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
         """Return once `is_there()` is true; raise if the producer fails or its brokers refuse it."""

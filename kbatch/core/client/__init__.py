@@ -1,1 +1,1 @@
-"""Connections, metadata and questions: the part of a client that knows nothing of records."""
+"""Connections, metadata and requests about groups: the part of a client that knows nothing of records."""

@@ -9,8 +9,8 @@ User threads read the published cluster snapshot, and put commands into a queue 
 state belongs to the owner.
 
 The parts: Cluster knows topics, leaders and nodes; Connections has the connections to nodes and their
-requests; Coordinators knows which node coordinates a group; Questions sends requests about groups. A producer
-or a consumer is a subclass that overrides the last methods.
+requests; Coordinators knows which node coordinates a group; AdminRequests sends requests about groups. A
+producer or a consumer is a subclass that overrides the last methods.
 
 After org.apache.kafka.clients.NetworkClient.
 """
@@ -23,12 +23,12 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kbatch.core.client.admin_requests import AdminRequest, AdminRequests
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.cluster import Cluster, ClusterSnapshot
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.coordinators import Coordinators
-from kbatch.core.client.questions import Question, Questions
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 
@@ -79,7 +79,7 @@ class ClientEngine:
         self._connections = Connections(config, random, registry, now_ns, max_in_flight=max_in_flight)
         self._coordinators = Coordinators(self._cluster, self._connections)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self._questions = Questions(
+        self._admin_requests = AdminRequests(
             self._connections, self._cluster, self._coordinators, self._backoff, on_change
         )
         self._metadata_request = AnyNodeRequest()
@@ -125,9 +125,9 @@ class ClientEngine:
         """Let the next `run` make a call, once even if it is submitted again; `call` has its result."""
         self.submit(partial(call.make, command))
 
-    def ask(self, question: Question) -> None:
-        """Let the next `run` put a question to the cluster; `question` has its answer."""
-        self.submit(partial(self._questions.ask, question))
+    def ask(self, request: AdminRequest) -> None:
+        """Let the next `run` send a request about groups; `request` has its answer."""
+        self.submit(partial(self._admin_requests.ask, request))
 
     def want_topic(self, topic: str) -> None:
         """Request metadata of the topic, or newer ones."""
@@ -180,15 +180,15 @@ class ClientEngine:
         self._adopt_cluster()
         if not self._cluster.is_calm(now_ns):
             self._ask_for_metadata(now_ns)
-        if self._questions.open and self.fatal_error is None:
-            self._questions.run(now_ns)
+        if self._admin_requests.open and self.fatal_error is None:
+            self._admin_requests.run(now_ns)
         self._work(now_ns)
 
     def is_quiet(self, now_ns: int) -> bool:
         """True if `run` would find no work; False if that is hard to say."""
         return (
             not self._commands
-            and not self._questions.open
+            and not self._admin_requests.open
             and self._cluster_version == self._cluster.version
             and (self._cluster.is_calm(now_ns) or not self._is_metadata_due(now_ns))
             and self._connections.is_quiet(now_ns)
@@ -209,8 +209,8 @@ class ClientEngine:
     def deadline_ns(self, now_ns: int) -> int:
         """Return the time of the next `run`, if nothing happens before."""
         deadlines = [self._connections.deadline_ns, self._work_deadline_ns(now_ns)]
-        if self._questions.open and self.fatal_error is None:
-            deadlines.append(self._questions.deadline_ns())
+        if self._admin_requests.open and self.fatal_error is None:
+            deadlines.append(self._admin_requests.deadline_ns())
         if not self._metadata_request.is_in_flight:
             delay_ns = self._cluster.update_delay_ns(now_ns)
             due_ns = now_ns + delay_ns if 0 < delay_ns < NEVER_NS - now_ns else NEVER_NS
@@ -221,7 +221,7 @@ class ClientEngine:
         """Fail everything, now and for good."""
         if self._fatal_error is None:
             self._fatal_error = error
-            self._questions.fail(error)
+            self._admin_requests.fail(error)
             self._on_change()
 
     # Metadata

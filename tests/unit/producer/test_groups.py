@@ -130,7 +130,7 @@ def test_closing_ends_the_wait(broker: Broker) -> None:
 
 
 def test_old_brokers_are_refused() -> None:
-    from kbatch.core.client.questions import CommittedOffsets
+    from kbatch.core.client.admin_requests import CommittedOffsets
 
     with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5"):
         CommittedOffsets(GROUP, [PLACE]).message(6)

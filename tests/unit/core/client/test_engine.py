@@ -9,8 +9,8 @@ from typing import Any
 
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupIds
 from kbatch.core.client.engine import ClientEngine
-from kbatch.core.client.questions import CommittedOffsets, GroupIds, Question
 from kbatch.errors import BrokerNotAvailableError, ErrorCode
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec
@@ -81,13 +81,13 @@ class Alone:
         self.broker.advance(duration_ms)
         self.work()
 
-    def ask(self, *questions: Question) -> None:
-        """Put the questions, and wait for their answers."""
-        for question in questions:
-            self.engine.ask(question)
+    def ask(self, *requests: AdminRequest) -> None:
+        """Send the requests, and wait for their answers."""
+        for request in requests:
+            self.engine.ask(request)
         self.work()
         for _ in range(20):
-            if all(question.is_done for question in questions):
+            if all(request.is_done for request in requests):
                 return
             self.advance(BACKOFF_MS)
         raise AssertionError(f"no answer: {self.asked}")
@@ -111,7 +111,7 @@ def test_client_engine_learns_nodes_and_the_topics_it_wants() -> None:
     assert alone.asked["Produce"] == alone.asked["InitProducerId"] == 0
 
 
-def test_questions_of_one_group_search_its_coordinator_once() -> None:
+def test_requests_of_one_group_search_its_coordinator_once() -> None:
     alone = Alone()
     first, second = (CommittedOffsets(GROUP, [(TOPIC, 0)]) for _ in range(2))
     alone.ask(first)
@@ -138,19 +138,19 @@ def test_a_question_to_a_node_searches_no_coordinator() -> None:
     alone.work()
     named = [GroupIds(node_id) for node_id in alone.engine.snapshot.nodes]
     alone.ask(*named)
-    assert [question.answer for question in named] == [[], []]
+    assert [request.answer for request in named] == [[], []]
     assert alone.asked["FindCoordinator"] == 0
 
 
-def test_a_client_that_failed_fails_its_questions_and_asks_no_more() -> None:
+def test_a_client_that_failed_fails_its_requests_and_asks_no_more() -> None:
     alone = Alone()
-    question = CommittedOffsets(GROUP, [(TOPIC, 0)])
-    alone.engine.ask(question)
+    request = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    alone.engine.ask(request)
     alone.engine.run(alone.now_ns)
     before = alone.change_count
     error = BrokerNotAvailableError()
     alone.engine.fail(error)
-    assert alone.engine.fatal_error is question.error is error
+    assert alone.engine.fatal_error is request.error is error
     assert alone.change_count == before + 1
     alone.engine.ask(CommittedOffsets(GROUP, [(TOPIC, 0)]))
     alone.work()

@@ -1,8 +1,9 @@
-"""Requests about groups: committed offsets, names of groups.
+"""AdminRequests: requests about groups, such as committed offsets and names of groups.
 
-Theory of operation. A Question is a Call with an answer. It goes to the node it names, or to the coordinator
-of its group, for which the client searches first, and again after it has moved. A retriable error is retried,
-with back-off, until there is an answer or its caller stops waiting. Questions do not wait for each other.
+Theory of operation. An AdminRequest is a Call with an answer. It goes to the node it names, or to the
+coordinator of its group, for which the client searches first, and again after it has moved. A retriable error
+is retried, with back-off, until there is an answer or the caller stops waiting. Requests do not wait for each
+other.
 
 After org.apache.kafka.clients.admin.internals.AdminApiDriver.
 """
@@ -35,7 +36,7 @@ REQUIRES_STABLE = 7
 _MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
-class Question(Call):
+class AdminRequest(Call):
     """A request about groups.
 
     Attributes
@@ -49,7 +50,7 @@ class Question(Call):
     """
 
     __slots__ = ("answer", "group_id", "node_id", "pending")
-    request: ClassVar[type[Message]]
+    kind: ClassVar[type[Message]]
     highest_version: ClassVar[int] = 2**15 - 1
 
     def __init__(self, name: str, *, group_id: str = "", node_id: int = -1) -> None:
@@ -73,11 +74,11 @@ class Question(Call):
         raise NotImplementedError
 
 
-class CommittedOffsets(Question):
+class CommittedOffsets(AdminRequest):
     """The committed offsets of a group, after all transactions that may change them."""
 
     __slots__ = ("places",)
-    request = messages.OffsetFetchRequest
+    kind = messages.OffsetFetchRequest
     highest_version = LAST_VERSION_WITH_NAMES
 
     def __init__(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
@@ -123,11 +124,11 @@ class CommittedOffsets(Question):
         return code
 
 
-class GroupIds(Question):
+class GroupIds(AdminRequest):
     """The groups that a node coordinates and the client may see."""
 
     __slots__ = ()
-    request = messages.ListGroupsRequest
+    kind = messages.ListGroupsRequest
 
     def __init__(self, node_id: int) -> None:
         super().__init__("group_ids", node_id=node_id)
@@ -140,8 +141,8 @@ class GroupIds(Question):
         return int(answer.error_code)
 
 
-class Questions:
-    """The unanswered questions."""
+class AdminRequests:
+    """The unanswered requests."""
 
     def __init__(
         self,
@@ -156,17 +157,17 @@ class Questions:
         self._coordinators = coordinators
         self._backoff = backoff
         self._on_change = on_change
-        self.open: list[Question] = []
+        self.open: list[AdminRequest] = []
 
-    def ask(self, question: Question, now_ns: int) -> None:
-        self.open.append(question)
+    def ask(self, request: AdminRequest, now_ns: int) -> None:
+        self.open.append(request)
 
     def run(self, now_ns: int) -> None:
-        """Send what can be sent now. A caller that stops waiting finishes its question."""
+        """Send what can be sent now. A caller that stops waiting finishes its request."""
         self.open = [each for each in self.open if not each.is_done]
-        for question in self.open:
-            if not question.pending.is_in_flight and now_ns >= question.pending.not_before_ns:
-                self._try(question, now_ns)
+        for request in self.open:
+            if not request.pending.is_in_flight and now_ns >= request.pending.not_before_ns:
+                self._try_send(request, now_ns)
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
@@ -174,51 +175,51 @@ class Questions:
         return min((max(each.not_before_ns, each.retry_ns) for each in waiting), default=NEVER_NS)
 
     def fail(self, error: KafkaError) -> None:
-        for question in self.open:
-            question.finish(error)
+        for request in self.open:
+            request.finish(error)
         self.open.clear()
 
-    def _try(self, question: Question, now_ns: int) -> None:
-        key = question.coordinator
+    def _try_send(self, request: AdminRequest, now_ns: int) -> None:
+        key = request.coordinator
         if key is None:
-            node_id = self._ready_node(question, now_ns)
+            node_id = self._ready_node(request, now_ns)
         elif key not in self._coordinators:
-            self._search(question, key, now_ns)
+            self._search(request, key, now_ns)
             return
         else:
-            node_id = self._coordinators.ready_node(key, question.pending, now_ns)
+            node_id = self._coordinators.ready_node(key, request.pending, now_ns)
             if key not in self._coordinators:
-                self._again(question, now_ns)
+                self._retry(request, now_ns)
         if node_id is None:
             return
         try:
-            version = min(self._connections.version_of(node_id, question.request), question.highest_version)
-            message = question.message(version)
+            version = min(self._connections.version_of(node_id, request.kind), request.highest_version)
+            message = request.message(version)
         except UnsupportedVersionError as error:
-            self._finish(question, error)
+            self._finish(request, error)
             return
-        self._send(question, node_id, message, version, partial(self._answered, question), now_ns)
+        self._send(request, node_id, message, version, partial(self._answered, request), now_ns)
 
-    def _search(self, question: Question, key: CoordinatorKey, now_ns: int) -> None:
-        node_id = question.pending.find_node(self._connections, self._backoff, now_ns)
+    def _search(self, request: AdminRequest, key: CoordinatorKey, now_ns: int) -> None:
+        node_id = request.pending.find_node(self._connections, self._backoff, now_ns)
         if node_id is not None:
             version = self._connections.version_of(node_id, messages.FindCoordinatorRequest)
-            handle = partial(self._found, question, key)
-            self._send(question, node_id, search_for(key, version), version, handle, now_ns)
+            handle = partial(self._found, request, key)
+            self._send(request, node_id, search_for(key, version), version, handle, now_ns)
 
-    def _ready_node(self, question: Question, now_ns: int) -> int | None:
-        """Return the node that the question names, if it takes a request now."""
-        pending, node_id = question.pending, question.node_id
+    def _ready_node(self, request: AdminRequest, now_ns: int) -> int | None:
+        """Return the node that the request names, if it takes a request now."""
+        pending, node_id = request.pending, request.node_id
         if pending.can_send(node_id, self._connections, now_ns):
             return node_id
         if pending.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
             self._cluster.request_update(now_ns)
-            self._again(question, now_ns)
+            self._retry(request, now_ns)
         return None
 
     def _send(
         self,
-        question: Question,
+        request: AdminRequest,
         node_id: int,
         message: Message,
         version: int,
@@ -228,54 +229,54 @@ class Questions:
         try:
             self._connections.send(node_id, message, handle, now_ns, version=version)
         except (UnsupportedVersionError, ProtocolError) as error:
-            self._finish(question, error)
+            self._finish(request, error)
         else:
-            question.pending.is_in_flight = True
+            request.pending.is_in_flight = True
 
-    def _found(self, question: Question, key: CoordinatorKey, response: Response) -> None:
-        if self._is_sound(question, response):
+    def _found(self, request: AdminRequest, key: CoordinatorKey, response: Response) -> None:
+        if self._is_sound(request, response):
             code = max(codes_of(response.message), key=bool, default=0)
             if code:
-                self._refused(question, code, response.now_ns)
+                self._handle_refusal(request, code, response.now_ns)
             else:
                 self._coordinators.learn(key, response.message)
 
-    def _answered(self, question: Question, response: Response) -> None:
-        if self._is_sound(question, response):
-            code = question.read(response.message)
+    def _answered(self, request: AdminRequest, response: Response) -> None:
+        if self._is_sound(request, response):
+            code = request.read(response.message)
             if code:
-                self._refused(question, code, response.now_ns)
+                self._handle_refusal(request, code, response.now_ns)
             else:
-                self._finish(question)
+                self._finish(request)
 
-    def _is_sound(self, question: Question, response: Response) -> bool:
+    def _is_sound(self, request: AdminRequest, response: Response) -> bool:
         """True if there is an answer at all."""
-        question.pending.is_in_flight = False
+        request.pending.is_in_flight = False
         if response.message is not None:
             return True
         assert response.error is not None
         if response.error.retriable:
-            self._again(question, response.now_ns)
+            self._retry(request, response.now_ns)
         else:
-            self._finish(question, response.error)
+            self._finish(request, response.error)
         return False
 
-    def _refused(self, question: Question, code: int, now_ns: int) -> None:
+    def _handle_refusal(self, request: AdminRequest, code: int, now_ns: int) -> None:
         row = row_of(code)
         if row.retriable or code in _MOVED:
-            self._again(question, now_ns)
+            self._retry(request, now_ns)
             return
-        what = f"{question.name} of group {question.group_id}" if question.group_id else question.name
-        self._finish(question, error_of(code, f"{what}: {row.doc}"))
+        what = f"{request.name} of group {request.group_id}" if request.group_id else request.name
+        self._finish(request, error_of(code, f"{what}: {row.doc}"))
 
-    def _again(self, question: Question, now_ns: int) -> None:
-        if question.coordinator is not None:
-            self._coordinators.forget(question.coordinator)
-        pending = question.pending
+    def _retry(self, request: AdminRequest, now_ns: int) -> None:
+        if request.coordinator is not None:
+            self._coordinators.forget(request.coordinator)
+        pending = request.pending
         pending.not_before_ns = now_ns + self._backoff.delay_ns(pending.attempts)
         pending.retry_ns = 0
         pending.attempts += 1
 
-    def _finish(self, question: Question, error: KafkaError | None = None) -> None:
-        question.finish(error)
+    def _finish(self, request: AdminRequest, error: KafkaError | None = None) -> None:
+        request.finish(error)
         self._on_change()
