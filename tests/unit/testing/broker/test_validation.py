@@ -273,7 +273,7 @@ def test_R09_every_record_without_key_is_listed() -> None:
     assert isinstance(error, RecordErrors)
     assert error.code == ErrorCode.INVALID_RECORD
     assert [index for index, _ in error.record_errors] == [1, 3, 5, 7]
-    assert all("without key" in text for _, text in error.record_errors)
+    assert all("must have a key" in text for _, text in error.record_errors)
     assert str(error.message).startswith("4 records are invalid")
     assert prepared(plain.encode(rows))
 
@@ -292,7 +292,7 @@ def test_R09_a_timestamp_decides_the_code() -> None:
     assert isinstance(error, RecordErrors)
     assert error.code == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in error.record_errors] == [1, 2, 3, 4]
-    told = ["without key", str(late), "without key", str(early)]
+    told = ["must have a key", str(late), "must have a key", str(early)]
     assert all(word in text for word, (_, text) in zip(told, error.record_errors, strict=True))
 
 
