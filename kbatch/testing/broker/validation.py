@@ -211,7 +211,7 @@ def prepare(
     if len(data) > config.segment_bytes:
         raise BrokerError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"The batch must have {config.segment_bytes} bytes (segment.bytes) or less, got {len(data)}.",
+            f"The batch has {len(data)} bytes; segment.bytes allows {config.segment_bytes}.",
         )
     return Prepared(data, next(decode(data, check_crc=False)), log_append_time_ms)
 
@@ -240,7 +240,7 @@ def _check_size(size: int, config: TopicConfig) -> None:
     if size > config.max_message_bytes:
         raise BrokerError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The batch must have {config.max_message_bytes} bytes (max.message.bytes) or less, got {size}.",
+            f"The batch has {size} bytes; max.message.bytes allows {config.max_message_bytes}.",
         )
 
 
