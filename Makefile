@@ -43,9 +43,9 @@ help:
 demo: .venv/ready .venv/jvm
 	$(BIN)/python docs/examples/flights.py
 
-# Two processes: half of the time goes by waiting for brokers, JVMs and Spark.
+# Four processes for two cores: half of their time goes by waiting for brokers, JVMs and Spark.
 test: .venv/ready .venv/jvm
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 simulate: .venv/ready
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

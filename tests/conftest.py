@@ -23,6 +23,13 @@ settings.load_profile("kbatch")
 pytest_generate_tests = parametrized
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.has_plugin("xdist"):
+        from tests import sharing
+
+        config.pluginmanager.register(sharing)
+
+
 @pytest.fixture
 def shell(request: pytest.FixtureRequest) -> Iterator[str]:
     """Which of the two producers `new_producer` makes."""

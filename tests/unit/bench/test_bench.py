@@ -279,7 +279,7 @@ def test_a_record_takes_time_in_each_of_the_senders_stages() -> None:
 def test_a_crowd_sends_what_it_says_and_the_log_has_it(name: str, senders: int, producers: int) -> None:
     with embedded() as cluster, Contest(cluster, "crowd", 3) as contest, Driver(name) as driver:
         answer = contest.ask_crowd(
-            driver, SETTINGS, producers=producers, senders=senders, chunk=2000, seconds=0.01
+            driver, SETTINGS, producers=producers, senders=senders, chunk=2000, seconds=0.2
         )
         assert len(answer["sent"]) == senders
         assert sum(answer["sent"]) == answer["delivered"] > 0
