@@ -1,4 +1,4 @@
-"""Broker: the embedded cluster as its users see it."""
+"""Broker: the embedded cluster for its users."""
 
 from __future__ import annotations
 
@@ -45,44 +45,44 @@ class Broker:
     ----------
     topics : mapping of str to int or dict, or names
         Topics to have: name to number of partitions, or to {"partitions": n, any of Kafka's topic configs};
-        names alone have one partition. Topics that the directory has already stay as they are.
+        names alone have one partition. Topics that already exist in the directory stay as they are.
     directory : path or None
-        Keep everything there, in Kafka's own segment files, and take up what is found there; None keeps it in
-        memory, for as long as the broker runs. What was acknowledged has been handed to the operating system:
-        it survives the death of the process (kill -9); files are synced when a segment is full and at stop.
+        Store everything there, in Kafka's own segment files, and load existing files. None keeps all of it in
+        memory, while the broker runs. Acknowledged records were passed to the operating system: they survive
+        the death of the process (kill -9). Files are synced when a segment is full and at stop.
     nodes : int
         Brokers in the cluster, 0 to `nodes` - 1; leaders are spread over them.
     host : str
-        Where to listen. Another address than loopback is taken with a warning: there is no security here.
+        Address to listen on. Another address than loopback is accepted with a warning: there is no security.
     port : int
-        Of node 0, the others following; 0 is any free ones.
+        Port of node 0; the others follow. 0 chooses free ports.
     acls : Acls, dict of its fields, or None
-        What clients may do; None allows all. `broker.acls` may be changed at any time.
+        Permissions of clients; None allows all. `broker.acls` may be changed at any time.
     users : mapping of str to str, or None
-        Passwords of SASL/PLAIN users, who then must log in; None lets in whoever does, and who does not.
+        Passwords of SASL/PLAIN users, who then must log in. None accepts any login, and clients without one.
     auto_create_topics : bool
-        A topic that is asked for is made (auto.create.topics.enable).
+        Create a topic when a client asks for it (auto.create.topics.enable).
     default_partitions : int
-        Of topics that are made so, and of those for which an admin client leaves it open (num.partitions).
+        Partitions of these topics, and of topics for which an admin client leaves it open (num.partitions).
     internal_topic_partitions : int
-        Of __consumer_offsets and __transaction_state (offsets.topic.num.partitions).
+        Partitions of __consumer_offsets and __transaction_state (offsets.topic.num.partitions).
     transaction_version : 0, 1 or 2
         The feature level: 2 is KIP-890's second part.
     producer_snapshot_batches : int
-        Batches of a producer id that are known after a restart: Kafka's 1, or up to 5.
+        Number of a producer id's batches that survive a restart: Kafka's 1, or up to 5.
     group_initial_rebalance_delay_ms : int
-        How long a new group waits for more members; Kafka's default is 3000.
+        Time that a new group waits for more members; Kafka's default is 3000.
     strict_batches : bool
-        Refuse also what Kafka does not check in a batch but no correct producer writes.
+        Also refuse batches that Kafka takes but no correct producer writes.
     min_insync_replicas : int
-        For topics that do not say.
+        min.insync.replicas of topics that do not set it.
     seed : int or None
-        Of what is random: ids.
+        Seed of everything random: ids.
 
     Raises
     ------
     ValueError, TypeError
-        A parameter, or a topic's name or config, that cannot be; the text names it.
+        A parameter, or a topic's name or config, is invalid; the text names it.
     OSError
         The address or the directory cannot be used, or another broker uses the directory.
     """
@@ -105,7 +105,8 @@ class Broker:
             raise ValueError(f"port must leave room for {nodes} nodes below {MAX_PORT + 1}, got {port}")
         if not _is_loopback(host):
             warnings.warn(
-                f"the broker listens on {host}: whoever reaches it can read and write all of it", stacklevel=2
+                f"the broker listens on {host}: any client that reaches it can read and write everything",
+                stacklevel=2,
             )
         check_names("Broker", options, [*KEYWORDS, *(option.name for option in fields(Options))])
         self._topics = _settings_of(topics)
@@ -122,7 +123,10 @@ class Broker:
     # Lifecycle
 
     def start(self) -> Self:
-        """Returns when all nodes listen. After `stop` the broker may be started again, on the same ports."""
+        """Start all nodes, and return when they listen; raise OSError if one cannot.
+
+        After `stop` the broker may be started again, on the same ports.
+        """
         if self._server is not None:
             raise IllegalStateError("the broker runs already")
         with ExitStack() as running:
@@ -143,7 +147,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Closes all connections and files. A second call does nothing."""
+        """Close all connections and files. A second call does nothing."""
         if self._server is not None:
             self._running.close()
             self._server = None
@@ -158,7 +162,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All nodes' addresses, as clients take them."""
+        """Return all nodes' addresses, as clients take them."""
         if self._server is None:
             raise IllegalStateError(NOT_RUNNING)
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -166,7 +170,7 @@ class Broker:
 
     @property
     def acls(self) -> Acls:
-        """What clients may do. Its fields may be set, or all of it."""
+        """Return the permissions of clients; the fields, or the whole property, may be set."""
         return self._acls
 
     @acls.setter
@@ -178,18 +182,18 @@ class Broker:
     # Topics and nodes
 
     def create_topic(self, name: str, partitions: int = 1, **configs: Any) -> None:
-        """`configs`: Kafka's topic configs; dots may be written as underscores."""
+        """Create a topic; `configs` are Kafka's topic configs, with underscores or dots."""
         self._call(lambda core: _create_topic(core, name, partitions, **configs))
 
     def delete_topic(self, name: str) -> None:
         self._call(lambda core: core.state.delete_topic(_topic(core, name).name))
 
     def create_partitions(self, name: str, count: int) -> None:
-        """Lets a topic grow to `count` partitions."""
+        """Let a topic grow to `count` partitions."""
         self._call(lambda core: core.state.cluster.create_partitions(_topic(core, name).name, count))
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
-        """Another node leads the partition from now on, in a new leader epoch."""
+        """Make another node the partition's leader, in a new leader epoch."""
 
         def move(core: BrokerCore) -> None:
             _partition(core, topic, partition)
@@ -198,8 +202,9 @@ class Broker:
         self._call(move)
 
     def stop_node(self, node: int) -> None:
-        """Its connections are cut, and its partitions go to other replicas, where there are any running. A
-        node that does not run stays as it is.
+        """Cut the node's connections, and move its partitions to other running replicas, if there are any.
+
+        A node that does not run stays as it is.
         """
         server = self._running_server
 
@@ -211,7 +216,7 @@ class Broker:
         self._call(stop)
 
     def start_node(self, node: int) -> None:
-        """The node listens again, on the port that it had. A node that runs stays as it is."""
+        """Make the node listen again, on its earlier port. A running node stays as it is."""
         if not self._call(lambda core: core.state.cluster.node(node).is_running):
             self._running_server.start_listening(node)
             self._call(lambda core: core.state.start_node(node))
@@ -219,35 +224,39 @@ class Broker:
     # Faults
 
     def fail_next(self, api: str, error: str | int, times: int = 1) -> None:
-        """The next `times` requests of `api` ("Produce", "Metadata", ...) are answered with `error`, a name
-        or number of Kafka's, for everything in them; nothing is done. A request with nothing in it has no
-        place for the error, but counts.
+        """Answer the next `times` requests of `api` ("Produce", "Metadata", ...) with `error`.
+
+        `error` is a name or number of Kafka's, for every item of the request; the request has no effect. A
+        request without items has no place for the error, but counts.
         """
         self._call(lambda core: core.faults.fail_next(api, error, times))
 
     def drop_connection(self, api: str, when: str = "before", times: int = 1) -> None:
-        """The connections of the next `times` requests of `api` are closed "before" or "after" it is done."""
+        """Close the connections of the next `times` requests of `api`, "before" or "after" their effect."""
         self._call(lambda core: core.faults.drop_connection(api, when, times))
 
     def delay(self, api: str, seconds: float) -> None:
-        """Answers of `api` come so much later, from now on; 0 ends it."""
+        """Delay all answers of `api` from now on; 0 ends it."""
         self._call(lambda core: core.faults.delay(api, seconds))
 
     def throttle(self, seconds: float) -> None:
-        """From now on every answer says that the client is throttled, and its connection is not read for so
-        long (KIP-219); 0 ends it.
+        """Throttle clients from now on: every answer says so, and the connection is not read for so long
+        (KIP-219).
+
+        0 ends it.
         """
         self._call(lambda core: core.faults.throttle(seconds))
 
     def intercept(self, api: str, function: Interceptor | None) -> None:
-        """`function(request)` sees each request of `api` first: it gives None to go on, an error (as for
-        `fail_next`) or the response itself to answer with. It runs in the broker's thread, and may call the
-        broker; where it raises, the connection is closed. None ends it.
+        """Call `function(request)` for each request of `api`, before the broker handles it.
+
+        It returns None to continue, or an error (as for `fail_next`) or the response to answer with. It runs
+        in the broker's thread, and may call the broker. If it raises, the connection is closed. None ends it.
         """
         self._call(lambda core: core.faults.intercept(api, function))
 
     def clear_faults(self) -> None:
-        """Ends all of `fail_next`, `drop_connection`, `delay`, `throttle`, `intercept`."""
+        """End all of `fail_next`, `drop_connection`, `delay`, `throttle`, `intercept`."""
 
         def clear(core: BrokerCore) -> None:
             core.faults = Faults()
@@ -255,8 +264,9 @@ class Broker:
         self._call(clear)
 
     def hold_high_watermark(self, topic: str, partition: int, hold: bool = True) -> None:
-        """As if the followers no longer followed: what is appended is not acknowledged with acks=all, nor
-        read, until it is released.
+        """Stop the high watermark, as if the followers stopped, until it is released.
+
+        Records appended meanwhile are neither acknowledged with acks=all nor read.
         """
 
         def set_hold(core: BrokerCore) -> None:
@@ -266,18 +276,19 @@ class Broker:
         self._call(set_hold)
 
     def forget_producers(self, topic: str, partition: int) -> None:
-        """The partition no longer knows any producer id, as after producer.id.expiration.ms; an open
-        transaction keeps its own.
+        """Forget the partition's producer ids, as after producer.id.expiration.ms.
+
+        An open transaction keeps its producer id.
         """
         self._call(lambda core: _partition(core, topic, partition).log.forget_producers())
 
     # Looking inside
 
     def records(self, topic: str, partition: int | None = None, *, committed: bool = True) -> list[Record]:
-        """The records of a partition, or of all one behind another; without control records.
+        """Return the records of a partition, or of all, one after another, without control records.
 
-        `committed`: as a read_committed consumer sees them; else also those of open and aborted transactions,
-        and those above a high watermark that is held.
+        `committed` returns the records that a read_committed consumer sees. Otherwise those of open and
+        aborted transactions, and those above a held high watermark, are returned too.
         """
         return [
             record
@@ -288,20 +299,21 @@ class Broker:
         ]
 
     def batches(self, topic: str, partition: int | None = None) -> list[RecordBatch]:
-        """The record batches of a partition as they stand in its log, control batches too; or of all, one
-        behind another.
+        """Return the record batches of a partition as its log stores them, with control batches.
+
+        Without `partition`, return those of all, one after another.
         """
         return [batch for _, batch in self._call(partial(_batches, topic, partition, False))]
 
     def requests(self, api: str | None = None) -> list[ReceivedRequest]:
-        """The requests so far (the last 10,000), or those of one API."""
+        """Return the requests so far (the last 10,000), or those of one API."""
         if api is not None:
-            request_class(api)  # ValueError for a name that is none
+            request_class(api)  # ValueError for an unknown name
         received = self._call(lambda core: list(core.requests))
         return [request for request in received if api in (None, request.api)]
 
     def producer_state(self, topic: str, partition: int) -> list[ProducerDescription]:
-        """What the partition knows of each producer id."""
+        """Return the partition's state of each producer id."""
         return self._call(lambda core: _partition(core, topic, partition).log.describe_producers())
 
     def _new_state(self) -> BrokerState:
@@ -315,7 +327,7 @@ class Broker:
         )
 
     def _call(self, action: Callable[[BrokerCore], T]) -> T:
-        """`action` in the broker's thread; what a client would be refused is a ValueError here."""
+        """Run `action` in the broker's thread; a BrokerError becomes a ValueError."""
         server = self._running_server
         try:
             return server.call(lambda: action(server.core))
@@ -337,7 +349,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _settings_of(topics: Mapping[str, int | Mapping[str, Any]] | Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Keyword arguments of `create_topic` by topic."""
+    """Return the keyword arguments of `create_topic` by topic."""
     if isinstance(topics, str):
         raise TypeError(f"topics must be a mapping or a list of names; for one topic write [{topics!r}]")
     if not isinstance(topics, Mapping):
@@ -364,21 +376,21 @@ def _topic(core: BrokerCore, name: str) -> Topic:
     topics = core.state.cluster.topics
     if name not in topics:
         near = difflib.get_close_matches(name, topics, 1)
-        raise ValueError(f"there is no topic {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(f"unknown topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     return topics[name]
 
 
 def _partition(core: BrokerCore, topic: str, index: int) -> ClusterPartition:
     partitions = _topic(core, topic).partitions
     if not 0 <= index < len(partitions):
-        raise ValueError(f"topic {topic!r} has no partition {index}; the last is {len(partitions) - 1}")
+        raise ValueError(f"partition of topic {topic!r} must be 0 to {len(partitions) - 1}, got {index}")
     return partitions[index]
 
 
 def _batches(
     topic: str, partition: int | None, committed: bool, core: BrokerCore
 ) -> list[tuple[int, RecordBatch]]:
-    """The batches of a partition or of all, each with the offset at which its log starts."""
+    """Return the batches of a partition or of all, each with the start offset of its log."""
     partitions = _topic(core, topic).partitions if partition is None else [_partition(core, topic, partition)]
     return [
         (log.log_start_offset, batch)

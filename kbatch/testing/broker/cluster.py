@@ -1,9 +1,9 @@
-"""The nodes of the embedded cluster, its topics, and which node leads which partition.
+"""The nodes of the embedded cluster, its topics, and the leaders of its partitions.
 
-Theory of operation. All nodes live in one process and share one copy of each partition: replication is not
-played, only who leads. A partition's replicas are the nodes it was placed on; those that run are its in-sync
-replicas, and the first of them leads. Every change of leader raises the leader epoch. With a directory the
-topics are kept in cluster.json, written anew at each change (temporary file, rename).
+Theory of operation. All nodes live in one process and share one copy of each partition: only leadership is
+played, replication is not. A partition's replicas are the nodes it was placed on. Those that run are its
+in-sync replicas, and the first of them leads. Every change of leader raises the leader epoch. With a
+directory the topics are kept in cluster.json, rewritten at each change (temporary file, rename).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kbatch.testing.broker.partition import Partition
 from kbatch.testing.broker.topic_config import TopicConfig
 
 NO_LEADER = -1
-MAX_PARTITIONS = 10_000  # that one request may make (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
+MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 STATE_FILE = "cluster.json"
 
 
 class Node:
-    """A broker of the cluster: where it listens, and whether it runs."""
+    """A broker of the cluster: its address, and its state."""
 
     __slots__ = ("host", "is_running", "node_id", "port")
 
@@ -39,7 +39,7 @@ class Node:
 
 
 class ClusterPartition:
-    """A partition's log, and where it is led."""
+    """A partition's log, and its leader."""
 
     __slots__ = ("index", "leader", "leader_epoch", "log", "replicas", "topic")
 
@@ -72,16 +72,16 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class Cluster:
-    """Nodes 0 to `node_count` - 1, and topics in the order of their making.
+    """Nodes 0 to `node_count` - 1, and topics in the order of their creation.
 
     Parameters
     ----------
     directory : Path or None
-        Where topics and logs are kept; what is found there is taken up. None keeps all in memory.
+        Folder of topics and logs; existing ones are loaded. None keeps all in memory.
     open_partition : callable
         (topic, index, config, directory or None) -> Partition
     random_uuid : callable
-        Gives 16 bytes, for topic ids and the cluster id.
+        Returns 16 bytes, for topic ids and the cluster id.
 
     Raises
     ------
@@ -117,13 +117,13 @@ class Cluster:
         return next((node.node_id for node in self.nodes if node.is_running), NO_LEADER)
 
     def node(self, node_id: int) -> Node:
-        """ValueError where there is none."""
+        """Return the node; raise ValueError if there is none."""
         if not 0 <= node_id < len(self.nodes):
-            raise ValueError(f"there is no node {node_id}; the last is {len(self.nodes) - 1}")
+            raise ValueError(f"node must be 0 to {len(self.nodes) - 1}, got {node_id}")
         return self.nodes[node_id]
 
     def stop_node(self, node_id: int) -> None:
-        """Its partitions go to the next running replica; those without one have no leader."""
+        """Move the node's partitions to their next running replica; without one they have no leader."""
         self.node(node_id).is_running = False
         for partition in self.partitions():
             if partition.leader == node_id:
@@ -131,7 +131,7 @@ class Cluster:
         self._save()
 
     def start_node(self, node_id: int) -> None:
-        """It leads what has no leader; what moved away stays there."""
+        """Make the node the leader of its partitions without a leader; those that moved away stay there."""
         self.node(node_id).is_running = True
         for partition in self.partitions():
             if partition.leader == NO_LEADER and node_id in partition.replicas:
@@ -139,10 +139,10 @@ class Cluster:
         self._save()
 
     def move_leader(self, topic: str, index: int, node_id: int) -> None:
-        """ValueError where the node does not run; a node that was no replica becomes one."""
+        """Make the node leader and, if needed, a replica; raise ValueError if it does not run."""
         if not self.node(node_id).is_running:
             running = ", ".join(str(node.node_id) for node in self.running_nodes)
-            raise ValueError(f"node {node_id} does not run; those that do: {running}")
+            raise ValueError(f"node {node_id} does not run; choose one of {running}")
         partition = self.partition(topic, index)
         if node_id not in partition.replicas:
             partition.replicas.append(node_id)
@@ -156,27 +156,27 @@ class Cluster:
     # Topics
 
     def partitions(self) -> Iterable[ClusterPartition]:
-        """Those of all topics."""
+        """Return the partitions of all topics."""
         return (partition for topic in self.topics.values() for partition in topic.partitions)
 
     def has_partition(self, topic: str, index: int) -> bool:
         return topic in self.topics and 0 <= index < len(self.topics[topic].partitions)
 
     def partition(self, topic: str, index: int) -> ClusterPartition:
-        """BrokerError UNKNOWN_TOPIC_OR_PARTITION where there is none."""
+        """Return the partition; raise BrokerError UNKNOWN_TOPIC_OR_PARTITION if there is none."""
         if not self.has_partition(topic, index):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.topics[topic].partitions[index]
 
     def led_partition(self, topic: str, index: int, node_id: int) -> ClusterPartition:
-        """The same, if `node_id` leads it: else NOT_LEADER_OR_FOLLOWER."""
+        """Return the partition if `node_id` leads it; else raise BrokerError NOT_LEADER_OR_FOLLOWER."""
         partition = self.partition(topic, index)
         if partition.leader != node_id:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
     def topic_by_id(self, topic_id: bytes) -> Topic:
-        """BrokerError UNKNOWN_TOPIC_ID where there is none."""
+        """Return the topic; raise BrokerError UNKNOWN_TOPIC_ID if there is none."""
         if (topic := self.topics_by_id.get(topic_id)) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic
@@ -190,10 +190,10 @@ class Cluster:
         configs: Mapping[str, str | None] | None = None,
         assignments: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """A new topic; BrokerError with Kafka's code and a text for what is wrong.
+        """Create a topic, or raise BrokerError with Kafka's code and a text.
 
-        `replication_factor` None is as many as there are nodes, three at most; `assignments` names the
-        replicas of each partition instead.
+        `replication_factor` None means the number of nodes, three at most; `assignments` names the replicas
+        of each partition instead.
         """
         config = self.check_new_topic(name, partition_count, replication_factor, assignments, configs)
         topic = Topic(name, self.new_topic_id(), config, name in INTERNAL_TOPICS)
@@ -212,7 +212,7 @@ class Cluster:
         assignments: Sequence[Sequence[int]] | None = None,
         configs: Mapping[str, str | None] | None = None,
     ) -> TopicConfig:
-        """What `create_topic` would refuse; the config that the topic would have."""
+        """Check a new topic as `create_topic` does, and return the config that it would have."""
         check_topic_name(name)
         if name in self.topics:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -229,8 +229,8 @@ class Cluster:
         if replication_factor is not None and not 1 <= replication_factor <= len(self.running_nodes):
             raise BrokerError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Replication factor {replication_factor} needs as many running nodes; there are "
-                f"{len(self.running_nodes)}.",
+                f"Replication factor must be 1 to {len(self.running_nodes)}, the running nodes, got "
+                f"{replication_factor}.",
             )
         self._check_assignments(assignments or ())
         return _config_of(configs or {})
@@ -238,7 +238,7 @@ class Cluster:
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None
     ) -> None:
-        """Adds partitions up to `count`; BrokerError for what Kafka refuses."""
+        """Add partitions up to `count`; raise BrokerError for what Kafka refuses."""
         topic = self.check_more_partitions(name, count, assignments)
         replication_factor = len(topic.partitions[0].replicas)
         for number, index in enumerate(range(len(topic.partitions), count)):
@@ -262,7 +262,7 @@ class Cluster:
         if assignments is not None and len(assignments) != count - present:
             raise BrokerError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{count - present} partition(s) to be added, and {len(assignments)} assignment(s) given.",
+                f"{count - present} new partition(s) must have as many assignments, got {len(assignments)}.",
             )
         self._check_assignments(assignments or ())
         return topic
@@ -292,12 +292,12 @@ class Cluster:
                 )
 
     def place(self, index: int, replication_factor: int | None) -> list[int]:
-        """Replicas of a new partition: leaders spread over the nodes by turns."""
+        """Return the replicas of a new partition; the leaders go round the nodes."""
         count = replication_factor or min(3, len(self.nodes))
         return [(index + number) % len(self.nodes) for number in range(count)]
 
     def new_topic_id(self) -> bytes:
-        """After a restart the same seed gives the same ids again."""
+        """Return a new id; after a restart the same seed returns the same ids again."""
         while (topic_id := self._random_uuid()) in self.topics_by_id:
             pass
         return topic_id
@@ -314,7 +314,7 @@ class Cluster:
         topic.partitions.append(partition)
         return partition
 
-    # What is kept on disk
+    # Storage
 
     def _save(self) -> None:
         if self._directory is None:
@@ -332,7 +332,7 @@ class Cluster:
         sync_directory(self._directory)
 
     def _load(self, described: dict[str, Any]) -> None:
-        """After a restart every partition has a new leader epoch, as after an election."""
+        """Load the topics; every partition gets a new leader epoch, as after an election."""
         self.cluster_id = described["cluster_id"]
         for saved in described["topics"]:
             name = saved["name"]
@@ -351,7 +351,7 @@ class Cluster:
 
 
 def check_topic_name(name: str) -> None:
-    """BrokerError INVALID_TOPIC_EXCEPTION for one that cannot be."""
+    """Raise BrokerError INVALID_TOPIC_EXCEPTION for an invalid name."""
     try:
         check_topic(name)
     except ValueError as error:
@@ -359,7 +359,7 @@ def check_topic_name(name: str) -> None:
 
 
 def _metric_name(topic: str) -> str:
-    """Kafka's metrics do not tell dots from underscores, so that it refuses names that differ in these."""
+    """Return the name in Kafka's metrics, which must be unique and have no dots."""
     return topic.replace(".", "_")
 
 
@@ -375,7 +375,7 @@ def _read_state(path: Path) -> dict[str, Any]:
         described = json.loads(path.read_text())
         return {"cluster_id": described["cluster_id"], "topics": described["topics"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not what a broker wrote there ({error!r}): put that back") from error
+        raise ValueError(f"{path} is damaged ({error!r}); restore the file that the broker wrote") from error
 
 
 def _describe(topic: Topic) -> dict[str, Any]:

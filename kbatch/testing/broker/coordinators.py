@@ -1,9 +1,9 @@
-"""The coordinators of groups and transactions, joined to the topics in which they keep what they know.
+"""The coordinators of groups and transactions, with the topics in which they store their state.
 
-Theory of operation. What a coordinator knows it first has appended to its internal topic, in the partition
-that the group or transactional id hashes to; the leader of that partition is the coordinator that clients
-must ask. All nodes share the coordinators' state, so a move of the leader changes only who may be asked. At
-the start the internal topics are read, and the state is what it was.
+Theory of operation. A coordinator first appends a change to its internal topic, in the partition that the
+group or transactional id hashes to. The leader of that partition is the coordinator that clients must ask.
+All nodes share the coordinators' state, so a move of the leader only changes which node clients must ask. At
+the start the internal topics are read, and the state is restored.
 
 Markers go straight to the partitions' logs. Those of __consumer_offsets also decide the offsets that were
 committed in the transaction.
@@ -35,7 +35,7 @@ PRODUCER_IDS_FILE = "producer_ids.json"
 
 
 class SharedState(Protocol):
-    """What the coordinators use of the broker's state, which they are a part of."""
+    """The part of the broker's state that the coordinators use; they are a part of it themselves."""
 
     options: Options
     directory: Path | None
@@ -50,7 +50,7 @@ class Coordinators:
     def __init__(self, state: SharedState) -> None:
         self._state = state
         options, directory = state.options, state.directory
-        # topics that are there already count as they are
+        # existing topics keep their partition count
         self._counts = {
             name: len(state.cluster.topics[name].partitions)
             if name in state.cluster.topics
@@ -75,7 +75,7 @@ class Coordinators:
         )
         self._load()
 
-    # Who may be asked
+    # Which node coordinates
 
     def partition_of_group(self, group_id: str) -> ClusterPartition:
         return self._partition(OFFSETS_TOPIC, group_id)
@@ -84,7 +84,7 @@ class Coordinators:
         return self._partition(TRANSACTIONS_TOPIC, transactional_id)
 
     def check_group(self, group_id: str, node_id: int) -> None:
-        """BrokerError NOT_COORDINATOR where another node coordinates the group."""
+        """Raise BrokerError NOT_COORDINATOR if another node coordinates the group."""
         _check_coordinator(self.partition_of_group(group_id), node_id)
 
     def check_transaction(self, transactional_id: str, node_id: int) -> None:
@@ -92,7 +92,7 @@ class Coordinators:
         self._renew_coordinator_epoch()
 
     def internal_topic(self, name: str) -> Topic:
-        """It is made when it is first needed."""
+        """Return an internal topic; create it on first use."""
         cluster = self._state.cluster
         if name not in cluster.topics:
             return cluster.create_topic(name, self._counts[name], configs={"cleanup.policy": "compact"})
@@ -116,9 +116,10 @@ class Coordinators:
         names_abortable: bool,
         now_ms: int,
     ) -> None:
-        """Asks the coordinator about a partition that is produced to, on behalf of its leader (KIP-890):
-        whether it was added to the transaction or, with `adds`, to add it now. What it refuses is said in the
-        client's terms, as by AddPartitionsToTxnManager; `names_abortable`: TRANSACTION_ABORTABLE is one.
+        """Verify a partition that is produced to with its transaction's coordinator (KIP-890).
+
+        It must be in the transaction; with `adds`, it is added now. AddPartitionsToTxnManager defines the
+        errors for the client; `names_abortable` allows TRANSACTION_ABORTABLE.
         """
         if transactional_id is None or self.partition_of_transaction(transactional_id).leader == NO_LEADER:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -169,8 +170,9 @@ class Coordinators:
             self.offsets.complete_transaction(producer_id, commit, index)
 
     def _renew_coordinator_epoch(self) -> None:
-        """A marker with a lower epoch than one before is refused. As all coordinators are this one, it has
-        the largest of their epochs.
+        """Take the largest epoch of all coordinators, because they are this one.
+
+        A partition refuses a marker with a lower epoch than one before.
         """
         topic = self._state.cluster.topics.get(TRANSACTIONS_TOPIC)
         if topic is not None:
@@ -185,8 +187,9 @@ class Coordinators:
         partitions: list[TopicPartition],
         transaction_version: int,
     ) -> list[TopicPartition]:
-        """Those that are still to be done: of partitions without a leader. A marker that its partition
-        refuses is done, and so is that of a partition that is no more (as in Kafka's
+        """Write markers, and return the partitions that have no leader now.
+
+        A marker is done if its partition refuses it, or if the partition was deleted (as in Kafka's
         TransactionMarkerRequestCompletionHandler).
         """
         remaining = []
@@ -210,7 +213,7 @@ class Coordinators:
         for part in (self.transactions, self.groups, self.offsets):
             part.handle_timeout(now_ms)
 
-    # What is kept
+    # Storage
 
     def _store(
         self, topic: str, records: Sequence[Record], producer_id: int = -1, producer_epoch: int = -1
@@ -235,7 +238,7 @@ class Coordinators:
         self._store(OFFSETS_TOPIC, records, producer_id, producer_epoch)
 
     def _load(self) -> None:
-        """Offsets first: the markers that completing a transaction writes decide them."""
+        """Load offsets first, because completing a transaction writes markers that decide them."""
         now_ms, topics = self._state.now_ms, self._state.cluster.topics
         if OFFSETS_TOPIC in topics:
             for partition in topics[OFFSETS_TOPIC].partitions:

@@ -1,11 +1,11 @@
 """The embedded broker without sockets: a request's bytes in, an answer's buffers out, now or later.
 
-Theory of operation. `handle(connection, frame, now_ms)` decodes a request, lets faults have their way, and
-has its family's handler answer it. The answer is a `Reply`, filled at once or by a later call: another
-request may let a fetch or a group go on, or `handle_timeout(now_ms)` does when time is up.
-`next_deadline_ms()` says when to call that. As in Kafka, the caller gives a connection's next request only
-after the answer to the one before. Nothing here reads a clock, opens a socket or starts a thread, so the
-same code serves sockets and simulations.
+Theory of operation. `handle(connection, frame, now_ms)` decodes a request, applies faults, and calls the
+handler of the request. The answer is a `Reply`, filled at once or by a later call: another request may let a
+fetch or a group continue, or `handle_timeout(now_ms)` does when time is up. `next_deadline_ms()` returns when
+to call that. As in Kafka, the caller passes a connection's next request only after the answer to the last
+one. Nothing here reads a clock, opens a socket or starts a thread, so the same code serves sockets and
+simulations.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ REMEMBERED_REQUESTS = 10_000
 
 @dataclass(slots=True, frozen=True)
 class ReceivedRequest:
-    """A request as the broker saw it; record data is left out.
+    """A request as the broker received it; record data is left out.
 
     Attributes
     ----------
     node_id : int
-        The node that it was sent to.
+        The node that received it.
     api : str
         "Produce", "Fetch", ...
     version : int
@@ -80,15 +80,15 @@ class ReceivedRequest:
 
 
 class Reply:
-    """An answer, there or not yet.
+    """An answer that is there, or will come.
 
     Attributes
     ----------
     buffers : list of bytes-like or None
-        What to send, framed: nothing where the request wants no answer; None while it is not there.
+        Framed bytes to send: empty if the request wants no answer; None until the answer is there.
     closes_connection : bool
     mute_ms : int
-        For how long the connection is not to be read afterwards (KIP-219).
+        Time for which the connection must not be read afterwards (KIP-219).
     """
 
     __slots__ = ("_on_ready", "buffers", "closes_connection", "mute_ms")
@@ -100,7 +100,7 @@ class Reply:
         self._on_ready: Callable[[], None] | None = None
 
     def then(self, on_ready: Callable[[], None]) -> None:
-        """Has `on_ready()` called, at once where the answer is there."""
+        """Call `on_ready()` after the answer is there, at once if it already is."""
         if self.buffers is not None:
             on_ready()
         else:
@@ -117,7 +117,7 @@ class Reply:
 
 
 class BrokerCore:
-    """One cluster's requests, for all of its nodes."""
+    """The request handling of one cluster, for all of its nodes."""
 
     def __init__(self, state: BrokerState) -> None:
         self.state = state
@@ -126,9 +126,9 @@ class BrokerCore:
         self.requests: deque[ReceivedRequest] = deque(maxlen=REMEMBERED_REQUESTS)
 
     def handle(self, connection: Connection, frame: bytes | memoryview, now_ms: int) -> Reply:
-        """The answer to one request: `frame` is what follows the four bytes of size.
+        """Return the reply to one request; `frame` is the bytes after the four bytes of size.
 
-        Raises nothing: what cannot be answered closes the connection.
+        Raises nothing: a request without a possible answer closes the connection.
         """
         self.state.now_ms = now_ms
         reply = Reply()
@@ -163,7 +163,7 @@ class BrokerCore:
         try:
             response = self._response(request.message, context)
         except Exception:
-            logger.exception("a request failed, and its connection is closed: %s", request)
+            logger.exception("request failed; closing its connection: %s", request)
             reply.close()
             return
         if self.faults.drops("after", kind) or context.closes_connection:
@@ -187,7 +187,7 @@ class BrokerCore:
             return error_response(message, error)
 
     def _answer(self, reply: Reply, response: Any, request: codec.Request) -> None:
-        """Sends `response` when it is there and its delay is over."""
+        """Send `response` after it is there and its delay is over."""
 
         def send(response: Any) -> None:
             if self.faults.throttle_ms and hasattr(response, "throttle_time_ms"):
@@ -195,7 +195,7 @@ class BrokerCore:
             try:
                 buffers = codec.encode_response(response, request.version, request.correlation_id)
             except ProtocolError:
-                logger.exception("an answer cannot be written, and its connection is closed: %s", response)
+                logger.exception("cannot write answer; closing its connection: %s", response)
                 reply.close()
             else:
                 reply.send(buffers)
@@ -214,7 +214,7 @@ class BrokerCore:
             ready(response)
 
     def _answer_unsupported(self, reply: Reply, error: UnsupportedVersionError) -> None:
-        """Kafka answers ApiVersions alone, in the form that every client can read."""
+        """Answer an unsupported version: only of ApiVersions, in the form that every client reads."""
         if error.api_key != messages.ApiVersionsRequest.api_key:
             reply.close()
             return
@@ -232,7 +232,7 @@ class BrokerCore:
 
 
 def _without_records(request: messages.ProduceRequest) -> messages.ProduceRequest:
-    """A copy: records would keep the whole frame."""
+    """Return a copy without records, which would keep the whole frame in memory."""
     kind = messages.ProduceRequest
     return kind(
         transactional_id=request.transactional_id,
@@ -250,7 +250,7 @@ def _without_records(request: messages.ProduceRequest) -> messages.ProduceReques
 
 
 def error_response(message: Any, error: BrokerError) -> Any:
-    """The response that says only what went wrong."""
+    """Return the response that carries only the error."""
     response = message.response()
     response.error_code = error.code
     if error.message is not None and hasattr(response, "error_message"):

@@ -1,4 +1,4 @@
-"""Faults that a test asks for: errors, lost connections, delays, throttling, and a function in the way."""
+"""Faults that a test sets: errors, lost connections, delays, throttling, and an interceptor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
 
-# An interceptor sees the request, and gives None (go on), an error, or the response itself.
+# An interceptor gets the request, and returns None (continue), an error, or the response.
 Interceptor = Callable[[Any], Message | ErrorCode | str | int | None]
 
 
 def request_class(api: str) -> type[Message]:
-    """The request of an API by name, "Produce" for ProduceRequest; ValueError that names the nearest."""
+    """Return an API's request by name, "Produce" for ProduceRequest; ValueError names the nearest."""
     classes = {kind.__name__.removesuffix("Request"): kind for kind in messages.REQUESTS.values()}
     if api not in classes:
         near = difflib.get_close_matches(api, classes, 1)
@@ -25,19 +25,19 @@ def request_class(api: str) -> type[Message]:
 
 
 def error_code_of(error: str | int | ErrorCode) -> ErrorCode:
-    """A code by its name or number; ValueError that names the nearest."""
+    """Return a code by its name or number; ValueError names the nearest."""
     if not isinstance(error, int) and error not in ErrorCode.__members__:
         near = difflib.get_close_matches(str(error), ErrorCode.__members__, 1)
         hint = f": did you mean {near[0]}?" if near else ""
         raise ValueError(f"there is no error {error!r}{hint}")
     code = ErrorCode(error) if isinstance(error, int) else ErrorCode[error]
     if code == ErrorCode.NONE:
-        raise ValueError("NONE says that the request was done, which it is not: name an error")
+        raise ValueError("error must not be NONE, because the request has no effect; name an error")
     return code
 
 
 class _Countdown:
-    """A value for the next so many uses."""
+    """A value for a number of uses."""
 
     __slots__ = ("left", "value")
 
@@ -49,7 +49,7 @@ class _Countdown:
 
 
 class Faults:
-    """By request class; those of one kind apply in the order in which they were asked for."""
+    """The faults by request class; those of one kind apply in the order in which they were set."""
 
     def __init__(self) -> None:
         self._countdowns: dict[tuple[str, type], list[_Countdown]] = {}
@@ -66,15 +66,15 @@ class Faults:
         self._add(f"drop {when}", api, True, times)
 
     def delay(self, api: str, seconds: float) -> None:
-        """Of every answer from now on; 0 ends it."""
+        """Delay every answer from now on; 0 ends it."""
         self._delays_ms[request_class(api)] = _milliseconds(seconds)
 
     def throttle(self, seconds: float) -> None:
-        """Every answer from now on says so, and its connection is not read for that long; 0 ends it."""
+        """Throttle every answer, and do not read its connection for that long; 0 ends it."""
         self.throttle_ms = _milliseconds(seconds)
 
     def intercept(self, api: str, function: Interceptor | None) -> None:
-        """None ends it."""
+        """Call `function(request)` for each request of `api`; None ends it."""
         if function is None:
             self._interceptors.pop(request_class(api), None)
         else:
@@ -91,14 +91,17 @@ class Faults:
         return self._delays_ms.get(kind, 0)
 
     def intercepted(self, request: Message) -> Message | ErrorCode | None:
-        """What the interceptor of its API, if there is one, gives for a request."""
+        """Return what the interceptor of the request's API returns, None without one."""
         kind = type(request)
         interceptor = self._interceptors.get(kind)
         answer = interceptor(request) if interceptor is not None else None
         if answer is None or type(answer) is kind.response:
             return answer
         if isinstance(answer, Message):
-            raise TypeError(f"{type(answer).__name__} is no answer to {kind.__name__}")
+            raise TypeError(
+                f"the interceptor must return None, an error or the response to {kind.__name__}, "
+                f"got {type(answer).__name__}"
+            )
         return error_code_of(answer)
 
     def _add(self, what: str, api: str, value: Any, times: int) -> None:

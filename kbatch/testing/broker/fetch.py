@@ -30,7 +30,7 @@ READ_COMMITTED = 1
 NO_EPOCH = -1
 NO_TOPIC = ""
 OFFSETS_HAVE_LEADER_EPOCH = 4  # the version of ListOffsets
-# What ListOffsets has in place of a timestamp, and the version from which on.
+# The special timestamps of ListOffsets, and the first version of each.
 SPECIAL_TIMESTAMPS = {
     LATEST: 1,
     EARLIEST: 1,
@@ -39,7 +39,7 @@ SPECIAL_TIMESTAMPS = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-# Versions of Fetch from which on ...
+# The first versions of Fetch with a feature
 HAS_SESSIONS, HAS_TOPIC_IDS, HAS_HINTS = 7, 13, 16
 FULL_FETCH_EPOCHS = (0, -1)
 SESSION_ERRORS = (
@@ -53,7 +53,7 @@ ListOffsetsPartition = messages.ListOffsetsRequest.ListOffsetsPartition
 
 
 def check_leader_epoch(partition: ClusterPartition, epoch: int) -> None:
-    """A client that names an epoch must name the present one (KIP-320)."""
+    """Check the epoch that a client names: it must be the current one (KIP-320)."""
     if epoch != NO_EPOCH and epoch < partition.leader_epoch:
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
     if epoch > partition.leader_epoch:
@@ -64,14 +64,14 @@ def fetch(
     state: BrokerState, request: messages.FetchRequest, context: Context
 ) -> messages.FetchResponse | Delayed:
     if context.version >= HAS_SESSIONS and context.forced_error in SESSION_ERRORS:
-        context.check_forced_error()  # the errors that are not a partition's
+        context.check_forced_error()  # errors of the whole request
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     return _Fetch(state, request, context).response
 
 
 class _Fetch:
-    """One request: tried when it comes, and again when one of its partitions changed."""
+    """One request: tried when it arrives, and again after one of its partitions changed."""
 
     def __init__(self, state: BrokerState, request: messages.FetchRequest, context: Context) -> None:
         self.response = Delayed()
@@ -104,7 +104,7 @@ class _Fetch:
         return known.name if known else NO_TOPIC
 
     def _read(self) -> tuple[messages.FetchResponse, int, bool]:
-        """(response, bytes of records, whether a partition has something else to tell)"""
+        """Return (response, bytes of records, True if a partition has another result than records)."""
         size, failed = 0, False
         topics = []
         hints: dict[int, messages.FetchResponse.NodeEndpoint] = {}
@@ -140,7 +140,7 @@ class _Fetch:
             self._state.cluster.topic_by_id(bytes(topic.topic_id))
         name = self._topic_name(topic)
         self._state.cluster.partition(name, wanted.partition)
-        answer.aborted_transactions = None  # empty where a partition is not there, null where it refuses
+        answer.aborted_transactions = None  # empty for a missing partition, null if it refuses
         partition = self._state.cluster.led_partition(name, wanted.partition, self._context.node_id)
         check_leader_epoch(partition, wanted.current_leader_epoch)
         diverging_epoch = _diverging_epoch(partition.log, wanted)
@@ -170,7 +170,7 @@ class _Fetch:
     def _hint_at_leader(
         self, topic: str, answer: PartitionData, hints: dict[int, messages.FetchResponse.NodeEndpoint]
     ) -> None:
-        """KIP-951; a forced error may be that of a partition that is not there."""
+        """Name the current leader (KIP-951); a forced error may concern a missing partition."""
         known = self._state.cluster.topics.get(topic)
         if known is None or not 0 <= answer.partition_index < len(known.partitions):
             return
@@ -189,8 +189,9 @@ class _Fetch:
 def _diverging_epoch(
     log: Partition, wanted: messages.FetchRequest.FetchPartition
 ) -> messages.FetchResponse.EpochEndOffset | None:
-    """Where what the client has read parts from the log (KIP-595), by the epoch of the last record it read;
-    OFFSET_OUT_OF_RANGE for an epoch that was not yet.
+    """Return the offset where the client's log diverges, by the epoch of its last record (KIP-595).
+
+    Raises BrokerError OFFSET_OUT_OF_RANGE for an epoch before the first.
     """
     if wanted.last_fetched_epoch == NO_EPOCH:
         return None

@@ -1,9 +1,9 @@
-"""A classic consumer group and its members: who is in, who waits for an answer, which protocol they share.
+"""A classic consumer group: its members, the answers they wait for, and the protocol they share.
 
 Theory of operation. A group goes round EMPTY or STABLE > PREPARING_REBALANCE (members join; their answers
 wait) > COMPLETING_REBALANCE (all know the generation; the leader makes the assignment, the others wait for
-it) > STABLE. NEXT_STATES is ClassicGroupState's table of valid previous states, turned round. What is here
-keeps a group consistent; GroupCoordinator decides what happens when. Rules: ClassicGroup and
+it) > STABLE. NEXT_STATES is ClassicGroupState's table of valid previous states, inverted. This module keeps a
+group consistent; GroupCoordinator decides what happens when. The rules follow ClassicGroup and
 ClassicGroupMember of Kafka's group coordinator.
 """
 
@@ -33,7 +33,7 @@ GROUP_METADATA_VERSION = 3
 
 
 class GroupState(Enum):
-    """By Kafka's names."""
+    """The states of a group, by Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -59,7 +59,8 @@ NEXT_STATES: dict[GroupState, frozenset[GroupState]] = {
 class Member:
     """A member; `join_reply` and `sync_reply` are answers it waits for.
 
-    `is_new` is true until its first rebalance is over: it does not know its id yet, so sends no heartbeats.
+    `is_new` is true until the member's first rebalance is over: it does not know its id yet, so it sends no
+    heartbeats.
     """
 
     member_id: str
@@ -81,7 +82,7 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """Members that wait for an answer need no heartbeat."""
+        """True if the member waits for an answer and needs no heartbeat."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -89,7 +90,7 @@ class Member:
 
 
 class Group:
-    """One group. Attributes are Kafka's; `pending_joins` are member ids that were given, and not used yet."""
+    """One group. Attributes are Kafka's; `pending_joins` are member ids that are not used yet."""
 
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
@@ -112,7 +113,7 @@ class Group:
     # Members
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """A member; the first one brings the protocol type, and leads."""
+        """Add a member; the first one sets the protocol type, and leads."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.group_instance_id is not None:
@@ -134,7 +135,7 @@ class Group:
         cancel(self.pending_joins.pop(member_id, None))
 
     def replace_static(self, old: Member, new_id: str) -> Member:
-        """Gives a static member another id (KIP-345). The old object keeps the replies it waits for."""
+        """Give a static member another id (KIP-345). The old object keeps the replies it waits for."""
         assert old.group_instance_id is not None
         cancel(old.heartbeat_timer)
         del self.members[old.member_id]
@@ -158,7 +159,7 @@ class Group:
         return new
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member; BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Return the member; raise BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is not None and current != member_id:
@@ -186,7 +187,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Makes one of those who joined the leader, if the leader did not; False where nobody joined."""
+        """Make a joined member the leader unless the leader joined; return False if none joined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_reply is None:
@@ -203,7 +204,7 @@ class Group:
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]]) -> bool:
-        """Whether somebody with these protocols can join."""
+        """True if a member with these protocols can join."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         shared = self._shared_protocols()
@@ -212,7 +213,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all share; most votes win."""
+        """Return the protocol with the most votes; each member votes for its first one that all share."""
         shared = self._shared_protocols()
         votes = [
             next(name for name in member.protocol_names if name in shared) for member in self.members.values()
@@ -228,13 +229,13 @@ class Group:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """A consumer group whose subscriptions cannot be read counts as subscribed to all."""
+        """True if a member reads the topic, or if the subscriptions of a consumer group are unreadable."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def update_subscribed_topics(self) -> None:
-        """From the members' metadata, which is known to be a subscription in consumer groups only."""
+        """Read the topics from the members' metadata, which is a subscription only in consumer groups."""
         self.subscribed_topics = None
         if self.uses_consumer_protocol:
             with suppress(ProtocolError, UnsupportedVersionError):
@@ -247,7 +248,7 @@ class Group:
     # Answers
 
     def joined(self, member: Member) -> JoinResult:
-        """This generation; the leader is told of all members."""
+        """Return the answer to JoinGroup in this generation; only the leader gets the members."""
         members = []
         if member.member_id == self.leader_id:
             members = [
@@ -283,10 +284,11 @@ class Group:
     def check_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, is_transactional: bool
     ) -> None:
-        """BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        """Check a commit against the group.
 
-        Without generation (admin clients, consumers without a group) it is allowed while the group is empty;
-        transactional commits of old clients name neither generation nor member, and are always allowed so.
+        Without generation (admin clients, consumers without a group) it is allowed while the group is empty.
+        Transactional commits of old clients name neither generation nor member, and are always allowed.
+        Raises BrokerError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
         if generation_id < 0 and self.state is GroupState.EMPTY:
             return
@@ -300,12 +302,12 @@ class Group:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_offset_delete(self) -> None:
-        """BrokerError NON_EMPTY_GROUP, where it cannot be known which topics the members read."""
+        """Raise BrokerError NON_EMPTY_GROUP if it is unknown which topics the members read."""
         if self.state is not GroupState.EMPTY and not self.uses_consumer_protocol:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def retention_start_ms(self, commit_timestamp_ms: int) -> int | None:
-        """From when offsets.retention.minutes counts for an offset; None where it does not."""
+        """Return the start of offsets.retention.minutes for an offset; None if it does not count."""
         if self.protocol_type is None:  # a simple consumer, which only keeps its offsets here
             return commit_timestamp_ms
         if self.state is GroupState.EMPTY:
@@ -321,14 +323,14 @@ def cancel(timer: Timer | None) -> None:
 
 
 def _subscription(metadata: bytes) -> Iterable[str]:
-    """The topics of a member. Raises ProtocolError, UnsupportedVersionError for what is no subscription."""
+    """Return the topics of a member; raise ProtocolError, UnsupportedVersionError for other metadata."""
     kind = messages.ConsumerProtocolSubscription
     version = int.from_bytes(metadata[:2], "big", signed=True)
     return codec.decode(kind, min(version, kind.versions.stop - 1), metadata[2:]).topics
 
 
 def to_record(group: Group, assignments: Mapping[str, bytes]) -> Record:
-    """The record of __consumer_offsets (GroupMetadataManager)."""
+    """Return the record of __consumer_offsets (GroupMetadataManager)."""
     value = messages.GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
@@ -357,7 +359,7 @@ def tombstone(group_id: str) -> Record:
 
 
 def from_record(key: bytes, value: bytes | None, now_ms: int) -> tuple[str, Group | None] | None:
-    """The group id and its group, None for a tombstone; None for a key of another kind."""
+    """Return the group id and its group, None for a tombstone; None for a key of another kind."""
     record = decode_record(messages.GroupMetadataKey, messages.GroupMetadataValue, key, value)
     if record is None:
         return None

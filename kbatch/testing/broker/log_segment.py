@@ -1,4 +1,4 @@
-"""The segments of a PartitionLog, in memory or in files; log.py tells how they live."""
+"""The segments of a PartitionLog, in memory or in files; log.py describes their life cycle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLEANED_SUFFIX = ".cleaned"
 
 
 class StoredSegment:
-    """The batches of a segment, by number: where each ends, and what is asked of it without reading it."""
+    """The batches of a segment, by number, with the facts that searches need without reading the batch."""
 
     def __init__(self, base_offset: int, now_ms: int) -> None:
         self.base_offset = base_offset
@@ -39,7 +39,7 @@ class StoredSegment:
         self.modified_ms = now_ms
 
     def note(self, batch: RecordBatch) -> None:
-        """`batch` stands behind the others."""
+        """Add `batch` after the others."""
         self.size_bytes += batch.size_bytes
         self.next_offset = batch.last_offset + 1
         self.largest_timestamp_ms = max(self.largest_timestamp_ms, batch.max_timestamp_ms)
@@ -48,11 +48,11 @@ class StoredSegment:
         self._max_timestamps_ms.append(batch.max_timestamp_ms)
 
     def number_at(self, offset: int) -> int:
-        """Of the first batch that ends at or behind `offset`; their count where there is none."""
+        """Return the number of the first batch that ends at `offset` or later; the count if there is none."""
         return bisect_left(self._last_offsets, offset)
 
     def numbers_as_late_as(self, timestamp_ms: int) -> Iterator[int]:
-        """Of the batches with a record as late as this."""
+        """Yield the numbers of the batches with a record at this timestamp or later."""
         return (number for number, ms in enumerate(self._max_timestamps_ms) if ms >= timestamp_ms)
 
     def last_offset(self, number: int) -> int:
@@ -68,8 +68,9 @@ class StoredSegment:
         return (self.batch(number) for number in range(len(self)))
 
     def waited_ms(self, timestamp_ms: int, now_ms: int) -> int:
-        """For how long the segment takes batches: by their timestamps, or the clock where the first has none
-        (LogSegment.timeWaitedForRoll).
+        """Return for how long the segment has taken batches (LogSegment.timeWaitedForRoll).
+
+        The timestamps count, or the clock if the first batch has none.
         """
         first_ms = self._max_timestamps_ms[0] if self._max_timestamps_ms else NO_TIMESTAMP
         return timestamp_ms - first_ms if first_ms >= 0 else now_ms - self._created_ms
@@ -82,14 +83,14 @@ class StoredSegment:
     def rewritten(
         self, batches: Iterable[bytes], config: TopicConfig, *, is_open: bool = False
     ) -> StoredSegment:
-        """A segment with these batches to take the place of this one; `is_open`: it takes more."""
+        """Return a segment of these batches that replaces this one; `is_open`: it takes more."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Take no more batches."""
+        """Close the segment: it takes no more batches."""
 
     def delete(self) -> None:
-        """Take all of it off the disk."""
+        """Delete all of it from the disk."""
 
     def _store(self, data: bytes | bytearray, batch: RecordBatch) -> None:
         raise NotImplementedError
@@ -116,7 +117,7 @@ class MemorySegment(StoredSegment):
 
 
 class FileSegment(StoredSegment):
-    """A segment whose batches stand in a file, which is mapped anew when it has grown and is read."""
+    """A segment whose batches are in a file, which is mapped again when it is read after it has grown."""
 
     def __init__(self, file: Segment, now_ms: int) -> None:
         super().__init__(file.base_offset, now_ms)
@@ -126,7 +127,7 @@ class FileSegment(StoredSegment):
 
     @classmethod
     def load(cls, path: Path, config: TopicConfig, *, was_closed: bool) -> FileSegment:
-        """One that is there."""
+        """Load an existing segment."""
         file = Segment.reopen(
             path,
             index_interval_bytes=config.index_interval_bytes,
@@ -153,8 +154,9 @@ class FileSegment(StoredSegment):
     def rewritten(
         self, batches: Iterable[bytes], config: TopicConfig, *, is_open: bool = False
     ) -> StoredSegment:
-        """Written whole beside the old files before it takes their names, the log's first: an index that does
-        not match is written anew when the log is opened.
+        """Write all files beside the old ones, and then rename them, the log first.
+
+        An index that does not match is rewritten when the log is opened.
         """
         path = self._file.log_path
         cleaned_path = path.with_name(path.name + CLEANED_SUFFIX)
@@ -174,7 +176,7 @@ class FileSegment(StoredSegment):
             self._file.close()
 
     def delete(self) -> None:
-        """The .log first: what is left of the others without it counts for nothing."""
+        """Delete the files, the .log first: without it the others are ignored."""
         self.close()
         path = self._file.log_path
         path.unlink()

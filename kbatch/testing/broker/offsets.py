@@ -2,14 +2,14 @@
 
 Theory of operation. A commit is checked against its group, stored as records of __consumer_offsets, and then
 counts. A transactional commit is stored as a transactional batch, and is pending until the marker of its
-transaction comes to the partition: then it counts or is dropped. While one is pending, who asks for stable
-offsets is told to ask again (KIP-447). Of a transactional and a plain commit the one stored last counts,
-whichever comes to count last; so each gets a number when it is stored.
+transaction comes to the partition: then it counts or is dropped. While one is pending, a client that asks for
+stable offsets must ask again (KIP-447). Of a transactional and a plain commit the one stored last counts, in
+whatever order they come to count; so each gets a number when it is stored.
 
-Offsets are dropped when their retention is over, with their group or topic, or by request; a group goes when
-its last offset goes and nobody is in it.
+Offsets are dropped when their retention is over, with their group or topic, or by request. A group is deleted
+with its last offset if it has no members.
 
-Rules: OffsetMetadataManager.java of Kafka 4.3.1.
+The rules follow OffsetMetadataManager.java of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from kbatch.testing.broker.transaction_metadata import TopicPartition
 RETENTION_CHECK_INTERVAL_MS = 600_000
 NO_TOPIC_ID = bytes(16)
 INT64_MAX = 2**63 - 1
-# OffsetCommit version from which on a missing group has an error of its own
+# The first OffsetCommit version with a separate error for a missing group
 SAYS_GROUP_ID_NOT_FOUND = 9
 
 
 @dataclass(slots=True, frozen=True)
 class CommittedOffset:
-    """What a group keeps of a partition; `expire_timestamp_ms` is -1 but for clients that set a retention."""
+    """A group's offset of a partition; `expire_timestamp_ms` is -1 unless the client sets a retention."""
 
     offset: int
     leader_epoch: int = -1
@@ -53,7 +53,7 @@ class CommittedOffset:
 
 @dataclass(slots=True, frozen=True)
 class FetchedOffset:
-    """An answer of OffsetFetch; offset -1 where there is none."""
+    """An answer of OffsetFetch; offset -1 if there is none."""
 
     error_code: ErrorCode = ErrorCode.NONE
     offset: int = -1
@@ -61,7 +61,7 @@ class FetchedOffset:
     metadata: str = ""
 
 
-# A group's offsets, each with the number that says when it was stored.
+# A group's offsets, each with the number that orders them by when they were stored.
 _Offsets = dict[TopicPartition, tuple[int, CommittedOffset]]
 
 
@@ -74,7 +74,7 @@ class OffsetStore:
     store : Store
         Gets the producer id and epoch of transactional commits.
     now_ms : int
-        When the first check of the retention is counted from.
+        Start of the interval to the first check of the retention.
     retention_ms : int
         offsets.retention.minutes, in milliseconds.
     max_metadata_size : int
@@ -118,9 +118,9 @@ class OffsetStore:
         retention_ms: int = -1,
         version: int = SAYS_GROUP_ID_NOT_FOUND,
     ) -> dict[TopicPartition, ErrorCode]:
-        """OffsetCommit: an answer for each partition.
+        """Handle OffsetCommit: return a code for each partition.
 
-        Generation -1 without a member is a consumer that chooses its partitions itself, which an empty group
+        A consumer that chooses its partitions itself has generation -1 and no member, which an empty group
         allows. `retention_ms` is for versions 2 to 4. Raises BrokerError GROUP_ID_NOT_FOUND (before version 9
         ILLEGAL_GENERATION), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
@@ -148,7 +148,8 @@ class OffsetStore:
         *,
         group_instance_id: str | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """TxnOffsetCommit: an answer for each partition. What counts waits for `complete_transaction`.
+        """Handle TxnOffsetCommit: return a code for each partition. Offsets count after
+        `complete_transaction`.
 
         Raises BrokerError INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -159,7 +160,7 @@ class OffsetStore:
         return self._commit(group_id, stamped, now_ms, producer_id, producer_epoch)
 
     def complete_transaction(self, producer_id: int, commit: bool, partition: int | None = None) -> None:
-        """A marker has come to a partition of __consumer_offsets; None is for all of them."""
+        """Apply a marker that has come to a partition of __consumer_offsets; None means all partitions."""
         pending = self._pending.get(producer_id, {})
         for group_id in list(pending):
             if partition not in (None, coordinator_partition(group_id, self._partition_count)):
@@ -180,10 +181,10 @@ class OffsetStore:
         require_stable: bool = False,
         topic_ids: Mapping[str, bytes] | None = None,
     ) -> dict[TopicPartition, FetchedOffset]:
-        """OffsetFetch: of these partitions, or of all that have an offset.
+        """Handle OffsetFetch: return the offsets of these partitions, or of all that have one.
 
-        With `require_stable` a pending transactional commit answers UNSTABLE_OFFSET_COMMIT. An offset
-        committed for another topic of the same name, by the ids given, is none.
+        With `require_stable` a pending transactional commit answers UNSTABLE_OFFSET_COMMIT. By the ids given,
+        an offset committed for another topic of the same name does not count.
         """
         committed = self._offsets.get(group_id, {})
         fetched = {}
@@ -203,7 +204,8 @@ class OffsetStore:
     def delete(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """OffsetDelete: an answer for each partition, GROUP_SUBSCRIBED_TO_TOPIC where a member reads it.
+        """Handle OffsetDelete: return a code for each partition, GROUP_SUBSCRIBED_TO_TOPIC if a member reads
+        it.
 
         Raises BrokerError INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
@@ -219,13 +221,13 @@ class OffsetStore:
         return codes
 
     def delete_group(self, group_id: str, now_ms: int) -> None:
-        """DeleteGroups, with all its offsets; BrokerError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Handle DeleteGroups, with all offsets; raise BrokerError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         self._groups.check_delete(group_id)
         self._drop(group_id, self._known(group_id))
         self._groups.delete(group_id, now_ms)
 
     def topics_deleted(self, topic_ids: Mapping[str, bytes]) -> None:
-        """Drops the offsets of topics that are no more, by name, if they were committed for these ids."""
+        """Drop the offsets of deleted topics, by name, if they were committed for these ids."""
         for group_id in self._groups.group_ids:
             self._drop(group_id, list(self._of_topics(group_id, topic_ids)))
 
@@ -235,7 +237,7 @@ class OffsetStore:
         return self._next_check_ms if self._groups.group_ids else None
 
     def handle_timeout(self, now_ms: int) -> None:
-        """Drops what is kept for too long, and groups without offsets and members."""
+        """Drop offsets that are too old, and groups without offsets and members."""
         if now_ms < self._next_check_ms:
             return
         self._next_check_ms = now_ms + RETENTION_CHECK_INTERVAL_MS
@@ -253,7 +255,7 @@ class OffsetStore:
                     self._groups.delete(group_id, now_ms)
 
     def load(self, records: Iterable[Record], now_ms: int, producer_id: int = -1) -> None:
-        """Takes up the records of a stored batch; other kinds are passed over.
+        """Add the records of a stored batch; other kinds are skipped.
 
         The batches of a partition are loaded in order, and `complete_transaction` is called for its markers.
         """
@@ -302,7 +304,7 @@ class OffsetStore:
         now_ms: int,
         producer_id: int,
     ) -> None:
-        """What a stored record means; a tombstone takes pending offsets along."""
+        """Apply a stored record; a tombstone also removes pending offsets."""
         if offset is None:
             for offsets in self._all_of(group_id):
                 offsets.pop(partition, None)
@@ -321,7 +323,7 @@ class OffsetStore:
                 offsets.pop(each, None)
 
     def _all_of(self, group_id: str) -> Iterator[_Offsets]:
-        """The group's committed and pending offsets."""
+        """Yield the group's committed and pending offsets."""
         for by_group in (self._offsets, *self._pending.values()):
             if group_id in by_group:
                 yield by_group[group_id]
@@ -352,12 +354,12 @@ class OffsetStore:
 
 
 def _is_same_topic(committed_id: bytes, topic_id: bytes | None) -> bool:
-    """Old commits, and old clients, have no id; they mean any."""
+    """True if the ids may name the same topic: old commits, and old clients, have no id and mean any."""
     return topic_id is None or NO_TOPIC_ID in (committed_id, topic_id) or committed_id == topic_id
 
 
 def to_record(group_id: str, partition: TopicPartition, offset: CommittedOffset | None) -> Record:
-    """The record of __consumer_offsets (GroupCoordinatorRecordHelpers); None makes its tombstone."""
+    """Return the record of __consumer_offsets (GroupCoordinatorRecordHelpers); None makes its tombstone."""
     key = messages.OffsetCommitKey(group=group_id, topic=partition[0], partition=partition[1])
     if offset is None:
         return encode_record(key, None, 0)

@@ -1,7 +1,7 @@
-"""Produce: what is checked, in Kafka's order, and appended.
+"""Produce: checks and appends batches, in Kafka's order.
 
-The order and the codes are those of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords. What
-concerns one batch's bytes is in validation.py, its sequences are in producer_state.py.
+The order and the codes are those of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords. The
+checks of one batch's bytes are in validation.py, those of its sequences in producer_state.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.state import BrokerState, Context
 
 NO_ACKS, ALL_IN_SYNC = 0, -1
-# Versions from which on ...
+# The first versions with a feature
 NAMES_TRANSACTION_ABORTABLE = 11
 ADDS_TO_TRANSACTION = 12  # KIP-890: Produce itself adds its partitions
 HAS_TOPIC_IDS = 13
@@ -35,7 +35,7 @@ RETRY_COORDINATOR = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# What a partition refuses without saying where its log starts (ReplicaManager.appendToLocalLog).
+# The refusals of a partition that do not name its log's start (ReplicaManager.appendToLocalLog).
 WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -52,12 +52,12 @@ Answer = messages.ProduceResponse.PartitionProduceResponse
 def produce(
     state: BrokerState, request: messages.ProduceRequest, context: Context
 ) -> messages.ProduceResponse | Delayed | None:
-    """None where the client wants no answer (acks=0); an error then closes the connection."""
+    """Handle Produce; return None for acks=0, when an error closes the connection."""
     return _Produce(state, request, context).result()
 
 
 class _Item:
-    """One partition's data on its way."""
+    """One partition's data while the request is handled."""
 
     __slots__ = ("answer", "batch", "data", "end_offset", "partition", "topic")
 
@@ -74,7 +74,7 @@ class _Item:
     @property
     def records(self) -> ReadableBuffer | None:
         records = self.data.records
-        assert records is None or isinstance(records, bytes | memoryview)  # in one piece, as it was decoded
+        assert records is None or isinstance(records, bytes | memoryview)  # in one piece, as decoded
         return records
 
     @property
@@ -87,7 +87,7 @@ class _Item:
 
 
 class _Produce:
-    """One request, from its bytes to the answer, which waits for the high watermark where acks is all."""
+    """One request, from its bytes to the answer, which waits for the high watermark if acks is all."""
 
     def __init__(self, state: BrokerState, request: messages.ProduceRequest, context: Context) -> None:
         self._state = state
@@ -99,10 +99,10 @@ class _Produce:
             self._check_transaction()
             self._each(self._read)
             self._check_batches()
-        except BrokerError as error:  # of the request as a whole: the answer for each partition
+        except BrokerError as error:  # of the whole request: the answer for each partition
             for item in self._items:
                 _refuse(item.answer, error)
-        # each step for all partitions before the next, as Kafka has it
+        # each step for all partitions before the next, as in Kafka
         for step in (self._check_acks, self._verify_transaction, self._append):
             self._each(step)
 
@@ -116,8 +116,9 @@ class _Produce:
         return self._when_replicated(waiting)
 
     def _when_replicated(self, waiting: list[_Item]) -> Delayed:
-        """DelayedProduce: each partition until its records are replicated, or it is led elsewhere. Whatever
-        the answer, what was appended stays in the log.
+        """Wait for each partition until its records are replicated, or its leader moves (DelayedProduce).
+
+        Appended batches stay in the log whatever the answer.
         """
         delayed = Delayed()
 
@@ -145,7 +146,7 @@ class _Produce:
         return self._response
 
     def _all_items(self) -> Iterator[_Item]:
-        """One a partition: of one that is named twice Kafka takes the last, and drops the others."""
+        """Yield one item a partition; if a partition is named twice, Kafka takes the last."""
         by_topic: dict[tuple[str, bytes], dict[int, messages.ProduceRequest.PartitionProduceData]] = {}
         for named in self._request.topic_data:
             partitions = by_topic.setdefault((named.name, bytes(named.topic_id)), {})
@@ -178,7 +179,7 @@ class _Produce:
     # The steps
 
     def _check_transaction(self) -> None:
-        """Whether the client may write transactional batches, where there is one."""
+        """Check that the client may write transactional batches, if there are any."""
         self._context.check_forced_error()
         if any(is_transactional(item.records) for item in self._items):
             if self._request.transactional_id is None:
@@ -186,7 +187,7 @@ class _Produce:
             self._state.acls.check_transactional_id(self._request.transactional_id)
 
     def _read(self, item: _Item) -> None:
-        """The batch, if the client may write it and the partition is there."""
+        """Read the batch, if the client may write it and the partition exists."""
         if item.topic is not None:
             self._state.acls.check_topic_write(item.topic.name)
         if item.topic is None:
@@ -197,7 +198,7 @@ class _Produce:
         item.batch = read_produced(item.records, self._context.version)
 
     def _check_batches(self) -> None:
-        """ReplicaManager.handleProduceAppend, which fails where a header ends before its producer id."""
+        """Check the headers (ReplicaManager.handleProduceAppend); fail if one ends before its producer id."""
         if any(item.answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR for item in self._items):
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "A batch is shorter than its header.")
         batches = [item.batch for item in self._items if item.batch and item.batch.is_in_transaction]
@@ -209,7 +210,7 @@ class _Produce:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
 
     def _verify_transaction(self, item: _Item) -> None:
-        """KIP-890: the coordinator must know of the partition, or learns of it now."""
+        """Ask the coordinator to confirm the partition or, with version 12, to add it (KIP-890)."""
         assert item.batch is not None and item.topic is not None
         batch, partition = item.batch, item.topic.partitions[item.data.index]
         if not batch.is_in_transaction or partition.leader != self._context.node_id:
@@ -230,7 +231,7 @@ class _Produce:
                 now_ms=self._context.now_ms,
             )
         except BrokerError as error:
-            # as ReplicaManager.handleProduceAppend translates what the coordinator says
+            # ReplicaManager.handleProduceAppend translates the coordinator's errors in the same way
             if error.code in RETRY_COORDINATOR or (
                 error.code == ErrorCode.CONCURRENT_TRANSACTIONS and not adds
             ):
@@ -279,12 +280,12 @@ class _Produce:
             raise BrokerError(refusal)
 
     def _hint_at_leaders(self) -> None:
-        """KIP-951: who was asked in vain says who leads."""
+        """Name the leader for partitions that this node does not lead (KIP-951)."""
         hints = {}
         for item in self._items:
             if item.answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or item.topic is None:
                 continue
-            if not 0 <= item.data.index < len(item.topic.partitions):  # only a forced error comes here
+            if not 0 <= item.data.index < len(item.topic.partitions):  # only with a forced error
                 continue
             partition = item.topic.partitions[item.data.index]
             item.answer.current_leader = messages.ProduceResponse.LeaderIdAndEpoch(
@@ -299,7 +300,7 @@ class _Produce:
 
 
 def _refuse(answer: Answer, error: BrokerError) -> None:
-    """What was appended before the error keeps its offset in the answer, as in DelayedProduce."""
+    """Answer with the error; a batch appended before it keeps its offset, as in DelayedProduce."""
     answer.error_code = error.code
     answer.error_message = error.message
     if isinstance(error, RecordErrors):

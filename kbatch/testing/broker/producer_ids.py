@@ -1,11 +1,11 @@
 """Producer ids, handed out in blocks of a thousand, as Kafka's controller does (RPCProducerIdManager).
 
-Theory of operation. Blocks are taken from one small JSON file, which several brokers may share, also as
-several processes. Who needs a block locks the file beside it, reads the last block given, writes the next
-one (temporary file, fsync, rename), and only then uses it. So a crash at any moment loses what is left of a
-block and no id is given twice. `generation` counts the blocks: where it went back, the file was replaced by
-an older copy, and its blocks were given before; that is an error. Without a file the next block is simply
-the next thousand.
+Theory of operation. Blocks are taken from one small JSON file, which several brokers may share, even in
+several processes. A broker that needs a block locks the file beside it, reads the last block, writes the next
+one (temporary file, fsync, rename), and only then uses it. So a crash at any moment loses the rest of a
+block, and no id is used twice. `generation` counts the blocks. If it went back, the file was replaced by an
+older copy, and its next blocks are in use: that is an error. Without a file the next block is simply the next
+thousand.
 
 The file is the one that Kafka kept in ZooKeeper (/latest_producer_id_block), and the generation, which was
 ZooKeeper's own: {"version": 1, "broker": 0, "block_start": "0", "block_end": "999", "generation": 1}
@@ -42,7 +42,7 @@ if sys.platform == "win32":
                     raise
 
     def _sync_names(directory: Path) -> None:
-        """Windows keeps the names itself."""
+        """Do nothing: Windows syncs the names itself."""
 else:
     import fcntl
 
@@ -53,14 +53,14 @@ else:
 
 
 class ProducerIdBlocks:
-    """Gives producer ids. One object may serve all nodes of a process; it belongs to one thread.
+    """The source of producer ids. One object may serve all nodes of a process; it belongs to one thread.
 
     Parameters
     ----------
     path : Path or None
         The file that the brokers share; None keeps the blocks in memory.
     broker_id : int
-        Written into the file, as in Kafka, to say who took the last block.
+        The broker that took the last block; written into the file, as in Kafka.
     """
 
     def __init__(self, path: Path | None = None, broker_id: int = 0) -> None:
@@ -71,10 +71,9 @@ class ProducerIdBlocks:
         self._generation = 0
 
     def next(self) -> int:
-        """A producer id that nobody was given.
+        """Return a producer id that no producer has.
 
-        Raises BrokerError UNKNOWN_SERVER_ERROR when all 2^63 are used up, or when the file is not what was
-        written there.
+        Raises BrokerError UNKNOWN_SERVER_ERROR if all 2^63 are used up, or if the file is damaged or old.
         """
         if self._next_id > self._block_end:
             self._take_block()
@@ -90,8 +89,8 @@ class ProducerIdBlocks:
             if generation < self._generation:
                 raise BrokerError(
                     ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"{self._path} went back from generation {self._generation} to {generation}: it was "
-                    f"replaced by an older copy, whose producer ids were given before. Put the newer back.",
+                    f"{self._path} went back from generation {self._generation} to {generation}: an older "
+                    f"copy replaced it, and its next producer ids are in use. Restore the newer file.",
                 )
             block_start = _block_after(last_end)
             self._write(block_start, generation + 1)
@@ -121,7 +120,7 @@ class ProducerIdBlocks:
 
 
 def _block_after(last_end: int) -> int:
-    """The start of the next block; BrokerError where no whole block is left."""
+    """Return the start of the next block; raise BrokerError if no whole block is left."""
     if last_end > MAX_PRODUCER_ID - BLOCK_SIZE:
         raise BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -131,7 +130,7 @@ def _block_after(last_end: int) -> int:
 
 
 def _read(path: Path) -> tuple[int, int]:
-    """The last id of the last block given, and its generation."""
+    """Return the last id of the last block, and its generation."""
     if not path.exists():
         return -1, 0
     try:
@@ -140,16 +139,16 @@ def _read(path: Path) -> tuple[int, int]:
     except (ValueError, KeyError, TypeError) as error:
         raise BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"{path} does not hold a block of producer ids ({error!r}), so it is unknown which were given. "
-            f"Put back what was there.",
+            f"{path} does not hold a block of producer ids ({error!r}), so the used ids are unknown. "
+            f"Restore the file.",
         ) from error
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a file of its own, as the one with the block is replaced at each write.
+    """Hold the lock of a separate file, because the file with the block is replaced at each write.
 
-    The system lets go of it when the file is closed, or the process ends in whatever way.
+    The system releases it when the file is closed, or when the process ends in any way.
     """
     with path.open("ab") as file:
         _lock(file)

@@ -232,8 +232,8 @@ class ProducerStateTable:
         if producer_epoch < producer.producer_epoch:
             raise BrokerError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"The epoch of producer id {producer.producer_id} must be {producer.producer_epoch} or more, "
-                f"got {producer_epoch}.",
+                f"Epoch {producer_epoch} of producer id {producer.producer_id} is over; it is in epoch "
+                f"{producer.producer_epoch}.",
             )
 
     def _check_sequence(self, producer: _Producer, batch: RecordBatch) -> None:

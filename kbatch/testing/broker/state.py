@@ -1,7 +1,8 @@
-"""What all request handlers share: the broker's state, and the context of one request.
+"""The state that all request handlers share, and the context of one request.
 
 A handler is a function (state, request, context) -> response or Delayed. For one item of many (a partition, a
-group) it catches BrokerError and answers with its code; one that it lets through answers the whole request.
+group) it catches BrokerError and answers with its code. A BrokerError that it raises answers the whole
+request.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
 
 @dataclass(slots=True)
 class Connection:
-    """One client's connection to a node; `user` is who logged in."""
+    """One client's connection to a node; `user` is the user that logged in."""
 
     node_id: int
     client_host: str = "127.0.0.1"
@@ -39,7 +40,7 @@ class Connection:
 
 
 class Delayed:
-    """A response that is not there yet."""
+    """A response that comes later."""
 
     __slots__ = ("_on_response", "_response")
 
@@ -48,7 +49,7 @@ class Delayed:
         self._on_response: Callable[[Any], None] | None = None
 
     def complete(self, response: Any) -> None:
-        """The first call counts."""
+        """Set the response; only the first call counts."""
         if self._response is None:
             self._response = response
             if self._on_response is not None:
@@ -59,7 +60,7 @@ class Delayed:
         return self._response is not None
 
     def then(self, on_response: Callable[[Any], None]) -> None:
-        """Has `on_response(response)` called, at once where the response is there."""
+        """Call `on_response(response)` after the response is there, at once if it already is."""
         self._on_response = on_response
         if self._response is not None:
             on_response(self._response)
@@ -67,14 +68,14 @@ class Delayed:
 
 @dataclass(slots=True)
 class Context:
-    """One request's circumstances."""
+    """The circumstances of one request."""
 
     connection: Connection
     version: int
     client_id: str
     now_ms: int
     forced_error: ErrorCode | None = None
-    # set by handlers for whom Kafka says nothing: close the connection instead of answering
+    # set by handlers if Kafka does not answer: close the connection instead
     closes_connection: bool = False
 
     @property
@@ -82,12 +83,12 @@ class Context:
         return self.connection.node_id
 
     def check_forced_error(self) -> None:
-        """Raises what a test asked for; called once for every item that could fail."""
+        """Raise the error that a test forces; called once for every item that could fail."""
         if self.forced_error is not None:
             raise BrokerError(self.forced_error)
 
     def fill(self, answer: Answer, action: Callable[..., None], *args: Any) -> Answer:
-        """`answer` after `action(*args, answer)`, or with code and text of the BrokerError that it raised."""
+        """Return `answer` after `action(*args, answer)`, or with the code and text of its BrokerError."""
         try:
             self.check_forced_error()
             action(*args, answer)
@@ -99,7 +100,7 @@ class Context:
 
 
 class _Waiter:
-    """A request that waits for partitions to change; `attempt(now_ms)` says whether it is done."""
+    """A request that waits for partitions to change; `attempt(now_ms)` returns True if it is done."""
 
     __slots__ = ("attempt", "partitions", "timer")
 
@@ -111,7 +112,7 @@ class _Waiter:
 
 @dataclass
 class BrokerState:
-    """All that the nodes of an embedded cluster know."""
+    """The state that all nodes of an embedded cluster share."""
 
     options: Options
     directory: Path | None
@@ -121,7 +122,7 @@ class BrokerState:
     features_epoch: int = 1
     acls: Acls = field(default_factory=Acls)
     timers: Timers = field(default_factory=Timers)
-    # what ApiVersions lists, by API key: known to the core, which knows all handlers
+    # the APIs of ApiVersions, by key; set by the core, which knows all handlers
     answered_requests: list[type[Message]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -148,12 +149,14 @@ class BrokerState:
         )
 
     def _check_logs(self, now_ms: int) -> None:
-        """What Kafka's log manager and cleaner do from time to time, until the broker ends. A week by default
-        would surprise who tests with timestamps of long ago: only topics that name a retention have one.
+        """Do the periodic work of Kafka's log manager and cleaner, until the broker ends.
+
+        Only topics that set a retention have one. Kafka's default of a week would surprise tests with old
+        timestamps.
         """
         self.timers.call_at(now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
         for partition in self.cluster.partitions():
-            with suppress(BrokerError):  # its disk failed: all that concerns it says so
+            with suppress(BrokerError):  # its disk failed; every request to it reports that
                 config = partition.topic.config
                 if not RETENTION_CONFIGS.isdisjoint(config.overrides):
                     partition.log.delete_old_segments(now_ms)
@@ -162,10 +165,10 @@ class BrokerState:
                 partition.log.remove_expired_producers(now_ms)
 
     def close(self) -> None:
-        """Writes what is left of files."""
+        """Write the rest of the files."""
         self.cluster.close()
 
-    # Changes that waiting requests must see
+    # Changes that waiting requests must notice
 
     def move_leader(self, topic: str, index: int, node_id: int) -> None:
         self.cluster.move_leader(topic, index, node_id)
@@ -188,7 +191,7 @@ class BrokerState:
             self.partition_changed(name, partition.index)
 
     def set_transaction_version(self, level: int) -> None:
-        """The feature level from now on, as by UpdateFeatures; clients learn of it when they connect."""
+        """Set the feature level, as by UpdateFeatures; clients learn it when they connect."""
         self.options = replace(self.options, transaction_version=level)
         self.features_epoch += 1
         self.coordinators.transactions.transaction_version = level
@@ -214,8 +217,9 @@ class BrokerState:
         deadline_ms: int,
         give_up: Callable[[int], None],
     ) -> None:
-        """Has `attempt(now_ms)` called when one of `partitions` changed, until it gives True; at the deadline
-        `give_up(now_ms)` instead.
+        """Call `attempt(now_ms)` after one of `partitions` changed, until it returns True.
+
+        At the deadline, call `give_up(now_ms)` instead.
         """
         waiter = _Waiter(partitions, attempt)
 
@@ -227,7 +231,7 @@ class BrokerState:
         self._waiters.append(waiter)
 
     def run_waiters(self, now_ms: int) -> None:
-        """Tries those again whose partitions changed since the last call."""
+        """Retry waiters whose partitions changed since the last call."""
         while self._changed:
             changed, self._changed = self._changed, set()
             for waiter in [waiter for waiter in self._waiters if waiter.partitions & changed]:

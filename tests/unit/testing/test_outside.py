@@ -184,7 +184,7 @@ def test_machine_that_is_not_as_needed_ends_with_status_1(signals: None, tmp_pat
 def test_address_that_others_reach_is_warned_of_in_one_line(signals: None) -> None:
     result = call("--host", "192.0.2.1", "--port", 0)
     warning, error = result.stderr.splitlines()
-    assert warning.startswith("Warning: the broker listens on 192.0.2.1: whoever reaches it")
+    assert warning.startswith("Warning: the broker listens on 192.0.2.1: any client that reaches it")
     assert error.startswith("Error: ")
     assert result.exit_code == 1
 
