@@ -1,4 +1,4 @@
-"""Acls: what clients of the embedded broker may do."""
+"""Acls: the permissions of the embedded broker's clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 
 @dataclass(slots=True)
 class Acls:
-    """What clients may do; may be changed while the broker runs.
+    """Permissions of clients; may be changed while the broker runs.
 
     Each is a name or a collection of names, in which `*` stands for anything, or None for all of them.
 
@@ -26,8 +26,9 @@ class Acls:
     group_read
         Groups to join and to commit for; others are GROUP_AUTHORIZATION_FAILED (30).
     idempotent_write
-        Whether a producer without a transactional id gets a producer id: else CLUSTER_AUTHORIZATION_FAILED
-        (31). Kafka also gives one to who may write to some topic (KIP-679); here the answer is this alone.
+        True if a producer without a transactional id gets a producer id. False answers
+        CLUSTER_AUTHORIZATION_FAILED (31). Kafka also gives one to a client that may
+        write to some topic (KIP-679); here only this field decides.
     """
 
     topic_write: Iterable[str] | None = None
@@ -37,7 +38,7 @@ class Acls:
 
     @classmethod
     def of(cls, acls: Acls | Mapping[str, object] | None) -> Acls:
-        """What `Broker(acls=)` takes as Acls; TypeError for an unknown name, which says the nearest."""
+        """Convert the value of `Broker(acls=)` to Acls; TypeError for an unknown name names the nearest."""
         if isinstance(acls, Acls):
             return acls
         given = dict(acls or {})
@@ -65,7 +66,7 @@ def _check(allowed: Iterable[str] | None, name: str, code: ErrorCode) -> None:
 
 
 def check_names(what: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """TypeError for a name that is not known, which says the nearest."""
+    """Raise TypeError, which names the nearest, for an unknown name."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

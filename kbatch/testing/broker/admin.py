@@ -1,4 +1,4 @@
-"""Topics by request: making, growing, deleting them, and what DescribeConfigs and DescribeProducers tell."""
+"""Topics by request: create, extend and delete them; DescribeConfigs and DescribeProducers."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _configs_of(
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return _topic_configs(topic.config)
     if resource.resource_type == BROKER_RESOURCE and not resource.resource_name:
-        return []  # what was set for all brokers while they run: nothing here
+        return []  # configs that were set for all brokers at run time: none here
     if resource.resource_type == BROKER_RESOURCE:
         if resource.resource_name != str(node_id):
             raise BrokerError(

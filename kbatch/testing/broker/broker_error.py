@@ -1,13 +1,13 @@
-"""The refusal that the broker's state objects raise, and its handlers turn into an answer."""
+"""The error that the broker's state objects raise, and its handlers turn into an answer."""
 
 from kbatch.errors import ErrorCode
 
-# Some texts repeat a name from the request, which may be as long as any string: the text must still be one.
+# Some texts repeat a name from the request, which may be the longest string: the text must still be one.
 MAX_MESSAGE_CHARACTERS = 2000
 
 
 class BrokerError(Exception):
-    """What a broker answers instead of a result.
+    """The error that a broker answers instead of a result.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
-"""Records of Kafka's own topics, and which partition of them a group or a transactional id belongs to.
+"""Records of Kafka's internal topics, and the partition of a group or a transactional id.
 
-A key is two bytes that say what it is, and the key; a value is two bytes of version, and the value
+A key is two bytes of kind, and the key; a value is two bytes of version, and the value
 (CoordinatorRecordSerde).
 """
 
@@ -12,7 +12,7 @@ from kbatch.errors import ProtocolError
 from kbatch.protocol import codec
 from kbatch.protocol.structs import Message
 
-# key and value; a value of None, the tombstone, takes back what was stored under the key
+# key and value; a value of None, the tombstone, deletes the value that was stored under the key
 Record = tuple[bytes, bytes | None]
 
 Key = TypeVar("Key", bound=Message)
@@ -20,7 +20,8 @@ Value = TypeVar("Value", bound=Message)
 
 
 def coordinator_partition(name: str, partition_count: int) -> int:
-    """Of __transaction_state for a transactional id, of __consumer_offsets for a group id.
+    """Return the partition of __transaction_state for a transactional id, or __consumer_offsets for a group
+    id.
 
     It is Utils.abs(String.hashCode) of Java, whose strings are UTF-16.
     """
@@ -34,7 +35,7 @@ def coordinator_partition(name: str, partition_count: int) -> int:
 
 
 def key_partition(key: bytes, partition_count: int) -> int:
-    """The partition of a stored key: every kind of key begins with the transactional id or group id."""
+    """Return the partition of a stored key: each kind of key begins with the transactional id or group id."""
     length = int.from_bytes(key[2:4], "big")
     return coordinator_partition(key[4 : 4 + length].decode(), partition_count)
 
@@ -47,7 +48,7 @@ def encode_record(key: Message, value: Message | None, value_version: int) -> Re
 def decode_record(
     key_kind: type[Key], value_kind: type[Value], key: bytes, value: bytes | None
 ) -> tuple[Key, Value | None] | None:
-    """None for a key of another kind. Raises ProtocolError for what is not such a record."""
+    """Return key and value, None for a key of another kind; raise ProtocolError for an invalid record."""
     if len(key) < 2 or (value is not None and len(value) < 2):
         raise ProtocolError(f"a {key_kind.__name__} record of {len(key)} bytes, too short for its first two")
     if int.from_bytes(key[:2], "big") != key_kind.record_type:

@@ -1,4 +1,4 @@
-"""One broker at a time in a directory, as in Kafka: two would write into the same logs."""
+"""A lock that lets one broker use a directory, as in Kafka: two would write into the same logs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ else:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds the directory's lock; OSError where another broker has it.
+    """Hold the directory's lock; raise OSError if another broker has it.
 
-    The system lets go of it when the process ends in whatever way. It is also let go of explicitly, because a
-    forked child may still have the file open.
+    The system releases it when the process ends in any way. It is also released explicitly, because a forked
+    child may still have the file open.
     """
     with (directory / LOCK_FILE).open("ab") as file:
         try:

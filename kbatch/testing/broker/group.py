@@ -1,4 +1,4 @@
-"""Consumer groups by request: who is in them (JoinGroup to DescribeGroups)."""
+"""Consumer groups by request: membership, from JoinGroup to DescribeGroups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.group_messages import GroupDescription
     from kbatch.testing.broker.state import BrokerState, Context
 
-# Versions from which on ...
+# The first versions with a feature
 BATCHES_LEAVES = 3
 SYNC_NAMES_PROTOCOL = 5  # KIP-559
 NULLS_PROTOCOL_NAME = 7
@@ -189,7 +189,7 @@ def _describe_group(
 def list_groups(
     state: BrokerState, request: messages.ListGroupsRequest, context: Context
 ) -> messages.ListGroupsResponse:
-    """Those that this node coordinates."""
+    """Return the groups that this node coordinates."""
     context.check_forced_error()
     return messages.ListGroupsResponse(
         groups=[

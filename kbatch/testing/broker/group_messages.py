@@ -1,4 +1,4 @@
-"""What the group coordinator is asked, and what it answers."""
+"""The requests of the group coordinator, and its answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JoinGroup:
 
 @dataclass(slots=True, frozen=True)
 class JoinedMember:
-    """What the leader is told of a member."""
+    """A member, as the leader sees it."""
 
     member_id: str
     group_instance_id: str | None
@@ -80,7 +80,7 @@ class MemberDescription:
 
 @dataclass(slots=True, frozen=True)
 class GroupDescription:
-    """A group as DescribeGroups has it; `protocol` and the members' metadata are there while it is stable."""
+    """A group for DescribeGroups; `protocol` and the members' metadata are set while it is stable."""
 
     group_id: str
     state: str

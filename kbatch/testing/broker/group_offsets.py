@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.transaction_metadata import TopicPartition
 
 NO_TOPIC = ""
-# Versions from which on ...
+# The first versions with a feature
 COMMITS_BY_TOPIC_ID, FETCHES_BY_TOPIC_ID = 10, 10
 SAYS_GROUP_ERROR, FETCHES_MANY_GROUPS = 2, 8
 NAMES_TRANSACTION_ABORTABLE, ADDS_TO_TRANSACTION = 4, 5  # of TxnOffsetCommit (KIP-890)
@@ -43,7 +43,7 @@ def _codes(
     authorize: Callable[[], None],
     commit: Callable[[dict[TopicPartition, CommittedOffset]], dict[TopicPartition, ErrorCode]],
 ) -> dict[TopicPartition, ErrorCode]:
-    """An answer for each partition: those that exist are committed together."""
+    """Return a code for each partition; the existing partitions are committed together."""
     codes = {}
     offsets = {}
     for (topic, index), partition in wanted.items():
@@ -146,7 +146,7 @@ def txn_offset_commit(
 
 
 def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, context: Context) -> None:
-    """The partition of __consumer_offsets must be in the transaction, as any that is produced to."""
+    """Verify that the transaction has the partition of __consumer_offsets, as for any that is produced to."""
     partition = state.coordinators.partition_of_group(request.group_id)
     state.coordinators.verify_partition(
         request.transactional_id,
@@ -159,7 +159,7 @@ def _verify(state: BrokerState, request: messages.TxnOffsetCommitRequest, contex
     )
 
 
-# OffsetFetch: of one group up to version 7, of many from there on
+# OffsetFetch: one group up to version 7, many after it
 
 
 def offset_fetch(
@@ -322,7 +322,7 @@ def _answered(
     topics: Iterable[Any],
     codes: Mapping[tuple[str, int], int],
 ) -> list[Any]:
-    """The topics of a request with the code of each of their partitions, as an answer has them."""
+    """Return the topics of a request with the code of each of their partitions, as an answer has them."""
     return [
         topic_kind(
             name=topic.name,

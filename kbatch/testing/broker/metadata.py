@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, FindCoordinator, DescribeCluster: what there is, and where."""
+"""ApiVersions, Metadata, FindCoordinator, DescribeCluster: the cluster's APIs, topics and nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAKES_TOPIC_IDS, SAYS_REBOOTSTRAP = 12, 13  # versions of Metadata
 NO_TOPIC_ID = bytes(16)
 BROKERS, CONTROLLERS = 1, 2
 CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
-# librdkafka takes a broker without Produce 0 for one that is too new (KAFKA-18659).
+# librdkafka treats a broker without Produce 0 as too new (KAFKA-18659).
 ADVERTISED_PRODUCE_FROM = 0
 # Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs by their AclOperation bits
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -100,7 +100,7 @@ def metadata(
 def _wanted_topics(
     state: BrokerState, request: messages.MetadataRequest, version: int
 ) -> list[messages.MetadataRequest.MetadataRequestTopic]:
-    """Each once; where one has an id, only those that do, by their ids."""
+    """Return each topic once; if one has an id, return only those with an id, by their ids."""
     kind = messages.MetadataRequest.MetadataRequestTopic
     if request.topics is None or (version == 0 and not request.topics):
         return [kind(name=name) for name in state.cluster.topics]
@@ -143,7 +143,7 @@ def _topic_or_new(state: BrokerState, name: str, may_create: bool) -> Topic:
         if name in INTERNAL_TOPICS:
             return state.coordinators.internal_topic(name)
         return state.cluster.create_topic(name, state.options.default_partitions)
-    state.cluster.check_new_topic(name, 1)  # a name that cannot be is refused as that
+    state.cluster.check_new_topic(name, 1)  # an invalid name gets its own error
     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kbatch.testing.broker.cluster import MAX_PARTITIONS
 from kbatch.testing.broker.topic_config import INT32_MAX
 
-# The lowest and the highest value of options that are numbers.
+# The lowest and the highest value of numeric options.
 LIMITS = {
     "default_partitions": (1, MAX_PARTITIONS),
     "transaction_version": (0, 2),
@@ -21,7 +21,7 @@ LIMITS = {
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """The keyword arguments of `Broker`, described there. ValueError for a number out of range."""
+    """The keyword arguments of `Broker`, described there. Raises ValueError for a number out of range."""
 
     auto_create_topics: bool = True
     default_partitions: int = 1

@@ -1,7 +1,7 @@
-"""The SASL requests: the least that real clients accept.
+"""The SASL requests: the minimum that real clients accept.
 
 SASL/PLAIN is answered, on a connection without encryption. With `users` the password must be right, and a
-connection that has not logged in is closed, as by a SASL listener; without, who logs in is let in.
+request before the login closes the connection, as on a SASL listener. Without `users`, any login succeeds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEFORE_LOGIN = (
 
 
 def must_log_in(state: BrokerState, connection: Connection, kind: type[Message]) -> bool:
-    """Whether a request comes too early (SaslServerAuthenticator)."""
+    """True if a request comes before the login that it needs (SaslServerAuthenticator)."""
     return state.options.users is not None and connection.user is None and kind not in BEFORE_LOGIN
 
 
@@ -41,7 +41,7 @@ def sasl_handshake(
 def sasl_authenticate(
     state: BrokerState, request: messages.SaslAuthenticateRequest, context: Context
 ) -> messages.SaslAuthenticateResponse:
-    """RFC 4616: authorization identity, NUL, user, NUL, password."""
+    """Check the login of RFC 4616: authorization identity, NUL, user, NUL, password."""
     context.check_forced_error()
     parts = bytes(request.auth_bytes).decode(errors="replace").split("\0")
     users = state.options.users

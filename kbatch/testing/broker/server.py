@@ -1,7 +1,7 @@
-"""Sockets for the embedded broker: an asyncio loop in a thread of its own, a listener a node.
+"""Sockets for the embedded broker: an asyncio loop in its own thread, with one listener a node.
 
-Each connection's requests are answered one after another, as Kafka does it: while an answer is outstanding
-(a fetch that waits, a group that gathers) or its client reads too slowly, nothing more is read from it.
+Each connection's requests are answered one after another, as in Kafka. While an answer is outstanding (a
+fetch that waits, a group that gathers), or if its client reads too slowly, nothing more is read from it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MAX_REQUEST_BYTES = 100 << 20  # socket.request.max.bytes
 MAX_CONNECTIONS = 1000
 IDLE_SECONDS = 600  # connections.max.idle.ms
 QUEUED_REQUESTS = 16
-NOT_RUNNING = "the broker does not run: start it, or use it in a with block"
+NOT_RUNNING = "the broker does not run; start it, or use it in a with block"
 
 
 class Server:
-    """Serves a core's nodes until it is stopped.
+    """The sockets of a core's nodes, until it is stopped.
 
     The core belongs to the loop's thread; `call` runs a function there. Other threads take turns, so that
     none waits for a loop that another has stopped.
@@ -62,7 +62,7 @@ class Server:
     # From any thread
 
     def start(self) -> None:
-        """Returns when all nodes listen; OSError where one cannot."""
+        """Start the thread, and return when all nodes listen; raise OSError if one cannot."""
         self._thread.start()
         try:
             self._wait_for(self._listen([node.node_id for node in self.core.state.cluster.nodes]))
@@ -72,7 +72,7 @@ class Server:
         self._loop.call_soon_threadsafe(self._close_idle)
 
     def stop(self) -> None:
-        """Closes listeners and connections, and waits for the thread. A second call does nothing."""
+        """Close listeners and connections, and wait for the thread. A second call does nothing."""
         self._check_outside("stop")
         with self._turn:
             if self._thread.is_alive():
@@ -82,8 +82,9 @@ class Server:
             self._loop.close()
 
     def call(self, function: Callable[[], T]) -> T:
-        """What `function()` gives or raises in the loop's thread; that may be the caller's own, for an
-        interceptor may do to the broker what a test does.
+        """Run `function()` in the loop's thread, and return or raise its result.
+
+        The caller may be in that thread, because an interceptor may use the broker as a test does.
         """
         if threading.current_thread() is self._thread:
             return function()
@@ -91,7 +92,7 @@ class Server:
             return self._wait_for(self._call(function))
 
     def start_listening(self, node_id: int) -> None:
-        """On the port that the node had, if it had one; OSError where another has it now."""
+        """Listen on the node's earlier port, if it had one; raise OSError if it is in use."""
         self._check_outside("start a node")
         with self._turn:
             self._wait_for(self._listen([node_id]))
@@ -116,7 +117,7 @@ class Server:
             self._time_out()
 
     async def _listen(self, node_ids: list[int]) -> None:
-        """All ports are known before the first client can ask for them."""
+        """Open all listeners before the first client can ask for their ports."""
         for node_id in node_ids:
             node = self.core.state.cluster.nodes[node_id]
             port = node.port or self._ports[node_id]
@@ -129,7 +130,7 @@ class Server:
             await self._listeners[node_id].start_serving()
 
     def close_node(self, node_id: int) -> None:
-        """Closes the node's listener, if it has one, and all its connections."""
+        """Close the node's listener, if it has one, and all its connections."""
         if node_id in self._listeners:
             self._listeners.pop(node_id).close()
         for connection in [each for each in self.connections if each.node_id == node_id]:
@@ -139,7 +140,7 @@ class Server:
         return node_id in self._listeners and len(self.connections) < self.max_connections
 
     def reschedule(self) -> None:
-        """The core's next deadline may have changed."""
+        """Schedule the next timeout, after the core's deadline may have changed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -161,7 +162,7 @@ class Server:
     async def _close_all(self) -> None:
         for node_id in list(self._listeners):
             self.close_node(node_id)
-        # clients that are just being let in find no listener any more, and are sent away
+        # clients that are just connecting find no listener any more, and are closed
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others)
 
@@ -173,7 +174,7 @@ class Server:
 
 
 class ClientConnection(asyncio.Protocol):
-    """Frames of one client: gathered, answered in order, one at a time."""
+    """One client's connection: collects frames, and answers them in order, one at a time."""
 
     def __init__(self, server: Server, node_id: int) -> None:
         self.node_id = node_id
@@ -191,7 +192,7 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         peer: Any = transport.get_extra_info("peername")
-        if peer is None or not self._server.may_connect(self.node_id):  # None: it has gone already
+        if peer is None or not self._server.may_connect(self.node_id):  # None: the client is gone already
             transport.abort()
             return
         self._connection.client_host = peer[0]
@@ -203,7 +204,7 @@ class ClientConnection(asyncio.Protocol):
         self._frames.clear()
 
     def close(self) -> None:
-        """At once: nothing more is sent, and none of its requests is handled."""
+        """Close at once: nothing more is sent, and none of its requests is handled."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -224,7 +225,7 @@ class ClientConnection(asyncio.Protocol):
         self._go_on()
 
     def _take_frames(self) -> bool:
-        """Whole frames out of what came; False where a size is none."""
+        """Take whole frames from the received bytes; return False if a size is invalid."""
         at, incoming = 0, self._incoming
         while len(incoming) - at >= 4:
             size = int.from_bytes(incoming[at : at + 4], "big", signed=True)
@@ -238,7 +239,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _go_on(self) -> None:
-        """Has the waiting frames answered, as far as that goes now."""
+        """Answer the waiting frames, as many as possible now."""
         while self._frames and not self._is_busy and self._may_write and self._transport is not None:
             self._is_busy = True
             now_ms = self._server.now_ms()

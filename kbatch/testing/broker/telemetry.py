@@ -1,4 +1,4 @@
-"""Client telemetry (KIP-714): nothing is asked for, so that clients go quiet and nothing breaks."""
+"""Client telemetry (KIP-714): no metrics are requested, so clients send none."""
 
 from __future__ import annotations
 

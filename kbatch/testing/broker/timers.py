@@ -1,4 +1,4 @@
-"""Things to do later, in the broker's own time: a heap of deadlines, driven from outside."""
+"""Actions to run later, in the broker's own time: a heap of deadlines, driven from outside."""
 
 import heapq
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from itertools import count
 
 
 class Timer:
-    """One thing to do at `deadline_ms`, unless it is cancelled before."""
+    """One action to run at `deadline_ms`, unless it is cancelled before."""
 
     __slots__ = ("action", "deadline_ms")
 
@@ -24,7 +24,7 @@ class Timers:
         self._order = count()
 
     def call_at(self, deadline_ms: int, action: Callable[[int], None]) -> Timer:
-        """Has `action(now_ms)` called by the first `run(now_ms)` at or after `deadline_ms`."""
+        """Schedule `action(now_ms)` for the first `run(now_ms)` at or after `deadline_ms`."""
         timer = Timer(deadline_ms, action)
         heapq.heappush(self._heap, (deadline_ms, next(self._order), timer))
         return timer

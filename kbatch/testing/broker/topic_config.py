@@ -20,11 +20,11 @@ class ConfigKey(NamedTuple):
         "int", "long", "double", "boolean", "string" or "list".
     default : str or None
     lowest, highest : float
-        Of a number.
+        Limits of a number.
     choices : tuple of str
-        The only values, of a list: the only items; empty allows all.
+        The only values, or the only items of a list; empty allows all.
     honoured : bool
-        Whether the embedded broker acts by it; others are kept and described.
+        True if the embedded broker acts by it; others are stored and described.
     """
 
     kind: str
@@ -84,7 +84,7 @@ TOPIC_CONFIGS = {
 
 
 class TopicConfig:
-    """A topic's configs: what was given, and as attributes the values that the embedded broker acts by.
+    """A topic's configs: the given ones, and as attributes the values that the embedded broker acts by.
 
     `internal.segment.bytes` is Kafka's own key for tests that need segments smaller than 1 MiB.
 
@@ -128,14 +128,14 @@ class TopicConfig:
 
     @classmethod
     def of(cls, configs: Mapping[str, str | None]) -> Self:
-        """From a request, where a value may be null; Kafka refuses that."""
+        """Make the config of a request, where a value may be null; Kafka refuses null."""
         for name, value in configs.items():
             if value is None:
                 raise ValueError(f"{name}: null is no value of a topic config")
         return cls({name: value for name, value in configs.items() if value is not None})
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """Every key that has a value, in Kafka's order, with that value."""
+        """Yield every key that has a value, in Kafka's order, with that value."""
         for name, key in TOPIC_CONFIGS.items():
             text = self.overrides.get(name, key.default)
             if text is not None:

@@ -1,4 +1,4 @@
-"""Producer ids and transactions: from InitProducerId to EndTxn, WriteTxnMarkers, and what describes them."""
+"""Producer ids and transactions: from InitProducerId to EndTxn, WriteTxnMarkers, and descriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAYS_PRODUCER_FENCED = {messages.InitProducerIdRequest: 4, messages.AddPartition
 
 
 def _fenced(error: BrokerError, kind: type[Message], version: int) -> BrokerError:
-    """Older versions know INVALID_PRODUCER_EPOCH for PRODUCER_FENCED (KIP-588)."""
+    """Return INVALID_PRODUCER_EPOCH for PRODUCER_FENCED in older versions (KIP-588)."""
     if error.code == ErrorCode.PRODUCER_FENCED and version < SAYS_PRODUCER_FENCED[kind]:
         return BrokerError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
     return error
@@ -50,7 +50,7 @@ def init_producer_id(
     return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
-# AddPartitionsToTxn: one transaction a request up to version 3, many from there on
+# AddPartitionsToTxn: one transaction a request up to version 3, many after it
 
 
 def add_partitions_to_txn(
@@ -118,7 +118,7 @@ def _add_partitions(
 def _addable(
     state: BrokerState, wanted: list[TopicPartition], *, from_client: bool
 ) -> dict[TopicPartition, ErrorCode]:
-    """All or nothing: where one cannot be added, the others are OPERATION_NOT_ATTEMPTED."""
+    """Add all or none: if one cannot be added, the others are OPERATION_NOT_ATTEMPTED."""
     codes = dict.fromkeys(wanted, ErrorCode.NONE)
     for topic, index in wanted:
         try:
@@ -175,7 +175,7 @@ def end_txn(state: BrokerState, request: messages.EndTxnRequest, context: Contex
 def write_txn_markers(
     state: BrokerState, request: messages.WriteTxnMarkersRequest, context: Context
 ) -> messages.WriteTxnMarkersResponse:
-    """From other brokers, or from who plays one."""
+    """Write the markers of other brokers, or of a test that plays one."""
     answer = messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
     return messages.WriteTxnMarkersResponse(
         markers=[
@@ -261,7 +261,7 @@ def _describe_transaction(
 def list_transactions(
     state: BrokerState, request: messages.ListTransactionsRequest, context: Context
 ) -> messages.ListTransactionsResponse:
-    """Those that this node coordinates."""
+    """Return the transactions that this node coordinates."""
     context.check_forced_error()
     partition_of = state.coordinators.partition_of_transaction
     found, unknown = state.coordinators.transactions.list_transactions(

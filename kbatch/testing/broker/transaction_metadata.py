@@ -1,14 +1,13 @@
-"""What a transaction coordinator knows of one transactional id, and how that may change.
+"""The state of one transactional id in a transaction coordinator, and its transitions.
 
 Theory of operation. A TransactionMetadata never changes: each transition makes a new one, which counts only
-when it is stored, so what is stored and what is known are always the same. The rules are those of Kafka's
-TransactionMetadata; NEXT_STATES is its table of valid previous states, turned round. Two of its states are
-never stored: PREPARE_EPOCH_FENCE, which here is `fenced`, and DEAD, which is a tombstone.
+after it is stored, so the stored and the current state are always the same. The rules are those of Kafka's
+TransactionMetadata; NEXT_STATES is its table of valid previous states, inverted. Two of its states are never
+stored: PREPARE_EPOCH_FENCE, which is `fenced` here, and DEAD, which is a tombstone.
 
-Epochs: under TV1 (KIP-360) InitProducerId alone raises them; under TV2 (KIP-890) every EndTxn does too,
-before its markers are written, so that what was sent late in the transaction meets a newer epoch. No
-producer is given 32767, so that its epoch can always be raised once more: where a client would get it, it
-gets a new producer id with epoch 0 instead.
+Epochs: under TV1 (KIP-360) only InitProducerId raises them. Under TV2 (KIP-890) every EndTxn does too, before
+its markers are written, so that late batches of the transaction meet a newer epoch. No producer gets 32767,
+so its epoch can always be raised once more: instead, the client gets a new producer id with epoch 0.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TopicPartition = tuple[str, int]
 
 
 class TransactionState(IntEnum):
-    """By the numbers of TransactionLogValue; `str` gives the name that clients see."""
+    """The states, by the numbers of TransactionLogValue; `str` returns the name that clients see."""
 
     EMPTY = 0
     ONGOING = 1
@@ -71,18 +70,18 @@ class TransactionMetadata:
     Attributes
     ----------
     previous_producer_id : int
-        The producer id before the last transition, which differs from `producer_id` right after a new one was
-        given: a retry of the request that brought it is known by that.
+        The producer id before the last transition. It differs from `producer_id` right after a new one was
+        assigned: it identifies a retry of the request that brought the new one.
     next_producer_id : int
-        The one that `producer_id` becomes when the markers are written; -1 for none.
+        The `producer_id` after the markers are written; -1 for none.
     last_producer_epoch : int
         The epoch before the last bump, if the producer itself asked for it; else -1.
     timeout_ms, start_ms, last_update_ms : int
-        `start_ms` is -1 where no transaction was begun since InitProducerId.
+        `start_ms` is -1 if no transaction began since InitProducerId.
     partitions : frozenset of (topic, partition)
-        Those of the transaction; while it is preparing, those without a marker.
+        Partitions of the transaction; while it is preparing, those without a marker.
     client_transaction_version : int
-        0 or 2: the version by which the client spoke last (KIP-890).
+        0 or 2: the version of the client's last request (KIP-890).
     """
 
     transactional_id: str
@@ -107,10 +106,10 @@ class TransactionMetadata:
         return _STATE.DEAD in NEXT_STATES[self.state]
 
     def initialised(self, expected_epoch: int | None, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """After InitProducerId with the same producer id; BrokerError PRODUCER_FENCED for another epoch.
+        """Return the state after InitProducerId with the same producer id.
 
-        `expected_epoch` is the client's own (KIP-360): the current one asks for a bump, the one before it
-        is a retry whose answer was lost.
+        `expected_epoch` is the client's own (KIP-360): the current one asks for a bump, the one before it is
+        a retry whose answer was lost. Raises BrokerError PRODUCER_FENCED for another epoch.
         """
         if self.is_epoch_exhausted:
             # Kafka does not foresee a retry, or a fenced client, at an exhausted epoch
@@ -129,7 +128,7 @@ class TransactionMetadata:
     def with_new_producer_id(
         self, producer_id: int, expected_epoch: int | None, timeout_ms: int, now_ms: int
     ) -> TransactionMetadata:
-        """After InitProducerId with exhausted epochs."""
+        """Return the state after InitProducerId with exhausted epochs."""
         last_epoch = NO_PRODUCER_EPOCH if expected_epoch is None else self.producer_epoch
         return self._emptied(producer_id, 0, last_epoch, timeout_ms, now_ms)
 
@@ -147,7 +146,7 @@ class TransactionMetadata:
     def prepared(
         self, commit: bool, transaction_version: int, next_producer_id: int, now_ms: int
     ) -> TransactionMetadata:
-        """After EndTxn, before the markers. Under TV2 a transaction without partitions can be aborted too."""
+        """Return the state after EndTxn, before the markers; TV2 also aborts without partitions."""
         epochs = {}
         if transaction_version >= 2:
             epochs = {
@@ -164,7 +163,7 @@ class TransactionMetadata:
         )
 
     def fenced(self) -> TransactionMetadata:
-        """The first step of a TV1 abort that the producer did not ask for; under TV2 `prepared` does it."""
+        """Return the first state of a TV1 abort without a request; under TV2 `prepared` does it."""
         return replace(
             self,
             producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
@@ -172,7 +171,7 @@ class TransactionMetadata:
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """After the markers."""
+        """Return the state after the markers."""
         producer_id, epoch = self.after_completion
         return self._moved(
             _STATE.COMPLETE_COMMIT if self.state is _STATE.PREPARE_COMMIT else _STATE.COMPLETE_ABORT,
@@ -185,13 +184,13 @@ class TransactionMetadata:
 
     @property
     def after_completion(self) -> tuple[int, int]:
-        """The producer id and epoch with which the producer goes on."""
+        """Return the producer id and epoch with which the producer continues."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
     def without_markers_for(self, partitions: Iterable[TopicPartition]) -> TransactionMetadata:
-        """Known, but not stored: after a restart all markers are written again."""
+        """Return the state with only `partitions` left. It is not stored: a restart rewrites all markers."""
         return replace(self, partitions=frozenset(partitions))
 
     def _emptied(
@@ -214,12 +213,12 @@ class TransactionMetadata:
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether the next epoch is one that no producer is given."""
+    """True if the next epoch is one that no producer gets."""
     return epoch >= MAX_EPOCH - 1
 
 
 def to_record(metadata: TransactionMetadata, value_version: int) -> Record:
-    """The record of __transaction_state (TransactionLog); version 0 has no room for what KIP-890 added."""
+    """Return the record of __transaction_state (TransactionLog); version 0 has no fields of KIP-890."""
     value = messages.TransactionLogValue(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
@@ -242,7 +241,7 @@ def tombstone(transactional_id: str) -> Record:
 
 
 def from_record(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
-    """The transactional id and what is known of it, None for a tombstone; None for a key of another kind."""
+    """Return the transactional id and its state, None for a tombstone; None for a key of another kind."""
     record = decode_record(messages.TransactionLogKey, messages.TransactionLogValue, key, value)
     if record is None:
         return None
