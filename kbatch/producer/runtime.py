@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final
 
 from kbatch._native.send.accumulator import Refusal
 from kbatch.core.producer.engine import Engine
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import (
     BufferExhaustedError,
     ForkedProducerError,
@@ -323,6 +323,6 @@ def _note_change(found: weakref.ref[Runtime]) -> None:
     engine = runtime.engine
     if engine.fatal_error is not None:
         runtime.queue.wake_first(runtime.accumulator)
-    elif engine.transactions is None or engine.transactions.state is State.IN_TRANSACTION:
+    elif engine.transactions is None or engine.transactions.state is TransactionState.IN_TRANSACTION:
         return
     runtime.accumulator.accepts_directly = False

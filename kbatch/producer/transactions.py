@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch._native.send.accumulator import TRANSACTION_ENDED
 from kbatch.core.client.calls import Call
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import IllegalStateError, KafkaError, KafkaTimeoutError, SerializationError
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, checked_partition
 
@@ -67,7 +67,7 @@ class TransactionCalls:
         self._is_in_transaction = True
         self._accumulator.transaction_count += 1
         self._accumulator.accepts_directly = not self._runtime.interceptors
-        if self._transactions.state is not State.IN_TRANSACTION:  # it has failed since
+        if self._transactions.state is not TransactionState.IN_TRANSACTION:  # it has failed since
             self._accumulator.accepts_directly = False
         self._unfinished = None
 
@@ -200,9 +200,9 @@ class TransactionCalls:
         if transactions is None:
             return
         state = transactions.state
-        if state is State.ABORTABLE_ERROR:
+        if state is TransactionState.ABORTABLE_ERROR:
             raise transactions.why_abortable()
-        if not self._is_in_transaction or state is not State.IN_TRANSACTION:
+        if not self._is_in_transaction or state is not TransactionState.IN_TRANSACTION:
             raise IllegalStateError(
                 "send() of a producer with a transactional.id needs an open transaction: begin_transaction() "
                 "comes first, and before it, once, init_transactions()"
@@ -239,7 +239,7 @@ class TransactionCalls:
         deadline = deadline.within(limit_seconds)
         if self._unfinished is not None and self._unfinished.name != "init_transactions":
             await self._await_call(self._unfinished, deadline)
-        is_going_on = transactions.state in (State.COMMITTING, State.ABORTING)
+        is_going_on = transactions.state in (TransactionState.COMMITTING, TransactionState.ABORTING)
         if not is_going_on and transactions.has_ongoing and self._engine.fatal_error is None:
             logger.warning("%s is closed in a transaction, which is aborted", self._config.client_id)
             call = Call("abort_transaction")

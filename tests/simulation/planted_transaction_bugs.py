@@ -13,13 +13,13 @@ from kbatch.core.producer.idempotence import Idempotence
 from kbatch.core.producer.sender import Sender
 from kbatch.core.producer.transaction_requests import (
     Abort,
-    Action,
     AddPartitions,
     Commit,
     CommitOffsets,
+    ErrorResponse,
     InitProducerId,
 )
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.core.producer.transactional_order import TransactionalOrder
 from kbatch.core.producer.transactions import Transactions
 from kbatch.errors import KafkaTimeoutError
@@ -96,8 +96,8 @@ def a_commit_after_an_error(original: Any) -> Any:
     """commit_transaction() is accepted although the transaction can only be aborted."""
 
     def accept(self: Transactions, call: Any) -> bool:
-        if call.name == "commit_transaction" and self.state is State.ABORTABLE_ERROR:
-            self.state = State.IN_TRANSACTION
+        if call.name == "commit_transaction" and self.state is TransactionState.ABORTABLE_ERROR:
+            self.state = TransactionState.IN_TRANSACTION
         return original(self, call)  # type: ignore[no-any-return]
 
     return accept
@@ -214,7 +214,7 @@ def offsets_go_to_the_wrong_coordinator(original: Any) -> Any:
 # Errors
 
 
-def _instead(actions: dict[Action, Action]) -> Callable[[Any], Any]:
+def _instead(actions: dict[ErrorResponse, ErrorResponse]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def verdict_of(*given: Any) -> Any:
             verdict = original(*given)
@@ -228,19 +228,19 @@ def _instead(actions: dict[Action, Action]) -> Callable[[Any], Any]:
 @plants(transactions, "verdict_of")
 def fencing_is_retried(original: Any) -> Any:
     """PRODUCER_FENCED counts as retriable."""
-    return _instead({Action.FENCED: Action.RETRY})(original)
+    return _instead({ErrorResponse.FENCED: ErrorResponse.RETRY})(original)
 
 
 @plants(transactions, "verdict_of")
 def the_coordinator_is_not_looked_up_again(original: Any) -> Any:
     """NOT_COORDINATOR is retried at the same node."""
-    return _instead({Action.FIND: Action.RETRY})(original)
+    return _instead({ErrorResponse.FIND: ErrorResponse.RETRY})(original)
 
 
 @plants(transactions, "verdict_of")
 def every_error_is_fatal(original: Any) -> Any:
     """Abortable errors end the producer."""
-    return _instead({Action.ABORT: Action.FATAL})(original)
+    return _instead({ErrorResponse.ABORT: ErrorResponse.FATAL})(original)
 
 
 @plants(Transactions, "_handle_refusal")
@@ -248,13 +248,15 @@ def a_fenced_producer_comes_back(original: Any) -> Any:
     """PRODUCER_FENCED leads to a new InitProducerId, with which the old producer fences the new one."""
 
     def handle(
-        self: Transactions, operation: Any, action: Action, code: int, about: str, now_ns: int
+        self: Transactions, operation: Any, action: ErrorResponse, code: int, about: str, now_ns: int
     ) -> None:
-        if action is Action.FENCED:
+        if action is ErrorResponse.FENCED:
             self._order.adopt(NOBODY)
             self._order.partitions.clear()
             self._has_offsets = False
-            action = Action.RETRY if isinstance(operation, InitProducerId | Abort) else Action.ABORT
+            action = (
+                ErrorResponse.RETRY if isinstance(operation, InitProducerId | Abort) else ErrorResponse.ABORT
+            )
         original(self, operation, action, code, about, now_ns)
 
     return handle

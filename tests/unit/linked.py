@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from kbatch._native.batch.delivery import Delivery
 from kbatch.core.client.calls import Call
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.core.producer.transactions import Transactions
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kbatch.testing import Broker
@@ -78,7 +78,7 @@ class LinkedProducer(Sending):
 
     def send(self, topic: str, value: bytes) -> Delivery:  # type: ignore[override]
         self._check_usable()
-        if self.transactions.state is State.ABORTABLE_ERROR:
+        if self.transactions.state is TransactionState.ABORTABLE_ERROR:
             raise self.transactions.why_abortable()
         for _ in range(MAX_STEPS):
             answer = self.accumulator.append(topic, 0, None, value, None, 1000, self.now_ns, None)

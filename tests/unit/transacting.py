@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from kbatch._native.send.in_flight import Identity
 from kbatch.core.client.calls import Call
 from kbatch.core.client.coordinators import GROUP
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.core.producer.transactions import Transactions
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
@@ -91,7 +91,7 @@ class Transacting(Sending):
 
     def begun(self, *names: str, partition: int = 0) -> Self:
         """A transaction in which these were sent, and not answered yet."""
-        if self.at is State.UNINITIALIZED:
+        if self.at is TransactionState.UNINITIALIZED:
             self.ready()
         ok(self.begin())
         self.send(*names, partition=partition)

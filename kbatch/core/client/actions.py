@@ -46,4 +46,4 @@ class Close(NamedTuple):
     connection_id: int
 
 
-Action = Resolve | Connect | Write | Close
+IoAction = Resolve | Connect | Write | Close

@@ -27,7 +27,7 @@ from functools import partial
 from random import Random
 
 from kbatch.config import ClientConfig
-from kbatch.core.client.actions import Action, Address, Close, Connect, Resolve, Write
+from kbatch.core.client.actions import Address, Close, Connect, IoAction, Resolve, Write
 from kbatch.core.client.api_versions import (
     NO_FEATURES,
     ApiVersions,
@@ -107,7 +107,7 @@ class Connections:
         self._setup_timeout = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, random
         )
-        self._actions: list[Action] = []
+        self._actions: list[IoAction] = []
         self._disconnected: set[int] = set()
         self._lanes: list[dict[int, NodeState]] = [{} for _ in range(lane_count)]  # by node id
         self._node_ids: Collection[int] = ()  # of the cluster, or of bootstrap.servers
@@ -583,8 +583,8 @@ class Connections:
 
     def _withdraw(self, connection_id: int) -> bool:
         """Withdraw a connection's unpolled actions. True if connecting is one of them."""
-        kept: list[Action] = []
-        withdrawn: list[Action] = []
+        kept: list[IoAction] = []
+        withdrawn: list[IoAction] = []
         for action in self._actions:
             is_its = isinstance(action, Connect | Write) and action.connection_id == connection_id
             (withdrawn if is_its else kept).append(action)
@@ -630,7 +630,7 @@ class Connections:
         """True if there is nothing to do or to report."""
         return not (self._actions or self._disconnected or now_ns >= self.deadline_ns)
 
-    def poll_actions(self) -> list[Action]:
+    def poll_actions(self) -> list[IoAction]:
         """Return the actions for the owner, in order."""
         actions, self._actions = self._actions, []
         return actions

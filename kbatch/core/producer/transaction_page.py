@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kbatch.core.producer.outcome import OUTCOMES, Outcome
-from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind
-from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, Event, State
+from kbatch.core.producer.transaction_requests import ERROR_RESPONSES, ErrorResponse, Kind
+from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, TransactionEvent, TransactionState
 from kbatch.errors import ROWS, ErrorCode
 
 INTRODUCTION = """\
@@ -46,16 +46,16 @@ code that is not in the table has the effect of `NOT_ENOUGH_REPLICAS` if it is
 """
 
 WORDS = {
-    Action.FENCED: "fatal: fenced",
-    Action.FATAL: "fatal",
-    Action.INIT_AGAIN: "call again",
-    Action.BUMP_OR_FATAL: "abort, new epoch",
-    Action.GONE: "done, new epoch",
-    Action.COMMIT_FAILED: "abort: rejoin",
-    Action.ABORT: "abort",
-    Action.FIND: "find",
-    Action.RETRY: "retry",
-    Action.DONE: "done",
+    ErrorResponse.FENCED: "fatal: fenced",
+    ErrorResponse.FATAL: "fatal",
+    ErrorResponse.INIT_AGAIN: "call again",
+    ErrorResponse.BUMP_OR_FATAL: "abort, new epoch",
+    ErrorResponse.GONE: "done, new epoch",
+    ErrorResponse.COMMIT_FAILED: "abort: rejoin",
+    ErrorResponse.ABORT: "abort",
+    ErrorResponse.FIND: "find",
+    ErrorResponse.RETRY: "retry",
+    ErrorResponse.DONE: "done",
 }
 OUTCOME_WORDS = {
     Outcome.COMPLETE: "done",
@@ -80,7 +80,7 @@ def _lines() -> Iterator[str]:
     methods = [(f"`{call.value}()`", _names_of_states(call)) for call in CALLS]
     yield from _table(["method", "states"], methods)
     yield ANSWERS_TEXT.removesuffix("\n")
-    yield from _table(["in the table", "effect"], [(WORDS[each], each.value) for each in Action])
+    yield from _table(["in the table", "effect"], [(WORDS[each], each.value) for each in ErrorResponse])
     yield CODES_TEXT.removesuffix("\n")
     rows = [(f"{code:d}", code.name, *_meanings(code)) for code in _codes()]
     yield from _table(["code", "name", *(kind.value for kind in Kind), "Produce"], rows)
@@ -89,14 +89,14 @@ def _lines() -> Iterator[str]:
 def _diagram() -> Iterator[str]:
     """Yield the changes of state in Mermaid's notation."""
     yield "stateDiagram-v2"
-    yield f"    [*] --> {State.UNINITIALIZED.name}"
+    yield f"    [*] --> {TransactionState.UNINITIALIZED.name}"
     for state, row in TRANSITIONS.items():
         for event, following in row.items():
             if following is not state:
                 yield f"    {state.name} --> {following.name}: {event.value}{'()' * (event in CALLS)}"
 
 
-def _names_of_states(call: Event) -> str:
+def _names_of_states(call: TransactionEvent) -> str:
     return ", ".join(f"`{state.name}`" for state, row in TRANSITIONS.items() if call in row)
 
 
@@ -108,7 +108,7 @@ def _codes() -> list[ErrorCode]:
 
 def _meanings(code: ErrorCode) -> tuple[str, ...]:
     of_batch = Outcome.FATAL if ROWS[code].fatal else OUTCOMES[code]
-    return *(WORDS[ACTIONS[kind][code]] for kind in Kind), OUTCOME_WORDS[of_batch]
+    return *(WORDS[ERROR_RESPONSES[kind][code]] for kind in Kind), OUTCOME_WORDS[of_batch]
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

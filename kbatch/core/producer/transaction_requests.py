@@ -28,7 +28,7 @@ V1_ADD_PARTITIONS, V1_COMMIT_OFFSETS, V1_END_TXN = 3, 4, 4
 COMMITS_FOR_MEMBER = 3
 
 
-class Action(Enum):
+class ErrorResponse(Enum):
     """The effect of an answer. If it has several codes, the first of these effects counts."""
 
     FENCED = "fatal: another producer has taken over"
@@ -56,70 +56,74 @@ class Kind(Enum):
 
 
 _BY_COORDINATOR = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Action.FIND,
-    ErrorCode.NOT_COORDINATOR: Action.FIND,
-    ErrorCode.INVALID_PRODUCER_EPOCH: Action.FENCED,
-    ErrorCode.PRODUCER_FENCED: Action.FENCED,
-    ErrorCode.TRANSACTION_ABORTABLE: Action.ABORT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorResponse.FIND,
+    ErrorCode.NOT_COORDINATOR: ErrorResponse.FIND,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorResponse.FENCED,
+    ErrorCode.PRODUCER_FENCED: ErrorResponse.FENCED,
+    ErrorCode.TRANSACTION_ABORTABLE: ErrorResponse.ABORT,
 }
-_IN_TRANSACTION = _BY_COORDINATOR | {ErrorCode.UNKNOWN_PRODUCER_ID: Action.BUMP_OR_FATAL}
+_IN_TRANSACTION = _BY_COORDINATOR | {ErrorCode.UNKNOWN_PRODUCER_ID: ErrorResponse.BUMP_OR_FATAL}
 # The effects that differ between requests; the others are in _otherwise.
-_SPECIAL: Mapping[Kind, Mapping[ErrorCode, Action]] = {
+_SPECIAL: Mapping[Kind, Mapping[ErrorCode, ErrorResponse]] = {
     Kind.FIND_COORDINATOR: {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORT,
-        ErrorCode.TRANSACTION_ABORTABLE: Action.ABORT,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorResponse.ABORT,
+        ErrorCode.TRANSACTION_ABORTABLE: ErrorResponse.ABORT,
     },
     Kind.INIT_PRODUCER_ID: _BY_COORDINATOR
     | {
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.INIT_AGAIN,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Action.INIT_AGAIN,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorResponse.INIT_AGAIN,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorResponse.INIT_AGAIN,
     },
     Kind.ADD_PARTITIONS: _IN_TRANSACTION
     | {
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,
-        ErrorCode.INVALID_TXN_STATE: Action.FATAL,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING: Action.FATAL,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorResponse.FATAL,
+        ErrorCode.INVALID_TXN_STATE: ErrorResponse.FATAL,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorResponse.FATAL,
     },
-    Kind.ADD_OFFSETS: _IN_TRANSACTION | {ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORT},
+    Kind.ADD_OFFSETS: _IN_TRANSACTION | {ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorResponse.ABORT},
     Kind.COMMIT_OFFSETS: _BY_COORDINATOR
     | {
-        ErrorCode.REQUEST_TIMED_OUT: Action.FIND,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: Action.ABORT,
-        ErrorCode.FENCED_INSTANCE_ID: Action.ABORT,
-        ErrorCode.UNKNOWN_MEMBER_ID: Action.COMMIT_FAILED,
-        ErrorCode.ILLEGAL_GENERATION: Action.COMMIT_FAILED,
+        ErrorCode.REQUEST_TIMED_OUT: ErrorResponse.FIND,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorResponse.ABORT,
+        ErrorCode.FENCED_INSTANCE_ID: ErrorResponse.ABORT,
+        ErrorCode.UNKNOWN_MEMBER_ID: ErrorResponse.COMMIT_FAILED,
+        ErrorCode.ILLEGAL_GENERATION: ErrorResponse.COMMIT_FAILED,
     },
     Kind.COMMIT: _IN_TRANSACTION,
     Kind.ABORT: _BY_COORDINATOR
-    | {ErrorCode.UNKNOWN_PRODUCER_ID: Action.GONE, ErrorCode.TRANSACTION_ABORTABLE: Action.FATAL},
+    | {
+        ErrorCode.UNKNOWN_PRODUCER_ID: ErrorResponse.GONE,
+        ErrorCode.TRANSACTION_ABORTABLE: ErrorResponse.FATAL,
+    },
 }
 
 
-def _otherwise(kind: Kind, code: ErrorCode) -> Action:
+def _otherwise(kind: Kind, code: ErrorCode) -> ErrorResponse:
     if ROWS[code].retriable:
-        return Action.RETRY
+        return ErrorResponse.RETRY
     # a faulty partition may be sound in the next transaction
-    return Action.ABORT if kind is Kind.ADD_PARTITIONS else Action.FATAL
+    return ErrorResponse.ABORT if kind is Kind.ADD_PARTITIONS else ErrorResponse.FATAL
 
 
 # The whole table: a row for each request, a column for each code.
-ACTIONS: Mapping[Kind, Mapping[ErrorCode, Action]] = {
-    kind: {code: special.get(code) or _otherwise(kind, code) for code in ROWS} | {ErrorCode.NONE: Action.DONE}
+ERROR_RESPONSES: Mapping[Kind, Mapping[ErrorCode, ErrorResponse]] = {
+    kind: {code: special.get(code) or _otherwise(kind, code) for code in ROWS}
+    | {ErrorCode.NONE: ErrorResponse.DONE}
     for kind, special in _SPECIAL.items()
 }
-_PRECEDENCE = {action: number for number, action in enumerate(Action)}
+_PRECEDENCE = {action: number for number, action in enumerate(ErrorResponse)}
 
 
-def action_of(kind: Kind, code: int) -> Action:
+def response_to(kind: Kind, code: int) -> ErrorResponse:
     """Return the effect of a code. Unknown codes count as UNKNOWN_SERVER_ERROR."""
-    actions = ACTIONS[kind]
+    actions = ERROR_RESPONSES[kind]
     return actions.get(ErrorCode(code)) or actions[ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 class Verdict(NamedTuple):
     """The effect of an answer, its decisive code, and the subjects of that code."""
 
-    action: Action
+    action: ErrorResponse
     code: int
     subjects: list[str]
 
@@ -128,10 +132,10 @@ def verdict_of(kind: Kind, codes: Iterable[tuple[str, int]]) -> Verdict:
     """Return the first of the effects of an answer. OPERATION_NOT_ATTEMPTED only hints at another code."""
     failed = {subject: code for subject, code in codes if code}
     if not failed:
-        return Verdict(Action.DONE, ErrorCode.NONE, [])
+        return Verdict(ErrorResponse.DONE, ErrorCode.NONE, [])
     causes = {s: code for s, code in failed.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED} or failed
-    code = min(causes.values(), key=lambda code: _PRECEDENCE[action_of(kind, code)])
-    return Verdict(action_of(kind, code), code, [s for s, each in causes.items() if each == code])
+    code = min(causes.values(), key=lambda code: _PRECEDENCE[response_to(kind, code)])
+    return Verdict(response_to(kind, code), code, [s for s, each in causes.items() if each == code])
 
 
 class Operation:

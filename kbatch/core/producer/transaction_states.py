@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 
-class State(Enum):
+class TransactionState(Enum):
     """The state of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
@@ -23,7 +23,7 @@ class State(Enum):
     FATAL_ERROR = "fatal error"
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     """A user's call, by the name of the method, or its result."""
 
     INITIALIZE = "init_transactions"
@@ -38,47 +38,65 @@ class Event(Enum):
     ERROR = "an abortable error"
 
 
-CALLS = (Event.INITIALIZE, Event.BEGIN, Event.SEND_OFFSETS, Event.COMMIT, Event.ABORT)
+CALLS = (
+    TransactionEvent.INITIALIZE,
+    TransactionEvent.BEGIN,
+    TransactionEvent.SEND_OFFSETS,
+    TransactionEvent.COMMIT,
+    TransactionEvent.ABORT,
+)
 
 # From a state and an event to the next state. FATAL_ERROR can follow every state.
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
-    State.UNINITIALIZED: {Event.INITIALIZE: State.INITIALIZING},
-    State.INITIALIZING: {
-        Event.INITIALIZED: State.READY,
-        Event.REFUSED: State.UNINITIALIZED,
-        Event.ERROR: State.ABORTABLE_ERROR,
+TRANSITIONS: Mapping[TransactionState, Mapping[TransactionEvent, TransactionState]] = {
+    TransactionState.UNINITIALIZED: {TransactionEvent.INITIALIZE: TransactionState.INITIALIZING},
+    TransactionState.INITIALIZING: {
+        TransactionEvent.INITIALIZED: TransactionState.READY,
+        TransactionEvent.REFUSED: TransactionState.UNINITIALIZED,
+        TransactionEvent.ERROR: TransactionState.ABORTABLE_ERROR,
     },
-    State.READY: {Event.BEGIN: State.IN_TRANSACTION},
-    State.IN_TRANSACTION: {
-        Event.SEND_OFFSETS: State.IN_TRANSACTION,
-        Event.COMMIT: State.COMMITTING,
-        Event.ABORT: State.ABORTING,
-        Event.INITIALIZED: State.IN_TRANSACTION,
-        Event.ERROR: State.ABORTABLE_ERROR,
+    TransactionState.READY: {TransactionEvent.BEGIN: TransactionState.IN_TRANSACTION},
+    TransactionState.IN_TRANSACTION: {
+        TransactionEvent.SEND_OFFSETS: TransactionState.IN_TRANSACTION,
+        TransactionEvent.COMMIT: TransactionState.COMMITTING,
+        TransactionEvent.ABORT: TransactionState.ABORTING,
+        TransactionEvent.INITIALIZED: TransactionState.IN_TRANSACTION,
+        TransactionEvent.ERROR: TransactionState.ABORTABLE_ERROR,
     },
-    State.COMMITTING: {
-        Event.INITIALIZED: State.COMMITTING,
-        Event.ENDED: State.READY,
-        Event.ENDED_WITHOUT_EPOCH: State.INITIALIZING,
-        Event.ERROR: State.ABORTABLE_ERROR,
+    TransactionState.COMMITTING: {
+        TransactionEvent.INITIALIZED: TransactionState.COMMITTING,
+        TransactionEvent.ENDED: TransactionState.READY,
+        TransactionEvent.ENDED_WITHOUT_EPOCH: TransactionState.INITIALIZING,
+        TransactionEvent.ERROR: TransactionState.ABORTABLE_ERROR,
     },
-    State.ABORTING: {
-        Event.INITIALIZED: State.ABORTING,
-        Event.ENDED: State.READY,
-        Event.ENDED_WITHOUT_EPOCH: State.INITIALIZING,
-        Event.ERROR: State.ABORTING,
+    TransactionState.ABORTING: {
+        TransactionEvent.INITIALIZED: TransactionState.ABORTING,
+        TransactionEvent.ENDED: TransactionState.READY,
+        TransactionEvent.ENDED_WITHOUT_EPOCH: TransactionState.INITIALIZING,
+        TransactionEvent.ERROR: TransactionState.ABORTING,
     },
-    State.ABORTABLE_ERROR: {Event.ABORT: State.ABORTING, Event.ERROR: State.ABORTABLE_ERROR},
-    State.FATAL_ERROR: {},
+    TransactionState.ABORTABLE_ERROR: {
+        TransactionEvent.ABORT: TransactionState.ABORTING,
+        TransactionEvent.ERROR: TransactionState.ABORTABLE_ERROR,
+    },
+    TransactionState.FATAL_ERROR: {},
 }
 # The states with an open transaction.
-ONGOING = frozenset({State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR})
+ONGOING = frozenset(
+    {
+        TransactionState.IN_TRANSACTION,
+        TransactionState.COMMITTING,
+        TransactionState.ABORTING,
+        TransactionState.ABORTABLE_ERROR,
+    }
+)
 # Why a state does not take a call, and the next step.
-WHY_NOT: Mapping[State, str] = {
-    State.UNINITIALIZED: "call init_transactions() first, once and successfully",
-    State.INITIALIZING: "init_transactions() is under way",
-    State.READY: "there is no open transaction: init_transactions() was called, begin_transaction() is next",
-    State.IN_TRANSACTION: "a transaction is open: commit_transaction() or abort_transaction() comes first",
-    State.COMMITTING: "commit_transaction() is under way",
-    State.ABORTING: "abort_transaction() is under way",
+WHY_NOT: Mapping[TransactionState, str] = {
+    TransactionState.UNINITIALIZED: "call init_transactions() first, once and successfully",
+    TransactionState.INITIALIZING: "init_transactions() is under way",
+    TransactionState.READY: "there is no open transaction: init_transactions() was called, "
+    "begin_transaction() is next",
+    TransactionState.IN_TRANSACTION: "a transaction is open: commit_transaction() or abort_transaction() "
+    "comes first",
+    TransactionState.COMMITTING: "commit_transaction() is under way",
+    TransactionState.ABORTING: "abort_transaction() is under way",
 }

@@ -32,19 +32,25 @@ from kbatch.core.client.coordinators import GROUP
 from kbatch.core.producer.producer_ids import identity_of
 from kbatch.core.producer.transaction_requests import (
     Abort,
-    Action,
     AddOffsets,
     AddPartitions,
     Commit,
     CommitOffsets,
     EndTransaction,
+    ErrorResponse,
     FindCoordinator,
     InitProducerId,
     Operation,
     Place,
     verdict_of,
 )
-from kbatch.core.producer.transaction_states import ONGOING, TRANSITIONS, WHY_NOT, Event, State
+from kbatch.core.producer.transaction_states import (
+    ONGOING,
+    TRANSITIONS,
+    WHY_NOT,
+    TransactionEvent,
+    TransactionState,
+)
 from kbatch.core.producer.transaction_version import TransactionVersion
 from kbatch.core.producer.transactional_order import CONCURRENT_BACKOFF_NS
 from kbatch.errors import (
@@ -92,7 +98,7 @@ class Transactions:
 
     Attributes
     ----------
-    state : State
+    state : TransactionState
         Other threads may read it.
     error : KafkaError | None
         The error after which the transaction can only be aborted, or the producer closed.
@@ -114,7 +120,7 @@ class Transactions:
         on_change: Callable[[], object],
     ) -> None:
         assert config.transactional_id is not None
-        self.state = State.UNINITIALIZED
+        self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
         self.version = TransactionVersion(cluster, connections)
         self._config = config
@@ -190,19 +196,19 @@ class Transactions:
 
     def refuse(self, error: KafkaError, now_ns: int) -> None:
         """Make the transaction abortable after send() raised: a record is missing from it."""
-        if self.state is State.IN_TRANSACTION:
+        if self.state is TransactionState.IN_TRANSACTION:
             self._make_abortable(error)
 
     def _accept(self, call: Call) -> bool:
         """Enter the state after the call. If this state does not take it, fail the call; return False."""
-        event = Event(call.name)
+        event = TransactionEvent(call.name)
         if event in TRANSITIONS[self.state]:
             self._transition(event)
             return True
-        if self.state is State.FATAL_ERROR:
+        if self.state is TransactionState.FATAL_ERROR:
             assert self.error is not None
             self._finish(call, self.error.marked())
-        elif self.state is State.ABORTABLE_ERROR:
+        elif self.state is TransactionState.ABORTABLE_ERROR:
             self._finish(call, self.why_abortable())
         else:
             why = f"{call.name}(): {WHY_NOT[self.state]}"
@@ -222,7 +228,7 @@ class Transactions:
 
     def run(self, now_ns: int) -> None:
         """Do all work that is possible now."""
-        if self.state in (State.ABORTABLE_ERROR, State.ABORTING):
+        if self.state in (TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING):
             self._sender.abort_unsent(self._why_unsent())
         wanted = self._order.poll_wanted()
         if wanted:
@@ -243,9 +249,9 @@ class Transactions:
 
     def fail(self, error: KafkaError) -> None:
         """Fail everything, now and for good."""
-        if self.state is State.FATAL_ERROR:
+        if self.state is TransactionState.FATAL_ERROR:
             return
-        self.state, self.error = State.FATAL_ERROR, error
+        self.state, self.error = TransactionState.FATAL_ERROR, error
         self._order.stop()
         if self._out is not None:
             self._queue.append(self._out)
@@ -322,7 +328,7 @@ class Transactions:
     def _handle_response(self, operation: Operation, response: Response) -> None:
         self._out = None
         now_ns, answer = response.now_ns, response.message
-        if self.state is State.FATAL_ERROR:
+        if self.state is TransactionState.FATAL_ERROR:
             return
         if answer is None:
             error = response.error
@@ -335,7 +341,7 @@ class Transactions:
                 self._fail_for_good(error, operation)
             return
         verdict = verdict_of(operation.kind, operation.codes(answer))
-        if verdict.action is Action.DONE:
+        if verdict.action is ErrorResponse.DONE:
             _DONE[type(operation)](self, operation, answer, response)
         else:
             subjects = ", ".join(filter(None, verdict.subjects))
@@ -343,37 +349,47 @@ class Transactions:
             self._handle_refusal(operation, verdict.action, verdict.code, about, now_ns)
 
     def _handle_refusal(
-        self, operation: Operation, action: Action, code: int, about: str, now_ns: int
+        self, operation: Operation, action: ErrorResponse, code: int, about: str, now_ns: int
     ) -> None:
         """Apply the effect of a refusal."""
         error = error_of(code, f"{about}: {row_of(code).doc}")
-        if action in (Action.BUMP_OR_FATAL, Action.GONE):
-            self._bumps = self._can_bump and (self._order.transaction_version < 2 or action is Action.GONE)
-        if action is Action.ABORT and self._may_be_committed:
-            action = Action.RETRY  # only the coordinator knows the result
-        if action in (Action.RETRY, Action.FIND) and self.state is State.ABORTING and _adds(operation):
-            action = Action.ABORT  # an abort does not need it
+        if action in (ErrorResponse.BUMP_OR_FATAL, ErrorResponse.GONE):
+            self._bumps = self._can_bump and (
+                self._order.transaction_version < 2 or action is ErrorResponse.GONE
+            )
+        if action is ErrorResponse.ABORT and self._may_be_committed:
+            action = ErrorResponse.RETRY  # only the coordinator knows the result
+        if (
+            action in (ErrorResponse.RETRY, ErrorResponse.FIND)
+            and self.state is TransactionState.ABORTING
+            and _adds(operation)
+        ):
+            action = ErrorResponse.ABORT  # an abort does not need it
         ended = operation.ended if isinstance(operation, InitProducerId) else None
         match action:
             case _ if code == ErrorCode.INVALID_TXN_STATE and self._finds_nothing(operation):
                 self._complete(operation)
-            case Action.RETRY | Action.FIND:
-                if action is Action.FIND:
+            case ErrorResponse.RETRY | ErrorResponse.FIND:
+                if action is ErrorResponse.FIND:
                     self._find_again(operation)
                 is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
                 self._again(operation, now_ns, is_concurrent=is_concurrent)
-            case Action.INIT_AGAIN if ended is not None or self.state is not State.INITIALIZING:
+            case ErrorResponse.INIT_AGAIN if (
+                ended is not None or self.state is not TransactionState.INITIALIZING
+            ):
                 self._make_abortable(error, operation)
-            case Action.INIT_AGAIN:
-                self._transition(Event.REFUSED)
+            case ErrorResponse.INIT_AGAIN:
+                self._transition(TransactionEvent.REFUSED)
                 self._finish(operation.call, error.marked(fatal=False))
-            case Action.GONE if self._can_bump:
+            case ErrorResponse.GONE if self._can_bump:
                 self._complete(operation)
-            case Action.ABORT | Action.BUMP_OR_FATAL if action is Action.ABORT or self._can_bump:
+            case ErrorResponse.ABORT | ErrorResponse.BUMP_OR_FATAL if (
+                action is ErrorResponse.ABORT or self._can_bump
+            ):
                 self._make_abortable(error, operation)
-            case Action.COMMIT_FAILED:
+            case ErrorResponse.COMMIT_FAILED:
                 self._make_abortable(CommitFailedError(f"{about}: {CommitFailedError.doc}"), operation)
-            case Action.FENCED:
+            case ErrorResponse.FENCED:
                 self._fail_for_good(_fenced(self._id, about), operation)
             case _:
                 self._fail_for_good(error, operation)
@@ -400,9 +416,9 @@ class Transactions:
         operation.attempts += 1
         operation.not_before_ns = now_ns + backoff_ns
         key = operation.sought if isinstance(operation, FindCoordinator) else operation.coordinator(self._id)
-        if self.state is State.ABORTABLE_ERROR and _can_drop(operation):
+        if self.state is TransactionState.ABORTABLE_ERROR and _can_drop(operation):
             self._give_up(operation, self.why_abortable())
-        elif self.state is State.ABORTING and key is not None and key.kind == GROUP:
+        elif self.state is TransactionState.ABORTING and key is not None and key.kind == GROUP:
             self._give_up_group(key, operation)
         elif isinstance(operation, FindCoordinator) and not self._is_sought(operation):
             logger.debug("%s: nothing needs the coordinator of %s any more", self._id, operation.sought.key)
@@ -434,8 +450,8 @@ class Transactions:
         self._order.adopt(identity_of(answer))
         self._adopt_version()
         self._bumps = False
-        self._transition(Event.INITIALIZED)
-        if self.state is State.IN_TRANSACTION:
+        self._transition(TransactionEvent.INITIALIZED)
+        if self.state is TransactionState.IN_TRANSACTION:
             self._open()
         self._finish(operation.call)
 
@@ -445,7 +461,7 @@ class Transactions:
 
     def _offsets_added(self, operation: AddOffsets, answer: Any, response: Response) -> None:
         self._has_offsets = True
-        if self.state is State.ABORTABLE_ERROR:
+        if self.state is TransactionState.ABORTABLE_ERROR:
             self._finish(operation.call, self.why_abortable())
         else:
             self._queue.append(operation.commits)
@@ -468,10 +484,10 @@ class Transactions:
             self._sender.resume()
         self._adopt_version()
         if self._bumps or self._order.needs_identity:
-            self._transition(Event.ENDED_WITHOUT_EPOCH)
+            self._transition(TransactionEvent.ENDED_WITHOUT_EPOCH)
             self._ask_for_identity(operation.call, bumps=not self._order.needs_identity, ended=operation)
         else:
-            self._transition(Event.ENDED)
+            self._transition(TransactionEvent.ENDED)
             self._finish(operation.call)
 
     def _adopt_version(self) -> None:
@@ -480,9 +496,7 @@ class Transactions:
         self._bumps = self._bumps or (self._can_bump and version > self._order.transaction_version)
         self._order.transaction_version = version
 
-    def _ask_for_identity(
-        self, call: Call | None, *, bumps: bool, ended: Operation | None = None
-    ) -> None:
+    def _ask_for_identity(self, call: Call | None, *, bumps: bool, ended: Operation | None = None) -> None:
         timeout_ms = self._config.transaction_timeout_ms
         self._queue.append(InitProducerId(call, timeout_ms, bumps=bumps, ended=ended))
 
@@ -497,7 +511,7 @@ class Transactions:
         is_lost = had_sequence and error.possibly_persisted and not self._bumps
         if error.fatal or (is_lost and self._order.transaction_version < 2):
             self._fail_for_good(error)
-        elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
+        elif self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
             self._make_abortable(error)
 
     def _make_abortable(self, error: KafkaError, operation: Operation | None = None) -> None:
@@ -507,10 +521,10 @@ class Transactions:
             self._may_be_begun = self._may_be_begun or (begins and operation.is_unsure)
             operation.is_unsure = False
             self._queue.append(operation)
-        if self.state not in (State.ABORTING, State.ABORTABLE_ERROR):
+        if self.state not in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR):
             self.error = _abortable(error)
-        self._transition(Event.ERROR)
-        if self.state is State.ABORTING:
+        self._transition(TransactionEvent.ERROR)
+        if self.state is TransactionState.ABORTING:
             logger.debug("%s: an error while the transaction is being aborted: %s", self._id, error)
             self._drop(error, lambda each: each is operation)
             return
@@ -540,7 +554,7 @@ class Transactions:
         self._sender.fail_for_good(error)
         self.fail(error)
 
-    def _transition(self, event: Event) -> None:
+    def _transition(self, event: TransactionEvent) -> None:
         """Enter the next state. An event that the table does not have is a defect: nothing may be committed
         after it.
         """

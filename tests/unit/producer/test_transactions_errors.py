@@ -18,7 +18,7 @@ import pytest
 
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
 from kbatch.core.producer.outcome import OUTCOMES, Outcome
-from kbatch.core.producer.transaction_requests import Action, Kind, action_of
+from kbatch.core.producer.transaction_requests import ErrorResponse, Kind, response_to
 from kbatch.errors import (
     ROWS,
     CommitFailedError,
@@ -236,16 +236,16 @@ def check_requests(broker: Broker, producer: Producer, request: str, meaning: st
 
 # Actions of kbatch's table, in the oracle's words.
 _WORDS = {
-    Action.FENCED: FENCED,
-    Action.FATAL: FATAL,
-    Action.INIT_AGAIN: AGAIN,
-    Action.BUMP_OR_FATAL: BUMP,
-    Action.GONE: GONE,
-    Action.COMMIT_FAILED: REJOIN,
-    Action.ABORT: ABORT,
-    Action.FIND: FIND,
-    Action.RETRY: RETRY,
-    Action.DONE: oracle.DONE,
+    ErrorResponse.FENCED: FENCED,
+    ErrorResponse.FATAL: FATAL,
+    ErrorResponse.INIT_AGAIN: AGAIN,
+    ErrorResponse.BUMP_OR_FATAL: BUMP,
+    ErrorResponse.GONE: GONE,
+    ErrorResponse.COMMIT_FAILED: REJOIN,
+    ErrorResponse.ABORT: ABORT,
+    ErrorResponse.FIND: FIND,
+    ErrorResponse.RETRY: RETRY,
+    ErrorResponse.DONE: oracle.DONE,
 }
 _OUTCOME_WORDS = {
     Outcome.COMPLETE: oracle.DONE,
@@ -260,7 +260,7 @@ _OUTCOME_WORDS = {
 @pytest.mark.parametrize("kind", Kind)
 def test_0105_the_table_is_that_of_the_oracle(kind: Kind) -> None:
     for code in CODES:
-        assert _WORDS[action_of(kind, code)] == oracle.meaning_of(kind.value, code), (kind, code)
+        assert _WORDS[response_to(kind, code)] == oracle.meaning_of(kind.value, code), (kind, code)
 
 
 def test_0105_the_table_of_batches_is_that_of_the_oracle() -> None:

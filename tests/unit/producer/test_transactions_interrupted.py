@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kbatch import AsyncProducer
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import (
     IllegalStateError,
     KafkaError,
@@ -65,7 +65,7 @@ def made(broker: Broker, **keys: Any) -> AsyncProducer:
     return AsyncProducer(bootstrap_servers=broker.bootstrap_servers, **keys)
 
 
-def state_of(producer: AsyncProducer) -> State:
+def state_of(producer: AsyncProducer) -> TransactionState:
     assert producer._runtime.engine.transactions is not None
     return producer._runtime.engine.transactions.state
 
@@ -132,7 +132,7 @@ def test_T12_an_end_that_is_cancelled_while_callbacks_run_is_called_again(
                 await producer.send("wide", b"value", partition=partition, on_delivery=slow)
             ending = asyncio.create_task(getattr(producer, end)())
             await asyncio.sleep(0)
-            while state_of(producer) is not State.READY:
+            while state_of(producer) is not TransactionState.READY:
                 await asyncio.sleep(0)
             for _ in range(5):  # the task knows of it too
                 await asyncio.sleep(0)
@@ -165,7 +165,7 @@ def test_T12_a_cancelled_commit_that_fails_says_so_when_it_is_called_again(
             ending = asyncio.create_task(producer.commit_transaction())
             await asyncio.sleep(0)
             ending.cancel()
-            while state_of(producer) is not State.FATAL_ERROR:
+            while state_of(producer) is not TransactionState.FATAL_ERROR:
                 await asyncio.sleep(0)
             with pytest.raises(ProducerFencedError):
                 await producer.commit_transaction()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kbatch.core.producer.transaction_page import page
-from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind
-from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, Event, State
+from kbatch.core.producer.transaction_requests import ERROR_RESPONSES, ErrorResponse, Kind
+from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, TransactionEvent, TransactionState
 from kbatch.errors import ErrorCode
 from kbatch.producer.threads import Producer
 from tests import ROOT
@@ -28,7 +28,7 @@ def test_the_diagram_has_every_change_of_state_with_its_event() -> None:
 
 
 def test_every_event_happens_in_some_state() -> None:
-    assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
+    assert {event for row in TRANSITIONS.values() for event in row} == set(TransactionEvent)
 
 
 def test_every_call_is_a_method() -> None:
@@ -36,21 +36,21 @@ def test_every_call_is_a_method() -> None:
 
 
 def test_the_page_names_every_code_that_is_special_somewhere() -> None:
-    usual = {Action.RETRY, Action.FATAL, Action.DONE}
+    usual = {ErrorResponse.RETRY, ErrorResponse.FATAL, ErrorResponse.DONE}
     special = {
         code
         for kind in Kind
-        for code, action in ACTIONS[kind].items()
-        if action not in (usual | {Action.ABORT} if kind is Kind.ADD_PARTITIONS else usual)
+        for code, action in ERROR_RESPONSES[kind].items()
+        if action not in (usual | {ErrorResponse.ABORT} if kind is Kind.ADD_PARTITIONS else usual)
     }
     assert ErrorCode.TRANSACTION_ABORTABLE in special
     assert all(f"| {code:d} | {code.name} |" in page() for code in special)
 
 
 def test_every_state_is_reached_and_none_but_the_fatal_one_is_the_end() -> None:
-    reached = {State.UNINITIALIZED}
+    reached = {TransactionState.UNINITIALIZED}
     while (more := reached | {each for state in reached for each in TRANSITIONS[state].values()}) != reached:
         reached = more
-    assert reached | {State.FATAL_ERROR} == set(State) == set(TRANSITIONS)
-    ends = [state for state in State if set(TRANSITIONS[state].values()) <= {state}]
-    assert ends == [State.FATAL_ERROR]
+    assert reached | {TransactionState.FATAL_ERROR} == set(TransactionState) == set(TRANSITIONS)
+    ends = [state for state in TransactionState if set(TRANSITIONS[state].values()) <= {state}]
+    assert ends == [TransactionState.FATAL_ERROR]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbatch.core.producer.transaction_states import ONGOING, TRANSITIONS, Event, State
+from kbatch.core.producer.transaction_states import ONGOING, TRANSITIONS, TransactionEvent, TransactionState
 from kbatch.errors import (
     CommitFailedError,
     ErrorCode,
@@ -31,28 +31,42 @@ MEMBER = ConsumerGroupMetadata("g", 3, "m", "i")
 
 def test_T01_one_table_says_which_state_follows_which() -> None:
     sources = {
-        state: {each for each in State if state in TRANSITIONS[each].values() and state is not each}
-        for state in State
+        state: {
+            each for each in TransactionState if state in TRANSITIONS[each].values() and state is not each
+        }
+        for state in TransactionState
     }
     assert sources == {
-        State.UNINITIALIZED: {State.INITIALIZING},
-        State.INITIALIZING: {State.UNINITIALIZED, State.COMMITTING, State.ABORTING},
-        State.READY: {State.INITIALIZING, State.COMMITTING, State.ABORTING},
-        State.IN_TRANSACTION: {State.READY},
-        State.COMMITTING: {State.IN_TRANSACTION},
-        State.ABORTING: {State.IN_TRANSACTION, State.ABORTABLE_ERROR},
-        State.ABORTABLE_ERROR: {State.IN_TRANSACTION, State.COMMITTING, State.INITIALIZING},
-        State.FATAL_ERROR: set(),
+        TransactionState.UNINITIALIZED: {TransactionState.INITIALIZING},
+        TransactionState.INITIALIZING: {
+            TransactionState.UNINITIALIZED,
+            TransactionState.COMMITTING,
+            TransactionState.ABORTING,
+        },
+        TransactionState.READY: {
+            TransactionState.INITIALIZING,
+            TransactionState.COMMITTING,
+            TransactionState.ABORTING,
+        },
+        TransactionState.IN_TRANSACTION: {TransactionState.READY},
+        TransactionState.COMMITTING: {TransactionState.IN_TRANSACTION},
+        TransactionState.ABORTING: {TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR},
+        TransactionState.ABORTABLE_ERROR: {
+            TransactionState.IN_TRANSACTION,
+            TransactionState.COMMITTING,
+            TransactionState.INITIALIZING,
+        },
+        TransactionState.FATAL_ERROR: set(),
     }
 
 
 def test_T01_a_bad_call_is_an_error_only_and_a_bad_transition_ends_the_producer() -> None:
     tx = Transacting().ready()
     assert isinstance(failed(tx.commit()), IllegalStateError)
-    assert tx.transactions.state is State.READY
+    assert tx.transactions.state is TransactionState.READY
     call = tx.begun("a").commit()
-    tx.transactions._transition(Event.BEGIN)
-    assert tx.at is State.FATAL_ERROR
+    tx.transactions._transition(TransactionEvent.BEGIN)
+    assert tx.at is TransactionState.FATAL_ERROR
     assert failed(call) is tx.engine.fatal_error
     assert isinstance(tx.error("a"), IllegalStateError)
 
@@ -63,7 +77,7 @@ def test_T02_nothing_goes_before_init(name: str) -> None:
     error = failed(getattr(tx, name)())
     assert isinstance(error, IllegalStateError)
     assert "init_transactions() first" in str(error)
-    assert tx.at is State.UNINITIALIZED
+    assert tx.at is TransactionState.UNINITIALIZED
 
 
 def test_T02_init_is_called_once_and_begin_not_twice() -> None:
@@ -71,7 +85,7 @@ def test_T02_init_is_called_once_and_begin_not_twice() -> None:
     assert "once" in str(failed(tx.init()))
     tx.begun()
     assert "comes first" in str(failed(tx.begin()))
-    assert tx.at is State.IN_TRANSACTION
+    assert tx.at is TransactionState.IN_TRANSACTION
 
 
 def test_T02_after_an_error_calls_raise_its_cause() -> None:
@@ -85,7 +99,12 @@ def test_T02_after_an_error_calls_raise_its_cause() -> None:
 
 
 def test_T03_what_counts_as_an_ongoing_transaction() -> None:
-    assert {State.IN_TRANSACTION, State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR} == ONGOING
+    assert {
+        TransactionState.IN_TRANSACTION,
+        TransactionState.COMMITTING,
+        TransactionState.ABORTING,
+        TransactionState.ABORTABLE_ERROR,
+    } == ONGOING
 
 
 def test_T04_nothing_goes_to_a_partition_before_it_is_added() -> None:
@@ -218,7 +237,7 @@ def test_T09_what_was_sent_goes_on_after_an_error_and_nothing_new_does() -> None
     tx.send("a", partition=0)
     tx.put("b", partition=1)
     tx.run()
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     tx.answer(a=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     tx.put("c", partition=0)
     tx.run()
@@ -424,8 +443,8 @@ def test_T16_an_abort_does_not_wait_for_offsets_without_end(version: int, answer
 
 
 def test_T16_a_group_that_may_not_be_read_is_asked_for_once() -> None:
-    tx = Transacting(2).delivered("a").script(
-        "FindCoordinator", *[ErrorCode.GROUP_AUTHORIZATION_FAILED] * 100
+    tx = (
+        Transacting(2).delivered("a").script("FindCoordinator", *[ErrorCode.GROUP_AUTHORIZATION_FAILED] * 100)
     )
     offsets = tx.offsets()
     tx.back_off()
@@ -489,14 +508,14 @@ def test_T17_without_new_epochs_an_abort_keeps_the_sequences() -> None:
 def test_T17_without_new_epochs_what_may_be_in_the_log_is_fatal() -> None:
     tx = Transacting(None, versions=OLD, delivery_timeout_ms=31_000).begun("a")
     tx.advance(32_000)
-    assert tx.at is State.FATAL_ERROR
+    assert tx.at is TransactionState.FATAL_ERROR
     assert tx.error("a").possibly_persisted
 
 
 def test_T18_a_stale_epoch_is_abortable_in_produce_and_fenced_elsewhere() -> None:
     tx = Transacting(2).begun("a")
     tx.answer(a=ErrorCode.INVALID_PRODUCER_EPOCH)
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     tx.script("EndTxn", ErrorCode.INVALID_PRODUCER_EPOCH)
     error = failed(tx.abort())
     assert isinstance(error, ProducerFencedError)
@@ -508,7 +527,7 @@ def test_T18_a_stale_epoch_is_abortable_in_produce_and_fenced_elsewhere() -> Non
 def test_T18_some_answers_to_produce_are_fatal(code: int) -> None:
     tx = Transacting(2).begun("a")
     tx.answer(a=code)
-    assert tx.at is State.FATAL_ERROR
+    assert tx.at is TransactionState.FATAL_ERROR
     assert failed(tx.commit()).code == code
 
 
@@ -563,7 +582,7 @@ def test_T20_what_ends_the_producer(code: int) -> None:
     error = failed(tx.offsets())
     assert error.code == code
     assert error.fatal
-    assert tx.at is State.FATAL_ERROR
+    assert tx.at is TransactionState.FATAL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -579,7 +598,7 @@ def test_T21_transaction_abortable_is(api: str) -> None:
         if tx.waiting:
             tx.answer(a=OK)
         tx.offsets()
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     ok(tx.abort())
     tx.delivered("b")
     ok(tx.commit())
@@ -588,10 +607,10 @@ def test_T21_transaction_abortable_is(api: str) -> None:
 def test_T21_at_the_end_it_is_abortable_for_a_commit_and_fatal_for_an_abort() -> None:
     tx = Transacting().delivered("a").script("EndTxn", *[ErrorCode.TRANSACTION_ABORTABLE] * 2)
     assert isinstance(failed(tx.commit()), TransactionAbortableError)
-    assert tx.transactions.state is State.ABORTABLE_ERROR
+    assert tx.transactions.state is TransactionState.ABORTABLE_ERROR
     error = failed(tx.abort())
     assert error.fatal
-    assert tx.at is State.FATAL_ERROR
+    assert tx.at is TransactionState.FATAL_ERROR
 
 
 def test_T22_the_membership_goes_with_the_offsets() -> None:
@@ -607,7 +626,7 @@ def test_T22_the_membership_goes_with_the_offsets() -> None:
 def test_T22_a_broker_that_cannot_check_it_is_too_old() -> None:
     tx = Transacting(None, versions={messages.TxnOffsetCommitRequest.api_key: (0, 2)}).begun()
     assert isinstance(failed(tx.offsets(MEMBER)), UnsupportedVersionError)
-    assert tx.at is State.FATAL_ERROR
+    assert tx.at is TransactionState.FATAL_ERROR
     tx = Transacting(None, versions={messages.TxnOffsetCommitRequest.api_key: (0, 2)}).begun()
     ok(tx.offsets())
 
@@ -637,7 +656,7 @@ def test_T25_a_fatal_error_stays_what_it_is() -> None:
     tx.script("TxnOffsetCommit", ErrorCode.PRODUCER_FENCED)
     tx.offsets()
     tx.answer(a=ErrorCode.MESSAGE_TOO_LARGE)
-    assert tx.at is State.FATAL_ERROR
+    assert tx.at is TransactionState.FATAL_ERROR
     assert isinstance(failed(tx.abort()), ProducerFencedError)
     assert tx.is_whole
 

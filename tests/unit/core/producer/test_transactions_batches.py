@@ -9,8 +9,14 @@ import pytest
 
 from kbatch._native.send.in_flight import Identity
 from kbatch.core.client.calls import Call
-from kbatch.core.producer.transaction_requests import ACTIONS, Action, Kind, action_of, verdict_of
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_requests import (
+    ERROR_RESPONSES,
+    ErrorResponse,
+    Kind,
+    response_to,
+    verdict_of,
+)
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import (
     ROWS,
     ErrorCode,
@@ -136,7 +142,7 @@ def test_T07_a_transaction_may_be_ended_while_it_waits_for_the_new_epoch(ends: s
     tx.answer_held()
     for call in calls:
         ok(call)
-    assert tx.at is State.READY
+    assert tx.at is TransactionState.READY
     tx.delivered("b")
     ok(tx.commit())
     assert tx.stamp("b") == (4242, 1, 0)
@@ -170,7 +176,7 @@ def test_T13_batches_that_expire_while_committing_keep_the_commit_from_being_sen
     error = failed(call)
     assert isinstance(error, TransactionAbortableError)
     assert isinstance(error.__cause__, KafkaTimeoutError)
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     assert "EndTxn" not in tx.apis()
     assert {type(tx.error("a")), type(tx.error("b"))} <= {KafkaTimeoutError, TransactionAbortedError}
 
@@ -195,7 +201,7 @@ def test_T08_a_batch_is_tried_again_under_version_2_the_first_ones_soon() -> Non
     tx.begun("a")
     for _ in range(2):
         tx.answer(a=CONCURRENT)
-        assert tx.at is State.IN_TRANSACTION
+        assert tx.at is TransactionState.IN_TRANSACTION
         tx.advance(19)
         assert not tx.waiting
         tx.advance(1)
@@ -233,7 +239,7 @@ def test_I07_what_follows_a_refused_batch_moves_up() -> None:
     tx.answer(b=OK)
     tx.answer(c=OK)
     assert [tx.sequence("b"), tx.sequence("c")] == [1, 2]
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     ok(tx.abort())
     tx.delivered("d")
     assert tx.stamp("d") == (4242, 1, 0)
@@ -245,7 +251,7 @@ def test_I08_what_is_missing_fails_the_transaction_and_asks_for_no_epoch_within_
     tx.send("a")
     tx.answer(a=OUT_OF_ORDER)
     assert isinstance(tx.error("a"), OutOfOrderSequenceError)
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     assert tx.apis().count("InitProducerId") == 1
     assert failed(tx.commit()).code == OUT_OF_ORDER
     ok(tx.abort())
@@ -259,7 +265,7 @@ def test_I20_what_expired_after_it_was_sent_is_settled_by_a_new_epoch(version: i
     tx.send("a", "b")
     tx.advance(32_000)
     assert tx.error("a").possibly_persisted
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     call = tx.abort()
     tx.advance(1000)
     assert not call.is_done  # until nobody can answer any more
@@ -310,7 +316,7 @@ def test_a_purge_in_a_transaction_makes_it_abortable() -> None:
 def test_init_may_be_called_again_when_it_was_not_allowed(code: int) -> None:
     tx = Transacting().script("InitProducerId", code)
     assert failed(tx.init()).code == code
-    assert tx.at is State.UNINITIALIZED
+    assert tx.at is TransactionState.UNINITIALIZED
     ok(tx.init())
     tx.delivered("a")
     ok(tx.commit())
@@ -320,7 +326,7 @@ def test_an_aborted_init_asks_again_for_a_producer_id() -> None:
     tx = Transacting().script("InitProducerId", ErrorCode.TRANSACTION_ABORTABLE)
     failed(tx.init())
     ok(tx.abort())
-    assert tx.at is State.READY
+    assert tx.at is TransactionState.READY
     assert tx.transactions._order.identity == Identity(4242, 0)
     tx.delivered("a")
     ok(tx.commit())
@@ -344,7 +350,7 @@ def test_an_unanswered_init_does_not_outlive_an_error() -> None:
     tx.advance(1000)
     assert isinstance(failed(call), TransactionAbortableError)
     ok(tx.abort())
-    assert tx.at is State.READY
+    assert tx.at is TransactionState.READY
     tx.delivered("a")
     ok(tx.commit())
 
@@ -358,7 +364,7 @@ def test_what_was_refused_behind_an_unanswered_attempt_is_aborted(api: str, foun
     if api == "AddOffsetsToTxn":
         tx.offsets()
     tx.advance(1000)
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     ok(tx.abort())
     assert tx.apis()[-1] == "EndTxn"
     tx.delivered("b")
@@ -439,7 +445,7 @@ def test_what_may_have_been_added_is_asked_for_until_it_is_known() -> None:
     tx.put("b", partition=0)
     tx.run()
     tx.answer(b=TOO_LARGE)
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     tx.advance(1000)
     assert tx.apis().count("AddPartitionsToTxn") == 3
     assert (TOPIC, 1) in tx.transactions._order.partitions
@@ -514,25 +520,28 @@ def test_T10_offsets_that_are_sent_again_stay_ahead_of_those_that_came_later(
 
 def test_the_table_has_an_action_for_every_request_and_code() -> None:
     for kind in Kind:
-        assert set(ACTIONS[kind]) == {*ROWS, ErrorCode.NONE}
+        assert set(ERROR_RESPONSES[kind]) == {*ROWS, ErrorCode.NONE}
         for code, row in ROWS.items():
-            action = ACTIONS[kind][code]
+            action = ERROR_RESPONSES[kind][code]
             if row.retriable:
-                assert action in (Action.RETRY, Action.FIND), (kind, code)
+                assert action in (ErrorResponse.RETRY, ErrorResponse.FIND), (kind, code)
             else:
-                assert action not in (Action.RETRY, Action.FIND, Action.DONE), (kind, code)
-        assert action_of(kind, 30_000) is ACTIONS[kind][ErrorCode.UNKNOWN_SERVER_ERROR]
+                assert action not in (ErrorResponse.RETRY, ErrorResponse.FIND, ErrorResponse.DONE), (
+                    kind,
+                    code,
+                )
+        assert response_to(kind, 30_000) is ERROR_RESPONSES[kind][ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 def test_of_several_codes_the_worst_decides() -> None:
     kind = Kind.ADD_PARTITIONS
     fenced, concurrent = ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS
     unauthorized = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert verdict_of(kind, [("a", OK), ("b", concurrent)]).action is Action.RETRY
+    assert verdict_of(kind, [("a", OK), ("b", concurrent)]).action is ErrorResponse.RETRY
     assert verdict_of(kind, [("a", unauthorized), ("b", concurrent)]).subjects == ["a"]
-    assert verdict_of(kind, [("a", unauthorized), ("b", fenced)]).action is Action.FENCED
-    assert verdict_of(kind, [("a", ErrorCode.OPERATION_NOT_ATTEMPTED)]).action is Action.ABORT
-    assert verdict_of(kind, []).action is Action.DONE
+    assert verdict_of(kind, [("a", unauthorized), ("b", fenced)]).action is ErrorResponse.FENCED
+    assert verdict_of(kind, [("a", ErrorCode.OPERATION_NOT_ATTEMPTED)]).action is ErrorResponse.ABORT
+    assert verdict_of(kind, []).action is ErrorResponse.DONE
 
 
 def test_nothing_goes_on_when_a_transaction_was_not_begun() -> None:

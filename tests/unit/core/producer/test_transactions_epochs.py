@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbatch.core.producer.transaction_states import State
+from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import ErrorCode, KafkaTimeoutError, ProducerFencedError
 from kbatch.protocol import messages
 from tests.unit.sending import OK, Reply
@@ -34,7 +34,7 @@ def test_T17_without_new_epochs_a_forgotten_partition_begins_at_0() -> None:
     tx.send("b")
     assert tx.stamp("b") == (4242, 0, 2)
     tx.answer(b=Reply(ErrorCode.UNKNOWN_PRODUCER_ID, log_start=5))
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     ok(tx.abort())
     assert tx.apis()[-1] == "EndTxn"
     tx._bytes.clear()  # the sequence of the first batch is given again
@@ -48,7 +48,7 @@ def test_T17_without_new_epochs_a_forgotten_partition_begins_at_0() -> None:
 def test_T18_a_stale_epoch_leads_to_a_new_one_and_there_to_being_fenced(code: int) -> None:
     tx = Transacting(1).begun("a").script("InitProducerId", code)
     tx.answer(a=ErrorCode.INVALID_PRODUCER_EPOCH)
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     assert failed(tx.commit()).abortable
     since = len(tx.said)
     error = failed(tx.abort())
@@ -78,7 +78,7 @@ def test_T25_what_was_never_sent_leaves_nothing_to_be_settled() -> None:
     assert isinstance(tx.error("b"), KafkaTimeoutError)
     assert not tx.attempts("b")
     assert not tx.error("b").possibly_persisted
-    assert tx.at is State.ABORTABLE_ERROR
+    assert tx.at is TransactionState.ABORTABLE_ERROR
     tx.leaders[0] = 1
     tx.refresh()
     since = len(tx.said)
@@ -96,7 +96,7 @@ def test_T25_a_fatal_error_is_not_replaced_by_batches_that_fail_behind_it() -> N
     tx.answer(a=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     tx.drop()
     tx.advance(1000)
-    assert tx.at is State.FATAL_ERROR
+    assert tx.at is TransactionState.FATAL_ERROR
     for call in (tx.commit(), tx.abort(), tx.begin(), tx.offsets()):
         assert failed(call).code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert tx.is_whole
