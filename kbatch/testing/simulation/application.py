@@ -1,10 +1,10 @@
 """The application of a world: threads that send records, and the thread that runs their callbacks.
 
 Theory of operation. An Appender is a thread of a program: a VirtualTask, which calls the producer as users
-do, and stands still where the producer has it wait. What it has in hand is a Sending: a record, or, in some
-worlds, a table or an encoded batch (table_application.py). What is accepted is written down before anything
-else happens, so that the acceptance order of a partition is known. Callbacks come later, in the order in
-which batches were done, each batch's after the time that the one before took.
+do, and is suspended where the producer makes it wait. It sends a Sending: a record, or, in some worlds, a
+table or an encoded batch (table_application.py). Acceptance is noted before anything else happens, so that
+the order of acceptance in a partition is known. Callbacks run later, in the order in which batches were done,
+each batch's after the time that the one before took.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SLACK_NS = 200 * MS  # above delivery.timeout.ms: rounds of the sender, and seal
 
 
 class CallbackError(Exception):
-    """What a callback throws."""
+    """Thrown by callbacks."""
 
 
 class Outcome(Protocol):
-    """What becomes of a record: its Delivery, or its part in the outcome of many."""
+    """The outcome of a record: its Delivery, or its part in the outcome of many."""
 
     @property
     def topic(self) -> str: ...
@@ -49,7 +49,7 @@ class Outcome(Protocol):
 
 
 class SentRecord:
-    """A record that was accepted, or is to be.
+    """A record that was or will be accepted.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class SentRecord:
     callback : str
         "none", "counts", "throws" or "sends" another record.
     settled_by : int
-        The number of the event by which it was delivered, or failed; -1 before.
+        The number of the event that delivered or failed it; -1 before.
     tells_timestamp : bool
-        Its outcome says which timestamp the log has.
+        True if its outcome has the timestamp in the log.
     """
 
     __slots__ = (
@@ -95,12 +95,12 @@ class SentRecord:
 
     @property
     def is_done(self) -> bool:
-        """Delivered or failed, or never accepted."""
+        """True if it was delivered or failed, or was never accepted."""
         return self.delivery is None or self.delivery.done()
 
     @property
     def is_settled(self) -> bool:
-        """Its batch is answered for good, as far as that can be seen."""
+        """True if its batch has its final answer, as far as that can be seen."""
         return self.is_done
 
 
@@ -111,9 +111,9 @@ class Application:
     records : dict of int to SentRecord
         Those that were accepted, by number, in the order of acceptance.
     positions : dict of int to int
-        Where in that order a number stands.
+        The position of each number in that order.
     must_fail : set of int
-        Records that come behind a failed one, which kbatch.on.delivery.failure lets nothing pass.
+        Records after a failed one, which must fail too (kbatch.on.delivery.failure).
     tables : Draws or None
     """
 
@@ -145,7 +145,7 @@ class Application:
             self.world.schedule.after(self.world.random.randrange(10 * MS), appender.task.go)
 
     def kill(self) -> None:
-        """Ends all threads where they wait."""
+        """End all threads where they wait."""
         for appender in self.appenders:
             appender.task.kill()
         if self._closing is not None:
@@ -153,7 +153,7 @@ class Application:
 
     @property
     def is_finished(self) -> bool:
-        """All that will be sent is sent, done, and called back."""
+        """True if all records are sent and done, and their callbacks have run."""
         return (
             all(appender.task.is_over for appender in self.appenders)
             and (self._closing is None or self._closing.is_over)
@@ -216,7 +216,7 @@ class Application:
             self.must_fail.add(record.number)
 
     def partition_for(self, topic: str) -> int | None:
-        """One that the record names, if it names one."""
+        """Return the partition that the record names, or None."""
         random = self.world.random
         count = self.world.engine.snapshot.view.partition_count(topic)
         names_one = random.random() < self.world.options.workload.explicit
@@ -235,7 +235,7 @@ class Application:
         return self.records[number].is_settled
 
     def check_deadlines(self) -> None:
-        """Every delivery is done within delivery.timeout.ms, whatever happens."""
+        """Check that every delivery is done within delivery.timeout.ms."""
         timeout_ns = self.world.config.delivery_timeout_ms * MS + SLACK_NS
         timeout_ns += int(self.world.options.seal_ms * MS)
         for record in self._undone:
@@ -247,7 +247,7 @@ class Application:
     # Deliveries
 
     def note_event(self) -> None:
-        """Writes down which records the producer's last event settled."""
+        """Note which records the producer's last event settled."""
         self._event_count += 1
         settled = [record for record in self._to_call if record.is_done]
         if settled:
@@ -256,7 +256,7 @@ class Application:
             record.settled_by = self._event_count
 
     def deliver(self, done: Iterable[Any]) -> None:
-        """What the producer has done with: batches, and others that have callbacks to be called in turn."""
+        """Take completed batches, and other objects with callbacks, which run in this order."""
         self.note_event()  # close() settles what is left outside of the sender's rounds
         done = list(done)
         for each in done:
@@ -298,7 +298,7 @@ class Application:
         return self.world.accumulator.callback_thread_ident != 0
 
     def _check_written(self) -> None:
-        """Without acknowledgements a record counts as delivered when it is written."""
+        """Check that without acknowledgements no record counts as delivered before it is written."""
         for record in self._undone:
             assert record.delivery is not None
             is_delivered = record.is_done and record.delivery.exception() is None
@@ -316,7 +316,7 @@ class Application:
                 self.must_fail.add(record.number)
 
     async def resume(self) -> None:
-        """The application goes on after a failure."""
+        """Resume the producer after a failure."""
         if self._stopped:
             self._stopped.clear()
             self.world.trace("resume")
@@ -324,7 +324,7 @@ class Application:
             await self.world.producer.resume()
 
     def _note_resumed(self, now_ns: int) -> None:
-        """What fails in the same round of the sender may have failed before."""
+        """Note the command: failures in the same round of the sender may have come before it."""
         self._has_resumed = True
 
     def _call_next(self) -> None:
@@ -367,8 +367,9 @@ class Application:
         return on_delivery
 
     def _check_order(self, record: SentRecord) -> None:
-        """Callbacks of a partition come as its records were settled; of those that one event settled, in the
-        order of acceptance, whatever became of them."""
+        """Check that callbacks of a partition run in the order in which its records were settled; for records
+        that one event settled, in the order of acceptance.
+        """
         turn = (record.settled_by, self.positions[record.number])
         if self.world.keeps_order and turn < self._called_last.get(record.place, turn):
             raise Violation(f"the callback of record {record.number} comes after those of later ones")
@@ -391,7 +392,7 @@ class Application:
         await self.world.producer.purge(in_flight=in_flight)
 
     def close(self, *, forced: bool = False) -> None:
-        """By a thread of its own."""
+        """Close the producer on a thread of its own."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -407,20 +408,20 @@ class Application:
 
 
 class Sending(Protocol):
-    """What an appender has in hand."""
+    """Something that an appender sends."""
 
     async def send(self) -> None:
-        """Have it accepted. KafkaError or ValueError if nothing of it, or not all, was."""
+        """Have it accepted. KafkaError or ValueError unless all of it was."""
 
 
 class Draws(Protocol):
-    """Decides what is sent besides records."""
+    """Draws what is sent besides records."""
 
     def draw(self) -> Sending | None:
-        """What an appender sends next; None: a record."""
+        """Return what an appender sends next; None for a record."""
 
     def ended(self) -> Iterable[Any]:
-        """Those that were taken and are not done, with a `told_count`."""
+        """Return the tables that were accepted and are not done; each has a `told_count`."""
 
 
 class SendingRecord:
@@ -452,7 +453,7 @@ class Appender:
         self.task = VirtualTask(self._run())
 
     async def _run(self) -> None:
-        """Bursts, with pauses between them."""
+        """Send bursts, with pauses between them."""
         random, workload = self._world.random, self._world.options.workload
         left = workload.records
         while left > 0 and self._may_send:
@@ -481,7 +482,7 @@ class Appender:
                 raise Violation(f"{error!r} after {waited_ns / MS} ms") from error
 
     async def _rest(self) -> None:
-        """Between two bursts."""
+        """Pause, purge, resume or flush between two bursts."""
         random, workload = self._world.random, self._world.options.workload
         try:
             if random.random() < workload.purge:
@@ -496,7 +497,7 @@ class Appender:
         await sleep(self._world.schedule, int(random.random() * workload.pause_ms * MS))
 
     async def _flush(self) -> None:
-        """Waits until what was accepted is done and called back."""
+        """Flush, and check that all accepted records are done and their callbacks have run."""
         accepted = [record for record in self._application.records.values() if not record.is_done]
         tables = self._application.tables.ended() if self._application.tables is not None else []
         self._world.trace("flush")

@@ -1,7 +1,6 @@
-"""What must be true when a world has ended, of what was accepted and what stands in the logs.
+"""Checks of a world that has ended: of accepted records, their outcomes, and the logs.
 
-`promises` says which of it holds for a producer: without idempotence records may be doubled, and with acks=0
-nobody knows.
+Not all of them hold for every producer: without idempotence records may be doubled, and with acks=0 lost.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ def _is_at(world: World, record: SentRecord, metadata: RecordMetadata, logged: L
 
 
 def check_contents(world: World, logs: Logs) -> None:
-    """What stands in a log was accepted, for that partition, with these bytes."""
+    """Check that records in the logs were accepted, for that partition, with these bytes."""
     for number, found in logs.by_number.items():
         record = world.application.records.get(number)
         if record is None:
@@ -168,7 +167,7 @@ def check_contents(world: World, logs: Logs) -> None:
 
 
 def check_once(world: World, logs: Logs) -> None:
-    """With idempotence a log has nothing twice."""
+    """Check that with idempotence no record is twice in a log."""
     if not world.is_idempotent or world.may_resend:
         return
     for number, found in logs.by_number.items():
@@ -179,7 +178,7 @@ def check_once(world: World, logs: Logs) -> None:
 
 
 def check_order(world: World, logs: Logs) -> None:
-    """Records of a partition are in the log in the order of acceptance, where they are there first.
+    """Check that records of a partition are first in the log in the order of acceptance.
 
     A request of a connection that has ended may be done late. A new epoch fences it, and its records have
     failed; no epoch fences it once the producer has another id.
@@ -257,7 +256,7 @@ def _unanswered_ms(world: World) -> int:
 
 
 def check_recovery(world: World, logs: Logs) -> None:
-    """What had time enough when all was well again did not run out of it."""
+    """Check that no record timed out that had enough time after all was healed."""
     if world.config.retries < RETRIES_WITHOUT_END:
         return
     if world.tables is not None and world.config.delivery_timeout_ms < RECOVERY_MS:
@@ -278,7 +277,7 @@ def check_recovery(world: World, logs: Logs) -> None:
 
 
 def check_stops(world: World, logs: Logs) -> None:
-    """kbatch.on.delivery.failure: nothing passes a failed record."""
+    """Check that no record passes a failed one (kbatch.on.delivery.failure)."""
     for number in world.application.must_fail:
         delivery = world.application.records[number].delivery
         assert delivery is not None
@@ -287,7 +286,7 @@ def check_stops(world: World, logs: Logs) -> None:
 
 
 def check_memory(world: World, logs: Logs) -> None:
-    """All memory came back."""
+    """Check that all memory was released."""
     memory, accumulator = world.accumulator.memory, world.accumulator
     left = (
         memory.total_memory - memory.available,
@@ -303,7 +302,7 @@ def check_memory(world: World, logs: Logs) -> None:
 
 
 def check_tables(world: World, logs: Logs) -> None:
-    """Every row has one outcome, was accepted or has an error that says why not, and all was told once."""
+    """Check that every row has one outcome or an error, and that the callback of each table ran once."""
     for table in world.tables.sent if world.tables is not None else ():
         if table.was_refused:
             continue

@@ -1,4 +1,4 @@
-"""The brokers of a world: the embedded broker's core, asked one request a connection at a time."""
+"""The brokers of a world: the embedded broker's core, one request per connection at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOOTSTRAP = "bootstrap.sim"
 
 
 class NodeFaults(LinkFaults, Protocol):
-    """What befalls requests.
+    """The faults of requests.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class NodeFaults(LinkFaults, Protocol):
 
 
 class Ground(Surroundings):
-    """Surroundings with brokers, and what befalls them."""
+    """Surroundings with brokers and their faults."""
 
     faults: NodeFaults
     cluster: SimulatedCluster
@@ -65,7 +65,7 @@ class NodeEnd:
         self._cluster.ends.pop(self, None)
 
     def hold(self, late_ns: int) -> None:
-        """The client has gone; what it sent is done later."""
+        """Have the requests of a closed client executed later."""
         self._is_held = True
 
         def let_go() -> None:
@@ -87,7 +87,7 @@ class NodeEnd:
         self.go_on()
 
     def go_on(self) -> None:
-        """Has the next request answered, if the node does anything."""
+        """Answer the next request, unless the node is down or paused."""
         if self._is_busy or self._is_held or not self._frames or self.is_over:
             return
         if self._cluster.is_paused(self.link.node_id):
@@ -98,7 +98,7 @@ class NodeEnd:
         if faults.drops_before:
             self._drop("cut before the request was done", faults)
             return
-        if faults.is_doubled:  # and nobody hears the first answer
+        if faults.is_doubled:  # and the client never gets the first answer
             self._cluster.handle(Connection(self.link.node_id), frame, None)
         reply = self._cluster.handle(self._connection, frame, faults.error_before)
         reply.then(lambda: self._answer(reply, faults))
@@ -135,7 +135,7 @@ class NodeEnd:
 
 
 class Archive:
-    """A topic as it was, or is: its partitions' logs."""
+    """A topic, past or present: the logs of its partitions."""
 
     __slots__ = ("logs", "name", "topic_id")
 
@@ -210,7 +210,7 @@ class SimulatedCluster:
     # Names and addresses
 
     def resolve(self, host: str, port: int) -> Any:
-        """Addresses of a name, or the OSError."""
+        """Return the addresses of a name, or the OSError."""
         broken = self.world.options.cluster.broken_addresses
         if host == BOOTSTRAP:
             return [
@@ -223,7 +223,7 @@ class SimulatedCluster:
         return addresses_of(host, int(host.removeprefix("node-").removesuffix(".sim")), broken, port)
 
     def node_at(self, sockaddr: Any) -> int | None:
-        """The node that listens at an address; None where nobody ever answers."""
+        """Return the node that listens at an address; None if no node does."""
         host: str = sockaddr[0]
         return None if host.startswith(BROKEN_NET) else int(host.split(".")[2])
 
@@ -251,7 +251,7 @@ class SimulatedCluster:
             self._forced_error = None
 
     def reschedule(self) -> None:
-        """The core wants to be asked again at its next deadline."""
+        """Schedule the core for its next deadline."""
         deadline_ms = self.core.next_deadline_ms()
         if self._timer is not None:
             self._timer.cancel()
@@ -263,14 +263,14 @@ class SimulatedCluster:
         self.reschedule()
 
     def change(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Does something to the broker's state, and lets waiting requests see it."""
+        """Change the broker's state, and let waiting requests see it."""
         self.state.now_ms = self.now_ms
         function(*arguments)
         self.state.run_waiters(self.now_ms)
         self.reschedule()
 
     def duplicates_in(self, frame: bytes) -> set[tuple[str, int]]:
-        """The partitions of a Produce request that have its batch already, and replicated."""
+        """Return the partitions of a Produce request that have its batch already, and replicated."""
         found = set()
         request: Any = codec.decode_request(frame).message
         for topic in request.topic_data:
@@ -293,11 +293,11 @@ class SimulatedCluster:
     # Topics and nodes
 
     def has(self, partition: ClusterPartition) -> bool:
-        """Whether its topic was not deleted since."""
+        """True if the partition's topic was not deleted."""
         return self.state.cluster.topics.get(partition.topic.name) is partition.topic
 
     def fail_over(self, partition: ClusterPartition, node_id: int, offset: int) -> None:
-        """A node leads the partition whose replica ends at `offset`: what stood there and beyond is lost."""
+        """Let a node lead the partition whose replica ends at `offset`: records from there on are lost."""
         log, name = partition.log, partition.topic.name
         lost = [
             LostBatch((name, partition.index), batch, batch.last_offset < log.high_watermark)
@@ -333,7 +333,7 @@ class SimulatedCluster:
         return archive
 
     def all_archives(self) -> list[Archive]:
-        """Every topic that there ever was."""
+        """Return every topic that there ever was."""
         return [*self.archives, *(self._archive_of(name) for name in self.state.cluster.topics)]
 
     def break_connections(self, node_id: int, *, is_down: bool = False) -> None:
@@ -359,7 +359,7 @@ class SimulatedCluster:
             end.go_on()
 
     def restart(self) -> None:
-        """All nodes begin anew, with what a snapshot has of the producers."""
+        """Restart all nodes, with the producers that a snapshot has."""
         for node in self.state.cluster.nodes:
             self.break_connections(node.node_id, is_down=True)
         for partition in self.state.cluster.partitions():

@@ -1,4 +1,4 @@
-"""Fate: what happens to one request on its way, and to its answer."""
+"""Fate: the faults of one request and its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Fate:
-    """What happens to one request."""
+    """The faults of one request."""
 
     __slots__ = (
         "_change",
@@ -41,7 +41,7 @@ class Fate:
         self.duplicates: set[tuple[str, int]] = set()  # partitions that have their batch already
 
     def changed(self, data: bytes) -> bytes:
-        """The answer as the client gets it."""
+        """Return the answer as the client gets it."""
         change = self._change
         if change is None and not self.mute_ns:
             return data

@@ -1,10 +1,10 @@
-"""The network of a world: it does what the engine's actions ask for, with latency and faults.
+"""The network of a world: it performs the engine's actions, with latency and faults.
 
-Theory of operation. `Shell` is what the sender's thread is in a real producer: it gives the engine its
-events, runs it, does its actions, and sleeps until something comes or the engine's deadline is there. A
-`Link` is a connection, from the client's socket to the node's: bytes go in pieces, in order, each direction
-on its own, and one link knows nothing of another. When a link breaks, what was under way to the node is
-lost, or, in some worlds, still arrives later.
+Theory of operation. `Shell` plays the sender's thread of a real producer: it gives the engine its events,
+runs it, performs its actions, and sleeps until the next event or the engine's deadline. A `Link` is a
+connection, from the client's socket to the node's: bytes travel in pieces, in order, each direction by
+itself, and links are independent. When a link breaks, bytes on their way to the node are lost, or, in some
+worlds, arrive later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kbatch.testing.simulation.trace import Violation
 if TYPE_CHECKING:
     from kbatch.testing.simulation.surroundings import Host
 
-BROKEN_NET = "10.9."  # addresses that nobody listens at
+BROKEN_NET = "10.9."  # addresses where no node listens
 IDLE_ROUNDS = 1100  # that the sender may have in a virtual second without anything to do
 NEVER = 2**63 - 1
 
@@ -63,7 +63,7 @@ class Link:
             self._write_some()
 
     def _write_some(self) -> None:
-        """The socket takes what it has room for, the rest later."""
+        """Write as much as the socket has room for, the rest later."""
         self._writing = None
         random, chunk_bytes = self._world.random, self._world.options.cluster.chunk_bytes
         room = random.randrange(1, 2 * max(chunk_bytes, len(self._copies) // 4))
@@ -97,13 +97,13 @@ class Link:
         return bytes(taken)
 
     def close(self) -> None:
-        """By the client. What the node was sent may still arrive."""
+        """Close the client's end. Sent bytes may still arrive at the node."""
         self._let_go()
         self._world.wire.ended(self.connection_id)
         self._end_there()
 
     def _end_there(self) -> None:
-        """Of what is under way to the node nothing arrives, or all of it later."""
+        """Lose all bytes on their way to the node, or have them arrive later."""
         late_ns = self._world.faults.late_ns()
         if late_ns:
             self.end.hold(late_ns)
@@ -123,7 +123,7 @@ class Link:
     # On the way
 
     def _send_there(self, data: bytes) -> None:
-        """To the node, in order."""
+        """Send bytes to the node, in order."""
         self._last_there_ns = max(self._last_there_ns, self._arrival_ns())
 
         def arrive() -> None:
@@ -134,7 +134,7 @@ class Link:
             self._world.schedule.at(self._last_there_ns, arrive)
 
     def send_back(self, data: bytes) -> None:
-        """To the client, in order, in pieces."""
+        """Send bytes to the client, in order, in pieces."""
         is_cut_up = len(data) > self._world.options.cluster.chunk_bytes
         for piece in (data[:1], data[1:5], data[5:-1], data[-1:]) if is_cut_up else (data,):
             self._last_back_ns = max(self._last_back_ns, self._arrival_ns())
@@ -145,7 +145,7 @@ class Link:
             self._world.shell.post(self._read, piece)
 
     def _read(self, piece: bytes, now_ns: int) -> None:
-        """The client's socket has bytes, and its thread looks."""
+        """Read the bytes that have arrived at the client's socket."""
         if not self.is_open:
             return
         self._answers += piece
@@ -162,7 +162,7 @@ class Link:
         return self._world.schedule.now_ns + int(self._latency_ns * jitter)
 
     def cut(self, error: OSError, *, by_node: bool = False) -> None:
-        """By the node, or by something between. The client learns of it a little later."""
+        """Cut the link at the node or in between. The client learns of it a little later."""
         if self.is_cut:
             return
         if by_node:
@@ -202,17 +202,17 @@ class Shell:
         self.is_alive = True
 
     def post(self, handle: Callable[..., None], *arguments: Any) -> None:
-        """Has `handle(*arguments, now_ns)` called in the sender's next round."""
+        """Call `handle(*arguments, now_ns)` in the sender's next round."""
         self._inbox.append((handle, arguments))
         self.ask_for_round()
 
     def wake(self) -> None:
-        """From any thread."""
+        """Wake the sender. Any thread may call it."""
         self._was_called = True
         self.ask_for_round()
 
     def ask_for_round(self) -> None:
-        """Soon, unless there is one sooner."""
+        """Schedule a round soon, unless one comes sooner."""
         if not self.is_alive:
             return
         self._has_events = True
@@ -291,7 +291,7 @@ class Shell:
         node_id = world.cluster.node_at(action.sockaddr)
         world.trace("connect %d to node %s at %s", connection_id, action.node_id, action.sockaddr)
         world.wire.connected(connection_id, action.node_id)
-        if node_id is None:  # whoever is there says nothing
+        if node_id is None:  # no node answers there
             return
         delay_ns = int(world.random.uniform(*world.options.cluster.latency_ms) * MS * 2)
         world.schedule.after(delay_ns, lambda: self.post(self._connected, connection_id, node_id))
@@ -333,7 +333,7 @@ class Shell:
         self._world.schedule.after(delay_ns, action.batch.seal)
 
     def stop(self) -> None:
-        """The thread ends, and closes its sockets."""
+        """End the thread, and close its sockets."""
         self.is_alive = False
         for link in self.links.values():
             if link is not None and link.is_open:
@@ -352,6 +352,6 @@ ACTIONS: dict[type, Callable[[Shell, Any], None]] = {
 
 
 def addresses_of(host: str, node_id: int, broken_count: int, port: int) -> list[tuple[int, Any]]:
-    """What a node's name resolves to: some that nobody listens at first."""
+    """Return the addresses of a node's name, first those where no node listens."""
     broken = [f"{BROKEN_NET}{node_id}.{number}" for number in range(broken_count)]
     return [(socket.AF_INET, (address, port)) for address in (*broken, f"10.0.{node_id}.1")]

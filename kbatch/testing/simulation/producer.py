@@ -1,8 +1,8 @@
 """SimulatedProducer: kbatch's producer in virtual time.
 
 Theory of operation. It is the code that users run: native `send`, and the coroutines of ProducerBase and its
-parts, over virtual waiters. What holds up a thread of Producer's is awaited here, by a VirtualTask. Only the
-network, the threads that compress and the place where callbacks run are a world's.
+parts, over virtual waiters. A VirtualTask awaits what blocks a thread of Producer. Only the network, the
+compressing threads and the thread of callbacks are the world's.
 """
 
 from __future__ import annotations

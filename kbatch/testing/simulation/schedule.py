@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in the order of its time, and of its making where times are equal."""
+"""Virtual time: events, ordered by their time and, for equal times, by their creation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WALL_MS = 1_700_000_000_000  # on the wall when the monotonic clock shows 0
 
 
 class Event:
-    """Something that will happen, unless it is cancelled."""
+    """An action that will run, unless it is cancelled."""
 
     __slots__ = ("action", "at_ns")
 
@@ -24,14 +24,14 @@ class Event:
 
 
 class Schedule:
-    """The one clock of a world, which stands still while anything happens.
+    """The clock of a world, which stands still while an event runs.
 
     Attributes
     ----------
     now_ns : int
-        Monotonic.
+        The monotonic clock.
     wall_offset_ns : int
-        From there to the wall clock, which may step either way.
+        The difference of the wall clock, which may step either way.
     """
 
     def __init__(self, now_ns: int) -> None:
@@ -45,7 +45,7 @@ class Schedule:
         return (self.now_ns + self.wall_offset_ns) // MS
 
     def after(self, delay_ns: int, action: Callable[[], object]) -> Event:
-        """Has `action()` called `delay_ns` from now."""
+        """Call `action()` `delay_ns` from now."""
         return self.at(self.now_ns + delay_ns, action)
 
     def at(self, at_ns: int, action: Callable[[], object]) -> Event:
@@ -55,7 +55,7 @@ class Schedule:
         return event
 
     def step(self, until_ns: int) -> bool:
-        """Lets the next thing happen; False where there is none up to `until_ns`, which it is then."""
+        """Run the next event. If there is none up to `until_ns`, set the clock to that, and return False."""
         while self._heap:
             at_ns, _, event = self._heap[0]
             if at_ns > until_ns:

@@ -1,4 +1,4 @@
-"""Stage: a producer, a network and brokers, and what judges them; a world has an application besides."""
+"""Stage: a producer, a network, brokers and their judges; a world also has an application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Stage(Ground):
-    """What an application sees of its world.
+    """A world as its application sees it.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Stage(Ground):
         return self.config.max_in_flight_requests_per_connection == 1 and "late" not in self.faults.counts
 
     def check_engine(self) -> None:
-        """Called after every round of the sender."""
+        """Check the engine after a round of the sender."""
         raise NotImplementedError
 
     def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:

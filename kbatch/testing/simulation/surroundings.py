@@ -1,4 +1,4 @@
-"""What the parts of a world see of it, and of the producer that they belong to."""
+"""Protocols and bases of a world, as its parts see it and their producer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MAX_EVENTS = 300_000
 
 
 class Surroundings:
-    """What there is once in a world: time, chance, faults and brokers.
+    """The parts that a world has once: time and chance.
 
     Attributes
     ----------
     violation : Violation | None
-        What happened where an exception would be lost; raised behind the event.
+        Noted where an exception would be lost; raised after the event.
     """
 
     def __init__(self, options: Options, *, prints: bool = False) -> None:
@@ -36,13 +36,13 @@ class Surroundings:
         self.violation: Violation | None = None
 
     def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
-        """Whether nothing of a partition is under way, or may be sent again; `is_idle`: and nothing was sent
-        for so long that every producer expects to be forgotten there (kbatch.sequence.idle.ms).
+        """True if no batch of a partition is in flight or may be sent again. With `is_idle`, only if also
+        nothing was sent for so long that every producer expects to be forgotten (kbatch.sequence.idle.ms).
         """
         raise NotImplementedError
 
     def accumulator_keys(self) -> dict[str, Any]:
-        """What the accumulator of a producer has besides its configuration."""
+        """Return arguments of a producer's accumulator beside those of its configuration."""
         policy = SealPolicy(by_appender=self.random.random() < 0.5, inline_bytes=SENDER_BYTES)
         return {"seal_policy": policy, "seed": self.options.seed, "poison": True}
 
@@ -50,7 +50,7 @@ class Surroundings:
         self.run_until(self.schedule.now_ns + duration_ns, lambda: False)
 
     def run_until(self, until_ns: int, is_so: Callable[[], bool]) -> bool:
-        """Lets things happen until `is_so()`, or up to a time; which of them it was."""
+        """Run events until `is_so()` is true, or up to a time. Return `is_so()`."""
         while not is_so():
             if not self.schedule.step(until_ns):
                 return is_so()
@@ -73,18 +73,18 @@ class Judged(Protocol):
     def is_settled(self, number: int) -> bool: ...
 
     def note_event(self) -> None:
-        """The producer has dealt with something that happened."""
+        """Note that the producer has handled an event."""
 
     def deliver(self, done: Iterable[Any], /) -> None: ...
 
 
 class LinkFaults(Protocol):
-    """What befalls links.
+    """The faults of links.
 
     Attributes
     ----------
     counts : dict of str to int
-        How often which fault happened.
+        The number of faults by kind.
     """
 
     counts: dict[str, int]
@@ -121,7 +121,7 @@ class Mailbox(Protocol):
 
 
 class Host(Protocol):
-    """A producer and what is around it, as its network sees them: a world that has one, or one of many."""
+    """A producer and its surroundings, as its network sees them: a World, or one of several Clients."""
 
     options: Options
     random: random.Random
@@ -148,4 +148,4 @@ class Host(Protocol):
     def application(self) -> Judged: ...
 
     def check_engine(self) -> None:
-        """Behind every round of the sender."""
+        """Check the engine after a round of the sender."""

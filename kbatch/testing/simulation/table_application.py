@@ -229,7 +229,7 @@ Row = TypeVar("Row", bound=SentRow)
 
 
 class RowOutcome:
-    """What a report says of a row."""
+    """The outcome of a row in a report."""
 
     __slots__ = ("partition", "row", "table")
 
@@ -286,7 +286,7 @@ class SendingTable:
 
 
 class SendingBatch:
-    """A new batch, encoded by somebody else."""
+    """A new batch, encoded by the application."""
 
     def __init__(self, tables: Tables) -> None:
         self._topic = tables.draw_topic()
@@ -309,7 +309,7 @@ class SendingBatch:
 
 
 class BatchedOutcome:
-    """What a BatchDelivery says of one record."""
+    """The outcome of one record in a BatchDelivery."""
 
     __slots__ = ("_delivery", "_index")
 
@@ -349,7 +349,7 @@ class EncodedRecord(SentRow):
 
     @property
     def is_settled(self) -> bool:
-        """Of a batch that goes in parts nobody says which of them are settled."""
+        """True if the batch is done, or may be split: the parts of a batch do not report their ends."""
         return self.is_done or "shrink" in self.world.faults.counts
 
 
@@ -385,7 +385,7 @@ class Tables:
         return tuple(dict.fromkeys((topic, *self.world.options.cluster.partition_counts)))
 
     def ended(self) -> list[SentTable]:
-        """Tables that have been taken, and are not done."""
+        """Return the tables that were accepted and are not done."""
         return [each for each in self.sent if each.is_ended and not each.was_refused and not each.is_done]
 
     def new_batch(self) -> list[EncodedRecord]:

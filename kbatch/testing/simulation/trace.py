@@ -1,4 +1,4 @@
-"""What happened in a world, a line an event: the last ones in a failure, all of them when asked for."""
+"""The events of a world, one line each: a failure shows the last ones, --verbose shows all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEPT_LINES = 60
 
 
 class Violation(AssertionError):
-    """Something happened that must not."""
+    """A world broke a promise of the producer."""
 
 
 class Trace:
@@ -18,7 +18,7 @@ class Trace:
     Parameters
     ----------
     prints : bool
-        Print each line as it comes, instead of keeping the last ones.
+        Print each line at once, instead of keeping the last ones.
     """
 
     def __init__(self, schedule: Schedule, *, prints: bool) -> None:
@@ -27,7 +27,7 @@ class Trace:
         self._lines: deque[tuple[int, str, tuple[object, ...]]] = deque(maxlen=KEPT_LINES)
 
     def __call__(self, text: str, *values: object) -> None:
-        """`text % values`, put together only if somebody reads it."""
+        """Note `text % values`, formatted only when it is read."""
         line = (self._schedule.now_ns, text, values)
         if self.prints:
             print(_written(*line), flush=True)

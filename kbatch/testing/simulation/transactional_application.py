@@ -351,7 +351,7 @@ class Program(Performer):
             await self.complete(client, transaction, commits=True)
 
     async def _close(self, client: Client) -> None:
-        """Closes it; records that failed, and nobody asked for, are no matter."""
+        """Close the producer. Failed deliveries that were never checked do not matter."""
         with suppress(DeliveryError):
             await client.close()
 

@@ -103,7 +103,7 @@ class Client:
         return self.world.application.records[number].is_settled
 
     def has_failed(self, number: int) -> bool:
-        """Or may have: of a batch that goes in parts nobody says it before all of them are done."""
+        """True if the record failed, or may have: parts of a split batch report it after all are done."""
         record = self.world.application.records[number]
         if not record.is_done:
             return record.is_settled

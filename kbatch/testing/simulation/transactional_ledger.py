@@ -1,8 +1,8 @@
 """What the applications of a world of transactions did, and what they know of each transaction.
 
-What became of a transaction is what its application knows: COMMITTED and ABORTED, where a call said so; LOST,
-where it cannot have been committed, for commit_transaction() was not called, or failed; UNKNOWN, where
-EndTxn was sent for it, and nobody heard what came of it.
+The outcome of a transaction is what its application knows: COMMITTED or ABORTED if a call returned so; LOST
+if it cannot have been committed, because commit_transaction() was not called or failed; UNKNOWN if EndTxn was
+sent and the application never got its outcome.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Process(Protocol):
 
 
 class Outcome(Enum):
-    """What an application knows of a transaction."""
+    """The outcome of a transaction, as its application knows it."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -102,7 +102,7 @@ class Transaction:
             self.client.trace("transaction %d: %s", self.number, outcome.value)
 
     def lose(self) -> None:
-        """Nobody will be told what came of it."""
+        """Note that no call will return the outcome."""
         self.close(Outcome.UNKNOWN if self.is_to_be_committed and self.may_be_committed else Outcome.LOST)
 
 

@@ -36,7 +36,7 @@ class TransactionalHost(Host, Protocol):
     transaction: Transaction | None
 
     def has_failed(self, number: int) -> bool:
-        """Or may have: of a batch that goes in parts nobody says it before all of them are done."""
+        """True if the record failed, or may have: parts of a split batch report it after all are done."""
 
 
 class TransactionalWire(Wire):

@@ -3,7 +3,7 @@
 Theory of operation. Everything that happens is an event of the Schedule; all chance comes from the seed, so
 that a seed is a world and replays exactly. First there are faults; then all is healed, and everything that
 was accepted must be done within delivery.timeout.ms, and new records must get through; at last the logs are
-compared with what the application was told. What must never happen raises a Violation on the spot.
+compared with the outcomes that the application got. A broken promise raises a Violation at once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class World(Stage):
     # Its life
 
     def run(self) -> None:
-        """Raises a Violation, or what the producer raised."""
+        """Raise a Violation, or the producer's exception."""
         try:
             self._run()
         finally:
@@ -89,7 +89,7 @@ class World(Stage):
         self.run_for(CALM_MS * MS)
 
     def check_engine(self) -> None:
-        """Behind every round of the sender."""
+        """Check the engine after a round of the sender."""
         if self.engine.fatal_error is not None and not self.faults.is_fatal:
             raise Violation(f"the producer gave up: {self.engine.fatal_error!r}")
         self._check_idle_nodes()
@@ -113,7 +113,7 @@ class World(Stage):
             raise Violation(f"nodes {idle} have batches to get and take requests, and get none")
 
     def _check_leader_epochs(self, before: ClusterSnapshot) -> None:
-        """What is known of a leader is never replaced by something older."""
+        """Check that no known leader is replaced by an older one."""
         for name, topic in self._snapshot.topics.items():
             known = before.topics.get(name)
             if known is None or known.topic_id != topic.topic_id:
@@ -132,7 +132,7 @@ class World(Stage):
 
     @property
     def _is_memory_idle(self) -> bool:
-        """All memory is free, and somebody waits for some."""
+        """True if all memory is free, and a caller waits for memory."""
         memory = self.accumulator.memory
         return memory.queued > 0 and memory.available == memory.total_memory
 
@@ -141,7 +141,7 @@ class World(Stage):
             raise Violation(f"{self.accumulator.memory.queued} wait for memory, and all of it is free")
 
     def _seal(self, batch: ProducerBatch) -> None:
-        """On a thread of its own, some time later."""
+        """Seal the batch on a thread of its own, some time later."""
         delay_ms = self.random.random() * self.options.seal_ms
         if delay_ms:
             self.schedule.after(int(delay_ms * MS), batch.seal)
@@ -154,7 +154,7 @@ class World(Stage):
         self.schedule.after(delay_ns, lambda: self.application.close(forced=forced))
 
     def _run_until_finished(self) -> None:
-        """What was accepted is done in time, which is watched; the application then comes to an end."""
+        """Run until the application has ended. `_watch` checks that records are done in time."""
         config, workload = self.config, self.options.workload
         sends = workload.appenders * workload.records
         if self.options.tables is not None:
@@ -170,7 +170,7 @@ class World(Stage):
             raise Violation(f"{longest_ms} ms after all was healed the application is not through")
 
     def _probe(self) -> None:
-        """A producer that has been through all that still delivers, everywhere."""
+        """Check that the producer still delivers to every partition."""
         self.run_for(CALM_MS * MS)
         if self.application.is_closed or self.engine.fatal_error is not None:
             return
@@ -190,7 +190,7 @@ class World(Stage):
             raise Violation(f"when all is well nothing gets through to {sorted(missing)}")
 
     def _send_probes(self, records: list[SentRecord], places: list[tuple[str, int]]) -> None:
-        """Sends a record to each place, and lets time pass until all are done."""
+        """Send a record to each place, and run until all are done."""
         sending = [
             VirtualTask(self._send_probe(record, *place))
             for record, place in zip(records, places, strict=True)

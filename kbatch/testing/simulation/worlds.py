@@ -15,16 +15,16 @@ from kbatch.testing.simulation.world import World
 
 
 class SimulationError(Exception):
-    """A seed's world went wrong; the text says what happened last, and how to see it again."""
+    """The world of a seed failed; the text has its last events, and the command that replays it."""
 
 
 def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
-    """Lives through the world of a seed.
+    """Run the world of a seed.
 
     Raises
     ------
     SimulationError
-        Something happened that must not; its cause is the Violation, or the producer's exception.
+        The world failed; the cause is the Violation, or the producer's exception.
     """
     world: World | TransactionalWorld | None = None
     options = Options.draw(seed)
