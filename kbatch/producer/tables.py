@@ -280,7 +280,7 @@ class TableSending:
             self._runtime.observe("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
             for first in range(0, table.outcome.row_count, CALLBACK_ROWS):
-                table.tells()
+                table.charge_callback()
                 unsent = _UnsentRowsCallbacks(table, first, first + CALLBACK_ROWS)
                 self._runtime.callbacks.deliver([unsent])
         listeners = table.end(error)
@@ -371,7 +371,7 @@ class _TableCallbacks:
                 function(argument)
             except Exception as error:
                 threw(function, error)
-        self._table.told()
+        self._table.release_callback()
         return count
 
 
@@ -396,7 +396,7 @@ class _UnsentRowsCallbacks:
             metadata = RecordMetadata(*self._outcome.topic_and_partition(row))
             on_acknowledgement(metadata, self._outcome.error_of(row))
             count += 1
-        self._table.told()
+        self._table.release_callback()
         return count
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kbatch._native.send.in_flight import NOBODY, Identity
+from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.coordinators import TRANSACTION, CoordinatorKey
 from kbatch.core.producer import transactions
 from kbatch.core.producer.idempotence import Idempotence
@@ -251,7 +251,7 @@ def a_fenced_producer_comes_back(original: Any) -> Any:
         self: Transactions, operation: Any, action: ErrorResponse, code: int, about: str, now_ns: int
     ) -> None:
         if action is ErrorResponse.FENCED:
-            self._order.adopt(NOBODY)
+            self._order.adopt(NO_IDENTITY)
             self._order.partitions.clear()
             self._has_offsets = False
             action = (

@@ -126,4 +126,4 @@ cdef class Acknowledgement:
     cdef object _on_delivery
 
 
-cdef bint tells(object on_delivery) noexcept
+cdef bint is_observed_by(object on_delivery) noexcept

@@ -133,7 +133,7 @@ cdef class Acknowledgement:
             self._on_delivery(metadata, error)
 
 
-cdef bint tells(object on_delivery) noexcept:
+cdef bint is_observed_by(object on_delivery) noexcept:
     """True if the sender of the record learns its outcome."""
     if type(on_delivery) is Acknowledgement:
         return (<Acknowledgement>on_delivery)._on_delivery is not None
@@ -298,7 +298,7 @@ cdef class Completion:
         callback.value_size = value_size
         self._functions.append(function)
         self._callback_count += 1
-        self._observing_count += tells(function)
+        self._observing_count += is_observed_by(function)
 
     cdef void forget_listeners(self) noexcept:
         """For a batch that was not accepted, so no caller has its delivery."""
@@ -747,7 +747,7 @@ cdef class BatchDelivery(Delivery):
         delivery._completion = completion
         delivery._timestamp_ms = max_timestamp_ms
         delivery._key_size = delivery._value_size = -1
-        if tells(on_delivery):
+        if is_observed_by(on_delivery):
             delivery._observed = True
             completion._observed_count = completion.record_count
         if on_delivery is not None:

@@ -48,7 +48,7 @@ from kbatch._native.batch.buffer_pool cimport (
     kb_record_bound,
     turn_of,
 )
-from kbatch._native.batch.delivery cimport BatchDelivery, Delivery, Flush, tells
+from kbatch._native.batch.delivery cimport BatchDelivery, Delivery, Flush, is_observed_by
 from kbatch._native.batch.producer_batch cimport (
     BATCH_BYTES,
     DONE,
@@ -92,7 +92,7 @@ from operator import attrgetter
 
 from kbatch.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
 
-# Whoever calls `accept` did not look at the clock.
+# The caller of `accept` did not read the clock.
 cdef int64_t UNKNOWN_NS = INT64_MIN
 # In every round, the load of so many partitions is passed on.
 cdef int64_t LOADED_PARTITIONS = 256
@@ -384,7 +384,7 @@ cdef class RecordAccumulator:
             if step.what == APPENDED:
                 return Delivery.new(batch.completion, step.index, record.timestamp_ms,
                                     <int32_t>record.key.size, <int32_t>record.value.size,
-                                    tells(on_delivery))
+                                    is_observed_by(on_delivery))
             if step.what == UNPAID:
                 return self.refuse(turn)
             if step.what == TOO_LATE:

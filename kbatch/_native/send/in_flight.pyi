@@ -13,7 +13,7 @@ class Identity(NamedTuple):
     producer_id: int
     epoch: int
 
-NOBODY: Final[Identity]
+NO_IDENTITY: Final[Identity]
 OPEN: Final[Gate]
 
 @final

@@ -34,10 +34,10 @@ class Identity(NamedTuple):
     epoch: int
 
 
-NOBODY = Identity(-1, -1)
+NO_IDENTITY = Identity(-1, -1)
 # muted, fresh_blocked and retry_number for `RecordAccumulator.set_gate`; most partitions have this one.
 OPEN = (False, False, -1)
-cdef object _NO_IDENTITY = NOBODY
+cdef object _NO_IDENTITY = NO_IDENTITY
 
 
 @cython.final

@@ -208,20 +208,20 @@ cdef class TableSender:
 
     def end(self, error=None):
         """Accept no more rows. Return the callbacks that are due now, as (argument, function); the caller
-        runs them, then `callbacks_ran`.
+        runs them, then `release_callback`.
         """
         cdef list listeners = self.outcome.end(error)
         if listeners:
-            self.tells()
+            self.charge_callback()
         return listeners
 
-    def tells(self):
-        """Somebody is about to be told: charged as other callbacks are, so that a flush waits for it."""
+    def charge_callback(self):
+        """Charge for a callback that is about to run, so that a flush waits for it."""
         self._accumulator.memory.exchange(NULL, -CALLBACK_BYTES)
         self._accumulator.memory.await_callbacks(CALLBACK_BYTES)
 
-    def told(self):
-        """They were."""
+    def release_callback(self):
+        """Return what `charge_callback` took."""
         self._accumulator.memory.callbacks_ran(CALLBACK_BYTES)
 
     def refuse_topic(self, str topic not None, error not None):

@@ -63,7 +63,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.send.in_flight import (
-    NOBODY,
+    NO_IDENTITY,
     Identity,
     InFlight,
     PartitionState,
@@ -115,12 +115,12 @@ class Idempotence:
         self._idle_ns = idle_ns
         self._resends_gaps = resends_gaps
         self._first_counter = first_counter
-        self.adopt(NOBODY)
+        self.adopt(NO_IDENTITY)
 
     def adopt(self, identity: Identity) -> None:
         """Take a producer id from a broker, or its next epoch."""
         self.identity = identity
-        self.needs_identity = identity is NOBODY
+        self.needs_identity = identity is NO_IDENTITY
 
     # Draining
 
@@ -294,7 +294,7 @@ class Idempotence:
     def _bump(self) -> None:
         """Take the next epoch; after the last one, request a new producer id (KIP-360)."""
         if self.identity.epoch >= MAX_EPOCH:
-            self.adopt(NOBODY)
+            self.adopt(NO_IDENTITY)
         else:
             self.adopt(Identity(self.identity.producer_id, self.identity.epoch + 1))
 
@@ -312,7 +312,7 @@ class WithoutIdempotence:
 
     def __init__(self, *, max_in_flight: int) -> None:
         self._keeps_order = max_in_flight == 1
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         self.needs_identity = False
 
     @property

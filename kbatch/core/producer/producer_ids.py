@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kbatch._native.send.in_flight import NOBODY, Identity
+from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
-def init_producer_id(transactional_id: str | None, timeout_ms: int, current: Identity = NOBODY) -> Message:
+def init_producer_id(
+    transactional_id: str | None, timeout_ms: int, current: Identity = NO_IDENTITY
+) -> Message:
     """Return the request for a producer id and epoch; for the next epoch of `current`, if there is one."""
     return messages.InitProducerIdRequest(
         transactional_id=transactional_id,

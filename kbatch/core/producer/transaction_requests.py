@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kbatch._native.send.in_flight import NOBODY, Identity
+from kbatch._native.send.in_flight import NO_IDENTITY, Identity
 from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey, codes_of, search_for
 from kbatch.core.producer.idempotence import ANY_VERSION
 from kbatch.core.producer.producer_ids import init_producer_id
@@ -220,7 +220,7 @@ class InitProducerId(Operation):
         self.bumps = bumps
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
-        return init_producer_id(transactional_id, self.timeout_ms, identity if self.bumps else NOBODY)
+        return init_producer_id(transactional_id, self.timeout_ms, identity if self.bumps else NO_IDENTITY)
 
 
 class AddPartitions(Operation):

@@ -72,7 +72,7 @@ class Faults:
     is_active : bool
         Faults happen; until `heal`.
     is_fatal : bool
-        The producer was told that it may not go on.
+        A broker has ended the producer by a fatal error.
     refused_requests : tuple of str
         Requests that may be answered with an error, and not done.
     errors, changes : dict
@@ -257,7 +257,7 @@ class Faults:
 
     def _leave_leaderless(self) -> None:
         partition, cluster = self._any_partition(), self.world.cluster
-        self.world.trace("!! nobody leads %s-%d", partition.topic.name, partition.index)
+        self.world.trace("!! no node leads %s-%d", partition.topic.name, partition.index)
         cluster.change(partition.lead_by, -1)
 
         def lead_again() -> None:

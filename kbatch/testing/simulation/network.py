@@ -301,7 +301,7 @@ class Shell:
             return
         if not self._world.cluster.is_up(node_id):
             self._world.wire.ended(connection_id)
-            error = ConnectionRefusedError(f"nobody listens at node {node_id}")
+            error = ConnectionRefusedError(f"no process listens at node {node_id}")
             self._world.engine.handle_closed(connection_id, error, now_ns)
             return
         self._world.wire.opened(connection_id)

@@ -29,7 +29,7 @@ class RequestFaults:
     error_after : float
         It is done, and answered with an error that leaves that open.
     silence : float
-        The connection is dead, before or behind the request, and nobody tells the client.
+        The connection is dead, before or after the request, and the client gets no notice.
     drop_partway : float
         The connection breaks while a request is being written.
     late : float
@@ -167,7 +167,7 @@ class ClusterOptions:
     latency_ms : (float, float)
         One way, from and to.
     broken_addresses : int
-        Addresses of each node's name that nobody listens at, before the right one.
+        Addresses of each node's name at which no node listens, before the right one.
     first_epoch : int
         The epoch that a new producer id comes with.
     transaction_version : int
@@ -284,7 +284,7 @@ class TableOptions:
     huge : float
         How likely a row is larger than max.request.size or buffer.memory, and fails by itself.
     wrong : float
-        How likely a table has a row with a partition that is not there, behind which nothing is accepted.
+        How likely a table has a row with a partition that does not exist, after which nothing is accepted.
     topics : float
         How likely a column says to which of the cluster's topics each row goes.
     """

@@ -156,14 +156,14 @@ class SentTable:
         )
         return self._seen_count - said
 
-    # Told by the producer
+    # Callbacks of the producer
 
     def progress(self, report: TableReport) -> None:
         if report.done_rows < max(1, self._progress):
             raise Violation(f"{self}: the progress goes back from {self._progress} to {report.done_rows}")
         self._progress = report.done_rows
 
-    def told(self, report: TableReport) -> None:
+    def observe(self, report: TableReport) -> None:
         self.told_count += 1
         if not self.is_done or report.done_rows != report.row_count:
             raise Violation(f"{self} counts as done, {report}")
@@ -272,7 +272,7 @@ class SendingTable:
                 table,
                 key="its key",
                 topic_column="its topic" if len(self._topics) > 1 else None,
-                on_delivery=sent.told,
+                on_delivery=sent.observe,
                 on_progress=sent.progress,
             )
         except (ValueError, KafkaError) as error:

@@ -131,7 +131,7 @@ def check_contents(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_deliveries(world: TransactionalWorld, logs: Logs) -> None:
-    """What an application was told of a record is so."""
+    """Check what an application learned of a record."""
     for record in world.application.records.values():
         delivery, transaction = record.delivery, world.application.transaction_of[record.number]
         assert delivery is not None
@@ -151,8 +151,8 @@ def check_deliveries(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
-    """All of what was committed is seen, none of what was not, and of what nobody knows either. Of several
-    offsets for a partition the last one counts.
+    """Check that readers see all that was committed and nothing else, except what has an unknown outcome. Of
+    several offsets for a partition the last one counts.
     """
     offsets: dict[int, dict[Place, int]] = defaultdict(dict)
     for each in logs.offsets:
@@ -189,7 +189,7 @@ def check_order(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
-    """A group's offsets count in the order of its transactions, and the last one is what it is told."""
+    """Check that a group's offsets follow the order of its transactions and the last one counts."""
     transactions = {each.number: each for each in world.application.transactions}
     last: dict[tuple[str, Place], Transaction] = {}
     for group, place, offset in logs.offsets:

@@ -46,7 +46,7 @@ class Client:
     superseded_ns : int | None
         When the next producer of the transactional.id got its epoch: from then on this one may do nothing.
     may_fail : bool
-        A broker told it that it may not go on, or another producer is about to take over.
+        A broker ended it by a fatal error, or another producer is about to take over.
     is_closed : bool
         Its application closed it, and so had time to.
     """
@@ -147,7 +147,7 @@ class Client:
         transaction = self.transaction
         timeout_ns = self.config.transaction_timeout_ms * MS
         is_late = transaction is not None and self.schedule.now_ns >= transaction.begun_ns + timeout_ns
-        # Kafka's coordinator fails where InitProducerId is repeated behind the last epoch
+        # Kafka's coordinator fails where InitProducerId is repeated after the last epoch
         is_exhausted = self.world.programs.first_epoch >= 0 and error.code == ErrorCode.UNKNOWN_SERVER_ERROR
         is_fenced_by_itself = self.wire.may_reopen and error.code in FENCED
         return self.may_fail or self.is_closed or is_late or is_exhausted or is_fenced_by_itself

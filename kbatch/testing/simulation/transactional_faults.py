@@ -1,7 +1,7 @@
 """The faults of a world of transactions: those of any world, and what coordinators may say and do.
 
 An error that says that nothing was done is true. EndTxn that may have been done already is refused in no way
-that says it never will be. Who is told that it may not go on is excused when it does not.
+that says it never will be. A client that got a fatal error is excused when it stops.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class TransactionalFaults(Faults):
         return fate
 
     def _note_takeover(self, name: str) -> None:
-        """One of a process that is over may come late, and fences those that came behind it."""
+        """A late request of an ended process fences the producers after it."""
         transactional_id, _, number = name.rpartition("/")
         for client in self.world.clients:
             if client.transactional_id == transactional_id and client.number > int(number):

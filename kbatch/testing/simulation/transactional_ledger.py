@@ -34,7 +34,7 @@ class Process(Protocol):
     superseded_ns : int | None
         When the next producer of the transactional.id got its epoch: from then on this one may do nothing.
     may_fail : bool
-        A broker told it that it may not go on, or another producer is about to take over.
+        A broker ended it by a fatal error, or another producer is about to take over.
     """
 
     name: str

@@ -42,7 +42,7 @@ class Programs:
         How likely the producer is thrown away within a transaction, or a call; is closed; is taken for dead
         and replaced, and goes on.
     hasty : float
-        How likely a call has a time-out of up to `hasty_ms`, behind which it is made again.
+        How likely a call has a time-out of up to `hasty_ms`, after which it is made again.
     change_version, move_coordinator : float
         How often in a second transaction.version changes between 1 and 2; a coordinator moves.
     refused, unheard, unanswered : float

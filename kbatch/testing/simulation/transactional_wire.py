@@ -1,7 +1,7 @@
 """What a transactional producer writes, judged as it is written: the Wire, and the order of a transaction.
 
 A sequence may be given again, under the same epoch, if what had it failed and is known not to be in the log:
-batches behind a refused one move up. Requests to coordinators go one by one. EndTxn comes when every record
+batches after a refused one move up. Requests to coordinators go one by one. EndTxn comes when every record
 of the transaction is done, and until it is answered nothing else is sent that belongs to a transaction.
 """
 

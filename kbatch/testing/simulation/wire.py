@@ -1,7 +1,7 @@
 """What a producer writes to its connections, judged as it is written.
 
-Theory of operation. The network tells the Wire of each request when the producer hands it over, of each
-answer before the producer gets it, and of each connection's end. The Wire keeps what is unanswered, by
+Theory of operation. The network reports to the Wire each request when the producer hands it over, each
+answer before the producer gets it, and the end of each connection. The Wire keeps what is unanswered, by
 connection and by partition, and what it saw of each batch: where its records were sent, under which
 sequence, with which bytes, and whether an attempt of it may have been appended.
 
@@ -61,7 +61,7 @@ def record_number(record: Record) -> int:
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, as far as the producer was told, and for which of its ids it does."""
+    """The leader of a partition as the producer knows it, and the producer id that it knows."""
 
     node_id: int
     leader_epoch: int

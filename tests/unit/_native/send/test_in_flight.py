@@ -9,7 +9,7 @@ import pytest
 from kbatch._native.batch.delivery import Completion
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.in_flight import (
-    NOBODY,
+    NO_IDENTITY,
     OPEN,
     UNKNOWN_NS,
     Identity,
@@ -97,9 +97,9 @@ def test_a_request_with_an_unusual_batch_is_left_alone(odd: str) -> None:
     identity = IDENTITY
     last = request.batches[-1]
     if odd == "identity":
-        identity = NOBODY
+        identity = NO_IDENTITY
         for state in request.states.values():
-            state.restart(NOBODY, 0)
+            state.restart(NO_IDENTITY, 0)
     elif odd == "partition":
         del request.states["t", 1]
     elif odd == "epoch":
