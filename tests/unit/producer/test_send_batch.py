@@ -277,7 +277,7 @@ def test_a_batch_waits_for_metadata(broker: Broker, producer: Producer) -> None:
 
 
 def test_the_partition_must_exist(broker: Broker) -> None:
-    with producing(broker, max_block_ms=100) as producer:
+    with producing(broker, max_block_ms=1000) as producer:
         producer.send(TOPIC).result(SECONDS)  # what there is, is known
         with pytest.raises(KafkaTimeoutError, match=r"has no partition 3 after.* it has 3"):
             producer.send_batch(TOPIC, 3, BATCH)
@@ -301,11 +301,11 @@ def test_a_batch_waits_for_memory_and_fails_in_time(broker: Broker) -> None:
         broker.hold_high_watermark(TOPIC, 0, hold=False)
         assert waiting.result(SECONDS).result(SECONDS).offset == 3
         assert [delivery.result(SECONDS).offset for delivery in first] == [1, 2]
-    with producing(broker, buffer_memory=25_000, max_block_ms=50) as producer:
+    with producing(broker, buffer_memory=25_000, max_block_ms=1000) as producer:
         producer.partitions_for(TOPIC)
         broker.hold_high_watermark(TOPIC, 0)
         producer.send_batch(TOPIC, 0, data)
-        with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms=50"):
+        with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms=1000"):
             producer.send_batch(TOPIC, 0, data)
 
 

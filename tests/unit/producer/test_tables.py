@@ -252,7 +252,7 @@ def test_a_reader_is_pulled_no_further_than_rows_are_accepted(broker: Broker) ->
 
 def test_if_accepting_stops_the_rest_has_failed_and_what_was_accepted_goes_on(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
-    with producing(broker, buffer_memory=24_000, batch_size=1000, max_block_ms=100) as producer:
+    with producing(broker, buffer_memory=24_000, batch_size=10000, max_block_ms=100) as producer:
         producer.partitions_for("one")
         delivery = producer.send_table("one", numbered(300, 500).to_reader(max_chunksize=50))
         assert not delivery.done()
@@ -286,7 +286,7 @@ def test_memory_is_charged_by_the_batch_and_given_back(broker: Broker) -> None:
 
 def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
     data = numbered(3).append_column("partition", pa.array([0, PARTITIONS, 1], pa.int32()))
-    with producing(broker, max_block_ms=100) as producer:
+    with producing(broker, max_block_ms=1000) as producer:
         with pytest.raises(ValueError, match=r"column 'partition', row 1: partition 4 is out of range 0..3"):
             producer.send_table(TOPIC, data)
         with pytest.raises(TypeError, match="column 'value' must be binary"):

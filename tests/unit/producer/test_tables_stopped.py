@@ -154,7 +154,7 @@ def test_of_a_stream_that_ends_all_rows_are_in_the_report(broker: Broker, is_ser
         return columns["value"].cast(pa.binary())
 
     stream = pa.table({"value": [VALUE] * 300}).to_reader(max_chunksize=PIECE)
-    with producing(broker, **SMALL, max_block_ms=100) as producer:
+    with producing(broker, **SMALL, max_block_ms=1000) as producer:
         producer.partitions_for("one")
         report = producer.send_table("one", stream, value=value if is_serialized else "value").report
         assert isinstance(report.stopped, BufferExhaustedError)

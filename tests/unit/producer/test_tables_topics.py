@@ -118,7 +118,7 @@ def test_a_key_goes_by_the_partitions_of_its_rows_topic(broker: Broker) -> None:
 def test_a_named_partition_is_one_of_the_rows_topic(broker: Broker) -> None:
     data = rows(["seven", "three"], partition=pa.array([6, 2], pa.int32()))
     wrong = rows(["seven", "three"], partition=pa.array([6, 3], pa.int32()))
-    with producing(broker, max_block_ms=100) as producer:
+    with producing(broker, max_block_ms=1000) as producer:
         assert producer.send_table(None, data, **COLUMN).result(SECONDS).partitions.tolist() == [6, 2]
         with pytest.raises(ValueError, match=r"row 1: partition 3 is out of range 0..2 of topic three"):
             producer.send_table(None, wrong, **COLUMN)
@@ -143,7 +143,7 @@ def test_a_table_stops_at_a_partition_that_never_comes(broker: Broker) -> None:
     """Rows of blocks before it are sent."""
     partitions = [0] * 30_000 + [5]
     data = rows(["three"] * len(partitions), partition=pa.array(partitions, pa.int32()))
-    with producing(broker, max_block_ms=100) as producer:
+    with producing(broker, max_block_ms=1000) as producer:
         report = producer.send_table(None, data, **COLUMN).result(SECONDS)
         assert "partition 5 is out of range 0..2 of topic three" in str(report.stopped)
         assert report.done_rows > 0
@@ -243,7 +243,7 @@ def test_topics_are_asked_for_together(broker: Broker) -> None:
 
 def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
     good = rows(["one"])
-    with producing(broker, max_block_ms=100) as producer:
+    with producing(broker, max_block_ms=1000) as producer:
         with pytest.raises(TypeError, match=r"topic is None; pass the topic, or topic_column=\.\.\."):
             producer.send_table(None, good)
         with pytest.raises(TypeError, match="topic must be a str, got int"):
@@ -298,7 +298,7 @@ def test_rows_of_a_topic_that_is_none_fail_and_others_do_not(broker: Broker) -> 
 
 def test_where_no_topic_is_one_the_call_raises(broker: Broker) -> None:
     told: list[TableReport] = []
-    with producing(broker, max_block_ms=100) as producer:
+    with producing(broker, max_block_ms=1000) as producer:
         with pytest.raises(UNKNOWN, match="nowhere"):
             producer.send_table(None, rows(["nowhere"] * 3), **COLUMN, on_delivery=told.append)
         with pytest.raises(InvalidTopicError):
