@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.group_messages import JoinedMember, JoinResult, SyncResult
+from kbatch.testing.broker.group_state import NEW_MEMBER_TIMEOUT_MS
 from tests.unit.consumer_groups import (
     FENCED,
     ILLEGAL,
@@ -511,3 +515,592 @@ def test_a_group_becomes_empty_also_where_that_cannot_be_stored() -> None:
     groups.stable(member)
     groups.log.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert (member.leave(), groups.state) == (NONE, "Empty")
+
+
+# The group coordinator over time: sessions, rebalances, static members, restarts, and all of it in any
+# order.
+
+# Sessions
+
+
+def test_a_member_without_heartbeats_is_removed_and_the_others_share_out_again() -> None:
+    groups = Groups()
+    alive, dead = Member(groups, "a"), Member(groups, "b")
+    groups.stable(alive, dead)
+    groups.pass_time(SESSION - 1)
+    assert alive.heartbeat() == NONE
+    groups.pass_time(1)
+    assert groups.state == "PreparingRebalance"
+    assert (alive.heartbeat(), dead.heartbeat()) == (REBALANCING, UNKNOWN_MEMBER)
+    joined = alive.join()
+    assert joined is not None and [each.member_id for each in joined.members] == [alive.member_id]
+
+
+def test_the_last_session_to_end_empties_the_group() -> None:
+    groups = Groups()
+    member = Member(groups, "a")
+    groups.stable(member)
+    groups.pass_time(SESSION)
+    assert groups.state == "Empty"
+    groups.restart()
+    assert groups.state == "Empty"
+    assert groups.coordinator.next_deadline_ms() is None
+
+
+def test_a_member_that_waits_needs_no_heartbeat() -> None:
+    groups = Groups()
+    leader, follower = Member(groups, "a"), Member(groups, "b")
+    groups.stable(leader, follower)
+    follower.join(protocols=(("range", b"new"),))
+    for _ in range(4):
+        groups.pass_time(SESSION - 1)
+        assert leader.heartbeat() == REBALANCING
+    leader.join()
+    assert follower.generation_id == leader.generation_id == 3
+    follower.sync()
+    for _ in range(4):
+        groups.pass_time(SESSION - 1)
+        assert leader.heartbeat() == NONE
+    leader.sync()
+    groups.pass_time(SESSION - 1)
+    assert (leader.heartbeat(), follower.heartbeat()) == (NONE, NONE)
+
+
+def test_a_stable_group_stays_so() -> None:
+    groups = Groups()
+    members = [Member(groups, name) for name in "ab"]
+    groups.stable(*members)
+    for _ in range(3 * REBALANCE // 5_000):
+        groups.pass_time(5_000)
+        assert [member.heartbeat() for member in members] == [NONE, NONE]
+
+
+def test_a_member_id_that_is_not_used_is_forgotten() -> None:
+    groups = Groups()
+    member = Member(groups, "a")
+    given = member.join(version=4)
+    assert given is not None
+    groups.pass_time(SESSION)
+    assert member.join(member_id=given.member_id) == JoinResult(UNKNOWN_MEMBER, given.member_id)
+
+
+def test_a_rebalance_waits_for_who_was_given_an_id() -> None:
+    groups = Groups()
+    member, pending = Member(groups, "a"), Member(groups, "b")
+    groups.stable(member)
+    pending.join(version=4)
+    assert member.join() is None
+    groups.pass_time(SESSION - 1)
+    assert len(member.joins) == 1
+    groups.pass_time(1)
+    assert member.joins[-1].generation_id == 2
+
+
+def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
+    groups = Groups()
+    slow, new = Member(groups, "a", rebalance_timeout_ms=2 * NEW_MEMBER_TIMEOUT_MS), Member(groups, "b")
+    groups.stable(slow)
+    new.join()
+    for _ in range(NEW_MEMBER_TIMEOUT_MS // 5_000 - 1):
+        groups.pass_time(5_000)
+        assert slow.heartbeat() == REBALANCING
+    assert new.joins == []
+    groups.pass_time(5_000)
+    assert new.joins == [JoinResult(UNKNOWN_MEMBER, "")]
+
+
+# Rebalances
+
+
+def test_who_does_not_join_in_time_is_removed_and_another_leads() -> None:
+    groups = Groups()
+    late, quick = Member(groups, "a"), Member(groups, "b")
+    groups.stable(late, quick)
+    assert quick.join(protocols=(("range", b"new"),)) is None
+    for _ in range(REBALANCE // 5_000 - 1):
+        groups.pass_time(5_000)
+        assert late.heartbeat() == REBALANCING
+    assert len(quick.joins) == 1
+    groups.pass_time(5_000)
+    assert quick.joins[-1].leader == quick.member_id
+    assert late.heartbeat() == UNKNOWN_MEMBER
+
+
+def test_who_does_not_sync_in_time_is_removed() -> None:
+    groups = Groups()
+    leader, follower = Member(groups, "a"), Member(groups, "b")
+    groups.stable(leader, follower)
+    leader.join()
+    follower.join()
+    follower.sync()
+    for _ in range(REBALANCE // 5_000 - 1):
+        groups.pass_time(5_000)
+        assert leader.heartbeat() == NONE
+    assert len(follower.syncs) == 1
+    groups.pass_time(5_000)
+    assert follower.syncs[-1] == SyncResult(REBALANCING)
+    assert leader.heartbeat() == UNKNOWN_MEMBER
+    groups.stable(follower)
+
+
+def test_a_follower_that_does_not_sync_is_removed_from_a_stable_group() -> None:
+    groups = Groups()
+    leader, follower = Member(groups, "a"), Member(groups, "b")
+    groups.stable(leader, follower)
+    leader.join()
+    follower.join()
+    leader.sync()
+    assert groups.state == "Stable"
+    for _ in range(REBALANCE // 5_000):
+        groups.pass_time(5_000)
+        leader.heartbeat()
+        follower.heartbeat()
+    assert groups.state == "PreparingRebalance"
+    assert (leader.heartbeat(), follower.heartbeat()) == (REBALANCING, UNKNOWN_MEMBER)
+
+
+@pytest.mark.parametrize(
+    ("joins_at_ms", "rebalance_timeout_ms", "complete_at_ms"),
+    [
+        ([0], REBALANCE, 3_000),
+        ([0, 2_999], REBALANCE, 6_000),
+        ([0, 1_000, 2_000, 4_000], REBALANCE, 9_000),
+        ([0, 1_000, 4_000], 7_000, 7_000),
+        ([0, 1_000, 4_000, 6_500], 7_000, 7_000),
+        ([0, 1_000], 1_000, 3_000),
+    ],
+)
+def test_an_empty_group_waits_for_more_members(
+    joins_at_ms: list[int], rebalance_timeout_ms: int, complete_at_ms: int
+) -> None:
+    groups = Groups(initial_rebalance_delay_ms=3_000)
+    start_ms = groups.now_ms
+    members = [
+        Member(groups, str(index), rebalance_timeout_ms=rebalance_timeout_ms)
+        for index in range(len(joins_at_ms))
+    ]
+    for member, at_ms in zip(members, joins_at_ms, strict=True):
+        groups.pass_time(start_ms + at_ms - groups.now_ms)
+        assert member.join() is None
+    groups.pass_time(start_ms + complete_at_ms - 1 - groups.now_ms)
+    assert all(member.joins == [] for member in members)
+    groups.pass_time(1)
+    assert [member.generation_id for member in members] == [1] * len(members)
+    assert len(members[0].joins[0].members) == len(members)
+
+
+def test_an_initial_rebalance_ends_when_the_last_one_waited_for_leaves() -> None:
+    groups = Groups(initial_rebalance_delay_ms=3_000)
+    member, pending = Member(groups, "a"), Member(groups, "b")
+    pending.join(version=4, session_timeout_ms=6_000)
+    groups.pass_time(5_000)
+    member.join()
+    groups.pass_time(1_000)
+    assert member.generation_id == 1
+
+
+def test_a_group_left_by_all_before_it_began_takes_any_protocol() -> None:
+    groups = Groups(initial_rebalance_delay_ms=3_000)
+    member, other = Member(groups, "a"), Member(groups, "b", protocols=(("sticky", b""),))
+    given = member.join(version=4)
+    assert given is not None
+    member.member_id = given.member_id
+    member.join()
+    member.leave()
+    assert other.join() is None
+    groups.pass_time(6_000)
+    assert other.joins[-1].protocol_name == "sticky"
+
+
+def test_who_left_leaves_nothing_to_expire() -> None:
+    groups = Groups()
+    leaving, staying = Member(groups, "a"), Member(groups, "b")
+    groups.stable(leaving, staying)
+    leaving.leave()
+    groups.stable(staying)
+    assert staying.beat(2 * SESSION) == NONE
+
+
+# Static members
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_static_follower_comes_back_without_a_rebalance(version: int) -> None:
+    groups = Groups()
+    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    groups.stable(leader, static)
+    old_id, static.member_id = static.member_id, ""
+    back = static.join(version=version)
+    assert back is not None and back.member_id != old_id
+    assert (back.generation_id, back.leader, back.skip_assignment) == (2, leader.member_id, False)
+    assert static.sync() == SyncResult(NONE, "consumer", "range", old_id.encode())
+    assert static.heartbeat(member_id=old_id) == FENCED
+    refused = static.sync(member_id=old_id)
+    assert refused is not None and refused.error_code == FENCED
+    assert static.join(member_id=old_id) == JoinResult(FENCED, old_id)
+    assert (leader.heartbeat(), static.heartbeat(), groups.state) == (NONE, NONE, "Stable")
+
+
+def test_a_static_leader_comes_back_and_need_not_share_out() -> None:
+    """KIP-814; older clients are told that another leads, so that they do not."""
+    groups = Groups()
+    static, follower = Member(groups, "a", group_instance_id="i"), Member(groups, "b")
+    groups.stable(static, follower)
+    old_id, static.member_id = static.member_id, ""
+    back = static.join(version=8)
+    assert back is not None
+    assert (back.leader, back.members, back.skip_assignment) == (old_id, [], False)
+    static.member_id = ""
+    back = static.join(version=9)
+    assert back is not None
+    assert (back.leader, len(back.members), back.skip_assignment) == (static.member_id, 2, True)
+    assert static.sync() == SyncResult(NONE, "consumer", "range", old_id.encode())
+
+
+def test_a_static_member_that_comes_back_is_stored() -> None:
+    groups = Groups()
+    static = Member(groups, "a", group_instance_id="i")
+    groups.stable(static)
+    static.member_id = ""
+    static.join()
+    groups.restart()
+    assert static.heartbeat() == NONE
+
+
+def test_a_static_member_that_changes_the_protocol_starts_a_rebalance() -> None:
+    groups = Groups()
+    both = (("range", b""), ("sticky", b""))
+    leader = Member(groups, "a", protocols=both)
+    static = Member(groups, "b", protocols=both, group_instance_id="i")
+    groups.stable(leader, static)
+    static.member_id = ""
+    assert static.join(protocols=(("sticky", b""),)) is None
+    leader.join()
+    assert leader.joins[-1].protocol_name == static.joins[-1].protocol_name == "sticky"
+
+
+def test_a_static_member_that_comes_back_before_the_assignment_starts_a_rebalance() -> None:
+    groups = Groups()
+    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    groups.stable(leader, static)
+    leader.join()
+    static.join()
+    static.sync()
+    static.member_id = ""
+    assert static.join() is None
+    assert static.syncs[-1] == SyncResult(FENCED)
+    assert groups.state == "PreparingRebalance"
+
+
+def test_a_static_member_that_waits_is_fenced_by_its_successor() -> None:
+    groups = Groups()
+    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    groups.stable(leader)
+    static.join()
+    successor = Member(groups, "b", group_instance_id="i")
+    assert successor.join() is None
+    assert [result.error_code for result in static.joins] == [FENCED]
+    leader.join()
+    assert successor.joins[-1].error_code == NONE
+
+
+def test_static_members_stay_though_they_do_not_join_in_time() -> None:
+    groups = Groups()
+    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    static.fields["session_timeout_ms"] = 2 * REBALANCE
+    groups.stable(leader, static)
+    assert leader.join() is None
+    groups.pass_time(REBALANCE)
+    assert [each.group_instance_id for each in leader.joins[-1].members] == [None, "i"]
+
+
+def test_a_group_of_absent_static_members_waits_until_their_sessions_end() -> None:
+    groups = Groups()
+    dynamic, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    static.fields["session_timeout_ms"] = 3 * REBALANCE
+    groups.stable(dynamic, static)
+    dynamic.leave()
+    groups.pass_time(3 * REBALANCE - 1)
+    assert groups.state == "PreparingRebalance"
+    groups.pass_time(1)
+    assert groups.state == "Empty"
+
+
+@pytest.mark.parametrize("syncs", [True, False])
+def test_a_static_member_that_came_back_has_to_ask_for_its_assignment(syncs: bool) -> None:
+    groups = Groups()
+    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    groups.stable(leader, static)
+    leader.join()
+    static.join()
+    leader.sync()
+    static.member_id = ""
+    static.join()
+    if syncs:
+        static.sync()
+    for _ in range(2 * REBALANCE // 5_000):
+        groups.pass_time(5_000)
+        codes = (leader.heartbeat(), static.heartbeat())
+    assert codes == ((NONE, NONE) if syncs else (UNKNOWN_MEMBER, UNKNOWN_MEMBER))
+
+
+def test_an_absent_static_leader_does_not_lead_on() -> None:
+    groups = Groups()
+    static, dynamic = Member(groups, "a", group_instance_id="i"), Member(groups, "b")
+    static.fields["session_timeout_ms"] = 3 * REBALANCE
+    groups.stable(static, dynamic)
+    assert dynamic.join(protocols=(("range", b"new"),)) is None
+    groups.pass_time(REBALANCE)
+    assert dynamic.joins[-1].leader == dynamic.member_id
+    assert len(dynamic.joins[-1].members) == 2
+
+
+def test_sessions_begin_anew_when_the_wait_for_an_assignment_is_over() -> None:
+    groups = Groups()
+    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    groups.stable(leader, static)
+    leader.join()
+    static.join()
+    static.sync()
+    assert leader.beat(2 * SESSION) == NONE
+    leader.sync()
+    assert leader.beat(SESSION) == REBALANCING
+    assert static.heartbeat() == UNKNOWN_MEMBER
+
+
+def test_sessions_begin_anew_when_the_wait_for_an_assignment_is_given_up() -> None:
+    groups = Groups()
+    leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
+    groups.stable(leader, static)
+    leader.join()
+    static.join()
+    static.sync()
+    assert leader.beat(2 * SESSION) == NONE
+    leader.join(protocols=(("range", b"new"),))
+    assert static.syncs[-1] == SyncResult(REBALANCING)
+    groups.pass_time(SESSION)
+    assert [each.group_instance_id for each in leader.joins[-1].members] == [None]
+
+
+def test_a_static_member_that_is_back_waits_for_another_no_longer_than_a_rebalance() -> None:
+    groups = Groups()
+    dynamic = Member(groups, "a")
+    back, absent = (Member(groups, name, group_instance_id=name) for name in "bc")
+    for member in (back, absent):
+        member.fields["session_timeout_ms"] = 20 * REBALANCE
+    groups.stable(dynamic, back, absent)
+    dynamic.leave()
+    groups.pass_time(3 * REBALANCE)
+    assert back.join() is None
+    groups.pass_time(REBALANCE)
+    assert back.joins[-1].leader == back.member_id
+
+
+def test_time_goes_on_also_where_a_rebalance_has_none() -> None:
+    groups = Groups()
+    dynamic = Member(groups, "a", rebalance_timeout_ms=0)
+    static = Member(groups, "b", rebalance_timeout_ms=0, group_instance_id="i")
+    groups.stable(dynamic, static)
+    dynamic.leave()
+    groups.pass_time(10)
+    assert groups.state == "PreparingRebalance"
+
+
+# Restarts
+
+
+def test_a_restart_keeps_members_generation_and_assignments() -> None:
+    groups = Groups()
+    leader = Member(groups, "a", protocols=(("range", b"x"), ("sticky", b"y")))
+    static = Member(groups, "b", protocols=(("range", b"z"),), group_instance_id="i")
+    groups.stable(leader, static)
+    before = groups.coordinator.describe("g")
+    groups.restart()
+    assert groups.coordinator.describe("g") == before
+    groups.pass_time(SESSION - 1)
+    assert (leader.heartbeat(), static.heartbeat()) == (NONE, NONE)
+    assert static.sync() == SyncResult(NONE, "consumer", "range", static.member_id.encode())
+    assert leader.join() is None
+    groups.pass_time(SESSION)
+    assert leader.joins[-1].generation_id == 3
+
+
+def test_a_restart_in_the_middle_of_a_rebalance_goes_back_to_what_was_stable() -> None:
+    groups = Groups()
+    member = Member(groups, "a")
+    groups.stable(member)
+    Member(groups, "b").join()
+    groups.restart()
+    assert (groups.state, member.heartbeat()) == ("Stable", NONE)
+
+
+def test_what_is_loaded_again_takes_the_place_of_what_was_known() -> None:
+    groups = Groups()
+    member = Member(groups, "a")
+    groups.stable(member)
+    groups.coordinator.load(groups.log.records, groups.now_ms)
+    groups.pass_time(SESSION)
+    assert groups.state == "Empty"
+    assert groups.coordinator.next_deadline_ms() is None
+
+
+# The group coordinator whose members do anything, in any order.
+
+class Reply:
+    """One answer: it must come, and only once."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def __call__(self, result: Any) -> None:
+        self.results.append(result)
+
+
+class GroupsInAnyOrder(RuleBasedStateMachine):
+    """Members join, sync, beat, leave and fall silent; static ones come back.
+
+    However it goes: no request is answered twice, and none for ever unanswered once time runs; each
+    generation has one leader, who alone is told the members; all who join it get the same protocol, and get
+    assignments that its leader made.
+    """
+
+    @initialize(delay_ms=st.sampled_from([0, 3_000]), max_size=st.sampled_from([2, 100]))
+    def begin(self, delay_ms: int, max_size: int) -> None:
+        self.groups = Groups(initial_rebalance_delay_ms=delay_ms, max_size=max_size)
+        self.members: list[Member] = []
+        self.replies: list[Reply] = []
+        # generation -> (leader, protocol), and -> who was told the members
+        self.generations: dict[int, tuple[str, str | None]] = {}
+        self.leaders: dict[int, set[str]] = {}
+        self.seen: set[int] = set()
+
+    def reply(self) -> Reply:
+        self.replies.append(Reply())
+        return self.replies[-1]
+
+    @rule(
+        static=st.sampled_from([None, "i", "j"]),
+        protocols=st.sampled_from(["ab", "b", "ba"]),
+        version=st.sampled_from([3, 9]),
+        rebalance_ms=st.sampled_from([5_000, 60_000]),
+    )
+    def new_member(self, static: str | None, protocols: str, version: int, rebalance_ms: int) -> None:
+        member = Member(
+            self.groups,
+            f"c{len(self.members)}",
+            group_instance_id=static,
+            protocols=tuple((name, name.encode()) for name in protocols),
+            rebalance_timeout_ms=rebalance_ms,
+        )
+        member.version = version  # type: ignore[attr-defined]
+        self.members.append(member)
+        self.join(member)
+
+    def join(self, member: Member, **changes: Any) -> None:
+        reply = self.reply()
+
+        def joined(result: JoinResult) -> None:
+            reply(result)
+            if result.error_code == NONE:
+                self.check_joined(result)
+                member.member_id, member.generation_id = result.member_id, result.generation_id
+            elif result.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                member.member_id = result.member_id
+            elif result.error_code == UNKNOWN_MEMBER:
+                member.member_id = ""
+
+        member._joined = joined  # type: ignore[method-assign]
+        member.join(version=member.version, **changes)  # type: ignore[attr-defined]
+
+    def check_joined(self, result: JoinResult) -> None:
+        described = (result.leader, result.protocol_name)
+        is_back = result.generation_id in self.seen
+        known = self.generations.setdefault(result.generation_id, described)
+        assert known[1] == described[1]
+        # a static leader that comes back has another id, and is the leader still
+        assert known == described or is_back
+        if result.members:
+            assert result.leader == result.member_id
+            assert result.member_id in {each.member_id for each in result.members}
+            if not result.skip_assignment:
+                self.leaders.setdefault(result.generation_id, set()).add(result.member_id)
+                assert len(self.leaders[result.generation_id]) == 1
+
+    @precondition(lambda self: getattr(self, "members", None))
+    @rule(data=st.data(), metadata=st.sampled_from([b"a", b"b", b"c"]))
+    def join_again(self, data: st.DataObject, metadata: bytes) -> None:
+        member = data.draw(st.sampled_from(self.members))
+        protocols = tuple((name, metadata) for name, _ in member.fields["protocols"])
+        self.join(member, protocols=protocols)
+
+    @precondition(lambda self: getattr(self, "members", None))
+    @rule(data=st.data())
+    def sync(self, data: st.DataObject) -> None:
+        member = data.draw(st.sampled_from(self.members))
+        generation_id, reply = member.generation_id, self.reply()
+        assignment = b"%d" % generation_id
+
+        def synced(result: SyncResult) -> None:
+            reply(result)
+            if result.error_code == NONE and result.assignment:
+                assert result.assignment == assignment
+
+        self.groups.coordinator.sync(
+            "g",
+            member.member_id,
+            generation_id,
+            {each.member_id: assignment for each in self.members},
+            synced,
+            self.groups.now_ms,
+            group_instance_id=member.instance_id,
+        )
+        self.seen.add(generation_id)
+
+    @precondition(lambda self: getattr(self, "members", None))
+    @rule(data=st.data(), action=st.sampled_from(["heartbeat", "leave", "restart client"]))
+    def do(self, data: st.DataObject, action: str) -> None:
+        member = data.draw(st.sampled_from(self.members))
+        if action == "heartbeat":
+            member.heartbeat()
+        elif action == "leave":
+            member.leave()
+        else:
+            member.member_id = ""
+            self.join(member)
+
+    @rule(later_ms=st.sampled_from([1, 3_000, SESSION, REBALANCE]), beating=st.booleans())
+    def let_time_pass(self, later_ms: int, beating: bool) -> None:
+        for _ in range(10):
+            self.groups.pass_time(later_ms // 10)
+            for member in self.members if beating else ():
+                member.heartbeat()
+
+    @invariant()
+    def no_request_is_answered_twice(self) -> None:
+        assert all(len(reply.results) <= 1 for reply in getattr(self, "replies", ()))
+
+    @invariant()
+    def a_stable_group_has_one_leader_who_is_in_it(self) -> None:
+        if not hasattr(self, "groups") or (group := self.groups.coordinator.find("g")) is None:
+            return
+        if group.state.value == "Stable":
+            assert group.leader_id in group.members
+        assert set(group.static_members.values()) <= set(group.members)
+        assert not set(group.pending_joins) & set(group.members)
+        if group.state.value != "PreparingRebalance":
+            assert all(member.join_reply is None for member in group.members.values())
+        if group.state.value != "CompletingRebalance":
+            assert all(member.sync_reply is None for member in group.members.values())
+
+    def teardown(self) -> None:
+        """Nobody beats any more: every request has its answer, and the group is empty."""
+        if hasattr(self, "groups"):
+            self.groups.pass_time(2 * NEW_MEMBER_TIMEOUT_MS)
+            assert all(len(reply.results) == 1 for reply in self.replies)
+            group = self.groups.coordinator.find("g")
+            assert group is None or group.is_empty
+            assert self.groups.coordinator.next_deadline_ms() is None
+
+
+TestGroupsInAnyOrder = GroupsInAnyOrder.TestCase
+TestGroupsInAnyOrder.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
