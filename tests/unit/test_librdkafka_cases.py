@@ -25,12 +25,6 @@ QUICK: dict[str, Any] = {"retry_backoff_ms": 2, "retry_backoff_max_ms": 2, "reco
 ONE_A_BATCH: dict[str, Any] = {**QUICK, "batch_size": 0}
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
-        yield broker
-
-
 class Answer:
     """To a Produce request: an error, though its batch is appended, unless `appends` says that it is not."""
 
@@ -216,9 +210,7 @@ def test_0144_a_what_may_be_there_and_is_refused_then_is_there_once(broker: Brok
 
 
 @pytest.mark.parametrize("count", range(1, 6))
-def test_0144_d_what_may_be_there_and_is_out_of_order_then_is_there_once(
-    broker: Broker, count: int
-) -> None:
+def test_0144_d_what_may_be_there_and_is_out_of_order_then_is_there_once(broker: Broker, count: int) -> None:
     """No broker says that of a batch that it has: it is believed, and the delivery fails."""
     with warmed(broker, **ONE_A_BATCH) as producer:
         timed_out = [Answer("REQUEST_TIMED_OUT") for _ in range(count)]

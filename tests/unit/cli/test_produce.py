@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,7 @@ CSV_VALUES = [
 ]
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1, "four": 4}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {TOPIC: 1, "four": 4}
 
 
 def produce(*arguments: object, given: bytes = b"") -> tuple[int, str]:

@@ -32,12 +32,6 @@ from tests.unit.producing import SECONDS, TOPIC, producing, values
 UTC = datetime.UTC
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
-        yield broker
-
-
 def serialized(serializer: ColumnSerializer, columns: dict[str, Any]) -> list[bytes | None]:
     batch = pa.RecordBatch.from_pydict(columns)
     chosen = serializer.choose(batch.schema, batch.schema.names)

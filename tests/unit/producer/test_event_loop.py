@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
@@ -26,12 +26,6 @@ from tests.unit.shells import Runner
 # Room for some ten records of 1,000 bytes.
 SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}
 RECORD = bytes(1000)
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
-        yield broker
 
 
 def made(broker: Broker, **keys: Any) -> AsyncProducer:

@@ -26,16 +26,12 @@ SOURCE, GROUP = TopicPartition("source", 0), "g"
 SINGLE_STEPS = 20
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1, "source": 1}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {TOPIC: 1, "source": 1}
 
 
 @pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
 def transactional_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    topics = {TOPIC: 1, "source": 1}
-    with Broker(topics, auto_create_topics=False, transaction_version=request.param) as broker:
+    with Broker(TOPICS, auto_create_topics=False, transaction_version=request.param) as broker:
         yield broker
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from kbatch import AsyncProducer
 from kbatch.interceptors import Interceptor
@@ -16,12 +13,6 @@ from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
 from tests.unit.producing import SECONDS, TOPIC
 from tests.unit.shells import Runner
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
-        yield broker
 
 
 def made(broker: Broker, **keys: Any) -> AsyncProducer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,10 +41,7 @@ TIME_MS = 1_700_000_000_000
 ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 3}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {TOPIC: 3}
 
 
 # Failures: who is told

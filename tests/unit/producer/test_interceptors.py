@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,10 +16,7 @@ from tests.unit.producing import ONCE, SECONDS, TIME_MS, TOPIC, Tellings, produc
 pytestmark = pytest.mark.usefixtures("shell")
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 3}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {TOPIC: 3}
 
 
 class Watching(Interceptor):

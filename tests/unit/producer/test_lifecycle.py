@@ -43,12 +43,6 @@ from tests.unit.shells import new_producer
 pytestmark = pytest.mark.usefixtures("shell")
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
-        yield broker
-
-
 def own_threads() -> set[str]:
     return {
         thread.name

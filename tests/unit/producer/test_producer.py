@@ -46,10 +46,7 @@ from tests.unit.shells import new_producer
 pytestmark = pytest.mark.usefixtures("shell")
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 3}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {TOPIC: 3}
 
 
 @pytest.fixture

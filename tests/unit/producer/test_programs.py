@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,13 +16,6 @@ from tests.unit.producing import (
     values,
 )
 from tests.unit.shells import LOOPS
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
-        yield broker
-
 
 # Programs: interrupted, forked, ended without close
 

@@ -180,10 +180,7 @@ def test_single_records_that_are_too_large_fail_the_batch() -> None:
 # The producer
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 3}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {TOPIC: 3}
 
 
 @pytest.fixture

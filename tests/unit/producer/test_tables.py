@@ -65,10 +65,7 @@ ITEM = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS = (pa.list_(ITEM), pa.large_list(ITEM), pa.map_(pa.string(), pa.binary()))
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: PARTITIONS, "one": 1}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {TOPIC: PARTITIONS, "one": 1}
 
 
 def numbered(count: int, size: int = 0) -> pa.Table:

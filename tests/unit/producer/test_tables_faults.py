@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,7 @@ class OnlyAnArray:
         return self._data.__arrow_c_array__(requested_schema)
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({"two": PARTITIONS}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {"two": PARTITIONS}
 
 
 def rows_of(count: int = ROWS) -> pa.RecordBatch:

@@ -30,10 +30,7 @@ from tests.unit.producing import (
 pytestmark = pytest.mark.usefixtures("shell")
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({"one": 1, "two": 2}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {"one": 1, "two": 2}
 
 
 class Listening(Interceptor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -33,10 +33,7 @@ COUNTED = ("record-send-total", "record-error-total", "record-retry-total")
 VALUES = [b"a" * (3000 if row % 7 == 3 else 20) for row in range(100)]
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({"one": 1}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {"one": 1}
 
 
 def send_rows(producer: Any, topic: str) -> None:

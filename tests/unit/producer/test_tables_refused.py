@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import resource
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +22,7 @@ pytestmark = pytest.mark.usefixtures("shell")
 MOST_BESIDE = 50_000_000
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({"one": 1}, auto_create_topics=False) as broker:
-        yield broker
+TOPICS = {"one": 1}
 
 
 def resident_bytes() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -43,12 +42,6 @@ SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block
 RECORD = bytes(1000)
 
 pytestmark = pytest.mark.usefixtures("shell")
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker:
-        yield broker
 
 
 def fill(broker: Broker, producer: Producer) -> list[Delivery]:
