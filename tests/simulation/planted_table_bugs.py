@@ -98,7 +98,7 @@ def a_table_that_is_done_early_is_not_reported(original: Any) -> Any:
 
     def end(self: TableSending, table: Any, error: Any) -> None:
         if table.end(error):
-            table.told()
+            table.release_callback()
 
     return end
 

@@ -378,11 +378,16 @@ class Application:
     def _send_from_callback(self, before: SentRecord) -> None:
         record = self.new_record()
         record.callback = "counts"
-        if self.world.engine.fatal_error is None:
-            topic, partition = before.place
+        if self.world.engine.fatal_error is not None:
+            return
+        topic, partition = before.place
+        try:
             delivery = self.world.producer.try_send(topic, **self._fields(record, partition))
-            if delivery is not None:
-                self.accepted(record, delivery)
+        except KafkaError as error:  # the cluster may have no metadata of the topic now
+            self.world.trace("not accepted: %r", error)
+            return
+        if delivery is not None:
+            self.accepted(record, delivery)
 
     # Purging, closing
 

@@ -120,7 +120,7 @@ def test_B05_senders_get_memory_in_the_order_in_which_they_came(broker: Broker) 
 
 
 def test_one_that_gives_up_leaves_the_line_to_the_others(broker: Broker) -> None:
-    with producing(broker, **(SMALL | {"max_block_ms": 200})) as short:
+    with producing(broker, **(SMALL | {"max_block_ms": 1_000})) as short:
         fill(broker, short)
         first = within(lambda: short.send(TOPIC, RECORD))
         until(waits_for_memory(short))
