@@ -23,7 +23,7 @@
 #define KB_LIKELY(x) __builtin_expect(!!(x), 1)
 #define KB_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define KB_PREFETCH(address) __builtin_prefetch((const void *)(address)) /* any, readable or not */
-/* For functions that must be inlined into their caller's loop, so that structs behind pointers can live in
+/* For functions that must be inlined into their caller's loop, so that structs behind a pointer can live in
    registers. */
 #define KB_INLINE static inline __attribute__((always_inline))
 #endif

@@ -193,7 +193,7 @@ LAYERS = (
             "sender produce_attempt actions": "batches to brokers, answers to batches",
             "outcome": "**where a retry is decided**: each error code and what follows, as a table",
             "idempotence": "sequences, and what an answer to one batch says about the others",
-            "transactions transactional_order": "calls and operations; sequences in a transaction",
+            "transactions transactional_sequences": "calls and operations; sequences in a transaction",
             "transaction_states transaction_requests": "states and answers of transactions, as tables",
         },
     ),

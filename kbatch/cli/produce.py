@@ -171,7 +171,7 @@ def command(
     with _Bar(is_shown, source.size) as show:
         tally = _Tally(source.unit, show)
         fault = _send(file, topic, source, parts, settings, tally)
-    if not _told(topic, tally, fault, time.monotonic() - start):
+    if not _report(topic, tally, fault, time.monotonic() - start):
         raise click.exceptions.Exit(1)
 
 
@@ -339,7 +339,7 @@ def _records_of(piece: Any, parts: Parts, unit: str) -> tuple[Any, str | None]:
         return records_of(*sound, parts), fault
 
 
-def _told(topic: str, tally: _Tally, fault: str | None, seconds: float) -> bool:
+def _report(topic: str, tally: _Tally, fault: str | None, seconds: float) -> bool:
     """Report the outcomes of all rows. True if all succeeded."""
     say = partial(click.echo, err=True)
     for number, error in tally.first_errors:

@@ -247,7 +247,7 @@ class TransactionCalls:
             await self._await_call(call, deadline)
 
 
-def _checked_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
+def _checked_offsets(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     if not isinstance(offsets, Mapping):
         kind = type(offsets).__name__
         raise TypeError(f"offsets must be a mapping of TopicPartition to OffsetAndMetadata, got {kind}")

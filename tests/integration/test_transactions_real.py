@@ -300,7 +300,7 @@ def test_T07_the_clusters_version_changes_while_a_producer_lives(java_jars: None
             producer.init_transactions()
             sent: list[bytes] = []
             assert producer._runtime.engine.transactions is not None
-            while producer._runtime.engine.transactions._order.transaction_version < 2 or len(sent) < 5:
+            while producer._runtime.engine.transactions._sequences.transaction_version < 2 or len(sent) < 5:
                 assert len(sent) < 10_000, "the change is not seen"
                 producer.begin_transaction()
                 producer.send(topic, b"aborted")

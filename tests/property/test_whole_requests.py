@@ -49,12 +49,12 @@ def observed(s: Sending) -> tuple[Any, ...]:
         for state in s.engine._sender._states.values()
     ]
     outcomes = {name: repr(each.exception(0)) for name, each in s.deliveries.items() if each.done()}
-    return s.sent, s.waiting, states, outcomes, s.engine._order.identity, s.accumulator.incomplete_count
+    return s.sent, s.waiting, states, outcomes, s.engine._sequences.identity, s.accumulator.incomplete_count
 
 
 def one_by_one(s: Sending) -> None:
     """It looks at each batch by itself from now on."""
-    order: Any = s.engine._order
+    order: Any = s.engine._sequences
     order.admit_new = lambda *_: None
     order.acknowledge_all = lambda *_: False
 

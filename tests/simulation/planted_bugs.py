@@ -237,7 +237,9 @@ def idle_partitions_hear_of_no_change(original: Any) -> Any:
 
     def changed(self: Sender) -> None:
         states = self._states
-        self._states = {place: state for place, state in states.items() if state.in_flight}
+        self._states = {
+            topic_partition: state for topic_partition, state in states.items() if state.in_flight
+        }
         original(self)
         self._states = states
 
@@ -406,7 +408,7 @@ def a_retry_does_not_back_off(original: Any) -> Any:
     """Batches are retried at once."""
 
     def retry(self: Sender, entry: InFlight, error: Any, now_ns: int) -> None:
-        self._order.come_back(entry)
+        self._sequences.come_back(entry)
         self._accumulator.reenqueue(entry.batch, now_ns, attempted=False)
 
     return retry

@@ -20,7 +20,7 @@ from kbatch.core.producer.transaction_requests import (
     InitProducerId,
 )
 from kbatch.core.producer.transaction_states import TransactionState
-from kbatch.core.producer.transactional_order import TransactionalOrder
+from kbatch.core.producer.transactional_sequences import TransactionalSequences
 from kbatch.core.producer.transactions import Transactions
 from kbatch.errors import KafkaTimeoutError
 from kbatch.producer.transactions import TransactionCalls
@@ -175,17 +175,17 @@ def a_call_that_timed_out_is_forgotten(original: Any) -> Any:
 # Partitions and offsets
 
 
-@plants(TransactionalOrder, "_is_added")
+@plants(TransactionalSequences, "_is_added")
 def partitions_are_not_added(original: Any) -> Any:
     """Version 1: records are sent without AddPartitionsToTxn."""
-    return lambda self, place: True
+    return lambda self, topic_partition: True
 
 
-@plants(TransactionalOrder, "end")
+@plants(TransactionalSequences, "end")
 def partitions_outlive_their_transaction(original: Any) -> Any:
     """Version 1: a partition of an earlier transaction is not added to the next."""
 
-    def end(self: TransactionalOrder) -> None:
+    def end(self: TransactionalSequences) -> None:
         self.stop()
 
     return end
@@ -251,8 +251,8 @@ def a_fenced_producer_comes_back(original: Any) -> Any:
         self: Transactions, operation: Any, action: ErrorResponse, code: int, about: str, now_ns: int
     ) -> None:
         if action is ErrorResponse.FENCED:
-            self._order.adopt(NO_IDENTITY)
-            self._order.partitions.clear()
+            self._sequences.adopt(NO_IDENTITY)
+            self._sequences.partitions.clear()
             self._has_offsets = False
             action = (
                 ErrorResponse.RETRY if isinstance(operation, InitProducerId | Abort) else ErrorResponse.ABORT

@@ -168,8 +168,8 @@ def test_loss_of_an_acknowledged_record_is_excused_by_acks_1_and_unclean_electio
     world = simulate(0)
     assert isinstance(world, World)
     world.settings = world.settings | {"acks": acks, "enable.idempotence": False}
-    for place, batches in Logs(world).batches.items():
-        world.cluster.lost += [LostBatch(place[1:], batch, was_replicated) for batch in batches]
+    for log_id, batches in Logs(world).batches.items():
+        world.cluster.lost += [LostBatch(log_id[1:], batch, was_replicated) for batch in batches]
     world.cluster.state.cluster.topics.clear()
     if is_excused:
         check_deliveries(world, Logs(world))

@@ -99,7 +99,7 @@ cdef class PartitionState:
         The leader has known the producer id since this time: that of the first transmission of the batch that
         it acknowledged last; UNKNOWN_NS if it may not know it.
     is_doubtful : bool
-        A failed batch may be in the log (TransactionalOrder).
+        A failed batch may be in the log (TransactionalSequences).
     waits_for_identity : bool
         Batches in flight will be renumbered when there is a new producer id.
     topic_id : bytes

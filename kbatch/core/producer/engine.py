@@ -22,7 +22,7 @@ from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
 from kbatch.core.producer.producer_ids import ProducerIds
 from kbatch.core.producer.sender import Sender
 from kbatch.core.producer.sender_metrics import SenderMetrics
-from kbatch.core.producer.transactional_order import TransactionalOrder
+from kbatch.core.producer.transactional_sequences import TransactionalSequences
 from kbatch.core.producer.transactions import Transactions
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
@@ -79,28 +79,28 @@ class Engine(ClientEngine):
         self._accumulator = accumulator
         self._completed: list[Completion] = []
         self.failures = Failures()
-        self._order = _order_of(config, first_counter)
+        self._sequences = _sequences_of(config, first_counter)
         self._metrics = SenderMetrics(registry, accumulator)
         self._sender = Sender(
             config,
             accumulator,
             self._cluster,
             self._connections,
-            self._order,
+            self._sequences,
             self._metrics,
             self._completed,
             self.failures,
         )
-        self._producer_ids = ProducerIds(self._connections, self._backoff, self._order, self._sender)
+        self._producer_ids = ProducerIds(self._connections, self._backoff, self._sequences, self._sender)
         self.transactions: Transactions | None = None
-        if isinstance(self._order, TransactionalOrder):
+        if isinstance(self._sequences, TransactionalSequences):
             self.transactions = Transactions(
                 config,
                 accumulator,
                 self._cluster,
                 self._connections,
                 self._coordinators,
-                self._order,
+                self._sequences,
                 self._sender,
                 random=random,
                 on_change=on_change,
@@ -159,7 +159,7 @@ class Engine(ClientEngine):
             if self.transactions is not None:
                 self._ask_for_features(self.transactions, now_ns)
                 self.transactions.run(now_ns)
-            elif self._order.needs_identity:
+            elif self._sequences.needs_identity:
                 self._producer_ids.run(now_ns)
         if self._sender.fatal_error is None:
             self._sender.run(now_ns)
@@ -174,7 +174,9 @@ class Engine(ClientEngine):
         the accumulator's alarm, which rings once.
         """
         return (
-            self.transactions is not None or self._order.needs_identity or not self._sender.is_quiet(now_ns)
+            self.transactions is not None
+            or self._sequences.needs_identity
+            or not self._sender.is_quiet(now_ns)
         )
 
     def _work_deadline_ns(self, now_ns: int) -> int:
@@ -183,7 +185,7 @@ class Engine(ClientEngine):
         deadline_ns = self._sender.deadline_ns
         if self.transactions is not None:
             return min(deadline_ns, self.transactions.deadline_ns(now_ns))
-        if self._order.needs_identity:
+        if self._sequences.needs_identity:
             return min(deadline_ns, self._producer_ids.deadline_ns)
         return deadline_ns
 
@@ -209,12 +211,14 @@ class Engine(ClientEngine):
             transactions.version.ask(node_id, now_ns)
 
 
-def _order_of(config: ProducerConfig, first_counter: int) -> Idempotence | WithoutIdempotence:
+def _sequences_of(config: ProducerConfig, first_counter: int) -> Idempotence | WithoutIdempotence:
     """Return what gives batches their sequences, as the configuration asks for it."""
     max_in_flight = config.max_in_flight_requests_per_connection
     idle_ns = config.kbatch_sequence_idle_ms * NS_PER_MS
     if config.transactional_id is not None:
-        return TransactionalOrder(max_in_flight=max_in_flight, idle_ns=idle_ns, first_counter=first_counter)
+        return TransactionalSequences(
+            max_in_flight=max_in_flight, idle_ns=idle_ns, first_counter=first_counter
+        )
     if config.enable_idempotence:
         return Idempotence(
             max_in_flight=max_in_flight,

@@ -49,7 +49,7 @@ With batches A before B, the fate of A is:
 - A new epoch of the same producer id leaves the partition known: a leader with state accepts only 0, and then
   the next sequences. A new producer id begins as unknown.
 - A transactional producer obeys the same rules. A failed batch aborts its transaction, and the next epoch
-  ends the gap (TransactionalOrder).
+  ends the gap (TransactionalSequences).
 
 Java is weaker in three points: it renumbers batches that may be in the log; after a leader change it allows
 ten unanswered batches of a partition, of which brokers remember five; it sends several batches to a leader

@@ -47,12 +47,12 @@ class ProducerIds:
         self,
         connections: Connections,
         backoff: ExponentialBackoff,
-        order: Idempotence | WithoutIdempotence,
+        sequences: Idempotence | WithoutIdempotence,
         sender: Sender,
     ) -> None:
         self._connections = connections
         self._backoff = backoff
-        self._order = order
+        self._sequences = sequences
         self._sender = sender
         self._pending = AnyNodeRequest()
 
@@ -77,8 +77,8 @@ class ProducerIds:
         pending.is_in_flight = False
         if message is not None and message.error_code == ErrorCode.NONE:
             pending.attempts = 0
-            assert isinstance(self._order, Idempotence)
-            self._order.adopt(identity_of(message))
+            assert isinstance(self._sequences, Idempotence)
+            self._sequences.adopt(identity_of(message))
             self._sender.identity_changed(response.now_ns)
             return
         error = response.error if message is None else error_of(message.error_code)

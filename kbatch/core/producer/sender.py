@@ -70,7 +70,7 @@ class Sender:
     Parameters
     ----------
     config, accumulator, cluster, connections
-    order : Idempotence or WithoutIdempotence
+    sequences : Idempotence or WithoutIdempotence
     metrics : SenderMetrics
     completed : list of Completion
         The list that gets finished batches, for their callbacks (`report`).
@@ -89,7 +89,7 @@ class Sender:
         accumulator: RecordAccumulator,
         cluster: Cluster,
         connections: Connections,
-        order: Idempotence | WithoutIdempotence,
+        sequences: Idempotence | WithoutIdempotence,
         metrics: SenderMetrics,
         completed: list[Completion],
         failures: Failures,
@@ -98,7 +98,7 @@ class Sender:
         self._accumulator = accumulator
         self._cluster = cluster
         self._connections = connections
-        self._order = order
+        self._sequences = sequences
         self._metrics = metrics
         self._completed = completed
         self._failures = failures
@@ -203,12 +203,12 @@ class Sender:
         """Send the batches in one request; the node takes no other until it is written."""
         try:
             highest = self._connections.version_of(node_id, messages.ProduceRequest)
-            version = min(highest, self._order.highest_produce_version)
+            version = min(highest, self._sequences.highest_produce_version)
         except UnsupportedVersionError as error:
             self.fail_for_good(error)
             return
         attempt = ProduceAttempt(node_id, now_ns)
-        entries = self._order.admit_new(batches, self._states, attempt)
+        entries = self._sequences.admit_new(batches, self._states, attempt)
         attempt.entries = self._admit_each(batches, attempt, now_ns) if entries is None else entries
         topics: dict[str, list[Any]] = {}
         for entry in attempt.entries.values():
@@ -257,12 +257,12 @@ class Sender:
         """Return the batch with its sequence; None after putting back a batch that cannot be sent now."""
         state = self._state_of(batch.topic, batch.partition)
         is_new = batch.attempts == 0 and not batch.has_sequence
-        if (is_new and self._order.holds_back(state, now_ns)) or batch.user_count > 1:
+        if (is_new and self._sequences.holds_back(state, now_ns)) or batch.user_count > 1:
             self._accumulator.reenqueue(batch, now_ns, attempted=False)
             self._update_gate(state)
             self._look_again(now_ns, HELD_BYTES_DELAY_NS)
             return None
-        return self._order.admit(state, batch, now_ns)
+        return self._sequences.admit(state, batch, now_ns)
 
     def _state_of(self, topic: str, partition: int) -> PartitionState:
         state = self._states.get((topic, partition))
@@ -275,14 +275,13 @@ class Sender:
     def _look_up(self, state: PartitionState) -> None:
         """Take leader, epoch and topic id of the partition from the snapshot."""
         snapshot = self._cluster.snapshot
-        place = state.topic, state.partition
-        state.begin_leader(snapshot.view.leader(*place), snapshot.view.leader_epoch(*place))
+        state.begin_leader(snapshot.view.leader(*state.key), snapshot.view.leader_epoch(*state.key))
         metadata = snapshot.topics.get(state.topic)
         if metadata is not None:
             state.begin_topic(metadata.topic_id)
 
     def _update_gate(self, state: PartitionState) -> None:
-        gate = self._order.gate(state, self._now_ns)
+        gate = self._sequences.gate(state, self._now_ns)
         if gate != state.gate:
             state.gate = gate
             muted, fresh_blocked, retry_number = gate
@@ -305,7 +304,7 @@ class Sender:
         message = response.message
         self._metrics.answered(attempt.node_id, now_ns - attempt.sent_ns, message, now_ns)
         states: list[PartitionState] = []
-        if message is None or not self._order.acknowledge_all(
+        if message is None or not self._sequences.acknowledge_all(
             attempt, message.responses, self._completed, now_ns
         ):
             states = [entry.state for entry in attempt.entries.values()]
@@ -376,19 +375,19 @@ class Sender:
         entry.is_out = False
         entry.attempt = None
         entry.last_error = error
-        outcome = outcome_of(code, answer, is_idempotent=self._order.is_idempotent)
+        outcome = outcome_of(code, answer, is_idempotent=self._sequences.is_idempotent)
         if outcome is Outcome.COMPLETE:
             self._succeed(entry, -1, -1)
         elif batch.is_done:
-            self._order.fail(entry)
+            self._sequences.fail(entry)
         elif outcome is Outcome.FATAL:
             self.fail_for_good(error)
         elif outcome is Outcome.RETRY:
             self._retry(entry, error, now_ns)
-        elif self._order.is_proved(entry):
+        elif self._sequences.is_proved(entry):
             self._complete_proved(entry)
-        elif outcome is Outcome.GAP and not self._order.is_lost(entry):
-            if not self._order.hold(entry):
+        elif outcome is Outcome.GAP and not self._sequences.is_lost(entry):
+            if not self._sequences.hold(entry):
                 self._retry(entry, error, now_ns)
         elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._keeps_its_number(entry):
             self._split(entry)
@@ -403,12 +402,12 @@ class Sender:
         """True if the batch must not be split: it may be in the log, or a later batch has passed it. Brokers
         check sizes before duplicates.
         """
-        return self._order.is_idempotent and (entry.is_unsure or self._order.is_passed(entry))
+        return self._sequences.is_idempotent and (entry.is_unsure or self._sequences.is_passed(entry))
 
     def _succeed(self, entry: InFlight, base_offset: int, log_append_time_ms: int) -> None:
         entry.is_out = False
         entry.attempt = None
-        lost = self._order.acknowledge(entry, self._now_ns)
+        lost = self._sequences.acknowledge(entry, self._now_ns)
         if entry.batch.complete(base_offset, log_append_time_ms):
             self._done(entry.batch)
         for each in lost:
@@ -425,8 +424,8 @@ class Sender:
         if batch.attempts >= self._retries:
             self._give_up(entry.batch, entry, error)
             return
-        self._order.come_back(entry)
-        self._accumulator.reenqueue(batch, now_ns, longest_ns=self._order.longest_backoff_ns(error))
+        self._sequences.come_back(entry)
+        self._accumulator.reenqueue(batch, now_ns, longest_ns=self._sequences.longest_backoff_ns(error))
         self._metrics.retried(batch, now_ns)
 
     def _split(self, entry: InFlight) -> None:
@@ -436,7 +435,7 @@ class Sender:
         except CorruptRecordError as error:  # an encoded batch, which was never read before
             self._give_up(entry.batch, entry, error)
             return
-        self._order.split(entry, parts)
+        self._sequences.split(entry, parts)
         logger.warning(
             "%s-%d: a batch of %d records in %d bytes is larger than the broker's max.message.bytes, and is "
             "sent in parts; a smaller batch.size avoids this",
@@ -448,7 +447,7 @@ class Sender:
 
     def _settle(self, state: PartitionState, now_ns: int) -> None:
         """Settle a gap of the partition, if possible, and update its gate."""
-        settled = self._order.settle(state)
+        settled = self._sequences.settle(state)
         if settled is not None:
             for entry in settled.lost:
                 self._give_up(entry.batch, entry, entry.last_error or OutOfOrderSequenceError())
@@ -460,8 +459,8 @@ class Sender:
         """Continue with batches that waited for the producer id."""
         self._is_settled = False
         for state in self._states.values():
-            if state.waits_for_identity and isinstance(self._order, Idempotence):
-                for entry in self._order.renumber(state):
+            if state.waits_for_identity and isinstance(self._sequences, Idempotence):
+                for entry in self._sequences.renumber(state):
                     self._accumulator.reenqueue(entry.batch, now_ns)
             self._update_gate(state)
 
@@ -482,7 +481,7 @@ class Sender:
             state = self._state_of(batch.topic, batch.partition)
             states[state] = None
             entry = state.find(batch)
-            if entry is not None and not entry.is_out and self._order.is_proved(entry):
+            if entry is not None and not entry.is_out and self._sequences.is_proved(entry):
                 self._complete_proved(entry)
             else:
                 self._give_up(batch, entry, expiry_error(batch, entry, self._config, now_ns))
@@ -498,7 +497,7 @@ class Sender:
     ) -> None:
         """Fail the batch; it keeps its place while its request is in flight."""
         if entry is not None and not entry.is_out:
-            self._order.fail(entry)
+            self._sequences.fail(entry)
         if entry is not None and entry.is_out and entry.attempt is not None and entry.attempt.was_written:
             batch.possibly_persisted = True
         is_unsure = batch.possibly_persisted or self._config.acks == 0
@@ -512,7 +511,7 @@ class Sender:
             self._metrics.failed(batch, self._now_ns)
             self._done(batch)
             self._stop_after(batch, error)
-            self._order.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)
+            self._sequences.batch_failed(error, had_sequence=batch.has_sequence or entry is not None)
 
     def _done(self, batch: ProducerBatch) -> None:
         self._settled.append(batch)

@@ -16,13 +16,13 @@ from kbatch.core.producer.idempotence import ANY_VERSION
 from kbatch.core.producer.producer_ids import init_producer_id
 from kbatch.errors import ROWS, ErrorCode, UnsupportedVersionError
 from kbatch.protocol import messages
+from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.core.client.calls import Call
     from kbatch.protocol.structs import Message
     from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
 
-Place = tuple[str, int]
 # The last versions for a client of transaction version 1, and the first version with group members.
 V1_ADD_PARTITIONS, V1_COMMIT_OFFSETS, V1_END_TXN = 3, 4, 4
 COMMITS_FOR_MEMBER = 3
@@ -227,16 +227,16 @@ class AddPartitions(Operation):
     kind = Kind.ADD_PARTITIONS
     request = messages.AddPartitionsToTxnRequest
 
-    def __init__(self, places: list[Place]) -> None:
+    def __init__(self, partitions: list[TopicPartition]) -> None:
         super().__init__()
-        self.places = places
+        self.partitions = partitions
 
     def highest_version(self, transaction_version: int) -> int:
         return V1_ADD_PARTITIONS  # later ones are for brokers
 
     def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
         partitions: dict[str, list[int]] = {}
-        for topic, partition in self.places:
+        for topic, partition in self.partitions:
             partitions.setdefault(topic, []).append(partition)
         topic_of = messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         return messages.AddPartitionsToTxnRequest(
@@ -261,7 +261,10 @@ class CommitOffsets(Operation):
     request = messages.TxnOffsetCommitRequest
 
     def __init__(
-        self, call: Call | None, offsets: Mapping[Place, OffsetAndMetadata], group: ConsumerGroupMetadata
+        self,
+        call: Call | None,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
     ) -> None:
         super().__init__(call)
         self.offsets = dict(offsets)
@@ -307,12 +310,14 @@ class CommitOffsets(Operation):
 
     def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
         found = [
-            (t.name, each.partition_index, each.error_code) for t in answer.topics for each in t.partitions
+            (TopicPartition(topic.name, each.partition_index), each.error_code)
+            for topic in answer.topics
+            for each in topic.partitions
         ]
-        for topic, partition, code in found:
+        for partition, code in found:
             if not code:
-                self.offsets.pop((topic, partition), None)
-        return [(f"{topic}-{partition}", code) for topic, partition, code in found]
+                self.offsets.pop(partition, None)
+        return [(str(partition), code) for partition, code in found]
 
 
 class AddOffsets(Operation):

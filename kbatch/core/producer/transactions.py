@@ -5,8 +5,8 @@ requests of `transaction_requests`. One is in flight at a time, in the order Fin
 requests that add to the transaction, EndTxn. A table there gives the effect of each answer, which one
 function applies. A call is done after its last operation.
 
-Meanwhile records are sent: TransactionalOrder says which may be drained. EndTxn waits for all batches and all
-answers to Produce requests, so that the next transaction meets none of them. A failed batch makes the
+Meanwhile records are sent: TransactionalSequences says which may be drained. EndTxn waits for all batches and
+all answers to Produce requests, so that the next transaction meets none of them. A failed batch makes the
 transaction abortable: unsent batches fail, sent ones are awaited, and only an abort leads on. After it the
 sequences are uncertain, so the producer requests a new epoch (InitProducerId, KIP-360), unless EndTxn brings
 one (transaction version 2, KIP-890). A transaction keeps the version with which it begins. The cluster's
@@ -41,7 +41,6 @@ from kbatch.core.producer.transaction_requests import (
     FindCoordinator,
     InitProducerId,
     Operation,
-    Place,
     verdict_of,
 )
 from kbatch.core.producer.transaction_states import (
@@ -52,7 +51,7 @@ from kbatch.core.producer.transaction_states import (
     TransactionState,
 )
 from kbatch.core.producer.transaction_version import TransactionVersion
-from kbatch.core.producer.transactional_order import CONCURRENT_BACKOFF_NS
+from kbatch.core.producer.transactional_sequences import CONCURRENT_BACKOFF_NS
 from kbatch.errors import (
     CommitFailedError,
     ErrorCode,
@@ -79,8 +78,8 @@ if TYPE_CHECKING:
     from kbatch.core.client.connections import Connections, Response
     from kbatch.core.client.coordinators import CoordinatorKey, Coordinators
     from kbatch.core.producer.sender import Sender
-    from kbatch.core.producer.transactional_order import TransactionalOrder
-    from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
+    from kbatch.core.producer.transactional_sequences import TransactionalSequences
+    from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ class Transactions:
 
     Parameters
     ----------
-    config, accumulator, cluster, connections, coordinators, order, sender, random
+    config, accumulator, cluster, connections, coordinators, sequences, sender, random
     on_change : callable
         Called after a call is done, and after an error that forbids a commit.
 
@@ -113,7 +112,7 @@ class Transactions:
         cluster: Cluster,
         connections: Connections,
         coordinators: Coordinators,
-        order: TransactionalOrder,
+        sequences: TransactionalSequences,
         sender: Sender,
         *,
         random: Random,
@@ -127,7 +126,7 @@ class Transactions:
         self._id = config.transactional_id
         self._accumulator = accumulator
         self._connections = connections
-        self._order = order
+        self._sequences = sequences
         self._sender = sender
         self._on_change = on_change
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
@@ -139,7 +138,7 @@ class Transactions:
         self._may_be_begun = False  # by an unanswered request whose repetition was refused
         self._bumps = False  # the end of the transaction needs a new epoch
         self._can_bump = False
-        order.handle_failure = self._handle_failure
+        sequences.handle_failure = self._handle_failure
 
     # Calls
 
@@ -164,12 +163,12 @@ class Transactions:
 
     def _open(self) -> None:
         """Let records be sent."""
-        self._order.begin()
-        self._sender.update_gates(self._order.poll_blocked())
+        self._sequences.begin()
+        self._sender.update_gates(self._sequences.poll_blocked())
 
     def send_offsets(
         self,
-        offsets: Mapping[Place, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
         call: Call,
         now_ns: int,
@@ -181,7 +180,7 @@ class Transactions:
             self._finish(call)
             return
         commit = CommitOffsets(call, offsets, group)
-        self._queue.append(commit if self._order.transaction_version >= 2 else AddOffsets(commit))
+        self._queue.append(commit if self._sequences.transaction_version >= 2 else AddOffsets(commit))
 
     def commit(self, call: Call, now_ns: int) -> None:
         if self._accept(call):
@@ -190,7 +189,7 @@ class Transactions:
 
     def abort(self, call: Call, now_ns: int) -> None:
         if self._accept(call):
-            self._order.stop()
+            self._sequences.stop()
             self._drop(TransactionAbortedError(), lambda each: True)
             self._queue.append(Abort(call))
 
@@ -230,7 +229,7 @@ class Transactions:
         """Do all work that is possible now."""
         if self.state in (TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING):
             self._sender.abort_unsent(self._why_unsent())
-        wanted = self._order.poll_wanted()
+        wanted = self._sequences.poll_wanted()
         if wanted:
             self._queue.append(AddPartitions(wanted))
         while self._out is None:
@@ -241,7 +240,7 @@ class Transactions:
     def deadline_ns(self, now_ns: int) -> int:
         """Return the time of the next `run`, if nothing happens before."""
         operation = self._first()
-        if self._order.has_wanted:
+        if self._sequences.has_wanted:
             return now_ns
         if operation is None or self._out is not None or self._has_to_wait(operation):
             return NEVER_NS
@@ -252,7 +251,7 @@ class Transactions:
         if self.state is TransactionState.FATAL_ERROR:
             return
         self.state, self.error = TransactionState.FATAL_ERROR, error
-        self._order.stop()
+        self._sequences.stop()
         if self._out is not None:
             self._queue.append(self._out)
         for operation in self._queue:
@@ -286,7 +285,7 @@ class Transactions:
     @property
     def _is_begun(self) -> bool:
         """True if the coordinator has the transaction, or gets it from a request in flight."""
-        return bool(self._order.partitions) or self._has_offsets
+        return bool(self._sequences.partitions) or self._has_offsets
 
     def _has_to_wait(self, operation: Operation) -> bool:
         """True if the operation is an EndTxn that waits for records or answers."""
@@ -313,8 +312,8 @@ class Transactions:
         self._pending.retry_ns = 0
         try:
             version = self._connections.version_of(node_id, operation.request)
-            version = min(version, operation.highest_version(self._order.transaction_version))
-            message = operation.message(self._id, self._order.identity, version)
+            version = min(version, operation.highest_version(self._sequences.transaction_version))
+            message = operation.message(self._id, self._sequences.identity, version)
             handle = partial(self._handle_response, operation)
             self._connections.send(node_id, message, handle, now_ns, version=version)
         except (UnsupportedVersionError, ProtocolError) as error:
@@ -355,7 +354,7 @@ class Transactions:
         error = error_of(code, f"{about}: {row_of(code).doc}")
         if action in (ErrorResponse.BUMP_OR_FATAL, ErrorResponse.GONE):
             self._bumps = self._can_bump and (
-                self._order.transaction_version < 2 or action is ErrorResponse.GONE
+                self._sequences.transaction_version < 2 or action is ErrorResponse.GONE
             )
         if action is ErrorResponse.ABORT and self._may_be_committed:
             action = ErrorResponse.RETRY  # only the coordinator knows the result
@@ -447,7 +446,7 @@ class Transactions:
         self._can_bump = (
             self._connections.version_of(node_id, messages.InitProducerIdRequest) >= FIRST_VERSION_THAT_BUMPS
         )
-        self._order.adopt(identity_of(answer))
+        self._sequences.adopt(identity_of(answer))
         self._adopt_version()
         self._bumps = False
         self._transition(TransactionEvent.INITIALIZED)
@@ -456,8 +455,8 @@ class Transactions:
         self._finish(operation.call)
 
     def _added(self, operation: AddPartitions, answer: Any, response: Response) -> None:
-        self._order.partitions.update(operation.places)
-        self._sender.update_gates(self._order.poll_blocked())
+        self._sequences.partitions.update(operation.partitions)
+        self._sender.update_gates(self._sequences.poll_blocked())
 
     def _offsets_added(self, operation: AddOffsets, answer: Any, response: Response) -> None:
         self._has_offsets = True
@@ -471,21 +470,21 @@ class Transactions:
 
     def _ended(self, operation: EndTransaction, answer: Any, response: Response) -> None:
         if answer.producer_id >= 0:  # since version 5
-            self._order.adopt(identity_of(answer))
+            self._sequences.adopt(identity_of(answer))
         self._complete(operation)
 
     def _complete(self, operation: Operation) -> None:
         """End the transaction, and finish the call or request a new epoch."""
-        self._order.end()
+        self._sequences.end()
         self._has_offsets = self._may_be_begun = False
         self._accumulator.completing = False
         self.error = None
         if self._sender.first_failure is not None:
             self._sender.resume()
         self._adopt_version()
-        if self._bumps or self._order.needs_identity:
+        if self._bumps or self._sequences.needs_identity:
             self._transition(TransactionEvent.ENDED_WITHOUT_EPOCH)
-            self._ask_for_identity(operation.call, bumps=not self._order.needs_identity, ended=operation)
+            self._ask_for_identity(operation.call, bumps=not self._sequences.needs_identity, ended=operation)
         else:
             self._transition(TransactionEvent.ENDED)
             self._finish(operation.call)
@@ -493,8 +492,8 @@ class Transactions:
     def _adopt_version(self) -> None:
         """Take the cluster's version for the next transaction."""
         version = self.version.latest()
-        self._bumps = self._bumps or (self._can_bump and version > self._order.transaction_version)
-        self._order.transaction_version = version
+        self._bumps = self._bumps or (self._can_bump and version > self._sequences.transaction_version)
+        self._sequences.transaction_version = version
 
     def _ask_for_identity(self, call: Call | None, *, bumps: bool, ended: Operation | None = None) -> None:
         timeout_ms = self._config.transaction_timeout_ms
@@ -506,10 +505,10 @@ class Transactions:
         """Take the failure of a batch."""
         if self._sender.fatal_error is not None or not self.has_ongoing:
             return
-        if had_sequence and self._order.transaction_version < 2:
+        if had_sequence and self._sequences.transaction_version < 2:
             self._bumps = self._can_bump
         is_lost = had_sequence and error.possibly_persisted and not self._bumps
-        if error.fatal or (is_lost and self._order.transaction_version < 2):
+        if error.fatal or (is_lost and self._sequences.transaction_version < 2):
             self._fail_for_good(error)
         elif self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
             self._make_abortable(error)
@@ -528,7 +527,7 @@ class Transactions:
             logger.debug("%s: an error while the transaction is being aborted: %s", self._id, error)
             self._drop(error, lambda each: each is operation)
             return
-        self._order.stop()
+        self._sequences.stop()
         self._accumulator.completing = False
         self._drop(self.why_abortable(), lambda each: True)
         self._on_change()

@@ -71,9 +71,9 @@ class SentRecord:
         "headers",
         "key",
         "number",
-        "place",
         "settled_by",
         "timestamp_ms",
+        "topic_partition",
         "value",
     )
     tells_timestamp = True
@@ -91,7 +91,7 @@ class SentRecord:
         self.accepted_ns = -1
         self.settled_by = -1
         self.delivery: Outcome | None = None
-        self.place = ("", -1)
+        self.topic_partition = ("", -1)
 
     @property
     def is_done(self) -> bool:
@@ -204,15 +204,15 @@ class Application:
 
     def accepted(self, record: SentRecord, delivery: Outcome) -> None:
         record.delivery = delivery
-        record.place = (delivery.topic, delivery.partition)
+        record.topic_partition = (delivery.topic, delivery.partition)
         record.accepted_ns = self.world.schedule.now_ns
         self.positions[record.number] = len(self.records)
         self.records[record.number] = record
         self._undone.append(record)
         if record.callback != "none":
             self._to_call.append(record)
-        self.world.trace("record %d for %s-%d", record.number, *record.place)
-        if self._stopped and (None in self._stopped or record.place in self._stopped):
+        self.world.trace("record %d for %s-%d", record.number, *record.topic_partition)
+        if self._stopped and (None in self._stopped or record.topic_partition in self._stopped):
             self.must_fail.add(record.number)
 
     def partition_for(self, topic: str) -> int | None:
@@ -224,12 +224,12 @@ class Application:
 
     # Judged by the Wire
 
-    def check_place(self, number: int, topic: str, partition: int) -> None:
+    def check_partition(self, number: int, topic: str, partition: int) -> None:
         record = self.records.get(number)
         if record is None:
             raise Violation(f"record {number} is sent, which was never accepted")
-        if record.place != (topic, partition):
-            raise Violation(f"record {number} of {record.place} is sent to {topic}-{partition}")
+        if record.topic_partition != (topic, partition):
+            raise Violation(f"record {number} of {record.topic_partition} is sent to {topic}-{partition}")
 
     def is_settled(self, number: int) -> bool:
         return self.records[number].is_settled
@@ -308,11 +308,11 @@ class Application:
     def _failed(self, completion: Completion) -> None:
         if isinstance(completion.error, PrecedingRecordFailedError):
             return
-        place = None if self._policy == "stop" else (completion.topic, completion.partition)
-        self._stopped.add(place)
+        topic_partition = None if self._policy == "stop" else (completion.topic, completion.partition)
+        self._stopped.add(topic_partition)
         for record in self._undone:
             is_sent = record.is_done or record.number in self.world.wire.sent
-            if place in (None, record.place) and not is_sent:
+            if topic_partition in (None, record.topic_partition) and not is_sent:
                 self.must_fail.add(record.number)
 
     async def resume(self) -> None:
@@ -356,7 +356,7 @@ class Application:
                 raise Violation(f"the callback of record {record.number} was called twice")
             if not record.delivery.done() or record.delivery.exception() is not error:
                 raise Violation(f"record {record.number}: its callback and its delivery differ")
-            if (metadata.topic, metadata.partition) != record.place:
+            if (metadata.topic, metadata.partition) != record.topic_partition:
                 raise Violation(f"record {record.number}: its callback says {metadata}")
             self._check_order(record)
             if record.callback == "throws":
@@ -371,16 +371,16 @@ class Application:
         that one event settled, in the order of acceptance.
         """
         turn = (record.settled_by, self.positions[record.number])
-        if self.world.keeps_order and turn < self._called_last.get(record.place, turn):
+        if self.world.keeps_order and turn < self._called_last.get(record.topic_partition, turn):
             raise Violation(f"the callback of record {record.number} comes after those of later ones")
-        self._called_last[record.place] = turn
+        self._called_last[record.topic_partition] = turn
 
     def _send_from_callback(self, before: SentRecord) -> None:
         record = self.new_record()
         record.callback = "counts"
         if self.world.engine.fatal_error is not None:
             return
-        topic, partition = before.place
+        topic, partition = before.topic_partition
         try:
             delivery = self.world.producer.try_send(topic, **self._fields(record, partition))
         except KafkaError as error:  # the cluster may have no metadata of the topic now
@@ -426,7 +426,7 @@ class Draws(Protocol):
         """Return what an appender sends next; None for a record."""
 
     def ended(self) -> Iterable[Any]:
-        """Return the tables that were accepted and are not done; each has a `told_count`."""
+        """Return the tables that were accepted and are not done; each has a `callback_count`."""
 
 
 class SendingRecord:
@@ -515,5 +515,5 @@ class Appender:
             if not record.is_done or not is_called:
                 raise Violation(f"a flush is over, and record {record.number} is not")
         for table in tables:
-            if table.told_count != 1:
-                raise Violation(f"a flush is over, and {table} was not told")
+            if table.callback_count != 1:
+                raise Violation(f"a flush is over, and the callback of {table} has not run")

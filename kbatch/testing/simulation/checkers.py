@@ -26,8 +26,8 @@ RETRIES_WITHOUT_END = 2**31 - 1
 RECOVERY_MS = 15_000  # for back-offs and connections, and for what is queued
 
 
-class Place(NamedTuple):
-    """A partition of a topic as it was made once: made again it is another."""
+class LogId(NamedTuple):
+    """A partition of one generation of a topic: deleted and created again, it has another log."""
 
     generation: int
     topic: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 class Logged(NamedTuple):
     """A record in a log."""
 
-    place: Place
+    log_id: LogId
     batch: RecordBatch
     record: Record
 
@@ -64,9 +64,9 @@ class Logs:
     """
 
     def __init__(self, world: World) -> None:
-        self.by_place: dict[Place, list[Logged]] = {}
+        self.by_log: dict[LogId, list[Logged]] = {}
         self.by_number: dict[int, list[Logged]] = {}
-        self.batches: dict[Place, list[RecordBatch]] = {}
+        self.batches: dict[LogId, list[RecordBatch]] = {}
         self.lost: dict[int, list[Lost]] = {}
         self.ends_lost: set[tuple[tuple[str, int], int, int, int]] = set()
         self.forgotten: set[tuple[tuple[str, int], int, int]] = set()
@@ -79,10 +79,10 @@ class Logs:
                 self.lost.setdefault(record_number(record), []).append(Lost(record.offset, is_excused))
         for generation, archive in enumerate(world.cluster.all_archives()):
             for partition, batches in archive.logs.items():
-                place = Place(generation, archive.name, partition)
-                self.batches[place] = batches
-                found = self.by_place[place] = [
-                    Logged(place, batch, record) for batch in batches for record in batch
+                log_id = LogId(generation, archive.name, partition)
+                self.batches[log_id] = batches
+                found = self.by_log[log_id] = [
+                    Logged(log_id, batch, record) for batch in batches for record in batch
                 ]
                 for logged in found:
                     self.by_number.setdefault(record_number(logged.record), []).append(logged)
@@ -116,8 +116,8 @@ def _check_acked(world: World, record: SentRecord, metadata: RecordMetadata, log
     found = logs.by_number.get(record.number, [])
     lost_offsets = [lost.offset for lost in logs.lost.get(record.number, []) if lost.is_excused]
     where = (metadata.topic, metadata.partition)
-    if where != record.place:
-        raise Violation(f"record {record.number} for {record.place} was acknowledged at {where}")
+    if where != record.topic_partition:
+        raise Violation(f"record {record.number} for {record.topic_partition} was acknowledged at {where}")
     if world.settings["acks"] == "0":
         if metadata.offset != -1:
             raise Violation(f"record {record.number} has offset {metadata.offset} without acks")
@@ -131,8 +131,8 @@ def _check_acked(world: World, record: SentRecord, metadata: RecordMetadata, log
     if metadata.offset in lost_offsets:
         return
     if not any(_is_at(world, record, metadata, logged) for logged in found):
-        places = [(logged.place, logged.record.offset, logged.record.timestamp_ms) for logged in found]
-        raise Violation(f"record {record.number} was acknowledged as {metadata}, and is at {places}")
+        found_at = [(logged.log_id, logged.record.offset, logged.record.timestamp_ms) for logged in found]
+        raise Violation(f"record {record.number} was acknowledged as {metadata}, and is at {found_at}")
 
 
 def _is_at(world: World, record: SentRecord, metadata: RecordMetadata, logged: Logged) -> bool:
@@ -154,16 +154,16 @@ def check_contents(world: World, logs: Logs) -> None:
         if record is None:
             raise Violation(f"record {number} is in the log, and was never accepted")
         for logged in found:
-            if logged.place[1:] != record.place:
-                raise Violation(f"record {number} of {record.place} is in {logged.place}")
+            if logged.log_id[1:] != record.topic_partition:
+                raise Violation(f"record {number} of {record.topic_partition} is in {logged.log_id}")
             if (logged.record.key, logged.record.value) != (record.key, record.value):
-                raise Violation(f"record {number} is in {logged.place} with other bytes")
+                raise Violation(f"record {number} is in {logged.log_id} with other bytes")
             if tuple(logged.record.headers) != record.headers:
-                raise Violation(f"record {number} is in {logged.place} with other headers")
+                raise Violation(f"record {number} is in {logged.log_id} with other headers")
             if logged.batch.timestamp_type == "create_time" and (
                 logged.record.timestamp_ms != record.timestamp_ms
             ):
-                raise Violation(f"record {number} is in {logged.place} with another timestamp")
+                raise Violation(f"record {number} is in {logged.log_id} with another timestamp")
 
 
 def check_once(world: World, logs: Logs) -> None:
@@ -171,10 +171,10 @@ def check_once(world: World, logs: Logs) -> None:
     if not world.is_idempotent or world.may_resend:
         return
     for number, found in logs.by_number.items():
-        places = [logged.place for logged in found]
-        if len(places) != len(set(places)):
+        found_in = [logged.log_id for logged in found]
+        if len(found_in) != len(set(found_in)):
             offsets = [logged.record.offset for logged in found]
-            raise Violation(f"record {number} is twice in {places}, at {offsets}")
+            raise Violation(f"record {number} is twice in {found_in}, at {offsets}")
 
 
 def check_order(world: World, logs: Logs) -> None:
@@ -185,7 +185,7 @@ def check_order(world: World, logs: Logs) -> None:
     """
     if not world.keeps_order:
         return
-    for place, found in logs.by_place.items():
+    for log_id, found in logs.by_log.items():
         last, last_id, seen = -1, -1, set()
         for logged in found:
             number = record_number(logged.record)
@@ -193,7 +193,7 @@ def check_order(world: World, logs: Logs) -> None:
             producer_id = logged.batch.producer_id
             may_be_late = producer_id != last_id and _has_failed(world, number)
             if number not in seen and position < last and not may_be_late:
-                raise Violation(f"record {number} is in {place} behind later ones: {_numbers(found)}")
+                raise Violation(f"record {number} is in {log_id} after later ones: {_numbers(found)}")
             seen.add(number)
             if position > last:
                 last, last_id = position, producer_id
@@ -213,7 +213,7 @@ def check_sequences(world: World, logs: Logs) -> None:
     at 0."""
     if not world.is_idempotent:
         return
-    for place, batches in logs.batches.items():
+    for log_id, batches in logs.batches.items():
         last: dict[int, tuple[int, int]] = {}
         for batch in batches:
             before = last.get(batch.producer_id)
@@ -223,16 +223,16 @@ def check_sequences(world: World, logs: Logs) -> None:
                 allowed = {0}
             elif (
                 world.cluster.archives
-                or (place[1:], batch.producer_id, batch.producer_epoch) in logs.forgotten
+                or (log_id[1:], batch.producer_id, batch.producer_epoch) in logs.forgotten
             ):
                 allowed = {batch.base_sequence}
             else:
                 allowed = {0, world.options.first_counter & LAST_SEQUENCE}
-            sequence = (place[1:], batch.producer_id, batch.producer_epoch, batch.base_sequence)
+            sequence = (log_id[1:], batch.producer_id, batch.producer_epoch, batch.base_sequence)
             if batch.base_sequence not in allowed and sequence not in logs.ends_lost:
                 raise Violation(
-                    f"{place}: sequence {batch.base_sequence} of {batch.producer_id}/{batch.producer_epoch} "
-                    f"behind {before}"
+                    f"{log_id}: sequence {batch.base_sequence} of {batch.producer_id}/{batch.producer_epoch} "
+                    f"after {before}"
                 )
             last[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
 
@@ -266,7 +266,9 @@ def check_recovery(world: World, logs: Logs) -> None:
     enough_ns = world.healed_ns + (RECOVERY_MS + _queue_ms(world)) * MS
     for record in world.application.records.values():
         assert record.delivery is not None
-        if not world.cluster.state.cluster.has_partition(*record.place):  # gone, with an earlier topic
+        if not world.cluster.state.cluster.has_partition(
+            *record.topic_partition
+        ):  # gone, with an earlier topic
             continue
         expires_ns = record.accepted_ns + world.config.delivery_timeout_ms * MS
         if expires_ns > enough_ns and isinstance(record.delivery.exception(), KafkaTimeoutError):
@@ -311,8 +313,8 @@ def check_tables(world: World, logs: Logs) -> None:
             raise Violation(f"{table} is not done: {report}")
         if not len(table.rows) == report.row_count == report.done_rows:
             raise Violation(f"{table} has {len(table.rows)} rows, and {report}")
-        if table.told_count != 1:
-            raise Violation(f"{table} is done, and was told so {table.told_count} times")
+        if table.callback_count != 1:
+            raise Violation(f"{table} is done, and its callback ran {table.callback_count} times")
         _check_rows(table)
 
 
@@ -325,12 +327,14 @@ def _check_rows(table: SentTable) -> None:
     for row, (record, partition, offset, code) in enumerate(zip(table.rows, *columns, strict=True)):
         if record.delivery is None and not code:
             raise Violation(f"{table}: row {row} was neither accepted nor refused")
-        if record.delivery is not None and record.place[1] != partition:
-            raise Violation(f"{table}: row {row} went to {record.place}, and not to partition {partition}")
+        if record.delivery is not None and record.topic_partition[1] != partition:
+            raise Violation(
+                f"{table}: row {row} went to {record.topic_partition}, and not to partition {partition}"
+            )
         if code and offset != -1:
             raise Violation(f"{table}: row {row} has failed with code {code}, and has offset {offset}")
-        told = errors[row].code if code else 0
-        if code != (-1 if told is None else told):
+        expected = errors[row].code if code else 0
+        if code != (-1 if expected is None else expected):
             raise Violation(f"{table}: row {row} has code {code}, and {errors.get(row)!r}")
 
 

@@ -149,7 +149,7 @@ class LostBatch(NamedTuple):
     """A batch that stood in a log whose tail was cut; with acks=all none that was not replicated has ever
     been acknowledged."""
 
-    place: tuple[str, int]
+    topic_partition: tuple[str, int]
     batch: RecordBatch
     was_replicated: bool
 

@@ -297,10 +297,10 @@ class Faults:
     def _forget(self) -> None:
         """The producers expired; or those that another node knew, which leads now."""
         partition = self._any_partition()
-        place = (partition.topic.name, partition.index)
-        is_expired = self.world.is_quiet(place, is_idle=True)
-        if is_expired or (self.world.is_quiet(place, is_idle=False) and self._move_away(partition)):
-            self.world.trace("!! %s-%d forgets all producers", *place)
+        topic_partition = (partition.topic.name, partition.index)
+        is_expired = self.world.is_quiet(topic_partition, is_idle=True)
+        if is_expired or (self.world.is_quiet(topic_partition, is_idle=False) and self._move_away(partition)):
+            self.world.trace("!! %s-%d forgets all producers", *topic_partition)
             partition.log.forget_producers()
 
     def _move_away(self, partition: Any) -> bool:

@@ -62,5 +62,5 @@ class Stage(Ground):
         """Check the engine after a round of the sender."""
         raise NotImplementedError
 
-    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
-        return self.wire.is_quiet(place, is_idle=is_idle)
+    def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
+        return self.wire.is_quiet(topic_partition, is_idle=is_idle)

@@ -35,7 +35,7 @@ class Surroundings:
         self.event_count = 0
         self.violation: Violation | None = None
 
-    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
+    def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
         """True if no batch of a partition is in flight or may be sent again. With `is_idle`, only if also
         nothing was sent for so long that every producer expects to be forgotten (kbatch.sequence.idle.ms).
         """
@@ -68,7 +68,7 @@ class Surroundings:
 class Judged(Protocol):
     """The application, as its producer's network sees it."""
 
-    def check_place(self, number: int, topic: str, partition: int) -> None: ...
+    def check_partition(self, number: int, topic: str, partition: int) -> None: ...
 
     def is_settled(self, number: int) -> bool: ...
 

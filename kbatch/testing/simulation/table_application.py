@@ -22,6 +22,7 @@ from kbatch._native.codec.batch_writer import encode
 from kbatch._native.codec.hashes import partition_for_key
 from kbatch.errors import KafkaError
 from kbatch.producer.tables import TableReport, TableSending
+from kbatch.records import TopicPartition
 from kbatch.testing.simulation.application import CallbackError, Sending, SentRecord
 from kbatch.testing.simulation.options import CODECS
 from kbatch.testing.simulation.trace import Violation
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from kbatch.testing.simulation.cluster import Ground
     from kbatch.testing.simulation.options import TableOptions
     from kbatch.testing.simulation.stage import Stage
-
-
-Place = tuple[str, int]
 
 
 class WatchedTable(TableSending):
@@ -84,7 +82,7 @@ class SentTable:
         All rows are accepted, or will not be.
     was_refused : bool
         `send_table` raised.
-    told_count : int
+    callback_count : int
         How often on_delivery was called.
     attempt_count : int
         How often the appender came with it: more than once where it had to wait.
@@ -103,7 +101,7 @@ class SentTable:
         self.to = to
         self.named = named
         self.is_ended = self.was_refused = False
-        self.told_count = self.attempt_count = 0
+        self.callback_count = self.attempt_count = 0
         self._report: TableReport | None = None
         self.partition_counts: dict[str, set[int]] = {topic: set() for topic in topics}
         self._application = application
@@ -164,7 +162,7 @@ class SentTable:
         self._progress = report.done_rows
 
     def observe(self, report: TableReport) -> None:
-        self.told_count += 1
+        self.callback_count += 1
         if not self.is_done or report.done_rows != report.row_count:
             raise Violation(f"{self} counts as done, {report}")
         if self._world.options.workload.throwing:
@@ -175,18 +173,17 @@ class SentTable:
     def topic_of(self, row: int) -> str:
         return self.to[row] or self.topics[0]
 
-    def queued_counts(self) -> Counter[Place]:
+    def queued_counts(self) -> Counter[TopicPartition]:
         """Records in the queues."""
-        batches = self._world.accumulator.batches
-        return Counter(
-            {
-                (topic, partition): sum(batch.record_count for batch in batches(topic, partition))
-                for topic, counts in self.partition_counts.items()
-                for partition in range(max(counts, default=0))
-            }
+        partitions = (
+            TopicPartition(topic, partition)
+            for topic, counts in self.partition_counts.items()
+            for partition in range(max(counts, default=0))
         )
+        batches = self._world.accumulator.batches
+        return Counter({each: sum(batch.record_count for batch in batches(*each)) for each in partitions})
 
-    def note_accepted(self, before: Counter[Place]) -> None:
+    def note_accepted(self, before: Counter[TopicPartition]) -> None:
         """Rows are in that were not, when the queues had `before`."""
         left = self.queued_counts()
         left.subtract(before)
@@ -197,18 +194,18 @@ class SentTable:
         for row, (partition, code) in enumerate(zip(partitions, codes, strict=True)):
             if row >= len(self.rows):
                 raise Violation(f"{self} has {len(self.rows)} rows, and {self.report}")
-            place = (self.topic_of(row), partition)
-            if partition < 0 or code or self.rows[row].delivery is not None or left[place] == 0:
+            topic_partition = TopicPartition(self.topic_of(row), partition)
+            if partition < 0 or code or self.rows[row].delivery is not None or left[topic_partition] == 0:
                 continue
-            left[place] -= 1
-            self._check_place(row, place)
+            left[topic_partition] -= 1
+            self._check_partition(row, topic_partition)
             self._application.accepted(self.rows[row], RowOutcome(self, row, partition))
         if any(left.values()):
-            raise Violation(f"{self}: by place {left} records are in the queues that are no rows of it")
+            raise Violation(f"{self}: {left} records are in the queues that are no rows of it")
 
-    def _check_place(self, row: int, place: Place) -> None:
+    def _check_partition(self, row: int, topic_partition: TopicPartition) -> None:
         """A row goes where it says, or where its key says."""
-        topic, partition = place
+        topic, partition = topic_partition
         key, named = self.rows[row].key, self.named[row]
         allowed = {partition}
         if named is not None:

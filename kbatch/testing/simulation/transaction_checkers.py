@@ -14,6 +14,7 @@ from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.errors import KafkaError
 from kbatch.protocol import messages
+from kbatch.records import TopicPartition
 from kbatch.testing.broker.coordinator_records import decode_record
 from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
 from kbatch.testing.broker.producer_state import Marker
@@ -27,13 +28,12 @@ if TYPE_CHECKING:
     from kbatch.testing.simulation.transactional_world import TransactionalWorld
 
 LAST_SEQUENCE = 2**31 - 1
-Place = tuple[str, int]
 
 
 class Logged(NamedTuple):
     """A record in a log."""
 
-    place: Place
+    topic_partition: TopicPartition
     batch: RecordBatch
     record: Record
 
@@ -42,7 +42,7 @@ class CommittedOffset(NamedTuple):
     """An offset that counted once: of which group and partition, and which one."""
 
     group: str
-    place: Place
+    topic_partition: TopicPartition
     offset: int
 
 
@@ -62,27 +62,27 @@ class Logs:
     """
 
     def __init__(self, world: TransactionalWorld) -> None:
-        self.batches: dict[Place, list[RecordBatch]] = {}
+        self.batches: dict[TopicPartition, list[RecordBatch]] = {}
         self.stored: dict[int, list[Logged]] = defaultdict(list)
         self.visible: dict[int, list[Logged]] = defaultdict(list)
-        self.visible_at: dict[Place, list[Logged]] = defaultdict(list)
+        self.visible_at: dict[TopicPartition, list[Logged]] = defaultdict(list)
         self.offsets: list[CommittedOffset] = []
         for partition in world.cluster.state.cluster.partitions():
-            place = (partition.topic.name, partition.index)
-            if place[0] == OFFSETS_TOPIC:
+            topic_partition = TopicPartition(partition.topic.name, partition.index)
+            if topic_partition.topic == OFFSETS_TOPIC:
                 self.offsets += _offsets(partition.log)
-            elif place[0] != TRANSACTIONS_TOPIC:
-                self._read(place, partition.log)
+            elif topic_partition.topic != TRANSACTIONS_TOPIC:
+                self._read(topic_partition, partition.log)
 
-    def _read(self, place: Place, log: Partition) -> None:
-        self.batches[place] = [batch for batch in log.batches(0) if not batch.is_control]
-        for batch in self.batches[place]:
+    def _read(self, topic_partition: TopicPartition, log: Partition) -> None:
+        self.batches[topic_partition] = [batch for batch in log.batches(0) if not batch.is_control]
+        for batch in self.batches[topic_partition]:
             for record in batch:
-                self.stored[record_number(record)].append(Logged(place, batch, record))
+                self.stored[record_number(record)].append(Logged(topic_partition, batch, record))
         for batch in read_committed(log):
             for record in batch:
-                logged = Logged(place, batch, record)
-                self.visible_at[place].append(logged)
+                logged = Logged(topic_partition, batch, record)
+                self.visible_at[topic_partition].append(logged)
                 self.visible[record_number(record)].append(logged)
 
 
@@ -113,7 +113,7 @@ def _offsets(log: Partition) -> Iterator[CommittedOffset]:
             )
             if decoded is not None and decoded[1] is not None:
                 key, value = decoded[0], decoded[1]
-                yield CommittedOffset(key.group, (key.topic, key.partition), value.offset)
+                yield CommittedOffset(key.group, TopicPartition(key.topic, key.partition), value.offset)
 
 
 def check_contents(world: TransactionalWorld, logs: Logs) -> None:
@@ -123,11 +123,11 @@ def check_contents(world: TransactionalWorld, logs: Logs) -> None:
         if record is None:
             raise Violation(f"record {number} is in the log, and was never accepted")
         if len(found) > 1:
-            raise Violation(f"record {number} is {len(found)} times in {found[0].place}")
-        if found[0].place != record.place:
-            raise Violation(f"record {number} of {record.place} is in {found[0].place}")
+            raise Violation(f"record {number} is {len(found)} times in {found[0].topic_partition}")
+        if found[0].topic_partition != record.topic_partition:
+            raise Violation(f"record {number} of {record.topic_partition} is in {found[0].topic_partition}")
         if (found[0].record.key, found[0].record.value) != (record.key, record.value):
-            raise Violation(f"record {number} is in {found[0].place} with other bytes")
+            raise Violation(f"record {number} is in {found[0].topic_partition} with other bytes")
 
 
 def check_deliveries(world: TransactionalWorld, logs: Logs) -> None:
@@ -154,9 +154,9 @@ def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
     """Check that readers see all that was committed and nothing else, except what has an unknown outcome. Of
     several offsets for a partition the last one counts.
     """
-    offsets: dict[int, dict[Place, int]] = defaultdict(dict)
+    offsets: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for each in logs.offsets:
-        offsets[number_of_offset(each.offset)][each.place] = each.offset
+        offsets[number_of_offset(each.offset)][each.topic_partition] = each.offset
     for transaction in world.application.transactions:
         seen: list[Any] = [r.number for r in transaction.records if logs.visible.get(r.number)]
         seen += sorted(offsets[transaction.number])
@@ -167,14 +167,16 @@ def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
             raise Violation(f"of {transaction} readers see {seen}")
         if transaction.outcome is Outcome.UNKNOWN and 0 < len(seen) < count:
             raise Violation(f"of {transaction} readers see a part: {seen}")
-        for place, offset in offsets[transaction.number].items():
-            if offset != transaction.offsets.get(place):
-                raise Violation(f"of {transaction} the offsets are not the last: {offset} at {place}")
+        for topic_partition, offset in offsets[transaction.number].items():
+            if offset != transaction.offsets.get(topic_partition):
+                raise Violation(
+                    f"of {transaction} the offsets are not the last: {offset} at {topic_partition}"
+                )
 
 
 def check_order(world: TransactionalWorld, logs: Logs) -> None:
     """Readers see the records of an application in the order of acceptance, a fenced producer's first."""
-    for place, found in logs.visible_at.items():
+    for topic_partition, found in logs.visible_at.items():
         last: dict[str, tuple[int, int]] = {}
         positions = {number: position for position, number in enumerate(world.application.records)}
         for logged in found:
@@ -184,38 +186,42 @@ def check_order(world: TransactionalWorld, logs: Logs) -> None:
             program = client.transactional_id
             if this < last.get(program, (-1, -1)):
                 numbers = [record_number(each.record) for each in found]
-                raise Violation(f"record {number} is in {place} behind later ones: {numbers}")
+                raise Violation(f"record {number} is in {topic_partition} after later ones: {numbers}")
             last[program] = this
 
 
 def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
     """Check that a group's offsets follow the order of its transactions and the last one counts."""
     transactions = {each.number: each for each in world.application.transactions}
-    last: dict[tuple[str, Place], Transaction] = {}
-    for group, place, offset in logs.offsets:
+    last: dict[tuple[str, TopicPartition], Transaction] = {}
+    for group, topic_partition, offset in logs.offsets:
         transaction = transactions[number := number_of_offset(offset)]
-        before = last.setdefault((group, place), transaction)
+        before = last.setdefault((group, topic_partition), transaction)
         if (transaction.client.number, number) < (before.client.number, before.number):
-            raise Violation(f"the offset of {group} for {place} is of {transaction} behind {before}")
-        last[group, place] = transaction
+            raise Violation(
+                f"the offset of {group} for {topic_partition} is of {transaction} after {before}"
+            )
+        last[group, topic_partition] = transaction
     store = world.cluster.state.coordinators.offsets
-    for (group, place), transaction in last.items():
-        fetched = store.fetch(group, [place], require_stable=True)[place]
-        if fetched.offset != transaction.offsets[place]:
-            raise Violation(f"the offset of {group} for {place} is {fetched}, and the last of {transaction}")
+    for (group, topic_partition), transaction in last.items():
+        fetched = store.fetch(group, [topic_partition], require_stable=True)[topic_partition]
+        if fetched.offset != transaction.offsets[topic_partition]:
+            raise Violation(
+                f"the offset of {group} for {topic_partition} is {fetched}, and the last of {transaction}"
+            )
 
 
 def check_sequences(world: TransactionalWorld, logs: Logs) -> None:
     """Within an epoch the sequences of a log have no gap, and every new epoch begins at 0."""
-    for place, batches in logs.batches.items():
+    for topic_partition, batches in logs.batches.items():
         last: dict[int, tuple[int, int]] = {}
         for batch in batches:
             epoch, sequence = last.get(batch.producer_id, (-1, -1))
             expected = (sequence + 1) & LAST_SEQUENCE if epoch == batch.producer_epoch else 0
             if batch.base_sequence != expected or batch.producer_epoch < epoch:
                 raise Violation(
-                    f"{place}: {batch.producer_id}/{batch.producer_epoch}/{batch.base_sequence} behind "
-                    f"{epoch}/{sequence}"
+                    f"{topic_partition}: {batch.producer_id}/{batch.producer_epoch}/{batch.base_sequence} "
+                    f"after {epoch}/{sequence}"
                 )
             last[batch.producer_id] = (batch.producer_epoch, batch.last_sequence)
 

@@ -2,7 +2,7 @@
 
 Theory of operation. A Program is the application of a transactional.id: it makes a producer, makes
 transactions with it, and makes another where it has lost it. It loses it by an error that is fatal, by its
-own death at any place, or because it is taken for dead: then a Ghost goes on with the old producer, in the
+own death at any moment, or because it is taken for dead: then a Ghost goes on with the old producer, in the
 same transaction, while the Program has a new one.
 """
 

@@ -91,9 +91,9 @@ class Client:
 
     # Judged by the network
 
-    def check_place(self, number: int, topic: str, partition: int) -> None:
+    def check_partition(self, number: int, topic: str, partition: int) -> None:
         record = self.world.application.records.get(number)
-        if record is None or record.place != (topic, partition):
+        if record is None or record.topic_partition != (topic, partition):
             raise Violation(f"record {number} is sent to {topic}-{partition}; accepted: {record}")
         transaction = self.world.application.transaction_of[number]
         if transaction is not self.transaction:

@@ -154,12 +154,12 @@ class Ledger:
         transaction = client.transaction
         assert transaction is not None
         record.delivery = delivery
-        record.place = (delivery.topic, delivery.partition)
+        record.topic_partition = (delivery.topic, delivery.partition)
         record.accepted_ns = self._world.schedule.now_ns
         self.records[record.number] = record
         self.transaction_of[record.number] = transaction
         transaction.records.append(record)
-        client.trace("record %d for %s-%d", record.number, *record.place)
+        client.trace("record %d for %s-%d", record.number, *record.topic_partition)
 
     def begun(self, client: Process) -> Transaction:
         transaction = Transaction(len(self.transactions) + 1, client, self, self._world.schedule.now_ns)

@@ -139,8 +139,8 @@ class TransactionalWorld(TransactionalStage):
 
     # What its parts ask
 
-    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
-        return all(client.wire.is_quiet(place, is_idle=is_idle) for client in self._clients)
+    def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
+        return all(client.wire.is_quiet(topic_partition, is_idle=is_idle) for client in self._clients)
 
     def client_of(self, link: Link) -> Client | None:
         """Whose connection it is; None where that has ended."""

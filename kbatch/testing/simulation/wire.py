@@ -83,7 +83,7 @@ class SentBatch:
     leader: Leader | None = None  # that it was sent to
 
     @property
-    def place(self) -> tuple[str, int]:
+    def topic_partition(self) -> tuple[str, int]:
         return self.topic, self.partition
 
 
@@ -233,9 +233,9 @@ class Wire:
             name = topic.name or self._world.cluster.name_of(bytes(topic.topic_id))
             for each in topic.partition_data:
                 sent.batches.append(self._batch(name, bytes(topic.topic_id), each.index, each.records))
-        places = [batch.place for batch in sent.batches]
-        if len(places) != len(set(places)):
-            raise Violation(f"one request has two batches of a partition: {places}")
+        partitions = [batch.topic_partition for batch in sent.batches]
+        if len(partitions) != len(set(partitions)):
+            raise Violation(f"one request has two batches of a partition: {partitions}")
 
     def _batch(self, topic: str, topic_id: bytes, partition: int, data: Any) -> SentBatch:
         try:
@@ -246,7 +246,7 @@ class Wire:
         key = (read.producer_id, read.producer_epoch, read.base_sequence)
         batch = SentBatch(topic, topic_id, partition, key, numbers, bytes(data), numbers[0] not in self.sent)
         for number in numbers:
-            self._world.application.check_place(number, topic, partition)
+            self._world.application.check_partition(number, topic, partition)
         if self._is_idempotent:
             self._check_sequence(batch)
         elif key != (-1, -1, -1):
@@ -265,7 +265,7 @@ class Wire:
             raise Violation(f"records {batch.numbers} are tried again after {waited_ns / MS} ms")
 
     def _check_sequence(self, batch: SentBatch) -> None:
-        """An ambiguous batch keeps its place; and one place never has two contents."""
+        """An ambiguous batch keeps its sequence, and a sequence never has two contents."""
         if min(batch.key) < 0:
             raise Violation(f"a batch of {batch.topic}-{batch.partition} has no sequence: {batch.key}")
         first = batch.numbers[0]
@@ -273,18 +273,20 @@ class Wire:
         is_kept = self._ambiguous_in.get(first) == batch.topic_id and not self._may_resend
         if is_kept and before is not None and before != batch.key:
             raise Violation(f"record {first} may be in the log as {before}, and is sent again as {batch.key}")
-        place = (batch.topic, batch.partition, batch.key)
-        known = self._bytes.setdefault(place, batch.data)
+        topic_partition = (batch.topic, batch.partition, batch.key)
+        known = self._bytes.setdefault(topic_partition, batch.data)
         if known != batch.data:
-            raise Violation(f"{place} was sent with other bytes before: records {batch.numbers} now")
+            raise Violation(
+                f"{topic_partition} was sent with other bytes before: records {batch.numbers} now"
+            )
         for offset, number in enumerate(batch.numbers):
             self._last_key[number] = (*batch.key[:2], (batch.key[2] + offset) & 0x7FFFFFFF)
 
     def _check_in_flight(self, batch: SentBatch, node_id: int) -> None:
-        nodes = self._in_flight.setdefault(batch.place, [])
+        nodes = self._in_flight.setdefault(batch.topic_partition, [])
         nodes.append(node_id)
         batch.leader = self._leader_of(batch, node_id)
-        self._sent_ns[batch.place] = self._world.schedule.now_ns
+        self._sent_ns[batch.topic_partition] = self._world.schedule.now_ns
         count = len(nodes)
         where = f"{batch.topic}-{batch.partition}"
         if self._max_in_flight == 1 and count > 1:
@@ -302,7 +304,7 @@ class Wire:
         limit = min(self._max_in_flight, REMEMBERED_BATCHES)
         if count > limit:
             raise Violation(f"{where} has {count} unanswered batches; {limit} are allowed")
-        unsettled = self._unsettled.setdefault(batch.place, {})
+        unsettled = self._unsettled.setdefault(batch.topic_partition, {})
         for first in [first for first in unsettled if self._world.application.is_settled(first)]:
             del unsettled[first]
         unsettled[batch.numbers[0]] = batch
@@ -313,7 +315,7 @@ class Wire:
         """Whether the leader has acknowledged a batch that it got in the same epoch and of the same topic,
         within kbatch.sequence.idle.ms.
         """
-        sent_ns, leader = self._acknowledged.get(batch.place, (0, None))
+        sent_ns, leader = self._acknowledged.get(batch.topic_partition, (0, None))
         oldest_ns = self._world.schedule.now_ns - self._world.config.kbatch_sequence_idle_ms * MS
         return sent_ns > oldest_ns and leader == batch.leader
 
@@ -361,10 +363,10 @@ class Wire:
         }
         self._world.trace("<- node %s: #%d %s", connection.node_id, request.correlation_id, codes)
         for batch in request.batches:
-            code, _ = codes.pop(batch.place)
-            self._in_flight[batch.place].remove(connection.node_id)
+            code, _ = codes.pop(batch.topic_partition)
+            self._in_flight[batch.topic_partition].remove(connection.node_id)
             if code in CONFIRMED:
-                self._acknowledged[batch.place] = request.sent_ns, batch.leader
+                self._acknowledged[batch.topic_partition] = request.sent_ns, batch.leader
                 if not self._world.application.is_settled(batch.numbers[0]):
                     self.confirmed.update(batch.numbers)
             # what waits for the transaction before is tried again sooner
@@ -385,7 +387,7 @@ class Wire:
 
     def _over(self, connection: ConnectionWatch, request: SentRequest, *, ambiguous: bool) -> None:
         for batch in request.batches:
-            self._in_flight[batch.place].remove(connection.node_id)
+            self._in_flight[batch.topic_partition].remove(connection.node_id)
             if ambiguous:
                 self._note_ambiguous(batch)
 
@@ -393,13 +395,15 @@ class Wire:
         self.ambiguous.update(batch.numbers)
         self._ambiguous_in.update(dict.fromkeys(batch.numbers, batch.topic_id))
 
-    def is_quiet(self, place: tuple[str, int], *, is_idle: bool) -> bool:
+    def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
         """Whether nothing of the partition is under way, or may be sent again; nor was, for long."""
-        unsettled = self._unsettled.get(place, {})
-        if self._in_flight.get(place) or not all(map(self._world.application.is_settled, unsettled)):
+        unsettled = self._unsettled.get(topic_partition, {})
+        if self._in_flight.get(topic_partition) or not all(
+            map(self._world.application.is_settled, unsettled)
+        ):
             return False
         idle_ns = self._world.config.kbatch_sequence_idle_ms * MS if is_idle else 0
-        return self._world.schedule.now_ns - self._sent_ns.get(place, 0) >= idle_ns
+        return self._world.schedule.now_ns - self._sent_ns.get(topic_partition, 0) >= idle_ns
 
 
 class Described:

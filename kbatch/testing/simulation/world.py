@@ -100,7 +100,7 @@ class World(Stage):
     def _check_idle_nodes(self) -> None:
         """Whatever may go to a node that takes requests has gone, whichever partitions have to wait. (Where
         not all of it fits into a request, room may be kept for what is being sealed.) In every other world,
-        for this looks in the sender's place: what that has missed, it would find out here.
+        for this looks in the sender's topic_partition: what that has missed, it would find out here.
         """
         now_ns, memory = self.schedule.now_ns, self.accumulator.memory
         if self.options.seed % 2:
@@ -183,17 +183,17 @@ class World(Stage):
             self._send_probes(probes, sorted(missing))
             for record in probes:
                 if record.delivery is not None and record.is_done and not record.delivery.exception():
-                    missing.discard(record.place)
+                    missing.discard(record.topic_partition)
             if not missing:
                 return
         if self.config.delivery_timeout_ms >= PROBED_TIMEOUT_MS:
             raise Violation(f"when all is well nothing gets through to {sorted(missing)}")
 
-    def _send_probes(self, records: list[SentRecord], places: list[tuple[str, int]]) -> None:
-        """Send a record to each place, and run until all are done."""
+    def _send_probes(self, records: list[SentRecord], partitions: list[tuple[str, int]]) -> None:
+        """Send a record to each topic_partition, and run until all are done."""
         sending = [
-            VirtualTask(self._send_probe(record, *place))
-            for record, place in zip(records, places, strict=True)
+            VirtualTask(self._send_probe(record, *topic_partition))
+            for record, topic_partition in zip(records, partitions, strict=True)
         ]
         for task in sending:
             task.go()

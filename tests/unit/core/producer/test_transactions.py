@@ -150,7 +150,7 @@ def test_T04_nothing_goes_to_a_partition_before_it_is_added() -> None:
 def test_T05_under_version_2_nothing_is_added_beforehand() -> None:
     tx = Transacting(2).begun("a")
     tx.offsets()
-    assert tx.transactions._order.partitions == {(TOPIC, 0)}
+    assert tx.transactions._sequences.partitions == {(TOPIC, 0)}
     tx.answer(a=OK)
     ok(tx.commit())
     assert tx.apis() == [*STARTED, "FindCoordinator", "TxnOffsetCommit", "EndTxn"]
@@ -212,7 +212,7 @@ def test_T07_back_to_version_1_and_older_features_do_not_count() -> None:
     call = tx.commit()
     tx.advance(1000)
     ok(call)
-    assert tx.transactions._order.transaction_version == 2
+    assert tx.transactions._sequences.transaction_version == 2
     tx.delivered("b")
     tx.features_epoch = 2
     tx.drop(COORDINATOR)
@@ -998,7 +998,7 @@ def test_an_aborted_init_asks_again_for_a_producer_id() -> None:
     failed(tx.init())
     ok(tx.abort())
     assert tx.at is TransactionState.READY
-    assert tx.transactions._order.identity == Identity(4242, 0)
+    assert tx.transactions._sequences.identity == Identity(4242, 0)
     tx.delivered("a")
     ok(tx.commit())
 
@@ -1119,7 +1119,7 @@ def test_what_may_have_been_added_is_asked_for_until_it_is_known() -> None:
     assert tx.at is TransactionState.ABORTABLE_ERROR
     tx.advance(1000)
     assert tx.apis().count("AddPartitionsToTxn") == 3
-    assert (TOPIC, 1) in tx.transactions._order.partitions
+    assert (TOPIC, 1) in tx.transactions._sequences.partitions
     ok(tx.abort())
 
 

@@ -1,4 +1,4 @@
-"""TransactionalOrder: the sequences of a transactional producer, and the partitions of its transaction.
+"""TransactionalSequences: the sequences of a transactional producer, and the partitions of its transaction.
 
 Theory of operation. It differs from Idempotence in three points:
 
@@ -24,17 +24,17 @@ from kbatch._native.send.in_flight import InFlight, PartitionState
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.producer.idempotence import ANY_VERSION, Gate, Idempotence, Settled
 from kbatch.errors import ErrorCode, KafkaError
+from kbatch.records import TopicPartition
 
 if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
-    from kbatch.core.producer.transaction_requests import Place
 
 LAST_PRODUCE_VERSION_OF_V1 = 11
 # The completion of the previous transaction takes no longer (KAFKA-5477, KAFKA-18654).
 CONCURRENT_BACKOFF_NS = 20 * NS_PER_MS
 
 
-class TransactionalOrder(Idempotence):
+class TransactionalSequences(Idempotence):
     """The sequences of a transactional producer.
 
     Attributes
@@ -56,11 +56,11 @@ class TransactionalOrder(Idempotence):
         self.transaction_version = 1
         self.is_open = False
         self.has_begun = False
-        self.partitions: set[Place] = set()
+        self.partitions: set[TopicPartition] = set()
         self.handle_failure: Callable[[KafkaError, bool], None] = lambda error, had_sequence: None
-        self._wanted: list[Place] = []
-        self._asked: set[Place] = set()
-        self._blocked: dict[Place, PartitionState] = {}
+        self._wanted: list[TopicPartition] = []
+        self._asked: set[TopicPartition] = set()
+        self._blocked: dict[TopicPartition, PartitionState] = {}
 
     @property
     def highest_produce_version(self) -> int:
@@ -72,7 +72,7 @@ class TransactionalOrder(Idempotence):
     def has_wanted(self) -> bool:
         return bool(self._wanted)
 
-    def poll_wanted(self) -> list[Place]:
+    def poll_wanted(self) -> list[TopicPartition]:
         """Return partitions with batches that must be added first."""
         wanted, self._wanted = self._wanted, []
         return wanted
@@ -103,31 +103,33 @@ class TransactionalOrder(Idempotence):
     def gate(self, state: PartitionState, now_ns: int) -> Gate:
         """Return the gate. It is open for a partition that is not added yet: draining finds that out."""
         muted, is_blocked, retry_number = super().gate(state, now_ns)
-        place = state.key
-        is_blocked = is_blocked or not self.is_open or (place in self._asked and not self._is_added(place))
+        partition = TopicPartition(*state.key)
+        is_blocked = (
+            is_blocked or not self.is_open or (partition in self._asked and not self._is_added(partition))
+        )
         if is_blocked:
-            self._blocked[place] = state
+            self._blocked[partition] = state
         return muted, is_blocked, retry_number
 
     def holds_back(self, state: PartitionState, now_ns: int) -> bool:
-        place = state.key
+        partition = TopicPartition(*state.key)
         if not self.is_open or super().holds_back(state, now_ns):
             return True
-        if self._is_added(place):
+        if self._is_added(partition):
             return False
-        if place not in self._asked:
-            self._asked.add(place)
-            self._wanted.append(place)
+        if partition not in self._asked:
+            self._asked.add(partition)
+            self._wanted.append(partition)
         return True
 
-    def _is_added(self, place: Place) -> bool:
-        return self.transaction_version >= 2 or place in self.partitions
+    def _is_added(self, partition: TopicPartition) -> bool:
+        return self.transaction_version >= 2 or partition in self.partitions
 
     def admit_new(self, *_: object) -> None:
         """Return None: each batch may need its partition added first."""
 
     def admit(self, state: PartitionState, batch: ProducerBatch, now_ns: int) -> InFlight:
-        self.partitions.add(state.key)
+        self.partitions.add(TopicPartition(*state.key))
         return super().admit(state, batch, now_ns)
 
     def acknowledge(self, entry: InFlight, now_ns: int) -> list[InFlight]:
