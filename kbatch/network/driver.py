@@ -173,7 +173,7 @@ class EngineDriver(ABC):
         """Fail the engine, so that no caller waits in vain."""
         if not isinstance(error, KafkaError):
             cause = error
-            error = KafkaError(f"a defect of kbatch ended the producer: {type(cause).__name__}: {cause}")
+            error = KafkaError(f"a defect of kbatch ended the client: {type(cause).__name__}: {cause}")
             error.fatal = True
             error.__cause__ = cause
         try:

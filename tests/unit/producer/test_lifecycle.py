@@ -343,7 +343,7 @@ def test_defect_ends_the_producer_and_nobody_waits_for_ever(
         producer._runtime.engine.submit(lambda now_ns: 1 // 0)
         producer._runtime.network.wake()
         error = delivery.exception(SECONDS)
-        assert "a defect of kbatch ended the producer: ZeroDivisionError" in str(error)
+        assert "a defect of kbatch ended the client: ZeroDivisionError" in str(error)
         for call in (producer.flush, lambda: producer.send(TOPIC, b"")):
             with pytest.raises(kbatch.KafkaError, match="a defect"):
                 call()
