@@ -159,6 +159,11 @@ LAYERS = (
             "protocols deadline deliveries": "their protocols; `wait`, `as_completed`, `await delivery`",
         },
     ),
+    Layer(
+        6,
+        "sasl/",
+        "**how a client proves who it is**: each mechanism of SASL; tokens, and where they come from",
+    ),
     Layer(6, "partitioner", "partitioners by name"),
     Layer(6, "interceptors", "the chain of interceptors"),
     Layer(6, "prometheus", "metrics as Prometheus reads them"),

@@ -1,0 +1,10 @@
+"""SASL: the mechanisms by which a client proves who it is, without sockets.
+
+`exchange` says what a mechanism is; each other file is one of them, or what it needs. `mechanism_of` makes
+the one that a configuration names.
+"""
+
+from kbatch.sasl.exchange import NEVER, Exchange, Mechanism
+from kbatch.sasl.mechanisms import mechanism_of
+
+__all__ = ["NEVER", "Exchange", "Mechanism", "mechanism_of"]
