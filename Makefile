@@ -40,11 +40,16 @@ help:
 	.ci/install-jvm
 	mkdir -p .venv && touch $@
 
+# Kerberos, for the tests of GSSAPI; without root they are skipped.
+.venv/kdc: .venv/ready
+	.ci/install-kdc $(BIN)/python
+	touch $@
+
 demo: .venv/ready .venv/jvm
 	$(BIN)/python docs/examples/flights.py
 
 # Four processes for two cores: half of their time goes by waiting for brokers, JVMs and Spark.
-test: .venv/ready .venv/jvm
+test: .venv/ready .venv/jvm .venv/kdc
 	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 simulate: .venv/ready

@@ -18,6 +18,7 @@ LONG_FIRST = (
     "tests/integration/",
     "tests/fuzz/",
 )
+WITH_SERVICE = {"tests/spark/": "Spark", "tests/integration/security/": "secured Kafka"}
 WITH_KAFKA = {
     f"tests/integration/test_{name}.py"
     for name in (
@@ -33,12 +34,13 @@ WITH_KAFKA = {
 
 
 class ByService(LoadFileScheduling):
-    """Give all files that need Spark to one process, and those that need a real Kafka."""
+    """Give all files that need one service to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = super()._split_scope(nodeid)
-        if path.startswith("tests/spark/"):
-            return "Spark"
+        for folder, service in WITH_SERVICE.items():
+            if path.startswith(folder):
+                return service
         return "Kafka" if path in WITH_KAFKA else path
 
 

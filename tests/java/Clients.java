@@ -34,11 +34,12 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.security.token.delegation.DelegationToken;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Kafka's Java clients as jobs: Clients consume|copy|transact|admin {"bootstrap.servers": ..., ...}. Answers are
+ * Kafka's Java clients as jobs: Clients consume|copy|transact|produce|admin {"bootstrap.servers": ..., ...}. Answers are
  * lines of JSON on stdout; whatever a client logs goes to stderr. The other side is tests/oracle/java_clients.py.
  */
 public class Clients {
@@ -50,6 +51,7 @@ public class Clients {
             case "consume" -> Consume.run(job);
             case "copy" -> Copy.run(job);
             case "transact" -> Transact.run(job);
+            case "produce" -> Produce.run(job);
             case "admin" -> AdminCalls.run(job);
             default -> throw new IllegalArgumentException("no command " + args[0]);
         }
@@ -231,6 +233,35 @@ class Transact {
     }
 }
 
+/**
+ * Sends a record with a producer of its own for each of the job's "records", {"topic", "value", "properties"}:
+ * prints {"partition": ..., "offset": ...} or {"error": ..., "message": ...}.
+ */
+class Produce {
+    static void run(JsonNode job) throws Exception {
+        for (JsonNode record : job.get("records")) {
+            Clients.print(answer(record));
+        }
+    }
+
+    static Map<String, Object> answer(JsonNode record) throws Exception {
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        Properties properties = new Properties();
+        record.get("properties").fields().forEachRemaining(p -> properties.put(p.getKey(), p.getValue().asText()));
+        byte[] value = record.get("value").asText().getBytes(StandardCharsets.UTF_8);
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(properties, bytes, bytes)) {
+            var sent = producer.send(new ProducerRecord<>(record.get("topic").asText(), value)).get();
+            return AdminCalls.row("partition", sent.partition(), "offset", sent.offset());
+        } catch (ExecutionException | KafkaException failure) {
+            Throwable last = failure;
+            while (last.getCause() != null) {
+                last = last.getCause();
+            }
+            return AdminCalls.row("error", last.getClass().getSimpleName(), "message", String.valueOf(last.getMessage()));
+        }
+    }
+}
+
 /** Runs the job's "calls", each {"call": name, ...}, and prints {"result": ...} or {"error": ..., "message": ...}. */
 class AdminCalls {
     interface Call {
@@ -284,6 +315,10 @@ class AdminCalls {
             Map.of(a.get("feature").asText(), new FeatureUpdate(
                 (short) a.get("level").asInt(), FeatureUpdate.UpgradeType.UPGRADE)),
             new UpdateFeaturesOptions()).all().get());
+        CALLS.put("createDelegationToken", (admin, a) -> {
+            DelegationToken token = admin.createDelegationToken().delegationToken().get();
+            return row("id", token.tokenInfo().tokenId(), "hmac", token.hmacAsBase64String());
+        });
         CALLS.put("listTransactions", (admin, a) -> list(admin.listTransactions().all().get(), transaction -> row(
             "transactional_id", transaction.transactionalId(),
             "producer_id", transaction.producerId(),

@@ -1,6 +1,6 @@
 """Kafka's own clients and command-line tools as judges, each run a process with a time limit.
 
-`tests/java/Clients.java` is the other side of `consume`, `copy`, `transaction` and `admin`;
+`tests/java/Clients.java` is the other side of `consume`, `copy`, `transaction`, `produce` and `admin`;
 ProducerPerformance and ConsoleConsumer are Kafka's, unchanged.
 """
 
@@ -210,16 +210,41 @@ def transaction(
         prepared.ended(properly=process.returncode == 0)
 
 
-def admin(bootstrap_servers: str, *calls: Mapping[str, Any], **limits: Any) -> list[Any]:
+def admin(
+    bootstrap_servers: str,
+    *calls: Mapping[str, Any],
+    properties: Mapping[str, str] | None = None,
+    **limits: Any,
+) -> list[Any]:
     """The answers of an AdminClient to `calls`, {"call": name, ...}: a result or a JavaAdminError for each.
 
     Raises JavaClientError.
     """
-    answers = _job("admin", bootstrap_servers, {"calls": calls}, limits)
+    job = {"calls": calls, "properties": dict(properties or {})}
+    answers = _job("admin", bootstrap_servers, job, limits)
     return [
         answer["result"] if "error" not in answer else JavaAdminError(answer["error"], answer["message"])
         for answer in answers
     ]
+
+
+def produce(
+    topic: str, values: Mapping[str, Mapping[str, str]], **limits: Any
+) -> dict[str, tuple[int, int] | JavaAdminError]:
+    """The partition and offset of each of `values`, or its error; each goes by a producer with the properties
+    that are given for it. Raises JavaClientError.
+    """
+    records = [
+        {"topic": topic, "value": value, "properties": dict(properties)}
+        for value, properties in values.items()
+    ]
+    answers = _job("produce", "", {"records": records}, limits)
+    return {
+        value: JavaAdminError(answer["error"], answer["message"])
+        if "error" in answer
+        else (answer["partition"], answer["offset"])
+        for value, answer in zip(values, answers, strict=True)
+    }
 
 
 def _job(

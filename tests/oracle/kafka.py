@@ -6,6 +6,7 @@ there, and the JVM halts by itself when its stdin does.
 
 import atexit
 import contextlib
+import json
 import os
 import random
 import signal
@@ -25,7 +26,7 @@ from tests.oracle.java import KAFKA_VERSION
 from tests.oracle.java_programs import Program
 from tests.patience import HANG_SECONDS
 
-HOST = "127.0.0.1"
+HOST, NAME = "127.0.0.1", "localhost"
 CLUSTER_ID = "kbatch-oracle-AAAAAAAA"
 START_SECONDS = HANG_SECONDS
 STOP_SECONDS = HANG_SECONDS
@@ -34,13 +35,14 @@ LOG_TAIL_BYTES = 4000
 # Below what Linux and macOS give to outgoing connections: else a client could take the port during a restart.
 PORTS = range(20_000, 32_000)
 METADATA_OF_ALL_TOPICS = struct.pack(">ihhihi", 14, 3, 0, 1, -1, 0)
+PROTOCOL_MAP = "listener.security.protocol.map"
 JAVA_OPTIONS = ("-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 DEFAULTS: Mapping[str, object] = {
     "process.roles": "broker,controller",
     "node.id": 0,
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "BROKER",
-    "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    PROTOCOL_MAP: "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
@@ -108,7 +110,8 @@ class RealKafka:
     """A broker, from `start` (or entering the context) to `close`; its folder and ports stay the same.
 
     `properties` go before the defaults above. `transaction_version` is the feature level of a new folder;
-    None where Kafka's `version` has no such feature.
+    None where Kafka's `version` has no such feature. `listeners` are further ones, and the protocol of each;
+    clients reach them at `address`.
     `java_options` come last: `-XX:TieredStopAtLevel=4` makes it fast in the long run.
     """
 
@@ -118,22 +121,33 @@ class RealKafka:
         *,
         auto_create_topics: bool = False,
         transaction_version: int | None = 2,
+        listeners: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
         version: str = KAFKA_VERSION,
     ) -> None:
-        self.port, controller_port = free_ports(2)
+        protocols = dict(listeners or {})
+        self.port, controller_port, *ports = free_ports(2 + len(protocols))
+        self._ports = dict(zip(protocols, ports, strict=True))
         self._folder = tempfile.TemporaryDirectory(prefix="kbatch-kafka-")
         self._log_path = Path(self._folder.name) / "output"
         self._properties_path = Path(self._folder.name) / "server.properties"
+        bound = [f"BROKER://{HOST}:{self.port}", f"CONTROLLER://{HOST}:{controller_port}"]
+        advertised = [f"BROKER://{HOST}:{self.port}"]
+        for name, port in self._ports.items():
+            bound.append(f"{name}://{HOST}:{port}")
+            advertised.append(f"{name}://{NAME}:{port}")
+        mapped = [str(DEFAULTS[PROTOCOL_MAP]), *(f"{name}:{each}" for name, each in protocols.items())]
         settings = dict(DEFAULTS) | {
-            "listeners": f"BROKER://{HOST}:{self.port},CONTROLLER://{HOST}:{controller_port}",
-            "advertised.listeners": f"BROKER://{HOST}:{self.port}",
+            "listeners": ",".join(bound),
+            "advertised.listeners": ",".join(advertised),
+            PROTOCOL_MAP: ",".join(mapped),
             "controller.quorum.voters": f"0@{HOST}:{controller_port}",
             "log.dirs": Path(self._folder.name) / "logs",
             "auto.create.topics.enable": str(auto_create_topics).lower(),
         }
         settings |= properties or {}
-        self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        lines = (f"{key}={_escaped(value)}\n" for key, value in settings.items())
+        self._properties_path.write_text("".join(lines))
         self._features = []
         if transaction_version is not None:
             self._features.append(f"transaction.version={transaction_version}")
@@ -144,6 +158,10 @@ class RealKafka:
     @property
     def bootstrap_servers(self) -> str:
         return f"{HOST}:{self.port}"
+
+    def address(self, listener: str) -> str:
+        """The bootstrap servers of one of the further listeners; by its name, which certificates have."""
+        return f"{NAME}:{self._ports[listener]}"
 
     @property
     def process_id(self) -> int | None:
@@ -260,6 +278,11 @@ class RealKafka:
         self.kill()
         what = "does not answer" if status is None else f"ended with status {status}"
         return KafkaDiedError(f"Kafka {what}: {self.output()}")
+
+
+def _escaped(value: object) -> str:
+    """As java.util.Properties reads it: JSON escapes the same characters."""
+    return json.dumps(str(value))[1:-1]
 
 
 def _until(seconds: float) -> Iterator[None]:

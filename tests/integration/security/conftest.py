@@ -1,0 +1,30 @@
+"""The site, once a test process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.security.site import Site, open_site
+
+
+@pytest.fixture(scope="session")
+def site(java_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A Kafka with every mechanism. Kerberos' libraries of this process know its realm."""
+    with open_site(tmp_path_factory.mktemp("site")) as opened, pytest.MonkeyPatch.context() as patch:
+        if opened.kdc is not None:
+            for name, value in opened.kdc.environment.items():
+                patch.setenv(name, value)
+        yield opened
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Show what the broker printed beside a failure."""
+    report = yield
+    site = getattr(item, "funcargs", {}).get("site")
+    if report.failed and isinstance(site, Site):
+        report.sections.append(("the broker's output", site.broker.output()))
+    return report

@@ -1,0 +1,15 @@
+"""Every secret that the tests of security use, so that nothing else can be printed by mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SCRAM_ODD = "odd,user=1"  # characters that SCRAM escapes
+STORE_PASSWORD = "store-password-Xk42"
+PASSWORDS: Mapping[str, str] = {
+    "alice": "alice-password-Zq81",
+    "bob": "bob-password-Vt93",
+    "odd": 'p=a,s"s w\\örd-Wm57',
+    SCRAM_ODD: 'p=a,s"s w\\örd-Wm57',
+}
+WRONG_PASSWORD = "wrong-password-Jd64"
