@@ -113,7 +113,7 @@ def parametrized(metafunc: pytest.Metafunc) -> None:
     """
     if "shell" in metafunc.fixturenames:
         is_for_threads = metafunc.definition.get_closest_marker("threads") is not None
-        is_with_others = metafunc.definition.path.parent.name == "integration"
+        is_with_others = "integration" in metafunc.definition.path.parts
         kinds = KINDS[:1] if is_for_threads else KINDS[:2] if is_with_others else KINDS
         metafunc.parametrize("shell", kinds, indirect=True)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.security.site import Site, open_site
+from tests.integration.security.cells import Cell
+from tests.integration.security.site import Site, open_site, resolved
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     if report.failed and isinstance(site, Site):
         report.sections.append(("the broker's output", site.broker.output()))
     return report
+
+
+def settings_of(cell: Cell, column: str, site: Site) -> dict[str, Any]:
+    """Return a column's settings; skips where the cell's service is missing."""
+    if cell.needs_kdc and site.kdc is None:
+        pytest.skip(site.kdc_missing)
+    return resolved(getattr(cell, column), site)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,11 @@ class Site:
 
     def address(self, listener: str) -> str:
         return self.broker.address(listener)
+
+    def trust(self, protocol: str) -> dict[str, str]:
+        """Return Java's settings that trust the site's authority, where the protocol has TLS."""
+        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.path("ca.pem")}
+        return trusted if "SSL" in protocol.split("_") else {}
 
     def set_up(self) -> None:
         """Make the topic, the users of SCRAM and the ACLs; returns when the broker knows all of them."""
@@ -240,6 +246,9 @@ def open_site(folder: Path) -> Iterator[Site]:
     authority = Authority(folder, STORE_PASSWORD)
     authority.issue("broker", subject="localhost")
     authority.issue("client", subject=CLIENT)
+    authority.issue("expired", subject=CLIENT, lifetime=-timedelta(hours=1))
+    (folder / "others").mkdir()
+    Authority(folder / "others", STORE_PASSWORD)
     clients = {"alice": PASSWORDS["alice"], "bob": PASSWORDS["bob"]}
     with TokenServer(clients) as tokens, _realm(folder) as (kdc, kdc_missing):
         authority.path("assertion.key").write_bytes(tokens.assertion_key_pem())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -12,6 +11,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from tests.integration.security.cells import CELLS, WITHOUT_PROVIDER, Cell, trusted_context
+from tests.integration.security.conftest import settings_of
+from tests.integration.security.refusals import REFUSALS, Refusal, refused_settings
 from tests.integration.security.site import LISTENERS, TOPIC, Site, resolved
 from tests.oracle import java_clients
 from tests.patience import HANG_MS, HANG_SECONDS
@@ -21,13 +22,6 @@ pytestmark = pytest.mark.java
 
 def cells_of(client: str) -> list[Any]:
     return [pytest.param(cell, id=cell.name) for cell in CELLS if getattr(cell, client) is not None]
-
-
-def settings_of(cell: Cell, client: str, site: Site) -> dict[str, Any]:
-    """Return the client's settings; skips where the cell's service is missing."""
-    if cell.needs_kdc and site.kdc is None:
-        pytest.skip(site.kdc_missing)
-    return resolved(getattr(cell, client), site)
 
 
 def value_of(cell: Cell, client: str) -> bytes:
@@ -97,7 +91,7 @@ def test_aiokafka_is_let_in(site: Site, cell: Cell) -> None:
 
 
 @pytest.fixture(scope="module")
-def java_answers(site: Site) -> Iterator[dict[str, Any]]:
+def java_answers(site: Site) -> dict[str, Any]:
     """What became of Java's records by their values; one JVM sends all of them."""
     jobs = {
         value_of(cell, "Java").decode(): {
@@ -111,7 +105,18 @@ def java_answers(site: Site) -> Iterator[dict[str, Any]]:
         for cell in CELLS
         if cell.java is not None and (site.kdc is not None or not cell.needs_kdc)
     }
-    yield java_clients.produce(TOPIC, jobs, java_options=site.java_options)
+    return java_clients.produce(TOPIC, jobs, java_options=site.java_options)
+
+
+@pytest.fixture(scope="module")
+def java_refusals(site: Site) -> dict[str, Any]:
+    """What became of Java's records that must not get in."""
+    jobs = {
+        refusal.name: refused_settings(refusal, site) | {"max.block.ms": str(HANG_MS)}
+        for refusal in REFUSALS
+        if refusal.java is not None and (site.kdc is not None or not refusal.needs_kdc)
+    }
+    return java_clients.produce(TOPIC, jobs, java_options=site.java_options)
 
 
 @pytest.mark.parametrize("cell", cells_of("java"))
@@ -121,3 +126,20 @@ def test_java_is_let_in(site: Site, cell: Cell, java_answers: dict[str, Any]) ->
     answer = java_answers[value.decode()]
     assert isinstance(answer, tuple), answer
     assert site.read(*answer) == value
+
+
+@pytest.mark.parametrize("refusal", [pytest.param(each, id=each.name) for each in REFUSALS if each.java])
+def test_java_is_refused(site: Site, refusal: Refusal, java_refusals: dict[str, Any]) -> None:
+    if refusal.needs_kdc and site.kdc is None:
+        pytest.skip(site.kdc_missing)
+    answer = java_refusals[refusal.name]
+    assert isinstance(answer, java_clients.JavaAdminError), answer
+    assert answer.class_name == refusal.java, answer
+
+
+def test_token_endpoint_is_asked_in_every_way(site: Site, java_answers: dict[str, Any]) -> None:
+    assert {(call.grant_type, call.way) for call in site.tokens.calls} >= {
+        ("client_credentials", "basic"),
+        ("client_credentials", "assertion"),
+        ("urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion"),
+    }
