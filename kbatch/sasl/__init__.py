@@ -6,5 +6,6 @@ the one that a configuration names.
 
 from kbatch.sasl.exchange import NEVER, Exchange, Mechanism
 from kbatch.sasl.mechanisms import mechanism_of
+from kbatch.sasl.tokens import Token
 
-__all__ = ["NEVER", "Exchange", "Mechanism", "mechanism_of"]
+__all__ = ["NEVER", "Exchange", "Mechanism", "Token", "mechanism_of"]

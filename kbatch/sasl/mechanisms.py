@@ -1,8 +1,10 @@
 """The mechanism that a configuration names, with its credentials."""
 
 from collections.abc import Callable
+from typing import Any
 
 from kbatch.config import ClientConfig, Password
+from kbatch.errors import ConfigError
 from kbatch.sasl.exchange import Mechanism, RunCoroutine
 from kbatch.sasl.plain import Plain
 from kbatch.sasl.scram import Scram
@@ -24,7 +26,10 @@ def mechanism_of(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism
     ConfigError
         If a value cannot be used, or the package that a mechanism needs is not installed.
     """
-    return _MECHANISMS[config.sasl_mechanism](config, run_coroutine)
+    made = _MECHANISMS.get(config.sasl_mechanism)
+    if made is None:
+        raise ConfigError(f"sasl.mechanism={config.sasl_mechanism} is not implemented yet; use another one")
+    return made(config, run_coroutine)
 
 
 def _plain(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
@@ -32,8 +37,23 @@ def _plain(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
 
 
 def _scram(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
-    tokenauth = getattr(config, "sasl_scram_tokenauth", False)
+    tokenauth = _value(config, "sasl_scram_tokenauth", False)
     return Scram(config.sasl_mechanism, *_login(config), tokenauth=tokenauth)
+
+
+# What only some mechanisms need is imported by them: Python's asyncio and ssl take some 6 MiB.
+
+
+def _oauthbearer(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
+    from kbatch.sasl.oauthbearer import OAuthBearer
+    from kbatch.sasl.token_callback import KEY, token_source
+    from kbatch.sasl.token_login import TokenLogin, policy_of
+
+    source = token_source(
+        config.sasl_oauthbearer_token, _value(config, "sasl_oauthbearer_config", None) or "", run_coroutine
+    )
+    extensions = _value(config, "sasl_oauthbearer_extensions", {})
+    return OAuthBearer(TokenLogin(source, KEY, policy_of(config)), extensions)
 
 
 def _login(config: ClientConfig) -> tuple[str, Password]:
@@ -41,8 +61,14 @@ def _login(config: ClientConfig) -> tuple[str, Password]:
     return config.sasl_username or "", config.sasl_password or Password("")
 
 
+def _value(config: ClientConfig, name: str, default: Any) -> Any:
+    """Return the value of a key that a configuration may not have yet."""
+    return getattr(config, name, default)
+
+
 _MECHANISMS: dict[str, Callable[[ClientConfig, RunCoroutine], Mechanism]] = {
     "PLAIN": _plain,
     "SCRAM-SHA-256": _scram,
     "SCRAM-SHA-512": _scram,
+    "OAUTHBEARER": _oauthbearer,
 }

@@ -19,6 +19,7 @@ PUBLIC = {
     "kbatch.partitioner": "Partitioner",
     "kbatch.prometheus": "ProducerCollector",
     "kbatch.records": "OffsetAndMetadata TopicPartition",
+    "kbatch.sasl": "Token",
     "kbatch.serializers": "int32 int64 utf8",
     "kbatch.spark": "ENCODED_SCHEMA TaskReport encode encoder kafka_partition kbatch_encode register",
     "kbatch.testing": "Acls Broker ReceivedRequest",

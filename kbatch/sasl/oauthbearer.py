@@ -1,0 +1,73 @@
+"""OAUTHBEARER (RFC 7628, KIP-255, KIP-342): a bearer token, and extensions beside it."""
+
+import logging
+from collections.abc import Mapping
+
+from kbatch.errors import ConfigError, SaslAuthenticationError
+from kbatch.sasl.exchange import check_size, shown
+from kbatch.sasl.token_login import TokenLogin
+from kbatch.sasl.tokens import Token, extension_fault
+
+logger = logging.getLogger(__name__)
+
+SEPARATOR = "\x01"
+
+
+class OAuthBearer:
+    """The mechanism OAUTHBEARER: each exchange sends the login's token of that moment.
+
+    Parameters
+    ----------
+    login : TokenLogin
+    extensions : Mapping[str, str]
+        SASL extensions for every token; those of a token itself come first.
+
+    Raises
+    ------
+    ConfigError
+        If RFC 7628 does not allow an extension.
+    """
+
+    name = "OAUTHBEARER"
+
+    def __init__(self, login: TokenLogin, extensions: Mapping[str, str]) -> None:
+        if (fault := extension_fault(extensions)) is not None:
+            raise ConfigError(f"sasl.oauthbearer.extensions: {fault}")
+        self._extensions = dict(extensions)
+        self.refresh_deadline_ns = login.refresh_deadline_ns
+        self.refresh = login.refresh
+        self._login = login
+
+    def exchange(self, host: str) -> "OAuthBearerExchange":
+        return OAuthBearerExchange(self._login, self._extensions)
+
+    def close(self) -> None: ...
+
+
+class OAuthBearerExchange:
+    """One message; if the server refuses the token, its reasons, and the answer that ends the exchange."""
+
+    def __init__(self, login: TokenLogin, extensions: Mapping[str, str]) -> None:
+        self._login = login
+        self._extensions = extensions
+        self._refusal: str | None = None
+
+    def step(self, challenge: bytes | None) -> bytes | None:
+        if challenge is None:
+            return initial_response(self._login.token(), self._extensions)
+        check_size(challenge)
+        if self._refusal is not None:
+            raise SaslAuthenticationError(f"the broker refused the token: {self._refusal}")
+        if not challenge:
+            return None
+        # RFC 7628, section 3.2.3: the server fails the exchange only after this answer.
+        self._refusal = shown(challenge)
+        logger.info("the broker refused the token: %s", self._refusal)
+        return SEPARATOR.encode()
+
+
+def initial_response(token: Token, extensions: Mapping[str, str]) -> bytes:
+    """Return the client's message (RFC 7628, section 3.1)."""
+    pairs = {"auth": f"Bearer {token.value}", **extensions, **token.extensions}
+    fields = [f"{key}={value}" for key, value in pairs.items()]
+    return SEPARATOR.join(["n,,", *fields, "", ""]).encode()

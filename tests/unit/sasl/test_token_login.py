@@ -1,0 +1,191 @@
+"""The login: when a token is refreshed, and what a failure does, by clocks that the test moves."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbatch.config import ProducerConfig
+from kbatch.errors import AuthenticationError, NetworkError
+from kbatch.sasl.exchange import NEVER
+from kbatch.sasl.token_login import LoginPolicy, TokenLogin, policy_of, refresh_at
+from kbatch.sasl.tokens import Token
+from tests.unit.sasl.secrecy import failing
+
+EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
+SECRET = "s3cret-token"
+START = 1_800_000_000.0
+SECOND = 10**9
+
+policies = st.builds(
+    LoginPolicy,
+    st.floats(0.5, 1.0),
+    st.floats(0.0, 0.25),
+    st.integers(0, 900),
+    st.integers(0, 3600),
+)
+
+
+def by_java(policy: LoginPolicy, now: float, expires_at: float, chance: float) -> float:
+    """ExpiringCredentialRefreshingLogin.refreshMs, step by step, of a credential that begins now."""
+    part = policy.window_factor + policy.window_jitter * chance
+    if now + policy.min_period_seconds + policy.buffer_seconds > expires_at:
+        return now + (expires_at - now) * part
+    proposed = now + (expires_at - now) * part
+    if proposed > expires_at - policy.buffer_seconds:
+        return expires_at - policy.buffer_seconds
+    if proposed < now + policy.min_period_seconds:
+        return now + policy.min_period_seconds
+    return proposed
+
+
+@settings(max_examples=EXAMPLES)
+@given(policy=policies, life=st.floats(0, 1e7), chance=st.floats(0, 1))
+def test_a_token_is_refreshed_when_java_does(policy: LoginPolicy, life: float, chance: float) -> None:
+    due = refresh_at(policy, START, START + life, chance)
+    assert due == pytest.approx(by_java(policy, START, START + life, chance), abs=1e-5)
+    if life >= policy.min_period_seconds + policy.buffer_seconds:
+        assert START + policy.min_period_seconds - 1e-5 <= due <= START + life - policy.buffer_seconds + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("life", "chance", "due"),
+    [
+        (3600, 0.0, 2880),  # 0.8 of an hour
+        (3600, 1.0, 3060),  # 0.85
+        (900, 0.5, 600),  # MSK: the buffer of 300 s comes first
+        (370, 0.0, 70),
+        (359, 0.0, 287.2),  # neither buffer nor minimum period fits
+        (10, 0.0, 8),
+    ],
+)
+def test_the_defaults_are_those_of_java(life: float, chance: float, due: float) -> None:
+    policy = policy_of(ProducerConfig(bootstrap_servers="localhost:9092"))
+    assert policy == LoginPolicy()
+    assert refresh_at(policy, START, START + life, chance) - START == pytest.approx(due)
+
+
+class World:
+    """A login whose source returns or raises what is next, and the clock of both."""
+
+    def __init__(self, *answers: Token | BaseException | Callable[[], object]) -> None:
+        self.passed = 0.0
+        self.calls = 0
+        self._answers = iter(answers)
+        self.login = TokenLogin(
+            self._answer,
+            "the source",
+            LoginPolicy(),
+            now=lambda: START + self.passed,
+            monotonic_ns=lambda: int(self.passed * SECOND),
+            chance=lambda: 0.5,
+        )
+
+    def _answer(self) -> Token:
+        self.calls += 1
+        answer = next(self._answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer  # type: ignore[return-value]
+
+    @property
+    def due(self) -> float:
+        """When the refresh is due, in seconds of this world."""
+        return self.login.refresh_deadline_ns() / SECOND
+
+
+def token(name: str, life: float | None) -> Token:
+    return Token(name, None if life is None else START + life)
+
+
+def test_connections_share_a_token_until_it_expires() -> None:
+    world = World(token("first", 3600), token("second", 7200))
+    assert [world.login.token().value for _ in range(3)] == ["first"] * 3
+    world.passed = 3599.9
+    assert world.login.token().value == "first"
+    world.passed = 3600
+    assert world.login.token().value == "second"
+    assert world.calls == 2
+
+
+def test_a_token_without_an_end_is_asked_anew_each_time_and_never_refreshed() -> None:
+    world = World(token("first", None), token("second", None))
+    assert [world.login.token().value, world.login.token().value] == ["first", "second"]
+    assert world.login.refresh_deadline_ns() == NEVER
+
+
+def test_a_token_that_has_expired_is_sent_once_and_left_to_the_broker_to_judge() -> None:
+    world = World(token("old", -60), token("new", 60))
+    assert [world.login.token().value, world.login.token().value] == ["old", "new"]
+
+
+def test_a_refresh_replaces_the_token_ahead_of_its_end() -> None:
+    world = World(token("first", 3600), token("second", 6570))
+    world.login.token()
+    assert world.due == pytest.approx(2970)  # (0.8 + 0.5 x 0.05) x 3600
+    world.passed = 2970
+    world.login.refresh()
+    assert world.login.token().value == "second"
+    assert world.due == pytest.approx(2970 + 0.825 * 3600)
+
+
+def test_the_old_token_stays_in_use_while_refreshes_fail(caplog: pytest.LogCaptureFixture) -> None:
+    failures = [NetworkError("the endpoint is down"), AuthenticationError("refused"), OSError(5, "no route")]
+    world = World(token("first", 3600), *failures, token("second", 7200))
+    world.login.token()
+    world.passed = 2970
+    for attempt in range(1, 4):
+        world.login.refresh()
+        assert world.login.token().value == "first"
+        assert world.due == pytest.approx(2970 + 10 * attempt)
+        world.passed += 10
+    world.login.refresh()
+    assert world.login.token().value == "second"
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "the endpoint is down",
+        "refused",
+        "the source raised OSError: [Errno 5] no route",
+    ]
+
+
+def test_a_source_that_returns_the_same_token_is_asked_every_ten_seconds_at_most() -> None:
+    same = token("first", 100)
+    world = World(*itertools.repeat(same, 30))
+    world.login.token()
+    while world.passed < 100:
+        world.passed = world.due
+        world.login.refresh()
+        assert world.due >= world.passed + 10
+    assert world.calls <= 5
+
+
+def test_a_failure_holds_for_the_backoff_and_doubles_it() -> None:
+    world = World(*(ValueError(f"attempt {number}") for number in range(10)), token("late", 3600))
+    for number, wait in enumerate((0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10)):
+        text = f"the source raised ValueError: attempt {number}"
+        assert failing(world.login.token, NetworkError) == text
+        world.passed += wait - 0.001
+        assert failing(world.login.token, NetworkError) == text  # without another attempt
+        assert world.calls == number + 1
+        world.passed += 0.002
+    assert world.login.token().value == "late"
+
+
+def test_an_error_of_kafka_is_raised_as_it_is_and_again_within_the_backoff() -> None:
+    world = World(AuthenticationError("unknown client"), token("first", 60))
+    assert failing(world.login.token, AuthenticationError) == "unknown client"
+    assert failing(world.login.token, AuthenticationError) == "unknown client"
+    assert world.calls == 1
+    world.passed = 0.2
+    assert world.login.token().value == "first"
+
+
+def test_what_is_no_token_is_named() -> None:
+    world = World(lambda: SECRET)
+    text = failing(world.login.token, AuthenticationError)
+    assert text == "the source returned function instead of a Token"
