@@ -15,32 +15,41 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch._native.codec.compression import codec_names, level_ranges
 from kbatch.config.names import read_settings
-from kbatch.config.rules import CLIENT_RULES, PRODUCER_RULES, Rule, host_and_port
+from kbatch.config.rules import CLIENT_RULES, PRODUCER_RULES, host_and_port
 from kbatch.config.values import (
     ACKS,
     ANY,
     BOOLEAN,
     DOUBLE,
+    EXTENSIONS,
     INT,
     INT_MAX,
     LIST,
+    LITERAL,
     LONG,
     NON_EMPTY,
     OBJECT,
     OBJECTS,
     PASSWORD,
     REQUIRED,
+    SECRET,
     SENDABLE,
     SENDABLE_NAME,
     SHORT,
+    STORE_TYPE,
     STRING,
+    TLS_CONTEXT,
+    TOKEN_SOURCE,
+    URL,
     Check,
     Importance,
     Key,
     Password,
+    Rule,
     ValueType,
     at_least,
     between,
+    class_named,
     each_of,
     one_of,
 )
@@ -65,19 +74,17 @@ else:
 HIGH, MEDIUM, LOW = Importance
 
 NO_PROVIDERS = "values are used literally: read secrets in Python and pass them"
-NO_CANONICAL = "canonical names are for Kerberos: kbatch tries all addresses of a name instead"
 NO_JMX = "there is no JMX: Producer.metrics() gives every metric"
 NO_PUSH = "client telemetry (KIP-714) is not implemented yet: Producer.metrics() gives every metric"
 NO_JAVA_TLS = "it configures Java's security providers: pass an ssl.SSLContext as ssl.context"
-NO_STORES = "Python's ssl reads PEM only: convert the store, or pass an ssl.SSLContext as ssl.context"
-NO_STORE_PASSWORD = "a PEM file has no password; set the private key's as ssl.key.password"
-NO_JAVA_LOGIN = "it is a Java class: set sasl.username and sasl.password, or sasl.oauthbearer.token"
-NO_LOGIN = "each authentication requests a token: refresh and retry inside sasl.oauthbearer.token"
-NO_OIDC = "tokens come from sasl.oauthbearer.token, a callable that may use any provider"
-NO_KINIT = "kinit or k5start renew Kerberos tickets outside the process"
+NO_JKS = "Python cannot read JKS: the type is PEM, or PKCS12 if the file's name ends with .p12 or .pfx"
+NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
+NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
+FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not implemented yet"
 # Half of the brokers' default producer.id.expiration.ms.
 LONGEST_IDLE_MS = 43_200_000
+OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
 
@@ -132,9 +139,10 @@ class ClientConfig:
     client_id: str = key(STRING, "", SENDABLE, MEDIUM,
         "The client's name in the brokers' logs, quotas and metrics. The default is kbatch-client-N; N is a "
         "number.")
-    client_dns_lookup: str = key(STRING, "use_all_dns_ips", ANY, MEDIUM,
-        "Try all addresses of a name in turn, or resolve bootstrap names to canonical names first.",
-        NO_CANONICAL)
+    client_dns_lookup: str = key(STRING, "use_all_dns_ips",
+        one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), MEDIUM,
+        "Try all addresses of a name in turn; with the second value, also replace the names in "
+        "bootstrap.servers by their canonical names first, which Kerberos may need.")
     connections_max_idle_ms: int = key(LONG, 540_000, ANY, MEDIUM,
         "Close a connection that was unused for this long; a negative value keeps it.")
     reconnect_backoff_ms: int = key(LONG, 50, at_least(0), LOW,
@@ -180,20 +188,26 @@ class ClientConfig:
 
     security_protocol: str = key(STRING, "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", fold=str.upper), MEDIUM,
-        "Whether connections are encrypted (SSL) and authenticated (SASL). "
-        "The producer refuses SASL for now.")
-    ssl_context: "ssl.SSLContext | None" = key(OBJECT, None, ANY, MEDIUM,
-        "An ssl.SSLContext to use instead of all other ssl keys.", origin="kbatch")
+        "Whether connections are encrypted (SSL) and authenticated (SASL). It must be set if a key that "
+        "starts with ssl, sasl or https is.")
+    ssl_context: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = key(TLS_CONTEXT, None, ANY, MEDIUM,
+        "An ssl.SSLContext, or a callable that returns one for each connection, to use instead of all other "
+        "ssl keys.", origin="kbatch")
     ssl_truststore_location: str | None = key(STRING, None, ANY, HIGH,
-        "PEM file with the certificates of trusted authorities; by default the system's.")
+        "File with the certificates of trusted authorities, PEM or PKCS12, or a folder of PEM files as "
+        "OpenSSL expects it. By default the system's.")
     ssl_truststore_certificates: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Certificates of the trusted authorities as PEM text.")
-    ssl_truststore_type: str = key(STRING, "PEM", ANY, MEDIUM,
-        "Format of the trust store.", NO_STORES)
+    ssl_truststore_type: str = key(STRING, "PEM", STORE_TYPE, MEDIUM,
+        "Format of the trust store. By default PKCS12 if its name ends with .p12 or .pfx, or if it has a "
+        "password.")
     ssl_truststore_password: Password | None = key(PASSWORD, None, ANY, HIGH,
-        "Password of the trust store.", NO_STORE_PASSWORD)
+        "Password of a PKCS12 trust store.")
+    ssl_crl_location: str | None = key(STRING, None, ANY, LOW,
+        "PEM file with revoked certificates, to check the broker's certificate against.", origin="librdkafka")
     ssl_keystore_location: str | None = key(STRING, None, ANY, HIGH,
-        "PEM file with the client's certificate chain, and its private key unless ssl.key.location names it.")
+        "File with the client's certificate chain, and its private key unless ssl.key.location names it: "
+        "PEM or PKCS12.")
     ssl_key_location: str | None = key(STRING, None, ANY, MEDIUM,
         "PEM file with the client's private key.", origin="librdkafka")
     ssl_keystore_certificate_chain: Password | None = key(PASSWORD, None, ANY, HIGH,
@@ -202,10 +216,11 @@ class ClientConfig:
         "The client's private key as PEM text.")
     ssl_key_password: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Password of the private key, if it is encrypted.")
-    ssl_keystore_type: str = key(STRING, "PEM", ANY, MEDIUM,
-        "Format of the key store.", NO_STORES)
+    ssl_keystore_type: str = key(STRING, "PEM", STORE_TYPE, MEDIUM,
+        "Format of the key store. By default PKCS12 if its name ends with .p12 or .pfx, or if it has a "
+        "password.")
     ssl_keystore_password: Password | None = key(PASSWORD, None, ANY, HIGH,
-        "Password of the key store.", NO_STORE_PASSWORD)
+        "Password of a PKCS12 key store.")
     ssl_endpoint_identification_algorithm: str = key(STRING, "https",
         one_of("https", "", fold=lambda name: name.removeprefix("none")), LOW,
         "https: the broker's certificate must be for the host name in use. Empty or none: any certificate is "
@@ -226,21 +241,37 @@ class ClientConfig:
     security_providers: str | None = key(STRING, None, ANY, LOW,
         "Classes of security providers.", NO_JAVA_TLS)
     config_providers: tuple[str, ...] = key(LIST, "", ANY, LOW, "Classes that look up values.", NO_PROVIDERS)
+    https_ca_location: str | None = key(STRING, None, ANY, LOW,
+        "PEM file, or folder of PEM files, with the authorities that a token endpoint is trusted by. By "
+        "default the system's.", origin="librdkafka")
+    https_ca_pem: Password | None = key(PASSWORD, None, ANY, LOW,
+        "The same authorities as PEM text.", origin="librdkafka")
 
-    # SASL
+    # SASL: names, passwords, Kerberos, MSK
 
     sasl_mechanism: str = key(STRING, "GSSAPI", one_of(*MECHANISMS), MEDIUM,
-        "Mechanism of authentication, if security.protocol has SASL. GSSAPI and AWS_MSK_IAM are extras.")
-    sasl_username: str | None = key(STRING, None, ANY, HIGH,
-        "User name for PLAIN and SCRAM.", origin="librdkafka")
-    sasl_password: Password | None = key(PASSWORD, None, ANY, HIGH,
-        "Password for PLAIN and SCRAM.", origin="librdkafka")
+        "Mechanism of authentication, if security.protocol has SASL. GSSAPI needs the extra kbatch[gssapi].")
+    sasl_username: str | None = key(LITERAL, None, ANY, HIGH,
+        "User name for PLAIN and SCRAM; the id of a delegation token.", origin="librdkafka")
+    sasl_password: Password | None = key(SECRET, None, ANY, HIGH,
+        "Password for PLAIN and SCRAM; the HMAC of a delegation token. Blanks at its ends count.",
+        origin="librdkafka")
+    sasl_scram_tokenauth: bool = key(BOOLEAN, False, ANY, LOW,
+        "True if sasl.username and sasl.password are a delegation token (KIP-48).", origin="kbatch")
     sasl_jaas_config: Password | None = key(PASSWORD, None, ANY, MEDIUM,
-        "User name and password in Java's format: the line of a PlainLoginModule or ScramLoginModule.")
-    sasl_oauthbearer_token: Callable[[], str] | None = key(OBJECT, None, ANY, HIGH,
-        "A callable without arguments that returns the token for OAUTHBEARER.", origin="kbatch")
+        "The login in Java's format, as one line of a PlainLoginModule, ScramLoginModule, "
+        "OAuthBearerLoginModule, Krb5LoginModule or IAMLoginModule. It sets the keys for its options.")
     sasl_kerberos_service_name: str | None = key(STRING, None, ANY, MEDIUM,
-        "Name of the brokers' Kerberos principal, for GSSAPI.")
+        "Name of the brokers' Kerberos principal, for GSSAPI; usually kafka.")
+    sasl_kerberos_domain_name: str | None = key(STRING, None, ANY, LOW,
+        "Host name of the brokers' Kerberos principal, if it is not the one to connect to.",
+        origin="kafka-python")
+    sasl_kerberos_principal: str | None = key(STRING, None, ANY, LOW,
+        "The client's Kerberos principal; by default that of the ticket cache or keytab.",
+        origin="librdkafka")
+    sasl_kerberos_keytab: str | None = key(STRING, None, ANY, LOW,
+        "File with the client's Kerberos keys. Without it, a ticket must be in the ticket cache.",
+        origin="librdkafka")
     sasl_kerberos_kinit_cmd: str = key(STRING, "/usr/bin/kinit", ANY, LOW, "Path of kinit.", NO_KINIT)
     sasl_kerberos_min_time_before_relogin: int = key(LONG, 60_000, ANY, LOW,
         "Minimum time between logins.", NO_KINIT)
@@ -248,80 +279,116 @@ class ClientConfig:
         "Jitter of the renewal time.", NO_KINIT)
     sasl_kerberos_ticket_renew_window_factor: float = key(DOUBLE, 0.8, ANY, LOW,
         "Fraction of a ticket's life after which it is renewed.", NO_KINIT)
-    sasl_client_callback_handler_class: object = key(OBJECT, None, ANY, MEDIUM,
-        "Class that answers the mechanism's questions.", NO_JAVA_LOGIN)
-    sasl_login_callback_handler_class: object = key(OBJECT, None, ANY, MEDIUM,
-        "Class that answers the login's questions.", NO_JAVA_LOGIN)
+    sasl_aws_role_arn: str | None = key(STRING, None, ANY, LOW,
+        "Role to assume for AWS_MSK_IAM.", origin="kbatch")
+    sasl_aws_role_session_name: str | None = key(STRING, None, ANY, LOW,
+        "Name of the session of that role.", origin="kbatch")
+    sasl_aws_sts_region: str | None = key(STRING, None, ANY, LOW,
+        "Region of the AWS STS that gives the role.", origin="kbatch")
+    sasl_aws_profile_name: str | None = key(STRING, None, ANY, LOW,
+        "Profile of AWS's configuration files with the credentials for AWS_MSK_IAM.", origin="kbatch")
+
+    # SASL: tokens
+
+    sasl_oauthbearer_token: object = key(TOKEN_SOURCE, None, ANY, HIGH,
+        "Source of tokens for OAUTHBEARER: a callable, an object with token() and perhaps extensions(), or "
+        "the name of one as package.module:name. A callable with a parameter gets sasl.oauthbearer.config, "
+        "as with confluent-kafka. The result is a token, or a tuple with its expiry after it.",
+        origin="kbatch")
+    sasl_oauthbearer_config: str | None = key(STRING, None, ANY, LOW,
+        "Text for the callable, or the claims of an unsecured token, such as principal=alice.",
+        origin="librdkafka")
+    sasl_oauthbearer_extensions: Mapping[str, str] = key(EXTENSIONS, "", ANY, LOW,
+        "SASL extensions to send with each token, such as logicalCluster=lkc-1,identityPoolId=pool-1.",
+        origin="librdkafka")
+    enable_sasl_oauthbearer_unsecure_jwt: bool = key(BOOLEAN, False, ANY, LOW,
+        "Make unsigned tokens from sasl.oauthbearer.config, for tests (KIP-255).", origin="librdkafka")
+    sasl_oauthbearer_jwt_retriever_class: str = key(OBJECT, f"{OAUTH_PACKAGE}.DefaultJwtRetriever",
+        class_named("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever",
+                    "JwtBearerJwtRetriever", package=OAUTH_PACKAGE, remedy=NO_JAVA_LOGIN), MEDIUM,
+        "How tokens are fetched, by the name of Java's class. The default is the client credentials grant, "
+        "or a file if the URL is one.")
+    sasl_oauthbearer_jwt_validator_class: str = key(OBJECT, f"{OAUTH_PACKAGE}.DefaultJwtValidator",
+        class_named("DefaultJwtValidator", "ClientJwtValidator", package=OAUTH_PACKAGE,
+                    remedy="brokers check tokens, and kbatch sends them as they are"), MEDIUM,
+        "Java's check of tokens. It has no effect, as brokers check them.")
+    sasl_oauthbearer_token_endpoint_url: str | None = key(URL, None, ANY, MEDIUM,
+        "URL to fetch tokens from: https, http on this machine, or file for a file with a token.")
+    sasl_oauthbearer_scope: str | None = key(STRING, None, ANY, MEDIUM, "Scope to request tokens for.")
+    sasl_oauthbearer_client_credentials_client_id: str | None = key(STRING, None, ANY, MEDIUM,
+        "Client id at the token endpoint.")
+    sasl_oauthbearer_client_credentials_client_secret: Password | None = key(PASSWORD, None, ANY, MEDIUM,
+        "Client secret at the token endpoint.")
+    sasl_oauthbearer_header_urlencode: bool = key(BOOLEAN, False, ANY, LOW,
+        "URL-encode client id and secret, as RFC 6749 asks and some endpoints expect.")
+    sasl_oauthbearer_assertion_algorithm: str = key(STRING, "RS256",
+        one_of("RS256", "ES256", fold=str.upper), MEDIUM, "Algorithm of an assertion's signature.")
+    sasl_oauthbearer_assertion_claim_aud: str | None = key(STRING, None, ANY, MEDIUM,
+        "Audience of an assertion.")
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = key(INT, 300, between(0, 86_400), LOW,
+        "Validity of an assertion.")
+    sasl_oauthbearer_assertion_claim_iss: str | None = key(STRING, None, ANY, MEDIUM,
+        "Issuer of an assertion.")
+    sasl_oauthbearer_assertion_claim_jti_include: bool = key(BOOLEAN, False, ANY, MEDIUM,
+        "Give each assertion an id.")
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = key(INT, 60, between(0, 3600), LOW,
+        "How long ago an assertion's validity begins.")
+    sasl_oauthbearer_assertion_claim_sub: str | None = key(STRING, None, ANY, MEDIUM,
+        "Subject of an assertion.")
+    sasl_oauthbearer_assertion_file: str | None = key(STRING, None, ANY, MEDIUM,
+        "File with a ready assertion. It is read again after a change.")
+    sasl_oauthbearer_assertion_private_key_file: str | None = key(STRING, None, ANY, MEDIUM,
+        "PEM file with the private key that signs assertions. It is read again after a change.")
+    sasl_oauthbearer_assertion_private_key_pem: Password | None = key(PASSWORD, None, ANY, LOW,
+        "The private key that signs assertions as PEM text.", origin="librdkafka")
+    sasl_oauthbearer_assertion_private_key_passphrase: Password | None = key(PASSWORD, None, ANY, MEDIUM,
+        "Password of that key, if it is encrypted.")
+    sasl_oauthbearer_assertion_template_file: str | None = key(STRING, None, ANY, MEDIUM,
+        "JSON file with more headers and claims of an assertion.")
+    sasl_oauthbearer_scope_claim_name: str = key(STRING, "scope", ANY, LOW,
+        f"Claim with the scope. {FOR_BROKERS}.")
+    sasl_oauthbearer_sub_claim_name: str = key(STRING, "sub", ANY, LOW,
+        f"Claim with the subject. {FOR_BROKERS}.")
+    sasl_oauthbearer_clock_skew_seconds: int = key(INT, 30, ANY, LOW,
+        f"Allowed difference of clocks. {FOR_BROKERS}.")
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = key(LIST, "", ANY, HIGH,
+        f"Audiences that a token must name. {FOR_BROKERS}.")
+    sasl_oauthbearer_expected_issuer: str | None = key(STRING, None, ANY, HIGH,
+        f"Issuer that a token must have. {FOR_BROKERS}.")
+    sasl_oauthbearer_jwks_endpoint_url: str | None = key(URL, None, ANY, MEDIUM,
+        f"URL of the keys that sign tokens. {FOR_BROKERS}.")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(LONG, 3_600_000, ANY, LOW,
+        f"Time between fetches of those keys. {FOR_BROKERS}.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = key(LONG, 100, ANY, LOW,
+        f"Wait before the next fetch. {FOR_BROKERS}.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = key(LONG, 10_000, ANY, LOW,
+        f"Maximum of the doubling of that wait. {FOR_BROKERS}.")
+    sasl_client_callback_handler_class: object = key(OBJECT, None,
+        class_named("IAMClientCallbackHandler", remedy=NO_JAVA_LOGIN), MEDIUM,
+        "Java's class for AWS_MSK_IAM. It has no effect, as sasl.mechanism says it.")
+    sasl_login_callback_handler_class: object = key(OBJECT, None,
+        class_named("OAuthBearerLoginCallbackHandler", "OAuthBearerUnsecuredLoginCallbackHandler",
+                    "JaasClientOauthLoginCallbackHandler", "IAMOAuthBearerLoginCallbackHandler",
+                    remedy=NO_JAVA_LOGIN), MEDIUM,
+        "Java's class for tokens of Kafka or Strimzi, which has no effect, or of AWS, which makes "
+        "OAUTHBEARER AWS_MSK_IAM.")
     sasl_login_class: object = key(OBJECT, None, ANY, MEDIUM, "Class of the login.", NO_JAVA_LOGIN)
     sasl_login_connect_timeout_ms: int | None = key(INT, None, ANY, LOW,
-        "Time-out of connecting to a provider.", NO_LOGIN)
+        "Time-out of connecting to a token endpoint; by default 10 s.")
     sasl_login_read_timeout_ms: int | None = key(INT, None, ANY, LOW,
-        "Time-out of a provider's answer.", NO_LOGIN)
+        "Time-out of a token endpoint's answer; by default 10 s.")
     sasl_login_refresh_window_factor: float = key(DOUBLE, 0.8, between(0.5, 1.0), LOW,
-        "Fraction of a token's life after which it is refreshed.", NO_LOGIN)
+        "Fraction of a token's life after which it is refreshed.")
     sasl_login_refresh_window_jitter: float = key(DOUBLE, 0.05, between(0.0, 0.25), LOW,
-        "Jitter of the refresh time.", NO_LOGIN)
+        "Largest random fraction to add to that one.")
     sasl_login_refresh_min_period_seconds: int = key(SHORT, 60, between(0, 900), LOW,
-        "Minimum time between refreshes.", NO_LOGIN)
+        "Minimum time between refreshes.")
     sasl_login_refresh_buffer_seconds: int = key(SHORT, 300, between(0, 3600), LOW,
-        "Remaining life of a token when it is refreshed.", NO_LOGIN)
+        "Remaining life of a token at which it is refreshed at the latest.")
     sasl_login_retry_backoff_ms: int = key(LONG, 100, ANY, LOW,
-        "Wait before the next request to a provider.", NO_LOGIN)
+        "Wait before the next request to a token endpoint. Each failure doubles it.")
     sasl_login_retry_backoff_max_ms: int = key(LONG, 10_000, ANY, LOW,
-        "Maximum of the doubling of that wait.", NO_LOGIN)
-    sasl_oauthbearer_jwt_retriever_class: object = key(OBJECT,
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", ANY, MEDIUM,
-        "Class that fetches tokens.", NO_OIDC)
-    sasl_oauthbearer_jwt_validator_class: object = key(OBJECT,
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator", ANY, MEDIUM,
-        "Class that checks tokens.", NO_OIDC)
-    sasl_oauthbearer_token_endpoint_url: str | None = key(STRING, None, ANY, MEDIUM,
-        "URL to fetch tokens from.", NO_OIDC)
-    sasl_oauthbearer_scope: str | None = key(STRING, None, ANY, MEDIUM, "Requested scope.", NO_OIDC)
-    sasl_oauthbearer_client_credentials_client_id: str | None = key(STRING, None, ANY, MEDIUM,
-        "Client id of the client-credentials grant.", NO_OIDC)
-    sasl_oauthbearer_client_credentials_client_secret: Password | None = key(PASSWORD, None, ANY, MEDIUM,
-        "Secret of the client-credentials grant.", NO_OIDC)
-    sasl_oauthbearer_assertion_algorithm: str = key(STRING, "RS256",
-        one_of("RS256", "ES256", fold=str.upper), MEDIUM, "Signature of an assertion.", NO_OIDC)
-    sasl_oauthbearer_assertion_claim_aud: str | None = key(STRING, None, ANY, MEDIUM,
-        "Audience of an assertion.", NO_OIDC)
-    sasl_oauthbearer_assertion_claim_exp_seconds: int = key(INT, 300, between(0, 86_400), LOW,
-        "Validity of an assertion.", NO_OIDC)
-    sasl_oauthbearer_assertion_claim_iss: str | None = key(STRING, None, ANY, MEDIUM,
-        "Issuer of an assertion.", NO_OIDC)
-    sasl_oauthbearer_assertion_claim_jti_include: bool = key(BOOLEAN, False, ANY, MEDIUM,
-        "Whether an assertion has an id.", NO_OIDC)
-    sasl_oauthbearer_assertion_claim_nbf_seconds: int = key(INT, 60, between(0, 3600), LOW,
-        "How long ago an assertion's validity begins.", NO_OIDC)
-    sasl_oauthbearer_assertion_claim_sub: str | None = key(STRING, None, ANY, MEDIUM,
-        "Subject of an assertion.", NO_OIDC)
-    sasl_oauthbearer_assertion_file: str | None = key(STRING, None, ANY, MEDIUM,
-        "File with a ready assertion.", NO_OIDC)
-    sasl_oauthbearer_assertion_private_key_file: str | None = key(STRING, None, ANY, MEDIUM,
-        "File with the key that signs assertions.", NO_OIDC)
-    sasl_oauthbearer_assertion_private_key_passphrase: Password | None = key(PASSWORD, None, ANY, MEDIUM,
-        "Password of that key.", NO_OIDC)
-    sasl_oauthbearer_assertion_template_file: str | None = key(STRING, None, ANY, MEDIUM,
-        "File with more claims of an assertion.", NO_OIDC)
-    sasl_oauthbearer_header_urlencode: bool = key(BOOLEAN, False, ANY, LOW,
-        "Whether client id and secret are URL-encoded.", NO_OIDC)
-    sasl_oauthbearer_scope_claim_name: str = key(STRING, "scope", ANY, LOW, "Claim with the scope.", NO_OIDC)
-    sasl_oauthbearer_sub_claim_name: str = key(STRING, "sub", ANY, LOW, "Claim with the subject.", NO_OIDC)
-    sasl_oauthbearer_clock_skew_seconds: int = key(INT, 30, ANY, LOW,
-        "Allowed clock difference in checks of tokens.", NO_OIDC)
-    sasl_oauthbearer_expected_audience: tuple[str, ...] = key(LIST, "", ANY, HIGH,
-        "Audiences that a token must name.", NO_OIDC)
-    sasl_oauthbearer_expected_issuer: str | None = key(STRING, None, ANY, HIGH,
-        "Issuer that a token must have.", NO_OIDC)
-    sasl_oauthbearer_jwks_endpoint_url: str | None = key(STRING, None, ANY, MEDIUM,
-        "URL to fetch the keys that signed tokens.", NO_OIDC)
-    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(LONG, 3_600_000, ANY, LOW,
-        "Time between fetches of those keys.", NO_OIDC)
-    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = key(LONG, 100, ANY, LOW,
-        "Wait before the next fetch.", NO_OIDC)
-    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = key(LONG, 10_000, ANY, LOW,
-        "Maximum of the doubling of that wait.", NO_OIDC)
+        "Maximum of the doubling of sasl.login.retry.backoff.ms.")
 
     def __init__(
         self, settings: Mapping[str, object] | None = None, client_number: int = 1, /, **keywords: object
@@ -339,7 +406,9 @@ class ClientConfig:
             object.__setattr__(self, name.replace(".", "_"), value)
 
     def __repr__(self) -> str:
-        shown = (f"{name}={getattr(self, name.replace('.', '_'))!r}" for name in sorted(self.given))
+        rows = keys_of(type(self))
+        values = ((name, getattr(self, name.replace(".", "_"))) for name in sorted(self.given))
+        shown = (f"{name}={rows[name].type.show(value)}" for name, value in values)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @staticmethod
@@ -503,8 +572,8 @@ OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
         "send.buffer.bytes": OtherDefault(
             131_072, "the system's own grows, and accepts a request of several large batches at once"
         ),
-        "ssl.keystore.type": OtherDefault("JKS", NO_STORES),
-        "ssl.truststore.type": OtherDefault("JKS", NO_STORES),
+        "ssl.keystore.type": OtherDefault("JKS", NO_JKS),
+        "ssl.truststore.type": OtherDefault("JKS", NO_JKS),
         "value.serializer": OtherDefault(None, "values must be bytes unless a serializer is set"),
     }
 )

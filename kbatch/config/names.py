@@ -39,6 +39,18 @@ def _kibibytes(value: object) -> int:
     return int(INT.parse(value)) * 1024
 
 
+def _authorities(value: object) -> object:
+    """Return the location; librdkafka's probe means the system's authorities."""
+    return None if value == "probe" else value
+
+
+def _retriever(value: object) -> object:
+    return {
+        "client_credentials": "ClientCredentialsJwtRetriever",
+        "urn:ietf:params:oauth:grant-type:jwt-bearer": "JwtBearerJwtRetriever",
+    }[str(value).strip()]
+
+
 def _endpoint_identification(value: object) -> str:
     return "https" if BOOLEAN.parse(value) else "none"
 
@@ -58,26 +70,36 @@ ALIASES: Mapping[str, Alias] = {
     "socket.receive.buffer.bytes": Alias("receive.buffer.bytes", _buffer),
     "topic.metadata.refresh.interval.ms": Alias("metadata.max.age.ms"),
     "partitioner": Alias("partitioner.class"),
-    "ssl.ca.location": Alias("ssl.truststore.location"),
+    "ssl.ca.location": Alias("ssl.truststore.location", _authorities),
     "ssl.ca.pem": Alias("ssl.truststore.certificates"),
     "ssl.certificate.location": Alias("ssl.keystore.location"),
     "ssl.certificate.pem": Alias("ssl.keystore.certificate.chain"),
     "ssl.key.pem": Alias("ssl.keystore.key"),
     "sasl.mechanisms": Alias("sasl.mechanism"),
+    "sasl.oauthbearer.client.id": Alias("sasl.oauthbearer.client.credentials.client.id"),
+    "sasl.oauthbearer.client.secret": Alias("sasl.oauthbearer.client.credentials.client.secret"),
+    "sasl.oauthbearer.grant.type": Alias("sasl.oauthbearer.jwt.retriever.class", _retriever),
+    "sasl.oauthbearer.assertion.jwt.template.file": Alias("sasl.oauthbearer.assertion.template.file"),
+    # confluent-kafka
+    "oauth.cb": Alias("sasl.oauthbearer.token"),
     # kafka-python and aiokafka
     "max.batch.size": Alias("batch.size"),
     "ssl.cafile": Alias("ssl.truststore.location"),
+    "ssl.crlfile": Alias("ssl.crl.location"),
+    "ssl.ciphers": Alias("ssl.cipher.suites"),
     "ssl.certfile": Alias("ssl.keystore.location"),
     "ssl.keyfile": Alias("ssl.key.location"),
     "ssl.password": Alias("ssl.key.password"),
     "ssl.check.hostname": Alias("ssl.endpoint.identification.algorithm", _endpoint_identification),
     "sasl.plain.username": Alias("sasl.username"),
     "sasl.plain.password": Alias("sasl.password"),
+    "sasl.oauth.token.provider": Alias("sasl.oauthbearer.token"),
 }
 
 _LOGGING = "kbatch logs through Python's logging, under the logger kbatch"
 _STICKY = "records without a key stay with one partition for batch.size bytes (KIP-794)"
 _TOKEN = "set sasl.oauthbearer.token, a callable without arguments that returns the token"
+_CONTEXT = "pass an ssl.SSLContext as ssl.context"
 _EVERY_RECORD = "every send() has its own on_delivery and its own result"
 
 FOREIGN: Mapping[str, Foreign] = {
@@ -91,7 +113,14 @@ FOREIGN: Mapping[str, Foreign] = {
     "dr.msg.cb": Foreign(_EVERY_RECORD),
     "on.delivery": Foreign(_EVERY_RECORD),
     "partitioner.cb": Foreign("set the callable as partitioner.class"),
-    "enable.ssl.certificate.verification": Foreign("pass an ssl.SSLContext as ssl.context", ("true",)),
+    "enable.ssl.certificate.verification": Foreign(_CONTEXT, ("true",)),
+    "ssl.certificate.verify.cb": Foreign(_CONTEXT),
+    "ssl.ca.certificate.stores": Foreign(_CONTEXT),
+    "ssl.curves.list": Foreign(_CONTEXT),
+    "ssl.sigalgs.list": Foreign(_CONTEXT),
+    "ssl.providers": Foreign(_CONTEXT),
+    "ssl.engine.location": Foreign(_CONTEXT),
+    "ssl.engine.id": Foreign(_CONTEXT, ("dynamic",)),
     "socket.nagle.disable": Foreign("Nagle's algorithm is always off, as in Java", ("true",)),
     "socket.keepalive.enable": Foreign("keep-alive is always on, as in Java", ("true",)),
     "api.version.request": Foreign("kbatch always asks brokers for their versions", ("true",)),
@@ -105,10 +134,12 @@ FOREIGN: Mapping[str, Foreign] = {
     "log.level": Foreign(_LOGGING),
     "log.cb": Foreign(_LOGGING),
     "debug": Foreign(_LOGGING),
-    "oauth.cb": Foreign(_TOKEN),
     "oauthbearer.token.refresh.cb": Foreign(_TOKEN),
-    "sasl.oauth.token.provider": Foreign(_TOKEN),
-    "sasl.oauthbearer.method": Foreign(_TOKEN, ("default",)),
+    "sasl.oauthbearer.method": Foreign(
+        "set sasl.oauthbearer.token.endpoint.url for OIDC, or sasl.oauthbearer.token", ("default", "oidc")
+    ),
+    "sasl.oauthbearer.metadata.authentication.type": Foreign(_TOKEN, ("none",)),
+    "sasl.kerberos.name": Foreign("set sasl.kerberos.service.name and sasl.kerberos.domain.name"),
     "loop": Foreign("an AsyncProducer belongs to the event loop that starts it"),
 }
 
@@ -138,6 +169,8 @@ def read_settings(
         if translated is None:
             continue
         key, value = translated
+        if value is None:
+            continue
         if key in sources:
             raise ConfigError(f"{sources[key]} and {given} both set {key}; set one of them")
         sources[key] = given
@@ -156,7 +189,8 @@ def _translate(
         try:
             return key, value if convert is None else convert(value)
         except (TypeError, ValueError, KeyError):
-            raise ConfigError(f"{given}, which sets {key}, cannot be {value!r}") from None
+            shown = keys[key].type.show(value)
+            raise ConfigError(f"{given}, which sets {key}, cannot be {shown}") from None
     if name in FOREIGN:
         if str(value).strip().lower() in FOREIGN[name].harmless:
             return None

@@ -6,15 +6,12 @@ of KafkaProducer's constructor; our own come last.
 
 import logging
 import re
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 from kbatch._native.codec.compression import level_ranges
-from kbatch.config.values import INT_MAX, Password
+from kbatch.config.security import SECURITY_RULES
+from kbatch.config.values import INT_MAX, Rule, Values
 from kbatch.errors import ConfigError
-
-Values = dict[str, Any]
-Rule = Callable[[Values, Collection[str]], None]
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +22,6 @@ SERVER = re.compile(
     r"(?:[A-Za-z0-9._%-]*://)?"
     r"(?:\[(?P<v6>[^\[\]/]+)\]|(?P<host>[^\[\]/:]+)):(?P<port>\d{1,5})"
 )
-# The modules of kafka.common.security whose options are a user name and a password.
-JAAS = re.compile(
-    r"\s*(?P<module>[\w.]+)\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.DOTALL
-)
-JAAS_OPTION = re.compile(r"""\s*(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';]+))""")
-JAAS_MODULES = {"PlainLoginModule": ("PLAIN",), "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512")}
 
 
 def host_and_port(server: str) -> tuple[str, int]:
@@ -133,71 +124,7 @@ def _compression_level(values: Values, given: Collection[str]) -> None:
     values["compression.level"] = values.get(own)
 
 
-def _tls(values: Values, given: Collection[str]) -> None:
-    """Require one source each for trust, chain and private key (DefaultSslEngineFactory)."""
-    ours = sorted(name for name in given if name.startswith("ssl.") and name != "ssl.context")
-    if "ssl.context" in given and ours:
-        raise ConfigError(
-            f"ssl.context replaces all other ssl keys: remove {', '.join(ours)}, and configure the context"
-        )
-    for name, other in (
-        ("ssl.truststore.location", "ssl.truststore.certificates"),
-        ("ssl.keystore.location", "ssl.keystore.certificate.chain"),
-        ("ssl.key.location", "ssl.keystore.key"),
-        ("ssl.keystore.location", "ssl.keystore.key"),
-    ):
-        if name in given and other in given:
-            raise ConfigError(f"{name} and {other} cannot both be set; remove one of them")
-    for name, needed in (
-        ("ssl.key.location", "ssl.keystore.location"),
-        ("ssl.keystore.key", "ssl.keystore.certificate.chain"),
-        ("ssl.keystore.certificate.chain", "ssl.keystore.key"),
-    ):
-        if name in given and needed not in given:
-            raise ConfigError(f"{name} needs {needed}; set a private key and its certificates together")
-
-
-def _sasl(values: Values, given: Collection[str]) -> None:
-    """Require the credentials of the mechanism, if the security protocol has SASL."""
-    if not values["security.protocol"].startswith("SASL_"):
-        return
-    mechanism = values["sasl.mechanism"]
-    if "sasl.jaas.config" in given:
-        for name in ("sasl.username", "sasl.password"):
-            if name in given:
-                raise ConfigError(f"sasl.jaas.config and {name} cannot both be set; remove one of them")
-        username, password = _jaas_login(values["sasl.jaas.config"].value, mechanism)
-        values["sasl.username"], values["sasl.password"] = username, Password(password)
-    needed = {"PLAIN": ("sasl.username", "sasl.password"), "OAUTHBEARER": ("sasl.oauthbearer.token",)}
-    needed |= dict.fromkeys(("SCRAM-SHA-256", "SCRAM-SHA-512"), needed["PLAIN"])
-    missing = [name for name in needed.get(mechanism, ()) if values[name] is None]
-    if missing:
-        raise ConfigError(f"sasl.mechanism={mechanism} needs {' and '.join(missing)}")
-    token = values["sasl.oauthbearer.token"]
-    if token is not None and not callable(token):
-        raise ConfigError("sasl.oauthbearer.token must be a callable that returns the token")
-
-
-def _jaas_login(line: str, mechanism: str) -> tuple[str, str]:
-    """Return name and password of a JAAS line (JaasContext). No error shows the line: it has a password."""
-    match = JAAS.fullmatch(line)
-    if match is None:
-        raise ConfigError('sasl.jaas.config must have the form "MODULE required username=... password=...;"')
-    module = match["module"].rpartition(".")[2]
-    if mechanism not in JAAS_MODULES.get(module, ()):
-        raise ConfigError(
-            f"sasl.jaas.config has the module {module}, which does not fit sasl.mechanism={mechanism}; use "
-            f"it with {' or '.join(JAAS_MODULES)} only, and the other mechanisms' own keys"
-        )
-    options: dict[str, str] = {}
-    for name, double, single, bare in JAAS_OPTION.findall(match["options"]):
-        options[name] = re.sub(r"\\(.)", r"\1", double or single or bare)
-    if not {"username", "password"} <= options.keys():
-        raise ConfigError("sasl.jaas.config must have a username and a password")
-    return options["username"], options["password"]
-
-
-CLIENT_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, _tls, _sasl)
+CLIENT_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, *SECURITY_RULES)
 PRODUCER_RULES: tuple[Rule, ...] = (
     _bootstrap_servers,
     _backoff,
@@ -205,6 +132,5 @@ PRODUCER_RULES: tuple[Rule, ...] = (
     _delivery_timeout,
     _memory,
     _compression_level,
-    _tls,
-    _sasl,
+    *SECURITY_RULES,
 )

@@ -6,11 +6,12 @@ callers write: `acks=1`, a path object, a tuple instead of a comma-separated str
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import index
 from typing import Any, NamedTuple, final
+from urllib.parse import urlsplit
 
 from kbatch.errors import ConfigError
 
@@ -18,8 +19,17 @@ from kbatch.errors import ConfigError
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 INT_MAX = 2**31 - 1
+# A function or object by its name, such as package.module:name.
+IMPORTABLE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+# Names and values of SASL extensions (RFC 7628, section 3.1, and Kafka's OAuthBearerClientInitialResponse).
+EXTENSION_NAME = re.compile(r"(?!auth\Z)[A-Za-z]+")
+EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 # For a text in requests, some of which prefix it with other words; strings of requests have at most 32,767.
 SENDABLE_BYTES = 32_000
+
+# All values by key, and what a rule does with them and the keys that were set.
+Values = dict[str, Any]
+Rule = Callable[[Values, Collection[str]], None]
 
 
 class Importance(StrEnum):
@@ -53,16 +63,65 @@ class Password:
         return hash(self._value)
 
 
+@final
+class FrozenMapping(Mapping[str, str]):
+    """A mapping that cannot change, so that a configuration can be hashed."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, str]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, name: str) -> str:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+# Ways to show a value in errors and in the repr of a configuration.
+
+
+def _hidden(value: object) -> str:
+    """Return what a value is, for one that may be or have a secret."""
+    return repr(value) if isinstance(value, Password) else f"a value of type {type(value).__name__}"
+
+
+def without_login(url: object) -> str:
+    """Return a URL's repr without user, password, query and fragment, which may have secrets."""
+    try:
+        parts = urlsplit(str(url))
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    except ValueError:
+        return _hidden(url)
+    return repr(shown)
+
+
+def _source_shown(value: object) -> str:
+    is_name = isinstance(value, str) and IMPORTABLE.fullmatch(value.strip(JAVA_BLANKS))
+    return repr(value) if is_name else _hidden(value)
+
+
 # Types: a parser returns the value, or raises ValueError or TypeError without a text, because `expected` says
 # what it accepts.
 
 
 class ValueType(NamedTuple):
-    """A type of values: Kafka's name, the words for it in errors, and the parser."""
+    """A type of values: Kafka's name, the words for it in errors, the parser, and how values are shown."""
 
     name: str
     expected: str
     parse: Callable[[Any], Any]
+    show: Callable[[object], str] = repr
 
 
 def _boolean(value: object) -> bool:
@@ -84,6 +143,17 @@ def _string(value: object) -> str:
 
 def _password(value: object) -> Password:
     return value if isinstance(value, Password) else Password(_string(value))
+
+
+def _literal(value: object) -> str:
+    """Return a text with the blanks at its ends, which Java's keys lose."""
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _secret(value: object) -> Password:
+    return value if isinstance(value, Password) else Password(_literal(value))
 
 
 def _whole_number(bits: int) -> Callable[[object], int]:
@@ -145,9 +215,46 @@ def _object(value: object) -> object:
     return value.strip(JAVA_BLANKS) if isinstance(value, str) else value
 
 
+def _extensions(value: object) -> FrozenMapping:
+    """Return name=value pairs, from a text with commas between them or from a mapping."""
+    if isinstance(value, str):
+        members = [member.partition("=") for member in _list(value)]
+        pairs: dict[object, object] = {name.strip(JAVA_BLANKS): text for name, _, text in members}
+        if len(pairs) < len(members):
+            raise ValueError
+    elif isinstance(value, Mapping):
+        pairs = dict(value)
+    else:
+        raise TypeError
+    for name, text in pairs.items():
+        if not (EXTENSION_NAME.fullmatch(_literal(name)) and EXTENSION_VALUE.fullmatch(_literal(text))):
+            raise ValueError
+    return FrozenMapping(pairs)  # type: ignore[arg-type]
+
+
+def _token_source(value: object) -> object:
+    if isinstance(value, str):
+        value = value.strip(JAVA_BLANKS)
+        if not IMPORTABLE.fullmatch(value):
+            raise ValueError
+    elif not callable(value) and not callable(getattr(value, "token", None)):
+        raise TypeError
+    return value
+
+
+def _tls_context(value: object) -> object:
+    # Not by isinstance: Python's ssl is imported only for a client that uses it.
+    if not callable(value) and not hasattr(value, "wrap_bio"):
+        raise TypeError
+    return value
+
+
 BOOLEAN = ValueType("boolean", "true or false", _boolean)
 STRING = ValueType("string", "a string", _string)
-PASSWORD = ValueType("password", "a string", _password)
+LITERAL = ValueType("string", "a string", _literal)
+URL = ValueType("string", "a string", _string, without_login)
+PASSWORD = ValueType("password", "a string", _password, _hidden)
+SECRET = ValueType("password", "a string", _secret, _hidden)
 SHORT = ValueType("short", "a whole number of 16 bits", _whole_number(16))
 INT = ValueType("int", "a whole number of 32 bits", _whole_number(32))
 LONG = ValueType("long", "a whole number of 64 bits", _whole_number(64))
@@ -155,6 +262,19 @@ DOUBLE = ValueType("double", "a number", _fraction)
 LIST = ValueType("list", "a list or a comma-separated string, without empty members", _list)
 OBJECTS = ValueType("list", "a list of objects", _objects)
 OBJECT = ValueType("class", "a name or an object", _object)
+EXTENSIONS = ValueType(
+    "map",
+    "a mapping or name=value,... with names of letters (but not auth) and values of printable ASCII",
+    _extensions,
+)
+TOKEN_SOURCE = ValueType(
+    "class",
+    'a callable, an object with a method token(), or "package.module:name" (a token itself would expire: '
+    "return it from a callable)",
+    _token_source,
+    _source_shown,
+)
+TLS_CONTEXT = ValueType("class", "an ssl.SSLContext, or a callable that returns one", _tls_context, _hidden)
 ACKS = ValueType("string", "one of all, -1, 0, 1", _acks)
 
 
@@ -162,11 +282,14 @@ ACKS = ValueType("string", "one of all, -1, 0, 1", _acks)
 
 
 class Check(NamedTuple):
-    """A condition on a value: its words, its test, and `fold`, which normalizes the spelling first."""
+    """A condition on a value: its words, its test, `fold`, which normalizes the spelling first, and what to
+    do about a value that fails, unless the words say it.
+    """
 
     text: str
     holds: Callable[[Any], bool]
     fold: Callable[[Any], Any] | None = None
+    remedy: str = ""
 
 
 ANY = Check("", lambda value: True)
@@ -200,6 +323,24 @@ def one_of(*names: str, fold: Callable[[str], str] | None = None) -> Check:
     return Check(f"one of {', '.join(name or repr(name) for name in names)}", names.__contains__, fold)
 
 
+def class_named(*names: str, remedy: str, package: str | None = None) -> Check:
+    """Return a check for Java classes of these names. Packages differ by version and by shading, so any is
+    accepted, and `package`, if any, replaces it.
+    """
+
+    def holds(value: object) -> bool:
+        return isinstance(value, str) and value.rpartition(".")[2] in names
+
+    def fold(value: object) -> object:
+        return f"{package}.{str(value).rpartition('.')[2]}" if holds(value) else value
+
+    return Check(f"a class named {' or '.join(names)}", holds, fold if package else None, remedy)
+
+
+# JKS passes here, so that the rules can show how to convert it.
+STORE_TYPE = Check("PEM or PKCS12", {"PEM", "PKCS12", "JKS"}.__contains__, str.upper)
+
+
 def each_of(*names: str) -> Check:
     return Check(f"one or more of {', '.join(names)}", lambda value: value and set(value) <= set(names))
 
@@ -221,7 +362,7 @@ class Key:
     refused : str | None
         The reason for accepting only the default; None for a supported key.
     origin : str
-        The project that defines the key: "Kafka", "librdkafka" or "kbatch".
+        The project that defines the key: "Kafka", "kbatch", or another client.
     """
 
     type: ValueType
@@ -234,16 +375,18 @@ class Key:
 
     def read(self, name: str, value: object) -> Any:
         """Return the value in its type. Raise ConfigError with the user's spelling of the key if invalid."""
+        shown = self.type.show
         try:
             found = self.type.parse(value)
         except (TypeError, ValueError, KeyError, OverflowError):
-            raise ConfigError(f"{name} must be {self.type.expected}, got {self._shown(value)}") from None
+            raise ConfigError(f"{name} must be {self.type.expected}, got {shown(value)}") from None
         if self.check.fold is not None:
             found = self.check.fold(found)
         if not self.check.holds(found):
-            raise ConfigError(f"{name} must be {self.check.text}, got {self._shown(value)}")
+            remedy = self.check.remedy and f"; {self.check.remedy}"
+            raise ConfigError(f"{name} must be {self.check.text}, got {shown(value)}{remedy}")
         if self.refused is not None and found != self.initial:
-            raise ConfigError(f"{name} cannot be {self._shown(value)} in kbatch: {self.refused}")
+            raise ConfigError(f"{name} cannot be {shown(value)} in kbatch: {self.refused}")
         return found
 
     @property
@@ -252,6 +395,3 @@ class Key:
         if self.default is None or self.default is REQUIRED:
             return None
         return self.type.parse(self.default)
-
-    def _shown(self, value: object) -> str:
-        return "a value of another type" if self.type is PASSWORD else repr(value)

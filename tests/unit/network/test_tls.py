@@ -412,8 +412,9 @@ def test_the_client_has_a_certificate(files: Files, how: str) -> None:
 
 def test_a_context_of_the_users_own_is_used_as_it_is(files: Files) -> None:
     own = ssl.create_default_context(cafile=files.path("authority"))
-    assert context_of(config(security_protocol="SASL_SSL", sasl_mechanism="GSSAPI", ssl_context=own)) is own
-    with pytest.raises(ConfigError, match=r"ssl\.context must be an ssl\.SSLContext"):
+    keys = {"security_protocol": "SASL_SSL", "sasl_kerberos_service_name": "kafka"}
+    assert context_of(config(**keys, ssl_context=own)) is own
+    with pytest.raises(ConfigError, match=r"ssl_context must be an ssl\.SSLContext"):
         context_of(config(security_protocol="SSL", ssl_context="default"))
 
 
