@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 
 from tests.oracle.java import KAFKA_VERSION, JavaMissingError, JavaOracle, jars
-from tests.unit.shells import LOOPS, Runner, loops_of, parametrized, shell_of
-from tests.wheels import build
+from tests.support.shells import LOOPS, Runner, loops_of, parametrized, shell_of
+from tests.support.wheels import build
 
 if TYPE_CHECKING:
     from tests.oracle.kafka import RealKafka
@@ -25,7 +25,7 @@ pytest_generate_tests = parametrized
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.has_plugin("xdist"):
-        from tests import sharing
+        from tests.support import sharing
 
         config.pluginmanager.register(sharing)
 

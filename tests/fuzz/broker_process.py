@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import kbatch
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 HOST = "127.0.0.1"
 START_SECONDS = HANG_SECONDS

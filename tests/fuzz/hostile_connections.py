@@ -23,7 +23,7 @@ from tests.fuzz import request_mutator
 from tests.fuzz.broker_invariants import Round
 from tests.fuzz.request_judge import Expected, answer, expected, is_spared
 from tests.fuzz.requests import INT32_MAX, KINDS, Persona, Requests
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 TIMEOUT_SECONDS = HANG_SECONDS
 MAX_REQUEST_BYTES = 100 << 20

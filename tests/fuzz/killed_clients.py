@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 FLUSH_SECONDS = HANG_SECONDS
 POLL_SECONDS = 0.005

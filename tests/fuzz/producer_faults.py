@@ -34,7 +34,7 @@ from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import Ledger
 from tests.oracle.java import JavaMissingError, jars
 from tests.oracle.kafka import RealKafka, create_topic, free_ports
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 BLOCK_CASES = 10
 PARTITIONS = 3

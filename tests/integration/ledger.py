@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kbatch import KafkaError, Producer, RecordMetadata
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 READ_SECONDS = HANG_SECONDS
 

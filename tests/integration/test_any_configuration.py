@@ -19,7 +19,7 @@ import kbatch
 from kbatch import Producer
 from kbatch.testing import Broker
 from kbatch.testing.simulation.options import CODECS
-from tests.unit.producing import SECONDS, SECONDS_MS, producing
+from tests.support.producing import SECONDS, SECONDS_MS, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -19,7 +19,7 @@ from kbatch.bench.log_reader import READERS, WrongLogError
 from kbatch.bench.work import FIRST_ROW, Row, Work
 from kbatch.cli.commands import kbatch as command_line
 from tests import ROOT
-from tests.wheels import run
+from tests.support.wheels import run
 
 RECORDS = 2_500
 

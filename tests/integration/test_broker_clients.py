@@ -16,7 +16,7 @@ from kafka.admin import NewTopic
 
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 TIMEOUT_SECONDS = HANG_SECONDS
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -17,7 +17,7 @@ import kbatch
 from kbatch.cli.commands import kbatch as command
 from kbatch.column_serializers import Avro, Int64, JsonLines
 from tests.oracle.kafka import create_topic
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 SECONDS = HANG_SECONDS
 _numbers = itertools.count()

@@ -21,8 +21,8 @@ from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import read_all
 from tests.integration.scenarios import Wire
 from tests.oracle.kafka import RealKafka
-from tests.patience import HANG_SECONDS
-from tests.unit.shells import new_producer
+from tests.support.patience import HANG_SECONDS
+from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 

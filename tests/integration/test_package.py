@@ -16,7 +16,7 @@ import pytest
 
 from kbatch.testing import Broker
 from tests import ROOT
-from tests.wheels import installed, interpreter, python_versions, requirements, run
+from tests.support.wheels import installed, interpreter, python_versions, requirements, run
 
 
 def test_the_sdist_has_every_source_and_nothing_that_a_build_made(sdist: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_bare_package_works(version: str, sdist: Path, wheel: Path, tmp_path: 
             raise
         pytest.skip(f"a dependency has no wheel for CPython {version}: {error}")
     run(*install, wheel if base == Path(sys.executable) else sdist, cwd=tmp_path)
-    assert run(python, ROOT / "tests" / "smoke.py", cwd=tmp_path).strip() == "fine"
+    assert run(python, ROOT / "tests" / "support" / "smoke.py", cwd=tmp_path).strip() == "fine"
     command = [python.with_name("kbatch"), "dump", "x"]
     bare = subprocess.run(command, capture_output=True, text=True)
     assert bare.returncode == 2 and "pip install 'kbatch[cli]'" in bare.stderr

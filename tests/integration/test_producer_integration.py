@@ -19,8 +19,8 @@ from tests.integration.cutting_proxy import CUTS, CuttingProxy
 from tests.integration.ledger import Ledger, read_all
 from tests.oracle import java_clients
 from tests.oracle.kafka import create_topic
-from tests.patience import HANG_MS, HANG_SECONDS
-from tests.unit.shells import new_producer
+from tests.support.patience import HANG_MS, HANG_SECONDS
+from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tests.oracle.java_programs import Program
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 TIMEOUT_SECONDS = HANG_SECONDS
 STDERR_TAIL_CHARACTERS = 4000

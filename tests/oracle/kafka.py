@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.oracle.java import KAFKA_VERSION
 from tests.oracle.java_programs import Program
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 HOST, NAME = "127.0.0.1", "localhost"
 CLUSTER_ID = "kbatch-oracle-AAAAAAAA"

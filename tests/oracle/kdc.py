@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.oracle.kafka import free_ports
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 HOST = "127.0.0.1"
 REALM = "KBATCH.TEST"

@@ -26,7 +26,7 @@ from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.sealing import SealPolicy
 from tests.oracle import plain, strategies
-from tests.unit.accumulating import (
+from tests.support.accumulating import (
     NEVER,
     accumulator,
     all_drained,

@@ -13,8 +13,8 @@ from kbatch.core.client.cluster import Node
 from kbatch.core.client.connections import Request, Response
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
+from tests.support.core_shell import MS, Peer, Shell, address, versions_answer
 from tests.unit.core.client import test_cluster
-from tests.unit.core_shell import MS, Peer, Shell, address, versions_answer
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 MAX_IN_FLIGHT = 3

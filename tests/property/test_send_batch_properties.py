@@ -15,8 +15,8 @@ from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import ErrorCode
 from tests.oracle import strategies
 from tests.property.test_accumulator_properties import Accumulator
-from tests.unit.accumulating import is_whole
-from tests.unit.sending import OK, OUT_OF_ORDER, Sending
+from tests.support.accumulating import is_whole
+from tests.support.sending import OK, OUT_OF_ORDER, Sending
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 

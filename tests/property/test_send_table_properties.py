@@ -24,7 +24,7 @@ from kbatch.errors import ErrorCode, error_of
 from kbatch.producer.tables import TableReport
 from tests.oracle import plain, strategies, tables
 from tests.property.test_codec_properties import deterministic
-from tests.unit.accumulating import accumulator, all_drained, data_of, is_whole, records_of
+from tests.support.accumulating import accumulator, all_drained, data_of, is_whole, records_of
 
 ROLES = ("key", "value", "headers", "timestamp", "partition")
 NAMES = {role: (role, role == "value") for role in ROLES}

@@ -20,7 +20,7 @@ from kbatch.producer.tables import TableReport
 from tests.oracle import plain, strategies, tables
 from tests.property.test_codec_properties import deterministic
 from tests.property.test_send_table_properties import NAMES, Direct, contents, direct, keys
-from tests.unit.accumulating import all_drained, data_of, is_whole, records_of
+from tests.support.accumulating import all_drained, data_of, is_whole, records_of
 
 # Names that begin alike, one without a character, one that is not ASCII.
 PARTITIONS = {"t": 1, "tt": 2, "": 3, "größe": 5}

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch.errors import ErrorCode, KafkaError, PrecedingRecordFailedError
-from tests.unit.links import Link
-from tests.unit.sending import MS, NEVER, OK, Sending
+from tests.support.links import Link
+from tests.support.sending import MS, NEVER, OK, Sending
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 PARTITIONS = 6

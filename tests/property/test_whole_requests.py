@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kbatch.core.producer.idempotence import Idempotence
 from kbatch.errors import ErrorCode
-from tests.unit.sending import OK, Reply, Sending
+from tests.support.sending import OK, Reply, Sending
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
 PARTITIONS = 3

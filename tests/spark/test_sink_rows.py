@@ -16,7 +16,7 @@ from kbatch.spark.exactly_once import Marker, TaskWrite, check_other_tasks, writ
 from kbatch.spark.sink_options import read_options
 from kbatch.spark.sink_rows import PartitionOffsets, RowSender, TaskReport
 from kbatch.testing import Broker
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 TOPICS = {"t": 3, "u": 1}
 

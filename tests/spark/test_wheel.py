@@ -18,7 +18,7 @@ from tests import ROOT
 from tests.spark import wheel_job
 from tests.spark.sinks import Sink, new_sink
 from tests.spark.spark_programs import StandaloneCluster
-from tests.wheels import installed, run
+from tests.support.wheels import installed, run
 
 pytestmark = pytest.mark.spark
 LONG = pytest.mark.skipif(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbatch.testing import Broker
-from tests.unit.producing import TOPIC
+from tests.support.producing import TOPIC
 
 
 @pytest.fixture

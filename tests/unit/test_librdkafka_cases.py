@@ -16,7 +16,7 @@ from kbatch.errors import InvalidRecordError, KafkaTimeoutError, OutOfOrderSeque
 from kbatch.protocol import codec, messages
 from kbatch.testing import Broker
 from kbatch.testing.broker.state import Connection
-from tests.unit.producing import SECONDS, TOPIC, producing, requests_seen, until, values
+from tests.support.producing import SECONDS, TOPIC, producing, requests_seen, until, values
 
 pytestmark = pytest.mark.usefixtures("shell")
 

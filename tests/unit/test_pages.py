@@ -10,7 +10,7 @@ from kbatch import errors
 from kbatch.config import KEYS
 from kbatch.metrics import METRICS
 from tests import ROOT
-from tests.unit.sending import Sending
+from tests.support.sending import Sending
 
 DOCS = ROOT / "docs"
 PAGES = ("asyncio.md", "delivery.md", "transactions.md", "troubleshooting.md")

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kbatch.metrics import METRICS, Kind
 from kbatch.prometheus import ProducerCollector
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, TOPIC, producing
+from tests.support.producing import SECONDS, TOPIC, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

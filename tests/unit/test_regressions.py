@@ -7,8 +7,8 @@ import pytest
 from kbatch import errors
 from kbatch.errors import ErrorCode
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, TOPIC, producing, values
-from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Reply, Sending
+from tests.support.producing import SECONDS, TOPIC, producing, values
+from tests.support.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Reply, Sending
 
 TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

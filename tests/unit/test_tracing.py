@@ -15,7 +15,7 @@ import kbatch
 from kbatch.errors import IllegalStateError
 from kbatch.testing import Broker
 from kbatch.tracing import TracingInterceptor
-from tests.unit.producing import SECONDS, TOPIC, producing
+from tests.support.producing import SECONDS, TOPIC, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -19,7 +19,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Struct
 from tests.oracle import plain
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 TIMEOUT_SECONDS = HANG_SECONDS
 POLL_SECONDS = 0.01

@@ -30,7 +30,7 @@ from tests.oracle.authority import Authority
 from tests.oracle.kafka import RealKafka
 from tests.oracle.kdc import REALM, Kdc, KdcMissingError
 from tests.oracle.token_server import AUDIENCE, ISSUER, TokenServer
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 TOPIC = "secure"
 SESSION_MS = 3000

@@ -15,7 +15,7 @@ from tests.integration.security.conftest import settings_of
 from tests.integration.security.refusals import REFUSALS, Refusal, refused_settings
 from tests.integration.security.site import LISTENERS, TOPIC, Site, resolved
 from tests.oracle import java_clients
-from tests.patience import HANG_MS, HANG_SECONDS
+from tests.support.patience import HANG_MS, HANG_SECONDS
 
 pytestmark = pytest.mark.java
 

@@ -16,7 +16,7 @@ from kbatch._native.send.table_sender import TableSender
 from kbatch.bench import workload
 from tests.oracle import plain, tables
 from tests.property.test_send_table_properties import NAMES, direct
-from tests.unit.accumulating import NEVER, accumulator, all_drained, data_of
+from tests.support.accumulating import NEVER, accumulator, all_drained, data_of
 
 VALUES = ["v0", "v1", "v2"]
 ROWS: list[plain.Row] = [

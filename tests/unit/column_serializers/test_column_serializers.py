@@ -27,7 +27,7 @@ from kbatch.column_serializers import (
 from kbatch.column_serializers.roles import PIECE_ROWS
 from kbatch.errors import SerializationError
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, TOPIC, producing, values
+from tests.support.producing import SECONDS, TOPIC, producing, values
 
 UTC = datetime.UTC
 

@@ -14,8 +14,8 @@ from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network import DeliveryThread
-from tests.unit.accumulating import accumulator, is_whole, one, put
-from tests.unit.networking import SECONDS, config
+from tests.support.accumulating import accumulator, is_whole, one, put
+from tests.unit.network.networking import SECONDS, config
 
 
 @pytest.fixture

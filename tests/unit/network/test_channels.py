@@ -15,8 +15,8 @@ from kbatch.core.client.actions import Close, Connect, Resolve
 from kbatch.errors import KafkaError, NetworkError
 from kbatch.protocol import codec, messages
 from kbatch.testing import Broker
-from tests.unit.accumulating import data_of, is_whole
-from tests.unit.networking import (
+from tests.support.accumulating import data_of, is_whole
+from tests.unit.network.networking import (
     SECONDS,
     SENDER,
     TINY,

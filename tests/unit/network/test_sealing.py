@@ -12,7 +12,7 @@ import pytest
 from kbatch._native.send.sealing import BACKLOG, SMALL_BYTES
 from kbatch.network.sealing import Sealers
 from kbatch.network.workers import sealer_count
-from tests.unit.producing import SECONDS
+from tests.support.producing import SECONDS
 
 
 class Batch:

@@ -19,8 +19,8 @@ from kbatch.core.producer.actions import Seal
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network import ThreadNetwork
-from tests.unit.accumulating import BY_OTHERS, accumulator, codec_replaced, is_whole, put
-from tests.unit.networking import (
+from tests.support.accumulating import BY_OTHERS, accumulator, codec_replaced, is_whole, put
+from tests.unit.network.networking import (
     NEVER,
     SECONDS,
     SENDER,

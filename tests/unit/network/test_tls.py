@@ -17,10 +17,10 @@ import pytest
 from kbatch.core.client.actions import Close, Connect
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from kbatch.network.tls import context_of
-from tests.patience import HANG_SECONDS
-from tests.unit.accumulating import is_whole
-from tests.unit.certificates import Files, needs_openssl, openssl
-from tests.unit.networking import (
+from tests.support.accumulating import is_whole
+from tests.support.certificates import Files, needs_openssl, openssl
+from tests.support.patience import HANG_SECONDS
+from tests.unit.network.networking import (
     TINY,
     ScriptedEngine,
     accepted,

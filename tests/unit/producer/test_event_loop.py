@@ -20,8 +20,8 @@ from kbatch import AsyncProducer, BufferExhaustedError, Delivery, IllegalStateEr
 from kbatch.errors import ConfigError, NotEnoughReplicasError, ProducerClosedError
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, requests_seen, values
-from tests.unit.shells import Runner
+from tests.support.producing import SECONDS, SECONDS_MS, TOPIC, requests_seen, values
+from tests.support.shells import Runner
 
 # Room for some ten records of 1,000 bytes.
 SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}

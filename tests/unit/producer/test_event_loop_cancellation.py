@@ -17,8 +17,8 @@ import pytest
 import kbatch
 from kbatch import AsyncProducer, IllegalStateError, OffsetAndMetadata, TopicPartition
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS_MS, TOPIC, TRANSACTIONAL_ID, values
-from tests.unit.shells import Runner
+from tests.support.producing import SECONDS_MS, TOPIC, TRANSACTIONAL_ID, values
+from tests.support.shells import Runner
 
 # Room for some ten records of 1,000 bytes.
 SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}

@@ -11,8 +11,8 @@ from kbatch.interceptors import Interceptor
 from kbatch.producer.event_loop import TURN_RECORDS
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, TOPIC
-from tests.unit.shells import Runner
+from tests.support.producing import SECONDS, TOPIC
+from tests.support.shells import Runner
 
 
 def made(broker: Broker, **keys: Any) -> AsyncProducer:

@@ -23,7 +23,7 @@ from kbatch.errors import (
     PurgedError,
 )
 from kbatch.testing import Broker
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     TOPIC,
     Tellings,
@@ -33,7 +33,7 @@ from tests.unit.producing import (
     until,
     values,
 )
-from tests.unit.shells import new_producer, the_loop
+from tests.support.shells import new_producer, the_loop
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -16,8 +16,8 @@ from kbatch.errors import (
     UnsupportedVersionError,
 )
 from kbatch.testing import Broker
-from tests.patience import HANG_SECONDS
-from tests.unit.producing import TOPIC, producing, requests_seen, transactional, until, within
+from tests.support.patience import HANG_SECONDS
+from tests.support.producing import TOPIC, producing, requests_seen, transactional, until, within
 
 GROUP = "markers"
 PLACE = TopicPartition(TOPIC, 0)

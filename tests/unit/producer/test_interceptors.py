@@ -11,7 +11,7 @@ from kbatch.errors import InvalidTopicError, RecordTooLargeError
 from kbatch.interceptors import Interceptor
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
-from tests.unit.producing import ONCE, SECONDS, TIME_MS, TOPIC, Tellings, producing
+from tests.support.producing import ONCE, SECONDS, TIME_MS, TOPIC, Tellings, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

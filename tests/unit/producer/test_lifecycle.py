@@ -27,7 +27,7 @@ from kbatch.config.values import LONG
 from kbatch.errors import ConfigError, ProducerClosedError
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TOPIC,
@@ -38,7 +38,7 @@ from tests.unit.producing import (
     values,
     within,
 )
-from tests.unit.shells import new_producer
+from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 

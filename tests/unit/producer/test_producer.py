@@ -29,7 +29,7 @@ from kbatch.errors import (
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
 from kbatch.waiting.deadline import Deadline
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TIME_MS,
@@ -41,7 +41,7 @@ from tests.unit.producing import (
     values,
     within,
 )
-from tests.unit.shells import new_producer
+from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -10,12 +10,12 @@ import threading
 import pytest
 
 from kbatch.testing import Broker
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     TOPIC,
     values,
 )
-from tests.unit.shells import LOOPS
+from tests.support.shells import LOOPS
 
 # Programs: interrupted, forked, ended without close
 

@@ -23,8 +23,7 @@ from kbatch.errors import ErrorCode, ProducerClosedError, PurgedError, RecordToo
 from kbatch.interceptors import Interceptor
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
-from tests.unit._native.send.test_encoded_batch import BATCH, CODECS, altered, encoded, fields_of
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TOPIC,
@@ -36,7 +35,8 @@ from tests.unit.producing import (
     waits_for_memory,
     within,
 )
-from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Sending
+from tests.support.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Sending
+from tests.unit._native.send.test_encoded_batch import BATCH, CODECS, altered, encoded, fields_of
 
 pytestmark = pytest.mark.usefixtures("shell")
 

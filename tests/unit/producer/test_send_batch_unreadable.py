@@ -6,8 +6,8 @@ import pytest
 
 from kbatch import CorruptRecordError
 from kbatch.testing import Broker
+from tests.support.producing import SECONDS, TOPIC, producing, values
 from tests.unit._native.send.test_encoded_batch import altered, encoded
-from tests.unit.producing import SECONDS, TOPIC, producing, values
 
 
 @pytest.mark.parametrize("codec", range(1, 5))

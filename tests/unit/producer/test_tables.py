@@ -28,7 +28,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain, tables
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TOPIC,

@@ -11,7 +11,7 @@ import pytest
 from kbatch import KafkaTimeoutError
 from kbatch.producer.tables import TableReport
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, metric, producing
+from tests.support.producing import SECONDS, metric, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

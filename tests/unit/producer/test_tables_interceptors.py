@@ -14,7 +14,7 @@ from kbatch.errors import NotEnoughReplicasError, ProducerClosedError, RecordToo
 from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import CALLBACK_ROWS
 from kbatch.testing import Broker
-from tests.unit.producing import (
+from tests.support.producing import (
     LINGERING,
     ONCE,
     SECONDS,

@@ -13,7 +13,7 @@ import pytest
 
 from kbatch.errors import RecordTooLargeError
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, SECONDS_MS, producing
+from tests.support.producing import SECONDS, SECONDS_MS, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

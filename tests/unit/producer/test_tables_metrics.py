@@ -14,7 +14,7 @@ import kbatch
 from kbatch.errors import KafkaError
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
-from tests.unit.producing import (
+from tests.support.producing import (
     LINGERING,
     ONCE,
     SECONDS,

@@ -13,7 +13,7 @@ import pytest
 
 from kbatch.errors import RecordTooLargeError
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, producing
+from tests.support.producing import SECONDS, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -23,7 +23,7 @@ from kbatch.interceptors import Interceptor
 from kbatch.producer.tables import TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     metric,

@@ -26,8 +26,8 @@ from kbatch.interceptors import Interceptor
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
-from tests.patience import HANG_SECONDS
-from tests.unit.producing import (
+from tests.support.patience import HANG_SECONDS
+from tests.support.producing import (
     SECONDS,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -40,7 +40,7 @@ from tests.unit.producing import (
     values,
     within,
 )
-from tests.unit.shells import new_producer
+from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -11,7 +11,7 @@ from kbatch import OffsetAndMetadata, Producer, TopicPartition
 from kbatch.errors import UnknownTopicOrPartitionError
 from kbatch.protocol import messages
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, TOPIC, requests_seen, sent, transactional, values
+from tests.support.producing import SECONDS, TOPIC, requests_seen, sent, transactional, values
 
 pytestmark = pytest.mark.usefixtures("shell")
 

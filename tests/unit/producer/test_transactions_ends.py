@@ -14,8 +14,8 @@ from kbatch.errors import (
     ProducerFencedError,
 )
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, TOPIC, TRANSACTIONAL_ID, committed, sent, transactional, until
-from tests.unit.shells import new_producer
+from tests.support.producing import SECONDS, TOPIC, TRANSACTIONAL_ID, committed, sent, transactional, until
+from tests.support.shells import new_producer
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -31,9 +31,9 @@ from kbatch.errors import (
 from kbatch.testing import Broker
 from tests.oracle import transaction_answers as oracle
 from tests.oracle.transaction_answers import ABORT, AGAIN, BUMP, FATAL, FENCED, FIND, GONE, REJOIN, RETRY
-from tests.patience import HANG_SECONDS
-from tests.unit.linked import LinkedBroker, LinkedProducer
-from tests.unit.producing import producing, values, within
+from tests.support.patience import HANG_SECONDS
+from tests.support.producing import producing, values, within
+from tests.unit.producer.linked import LinkedBroker, LinkedProducer
 
 # What is told is the engine's business, and Producer is enough to have it told.
 REQUESTS = [request for request in oracle.ANSWERS if request != "Produce"]

@@ -25,7 +25,15 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
-from tests.unit.producing import SECONDS, SECONDS_MS, TOPIC, TRANSACTIONAL_ID, transactional, values, within
+from tests.support.producing import (
+    SECONDS,
+    SECONDS_MS,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    transactional,
+    values,
+    within,
+)
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDS = pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])

@@ -20,8 +20,8 @@ from kbatch.errors import (
     SerializationError,
 )
 from kbatch.testing import Broker
-from tests.patience import HANG_SECONDS
-from tests.unit.producing import (
+from tests.support.patience import HANG_SECONDS
+from tests.support.producing import (
     SECONDS,
     TOPIC,
     committed,

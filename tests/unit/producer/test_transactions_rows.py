@@ -11,7 +11,7 @@ import kbatch
 from kbatch import Producer
 from kbatch.errors import IllegalStateError, RecordTooLargeError, SerializationError
 from kbatch.testing import Broker
-from tests.unit.producing import TOPIC, committed, sent, transactional, values
+from tests.support.producing import TOPIC, committed, sent, transactional, values
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -8,8 +8,8 @@ import pytest
 
 from kbatch import Producer
 from kbatch.testing import Broker
-from tests.patience import HANG_SECONDS
-from tests.unit.producing import TOPIC, committed, requests_seen, sent, transactional
+from tests.support.patience import HANG_SECONDS
+from tests.support.producing import TOPIC, committed, requests_seen, sent, transactional
 
 pytestmark = pytest.mark.usefixtures("shell")
 

@@ -23,7 +23,7 @@ from kbatch import (
 )
 from kbatch.errors import ProducerClosedError
 from kbatch.testing import Broker
-from tests.unit.producing import (
+from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TOPIC,

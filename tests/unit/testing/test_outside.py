@@ -19,8 +19,8 @@ from kbatch.cli.commands import kbatch as command_line
 from kbatch.protocol import messages
 from kbatch.testing import Broker
 from tests import ROOT
-from tests.unit.broker_core import TOPIC
-from tests.unit.broker_wire import TIMEOUT_SECONDS, Wire, produce
+from tests.support.broker_core import TOPIC
+from tests.support.broker_wire import TIMEOUT_SECONDS, Wire, produce
 
 PLUGIN = "kbatch.testing.pytest_plugin"
 
@@ -28,7 +28,7 @@ PLUGIN = "kbatch.testing.pytest_plugin"
 
 TESTS = """
 import pytest
-from tests.unit.broker_wire import Wire, produce
+from tests.support.broker_wire import Wire, produce
 
 def test_without_marker(kafka_broker):
     with Wire(kafka_broker.bootstrap_servers) as wire:

@@ -19,7 +19,7 @@ from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.event_loop import TaskWaiter
 from kbatch.waiting.threads import ThreadWaiter
 from kbatch.waiting.virtual import VirtualTask, VirtualWaiter, sleep
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 Script = Callable[[Any], Coroutine[Any, Any, Any]]
 

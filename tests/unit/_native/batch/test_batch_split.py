@@ -12,7 +12,7 @@ from kbatch import IllegalStateError, KafkaError
 from kbatch._native.batch.delivery import RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator
-from tests.unit.accumulating import (
+from tests.support.accumulating import (
     MEGABYTE,
     NEVER,
     accumulator,

@@ -19,8 +19,8 @@ import kbatch
 from kbatch import Buffer, BufferExhaustedError, BufferPool, KafkaError
 from kbatch._native.batch.buffer_pool import Waiter
 from kbatch._native.send.accumulator import Refusal
-from tests.unit.accumulating import accumulator, all_drained, put
-from tests.unit.accumulating import is_whole as all_came_back
+from tests.support.accumulating import accumulator, all_drained, put
+from tests.support.accumulating import is_whole as all_came_back
 
 DEADLINE_S = 30.0
 

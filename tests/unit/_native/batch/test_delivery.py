@@ -16,8 +16,8 @@ from kbatch import IllegalStateError, KafkaError, KafkaTimeoutError
 from kbatch._native.batch.delivery import Completion, Delivery, Flush, RecordMetadata
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator
-from tests.patience import HANG_SECONDS
-from tests.unit.accumulating import accumulator, is_whole, one, put
+from tests.support.accumulating import accumulator, is_whole, one, put
+from tests.support.patience import HANG_SECONDS
 
 FAILURE = KafkaError("failed in a test")
 DEADLINE_S = HANG_SECONDS

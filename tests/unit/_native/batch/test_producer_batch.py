@@ -23,7 +23,7 @@ from kbatch import IllegalStateError, KafkaError
 from kbatch._native.batch.producer_batch import BatchPiece, ProducerBatch
 from kbatch._native.send.cluster_view import ClusterView
 from tests.oracle import plain
-from tests.unit.accumulating import (
+from tests.support.accumulating import (
     BY_OTHERS,
     MEGABYTE,
     NEVER,
@@ -35,8 +35,8 @@ from tests.unit.accumulating import (
     put,
     values_of,
 )
-from tests.unit.producing import SECONDS, within
-from tests.unit.rival import Rival
+from tests.support.producing import SECONDS, within
+from tests.support.rival import Rival
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 FAILURE = KafkaError("failed in a test")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kbatch._native.io.sockets import receive_into, send
 from kbatch._native.io.waker import Waker
-from tests.unit.rival import Rival
+from tests.support.rival import Rival
 
 SMALL, LARGE = b"s" * 1000, b"l" * 200_000
 

@@ -22,8 +22,7 @@ from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.errors import RecordTooLargeError
-from tests.patience import HANG_SECONDS
-from tests.unit.accumulating import (
+from tests.support.accumulating import (
     BY_OTHERS,
     MEGABYTE,
     MS,
@@ -40,6 +39,7 @@ from tests.unit.accumulating import (
     records_of,
     values_of,
 )
+from tests.support.patience import HANG_SECONDS
 
 FULL = bytes(600)  # with batch_size=1000 a second one does not fit
 FAILURE = KafkaError("failed in a test")

@@ -24,8 +24,7 @@ from kbatch._native.batch.delivery import BatchDelivery, OffsetRun, RecordMetada
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.send.accumulator import RecordAccumulator, Refusal
 from kbatch.errors import ProducerClosedError, RecordTooLargeError
-from tests.patience import HANG_SECONDS
-from tests.unit.accumulating import (
+from tests.support.accumulating import (
     BY_OTHERS,
     MEGABYTE,
     NEVER,
@@ -39,6 +38,7 @@ from tests.unit.accumulating import (
     records_of,
     values_of,
 )
+from tests.support.patience import HANG_SECONDS
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 FAILURE = KafkaError("failed in a test")

@@ -20,7 +20,7 @@ from kbatch._native.send.in_flight import (
 )
 from kbatch.core.producer.produce_attempt import ProduceAttempt
 from kbatch.protocol import messages
-from tests.unit.accumulating import accumulator, drained, put
+from tests.support.accumulating import accumulator, drained, put
 
 IDENTITY = Identity(7, 3)
 NOW_NS = 1_000_000

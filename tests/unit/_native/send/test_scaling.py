@@ -20,8 +20,8 @@ from kbatch._native.batch.delivery import Delivery
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.send import RecordSender
 from kbatch._native.send.table_sender import TableSender
-from tests.unit.accumulating import MS, NEVER, accumulator, put
-from tests.unit.sending import OK, Sending
+from tests.support.accumulating import MS, NEVER, accumulator, put
+from tests.support.sending import OK, Sending
 
 KBATCH = str(Path(kbatch.__file__).parent)
 SIZES = (100, 1_000, 10_000)

@@ -16,8 +16,7 @@ from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.send import PendingRecord, RecordSender
 from kbatch.errors import PartialSendError, ProducerClosedError, RecordTooLargeError
-from tests.patience import HANG_SECONDS
-from tests.unit.accumulating import (
+from tests.support.accumulating import (
     MEGABYTE,
     accumulator,
     all_drained,
@@ -27,6 +26,7 @@ from tests.unit.accumulating import (
     records_of,
     values_of,
 )
+from tests.support.patience import HANG_SECONDS
 
 DEADLINE_S = HANG_SECONDS
 

@@ -14,7 +14,7 @@ from kbatch._native.batch.delivery import Delivery
 from kbatch._native.send.cluster_view import ClusterView, TopicView
 from kbatch._native.send.sticky import StickyPartitioner
 from tests.oracle.java_config import producer_facts
-from tests.unit.accumulating import MS, accumulator, all_drained, drained, is_whole, one, put
+from tests.support.accumulating import MS, accumulator, all_drained, drained, is_whole, one, put
 
 ALL = 2**64
 

@@ -21,7 +21,7 @@ from kbatch.errors import (
 )
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
-from tests.unit.core_shell import MS, NEVER, SECOND, VERSIONS, Peer, Shell, address, versions_answer
+from tests.support.core_shell import MS, NEVER, SECOND, VERSIONS, Peer, Shell, address, versions_answer
 
 METADATA = messages.MetadataResponse
 NODES = {node_id: Node(node_id, f"host{node_id}", 9092, None) for node_id in (1, 2, 3)}

@@ -15,7 +15,7 @@ from kbatch.errors import BrokerNotAvailableError, ErrorCode
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec
 from kbatch.testing.broker.state import Connection as Session
-from tests.unit.broker_core import GROUP, TOPIC, VirtualBroker
+from tests.support.broker_core import GROUP, TOPIC, VirtualBroker
 
 MS = 1_000_000
 BACKOFF_MS = 100

@@ -9,8 +9,8 @@ from kbatch.config import ClientConfig
 from kbatch.core.client.cluster import Cluster
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.state import Connection as Session
-from tests.unit.broker_core import TOPIC, VirtualBroker, produce_request
-from tests.unit.core_shell import Peer, Shell
+from tests.support.broker_core import TOPIC, VirtualBroker, produce_request
+from tests.support.core_shell import Peer, Shell
 
 
 class Pair:

@@ -13,7 +13,7 @@ import pytest
 
 from kbatch import errors
 from kbatch.errors import ErrorCode, error_of, row_of
-from tests.unit.sending import OK, PRODUCER_ID, Reply, Sending
+from tests.support.sending import OK, PRODUCER_ID, Reply, Sending
 
 # What the batch comes to.
 AGAIN, BUMPED, DONE, PARTS, FAILS, ENDS = "again", "bumped", "done", "parts", "fails", "ends"

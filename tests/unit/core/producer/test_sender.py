@@ -11,7 +11,7 @@ from kbatch import errors
 from kbatch.core.client.actions import Resolve
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec
-from tests.unit.sending import BACKOFF_MS, MS, NEVER, OK, OUT_OF_ORDER, TOPIC, Reply, Sending
+from tests.support.sending import BACKOFF_MS, MS, NEVER, OK, OUT_OF_ORDER, TOPIC, Reply, Sending
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT

@@ -16,8 +16,8 @@ import kbatch
 from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.testing import Broker
 from kbatch.testing.broker.server import ClientConnection
-from tests.unit.certificates import Files, needs_openssl
-from tests.unit.producing import SECONDS, TIME_MS, TOPIC, metric, producing, transactional
+from tests.support.certificates import Files, needs_openssl
+from tests.support.producing import SECONDS, TIME_MS, TOPIC, metric, producing, transactional
 
 pytestmark = pytest.mark.usefixtures("shell")
 

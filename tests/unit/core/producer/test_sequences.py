@@ -11,7 +11,7 @@ import pytest
 
 from kbatch import errors
 from kbatch.errors import ErrorCode
-from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Reply, Sending
+from tests.support.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Reply, Sending
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NO_LEADER = ErrorCode.LEADER_NOT_AVAILABLE

@@ -11,7 +11,7 @@ import pytest
 
 from kbatch import errors
 from kbatch.errors import ErrorCode
-from tests.unit.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Sending
+from tests.support.sending import OK, OUT_OF_ORDER, PRODUCER_ID, Sending
 
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS

@@ -36,8 +36,8 @@ from kbatch.errors import (
 )
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
-from tests.unit.sending import BACKOFF_MS, OK, OUT_OF_ORDER, TOPIC, Reply
-from tests.unit.transacting import (
+from tests.support.sending import BACKOFF_MS, OK, OUT_OF_ORDER, TOPIC, Reply
+from tests.unit.core.producer.transacting import (
     COORDINATOR,
     GROUP_COORDINATOR,
     GROUP_OF_OFFSETS,

@@ -22,8 +22,8 @@ from kbatch.testing import Acls, Broker
 from kbatch.testing.broker.core import BrokerCore
 from kbatch.testing.broker.server import MAX_REQUEST_BYTES, QUEUED_REQUESTS, Server
 from tests import ROOT
-from tests.unit.broker_core import TOPIC, VirtualBroker, fetched
-from tests.unit.broker_wire import TIMEOUT_SECONDS, Wire, fetch_request, produce
+from tests.support.broker_core import TOPIC, VirtualBroker, fetched
+from tests.support.broker_wire import TIMEOUT_SECONDS, Wire, fetch_request, produce
 
 DOCS = ROOT / "docs" / "broker.md"
 

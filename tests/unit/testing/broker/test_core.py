@@ -15,7 +15,7 @@ from kbatch.testing.broker.cluster import ClusterPartition
 from kbatch.testing.broker.core import HANDLERS, REMEMBERED_REQUESTS
 from tests.oracle import plain
 from tests.oracle.messages import random_message
-from tests.unit.broker_core import (
+from tests.support.broker_core import (
     ALL,
     LEADER,
     NONE,

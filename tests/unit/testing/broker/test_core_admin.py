@@ -8,7 +8,7 @@ import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from tests.unit.broker_core import (
+from tests.support.broker_core import (
     TOPIC,
     UNKNOWN_TOPIC_ID,
     VirtualBroker,

@@ -10,7 +10,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.acls import Acls
 from kbatch.testing.broker.cluster import NO_LEADER
-from tests.unit.broker_core import (
+from tests.support.broker_core import (
     GROUP,
     SAMPLES,
     TOPIC,
@@ -19,7 +19,7 @@ from tests.unit.broker_core import (
     VirtualBroker,
     error_places,
 )
-from tests.unit.group_consumer import SESSION_MS, Consumer, committed, find_coordinators
+from tests.unit.testing.broker.group_consumer import SESSION_MS, Consumer, committed, find_coordinators
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.acls import Acls
 from tests.oracle import plain
-from tests.unit.broker_core import (
+from tests.support.broker_core import (
     GROUP,
     LEADER,
     START_MS,

@@ -11,7 +11,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.acls import Acls
 from kbatch.testing.broker.cluster import NO_LEADER
-from tests.unit.broker_core import (
+from tests.support.broker_core import (
     SAMPLES,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -25,7 +25,7 @@ from tests.unit.broker_core import (
     produce_request,
     produced,
 )
-from tests.unit.group_consumer import committed, find_coordinators
+from tests.unit.testing.broker.group_consumer import committed, find_coordinators
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.core import HANDLERS
-from tests.unit.broker_core import (
+from tests.support.broker_core import (
     LEADER,
     NONE,
     SAMPLES,

@@ -15,7 +15,7 @@ from kbatch.testing.broker.group_members import (
     to_record,
     tombstone,
 )
-from tests.unit.consumer_groups import subscription
+from tests.unit.testing.broker.consumer_groups import subscription
 
 KEY = "00020001" + b"g".hex()
 EMPTY_VALUE = "0003000000000000ffffffff00000000000003e800000000"

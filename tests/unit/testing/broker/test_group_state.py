@@ -13,7 +13,7 @@ from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.group_messages import JoinedMember, JoinResult, SyncResult
 from kbatch.testing.broker.group_state import NEW_MEMBER_TIMEOUT_MS
-from tests.unit.consumer_groups import (
+from tests.unit.testing.broker.consumer_groups import (
     FENCED,
     ILLEGAL,
     INCONSISTENT,

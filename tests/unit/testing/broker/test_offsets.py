@@ -19,7 +19,7 @@ from kbatch.testing.broker.offsets import (
     FetchedOffset,
     to_record,
 )
-from tests.unit.consumer_groups import (
+from tests.unit.testing.broker.consumer_groups import (
     FENCED,
     ID,
     ILLEGAL,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kbatch.protocol import messages
 from tests.oracle import plain
-from tests.unit.broker_core import (
+from tests.support.broker_core import (
     LEADER,
     TOPIC,
     Answer,

@@ -18,7 +18,7 @@ from kbatch.testing.broker.transaction_metadata import (
     to_record,
     tombstone,
 )
-from tests.unit.transaction_cluster import (
+from tests.unit.testing.broker.transaction_cluster import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

@@ -30,7 +30,7 @@ from kbatch.testing.broker.transaction_state import (
     RETRY_MS,
     TransactionCoordinator,
 )
-from tests.unit.transaction_cluster import (
+from tests.unit.testing.broker.transaction_cluster import (
     ABORTABLE,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

@@ -21,9 +21,9 @@ from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection
 from kbatch.errors import KafkaError
 from kbatch.network import ThreadNetwork, register_sealers
-from tests.patience import HANG_SECONDS
-from tests.unit import shells
-from tests.unit.accumulating import accumulator, one, put
+from tests.support import shells
+from tests.support.accumulating import accumulator, one, put
+from tests.support.patience import HANG_SECONDS
 
 NEVER = 2**63 - 1
 SECONDS = HANG_SECONDS

@@ -9,8 +9,8 @@ from typing import Any
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from tests.oracle import plain
-from tests.patience import HANG_SECONDS
-from tests.unit.broker_core import TOPIC, produced
+from tests.support.broker_core import TOPIC, produced
+from tests.support.patience import HANG_SECONDS
 
 TIMEOUT_SECONDS = HANG_SECONDS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from tests.unit.broker_core import GROUP, SAMPLES, Answer, VirtualBroker
+from tests.support.broker_core import GROUP, SAMPLES, Answer, VirtualBroker
 
 SESSION_MS = 10_000
 

@@ -24,7 +24,7 @@ import pytest
 from kbatch import AsyncProducer, Producer
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.waiting.deadline import Deadline
-from tests.patience import HANG_SECONDS
+from tests.support.patience import HANG_SECONDS
 
 LOOPS = ("asyncio", "uvloop")
 KINDS = ("threads", *LOOPS)

@@ -12,8 +12,8 @@ from typing import Any
 
 from kbatch import Delivery, DeliveryError, Producer, RecordMetadata
 from kbatch.testing import Broker
-from tests.patience import HANG_MS, HANG_SECONDS
-from tests.unit.shells import new_producer
+from tests.support.patience import HANG_MS, HANG_SECONDS
+from tests.support.shells import new_producer
 
 TOPIC = "events"
 SECONDS = HANG_SECONDS

@@ -32,9 +32,9 @@ from kbatch.errors import ErrorCode
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
 from kbatch.protocol import codec, messages
-from tests.unit.accumulating import is_whole
-from tests.unit.core_shell import VERSIONS, address, versions_answer
-from tests.unit.links import Asked, Link, Sent
+from tests.support.accumulating import is_whole
+from tests.support.core_shell import VERSIONS, address, versions_answer
+from tests.support.links import Asked, Link, Sent
 
 MS = 1_000_000
 NEVER = 2**63 - 1

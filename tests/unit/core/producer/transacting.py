@@ -18,9 +18,9 @@ from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.core.producer.transactions import Transactions
 from kbatch.protocol import messages
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata
-from tests.unit.core_shell import versions_answer
-from tests.unit.links import Asked
-from tests.unit.sending import OK, PRODUCER_ID, TOPIC, Sending
+from tests.support.core_shell import versions_answer
+from tests.support.links import Asked
+from tests.support.sending import OK, PRODUCER_ID, TOPIC, Sending
 
 ID = "tx"
 COORDINATOR, GROUP_COORDINATOR = 2, 1

@@ -19,8 +19,8 @@ from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 from kbatch.testing import Broker
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.state import Connection
-from tests.unit.links import Link
-from tests.unit.sending import MS, Sending
+from tests.support.links import Link
+from tests.support.sending import MS, Sending
 
 T = TypeVar("T")
 MAX_STEPS = 1000  # of a call that waits
