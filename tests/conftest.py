@@ -13,6 +13,7 @@ from tests.support.shells import LOOPS, Runner, loops_of, parametrized, shell_of
 from tests.support.wheels import build
 
 if TYPE_CHECKING:
+    from tests.integration.security.site import Site
     from tests.oracle.kafka import RealKafka
 
 # How long an example takes is the machine's business, and no test's.
@@ -80,6 +81,18 @@ def real_kafka(java_jars: None) -> Iterator["RealKafka"]:
 
     with RealKafka() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def site(java_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Site"]:
+    """A Kafka with every security mechanism. Kerberos' libraries of this process know its realm."""
+    from tests.integration.security.site import open_site
+
+    with open_site(tmp_path_factory.mktemp("site")) as opened, pytest.MonkeyPatch.context() as patch:
+        if opened.kdc is not None:
+            for name, value in opened.kdc.environment.items():
+                patch.setenv(name, value)
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -1,24 +1,14 @@
-"""The site, once a test process."""
+"""What the tests of security share beside the site."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from tests.integration.security.cells import Cell
-from tests.integration.security.site import Site, open_site, resolved
-
-
-@pytest.fixture(scope="session")
-def site(java_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A Kafka with every mechanism. Kerberos' libraries of this process know its realm."""
-    with open_site(tmp_path_factory.mktemp("site")) as opened, pytest.MonkeyPatch.context() as patch:
-        if opened.kdc is not None:
-            for name, value in opened.kdc.environment.items():
-                patch.setenv(name, value)
-        yield opened
+from tests.integration.security.site import Site, resolved
 
 
 @pytest.hookimpl(wrapper=True)

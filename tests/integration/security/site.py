@@ -53,6 +53,27 @@ ITERATIONS: Mapping[ScramMechanism, int] = {
     ScramMechanism.SCRAM_SHA_512: 8192,
 }
 ALLOWED = ("alice", "odd", SCRAM_ODD, CLIENT)
+# What they may do: topics as they like, and what exactly-once writes of Spark need.
+ACLS = (
+    (
+        ResourceType.TOPIC,
+        TOPIC,
+        ResourcePatternType.PREFIXED,
+        (AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE),
+    ),
+    (
+        ResourceType.TRANSACTIONAL_ID,
+        "kbatch",
+        ResourcePatternType.PREFIXED,
+        (AclOperation.WRITE, AclOperation.DESCRIBE),
+    ),
+    (
+        ResourceType.GROUP,
+        "kbatch",
+        ResourcePatternType.PREFIXED,
+        (AclOperation.READ, AclOperation.DESCRIBE),
+    ),
+)
 POLL_SECONDS = 0.02
 
 
@@ -100,20 +121,14 @@ class Site:
             wanted = [UserScramCredentialUpsertion(name, info, PASSWORDS[name].encode()) for name in users]
             for future in admin.alter_user_scram_credentials(wanted).values():
                 future.result()
-        allowed = [
-            AclBinding(
-                ResourceType.TOPIC,
-                TOPIC,
-                ResourcePatternType.PREFIXED,
-                f"User:{who}",
-                "*",
-                operation,
-                AclPermissionType.ALLOW,
-            )
+        allowed = AclPermissionType.ALLOW
+        wanted_acls = [
+            AclBinding(*resource, f"User:{who}", "*", operation, allowed)
             for who in ALLOWED
-            for operation in (AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE)
+            for *resource, operations in ACLS
+            for operation in operations
         ]
-        for future in admin.create_acls(allowed).values():
+        for future in admin.create_acls(wanted_acls).values():
             future.result()
         self._await_users(admin, users)
 
