@@ -179,8 +179,8 @@ LAYERS = (
         {
             "engine actions": "a client that knows nothing of records: events in (`handle_*`, `run`), "
             "actions out",
-            "connections connection node_state api_versions": "all connections; one, with its requests; the "
-            "states of a node, as a table; versions",
+            "connections connection node_state api_versions authentication": "all connections; one, with its "
+            "requests; the states of a node, as a table; versions; the login",
             "cluster coordinators": "topics, leaders, nodes, and when metadata are due; coordinators of "
             "groups and transactional.ids",
             "any_node_request admin_requests calls": "requests that any node can answer; requests "
@@ -216,7 +216,8 @@ LAYERS = (
             "threads channels": "the sender's thread and its sockets",
             "event_loop transports": "an asyncio event loop and its transports",
             "callbacks event_loop_callbacks": "where `on_delivery` runs",
-            "workers sealing": "threads for host names; threads that seal batches",
+            "workers sealing login": "threads for host names; threads that seal batches; the thread that "
+            "makes tokens of SASL",
         },
     ),
     Layer(

@@ -20,12 +20,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch._native.io.waker import Waker
 from kbatch.config import ClientConfig
-from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
+from kbatch.core.client.actions import (
+    Address,
+    Authenticate,
+    Close,
+    Connect,
+    EndAuthentication,
+    Resolve,
+    Write,
+)
 from kbatch.errors import KafkaError
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
 
 logger = logging.getLogger(__name__)
@@ -49,6 +58,7 @@ class Engine(Protocol):
     ) -> memoryview | None: ...
     def handle_written(self, connection_id: int, written_bytes: int, now_ns: int, /) -> None: ...
     def handle_closed(self, connection_id: int, error: KafkaError, now_ns: int, /) -> None: ...
+    def handle_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int, /) -> None: ...
     def run(self, now_ns: int, /) -> None: ...
     def is_quiet(self, now_ns: int, /) -> bool: ...
     def observe(self, now_ns: int, /) -> None: ...
@@ -65,7 +75,7 @@ class EngineDriver(ABC):
     ----------
     engine : Engine
     config : ClientConfig
-        Its socket buffers and ssl keys are used.
+        Its socket buffers, ssl and sasl keys are used.
     deliver : callable
         Gets the engine's results on the owner's thread; it must not wait or raise.
     name : str
@@ -87,7 +97,7 @@ class EngineDriver(ABC):
     Raises
     ------
     ConfigError
-        For unusable ssl keys.
+        For unusable ssl or sasl keys.
     """
 
     wake: Callable[[], object]
@@ -122,6 +132,12 @@ class EngineDriver(ABC):
         self._select_time = None if metrics is None else metrics.sensor("select")
         self._io_time = None if metrics is None else metrics.sensor("io")
         self._io_ns = 0  # of this round
+        if config.security_protocol.startswith("SASL_"):
+            from kbatch.network.login import login_of  # which takes a mechanism, and asyncio
+
+            login = login_of(config, engine.handle_token, self.post, self.event_loop)
+            self.register(Authenticate, login.perform, login.stop)
+            self._perform[EndAuthentication] = login.end
 
     def register(self, kind: type, perform: Callable[[Any], None], stop: Callable[[], object]) -> None:
         """Let `perform(action)` perform actions of this kind on the owner's thread; `stop()` is called when
@@ -212,6 +228,10 @@ class EngineDriver(ABC):
             made.close()
             raise
         return made
+
+    def event_loop(self) -> "asyncio.AbstractEventLoop | None":
+        """Return the event loop that runs coroutines of users, if there is one."""
+        return None
 
     @abstractmethod
     def post(self, function: Callable[[], object]) -> None:

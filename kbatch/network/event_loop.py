@@ -175,6 +175,9 @@ class LoopNetwork(EngineDriver):
         self._timer = None
         self._round()
 
+    def event_loop(self) -> asyncio.AbstractEventLoop | None:
+        return self._loop
+
     def post(self, function: Callable[[], object]) -> None:
         if self.is_alive and self._loop is not None:
             self._loop.call_soon_threadsafe(self._tell, function)

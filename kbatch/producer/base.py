@@ -45,7 +45,6 @@ from kbatch.errors import (
 )
 from kbatch.metrics import MetricName
 from kbatch.partitioner import partitioner_for
-from kbatch.producer.configured import refuse_what_is_not_there
 from kbatch.producer.groups import GroupQueries
 from kbatch.producer.runtime import Runtime
 from kbatch.producer.tables import TableSending
@@ -390,7 +389,6 @@ def configured(
 ) -> tuple[ProducerConfig, tuple[Any, ...]]:
     """Return the configuration of a new producer, and the arguments that it was made of."""
     config = ProducerConfig(settings, next(_client_numbers), **keywords)
-    refuse_what_is_not_there(config)
     return config, (None if settings is None else dict(settings), keywords)
 
 

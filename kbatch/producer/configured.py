@@ -9,7 +9,6 @@ from typing import Any
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.sealing import SealPolicy
 from kbatch.config import ProducerConfig
-from kbatch.errors import ConfigError
 
 # Native code counts time in 64 bits.
 LONGEST_NS = 2**63 - 1
@@ -52,9 +51,3 @@ def accumulator_of(
 
 def _nanoseconds(milliseconds: int) -> int:
     return min(milliseconds * 1_000_000, LONGEST_NS)
-
-
-def refuse_what_is_not_there(config: ProducerConfig) -> None:
-    """ConfigError for what the configuration knows and the producer cannot do yet."""
-    if config.security_protocol.startswith("SASL"):
-        raise ConfigError(f"security.protocol={config.security_protocol}: SASL is not there yet; use SSL")

@@ -7,8 +7,9 @@ import socket
 from typing import Any
 
 from kbatch.config import ProducerConfig
-from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.client.actions import Authenticate, Close, Connect, EndAuthentication, Resolve, Write
 from kbatch.core.client.connections import Connections, Request, Response
+from kbatch.errors import KafkaError
 from kbatch.protocol import codec, messages
 
 MS = 1_000_000
@@ -74,6 +75,8 @@ class Shell:
             lane_count=lane_count,
         )
         self.resolves: list[Resolve] = []
+        self.tokens_due: dict[int, Authenticate] = {}  # by connection
+        self.ended_logins: list[int] = []
         self.peers: dict[int, Peer] = {}
         self.responses: list[Response] = []
 
@@ -90,6 +93,11 @@ class Shell:
                 data = b"".join(action.buffers)
                 assert len(data) == action.size_bytes
                 self.peers[action.connection_id].unwritten += data
+            elif isinstance(action, Authenticate):
+                self.tokens_due[action.connection_id] = action
+            elif isinstance(action, EndAuthentication):
+                self.tokens_due.pop(action.connection_id, None)
+                self.ended_logins.append(action.connection_id)
             elif isinstance(action, Close):
                 peer = self.peers[action.connection_id]
                 assert not peer.is_closed
@@ -142,6 +150,14 @@ class Shell:
         peer.answered_bytes += len(data)
         self.connections.handle_bytes(peer.connection_id, data, self.now_ns)
         self.poll()
+
+    def token(self, peer: Peer, token: bytes | KafkaError | None) -> bytes | None:
+        """The login makes the token that is due. Returns the challenge for which it was made."""
+        action = self.tokens_due.pop(peer.connection_id)
+        self.connections.handle_token(peer.connection_id, token, self.now_ns)
+        self.poll()
+        self.write(peer)
+        return action.challenge
 
     def close(self, peer: Peer, error: BaseException | None = None) -> None:
         """The other side ends it."""

@@ -106,6 +106,7 @@ class Sending:
         self.topic_id = bytes(15) + b"t"
         self.nodes = {1, 2}
         self.unreachable: set[int] = set()
+        self.refusal: Exception = ConnectionRefusedError("unreachable")  # of those
         self.resolves = True
         self.writes_at_once = True
         self.seals_at_once = True
@@ -320,11 +321,12 @@ class Sending:
 
     # What the network does
 
-    def drop(self, node_id: int = 1) -> None:
+    def drop(self, node_id: int = 1, error: Exception | None = None) -> None:
         """The connection to a node ends; what was not answered will not be."""
         (link,) = [link for link in self.links.values() if link.node_id == node_id]
         self._end(link)
-        self.engine.handle_closed(link.connection_id, ConnectionResetError("dropped"), self.now_ns)
+        error = error or ConnectionResetError("dropped")
+        self.engine.handle_closed(link.connection_id, error, self.now_ns)
         self.run()
 
     def cut_off(self, node_id: int = 1) -> None:
@@ -412,8 +414,7 @@ class Sending:
 
     def _connect(self, action: Connect) -> None:
         if action.node_id in self.unreachable:
-            error = ConnectionRefusedError("unreachable")
-            self.engine.handle_closed(action.connection_id, error, self.now_ns)
+            self.engine.handle_closed(action.connection_id, self.refusal, self.now_ns)
         else:
             self.links[action.connection_id] = Link(action)
             self.engine.handle_connected(action.connection_id, self.now_ns)

@@ -46,4 +46,20 @@ class Close(NamedTuple):
     connection_id: int
 
 
-IoAction = Resolve | Connect | Write | Close
+class Authenticate(NamedTuple):
+    """Make the next token of the connection's SASL exchange with `host`, from the broker's `challenge`: None
+    begins an exchange. `handle_token` gets the token, None if the exchange is complete, or the error.
+    """
+
+    connection_id: int
+    host: str
+    challenge: bytes | None
+
+
+class EndAuthentication(NamedTuple):
+    """Drop the connection's exchange, if it has one: its tokens are not needed any more."""
+
+    connection_id: int
+
+
+IoAction = Resolve | Connect | Write | Close | Authenticate | EndAuthentication

@@ -74,9 +74,7 @@ class ApiVersions:
 
 def versions_request() -> Message:
     """Return the first request of a connection."""
-    return messages.ApiVersionsRequest(
-        client_software_name="kbatch", client_software_version=VERSION
-    )
+    return messages.ApiVersionsRequest(client_software_name="kbatch", client_software_version=VERSION)
 
 
 def version_to_ask(answer: Any, asked: int) -> int:

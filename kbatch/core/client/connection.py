@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kbatch._native.codec.memory import new_memory
+from kbatch.core.client.authentication import UNLIMITED, Login, Session
 from kbatch.core.client.cluster import Node
 from kbatch.errors import KafkaError, ProtocolError
 from kbatch.protocol.structs import Message
@@ -28,9 +29,13 @@ from kbatch.protocol.structs import Message
 # bytes of HTTP and TLS servers, read as a size, are above it.
 MIN_FRAME_BYTES = 4
 MAX_FRAME_BYTES = 100_000_000
+# The maximum before the connection is ready: nothing is known of the peer yet.
+MAX_SETUP_FRAME_BYTES = 524_288
 # From this size on an answer has memory of its own.
 LARGE_FRAME_BYTES = 65_536
 MAX_CORRELATION_ID = 2**31 - 1
+# The first two bytes of an alert record of TLS.
+_TLS_ALERT = 0x1503
 
 _int32 = struct.Struct(">i").unpack_from
 
@@ -144,6 +149,14 @@ class Connection:
         The error in the received bytes.
     space : memoryview | None
         The place of the rest of a large answer. Its bytes may be received there, or anywhere.
+    max_frame_bytes : int
+        The maximum size of an answer.
+    login : Login | None
+        The login in progress.
+    session : Session
+        The time for which it is authenticated.
+    has_served : bool
+        True if it was ready and has answered a request since.
     """
 
     __slots__ = (
@@ -152,10 +165,14 @@ class Connection:
         "active_ns",
         "connection_id",
         "fault",
+        "has_served",
         "in_flight",
+        "login",
+        "max_frame_bytes",
         "next_correlation_id",
         "node",
         "queued_bytes",
+        "session",
         "space",
         "written_bytes",
     )
@@ -170,6 +187,10 @@ class Connection:
         self.next_correlation_id = 0
         self.fault: ProtocolError | None = None
         self.space: memoryview | None = None
+        self.max_frame_bytes = MAX_FRAME_BYTES
+        self.login: Login | None = None
+        self.session: Session = UNLIMITED
+        self.has_served = False
         self._incoming = bytearray()
         self._large = memoryview(b"")  # the answer, of which `space` is the end
 
@@ -220,7 +241,7 @@ class Connection:
         with memoryview(data) as view:
             while size_bytes - pos >= 4:
                 (length,) = _int32(view, pos)
-                if not MIN_FRAME_BYTES <= length <= MAX_FRAME_BYTES:
+                if not MIN_FRAME_BYTES <= length <= self.max_frame_bytes:
                     self.fault = _impossible_size(length)
                     return found
                 end = pos + 4 + length
@@ -268,6 +289,8 @@ class Connection:
 
 
 def _impossible_size(length: int) -> ProtocolError:
+    if length >> 16 == _TLS_ALERT:
+        return ProtocolError("the listener speaks TLS: set security.protocol=SSL or SASL_SSL")
     return ProtocolError(
         f"an answer of {length} bytes; use the port of a Kafka broker, and its listener's protocol as "
         "security.protocol"

@@ -27,14 +27,16 @@ class ConnectionMetrics:
     Selector.pollSelectionKeys.
     """
 
-    def __init__(self, registry: MetricsRegistry, security_protocol: str) -> None:
+    def __init__(self, registry: MetricsRegistry) -> None:
         self._registry = registry
         self._creation = registry.sensor("connection-creation")
         self._close = registry.sensor("connection-close")
-        self._authenticates = security_protocol != "PLAINTEXT"
         self._authenticated = registry.sensor("successful-authentication")
         self._authenticated_once = registry.sensor("successful-authentication-no-reauth")
+        self._reauthenticated = registry.sensor("successful-reauthentication")
+        self._latency = registry.sensor("reauthentication-latency")
         self._refused = registry.sensor("failed-authentication")
+        self._refused_again = registry.sensor("failed-reauthentication")
         self._of_all = {event: tuple(map(registry.sensor, names)) for event, (names, _) in _EVENTS.items()}
         self._nodes: dict[int, dict[str, tuple[Sensor, ...]]] = {}
         self._connection_count = 0
@@ -45,11 +47,7 @@ class ConnectionMetrics:
     def opened(self, node_id: int, now_ns: int) -> None:
         """Record a connection that is established, handshake included."""
         self._connection_count += 1
-        now_ms = now_ns // NS_PER_MS
-        self._creation.record(1, now_ms)
-        if self._authenticates:
-            self._authenticated.record(1, now_ms)
-            self._authenticated_once.record(1, now_ms)
+        self._creation.record(1, now_ns // NS_PER_MS)
         if node_id not in self._nodes:
             sensor = self._registry.sensor
             self._nodes[node_id] = {
@@ -58,9 +56,21 @@ class ConnectionMetrics:
             }
             sensor("request-latency", node=node_id)  # recorded by SenderMetrics
 
-    def refused(self, now_ns: int) -> None:
-        """Record a failed authentication."""
-        self._refused.record(1, now_ns // NS_PER_MS)
+    def authenticated(self, now_ns: int) -> None:
+        """Record a connection that is authenticated, by TLS or, if it has SASL, by SASL."""
+        now_ms = now_ns // NS_PER_MS
+        self._authenticated.record(1, now_ms)
+        self._authenticated_once.record(1, now_ms)
+
+    def reauthenticated(self, latency_ns: int, now_ns: int) -> None:
+        """Record an open connection that has authenticated again in `latency_ns`."""
+        now_ms = now_ns // NS_PER_MS
+        self._reauthenticated.record(1, now_ms)
+        self._latency.record(latency_ns / NS_PER_MS, now_ms)
+
+    def refused(self, now_ns: int, *, was_ready: bool) -> None:
+        """Record a failed authentication; of a connection that had authenticated before if `was_ready`."""
+        (self._refused_again if was_ready else self._refused).record(1, now_ns // NS_PER_MS)
 
     def closed(self, unanswered_count: int, now_ns: int) -> None:
         """Record the end of an established connection, with its unanswered requests."""

@@ -1,7 +1,8 @@
 """Connections: every node's connection, without a socket.
 
 Theory of operation. A request needs a connection (`connect`). It begins with an ApiVersions request, sent
-before the node's versions are known, and is ready after its answer. Then requests go out, at most
+before the node's versions are known, and is ready after its answer, or after the SASL login that follows
+(`authentication`). Then requests go out, at most
 `max_in_flight` unanswered ones. None is sent before the previous one is written, so that another node can
 take all requests of a slow node but one. `Request.handle` gets the answers, in the order of the requests.
 
@@ -27,7 +28,16 @@ from functools import partial
 from random import Random
 
 from kbatch.config import ClientConfig
-from kbatch.core.client.actions import Address, Close, Connect, IoAction, Resolve, Write
+from kbatch.core.client.actions import (
+    Address,
+    Authenticate,
+    Close,
+    Connect,
+    EndAuthentication,
+    IoAction,
+    Resolve,
+    Write,
+)
 from kbatch.core.client.api_versions import (
     NO_FEATURES,
     ApiVersions,
@@ -37,9 +47,25 @@ from kbatch.core.client.api_versions import (
     version_to_ask,
     versions_request,
 )
+from kbatch.core.client.authentication import (
+    SHORTEST_PAUSE_NS,
+    Login,
+    check_versions,
+    naming,
+    refusal_of_mechanism,
+    refusal_of_token,
+    session_after,
+    wire_name,
+)
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import Node
-from kbatch.core.client.connection import Connection, Request, Response
+from kbatch.core.client.connection import (
+    MAX_FRAME_BYTES,
+    MAX_SETUP_FRAME_BYTES,
+    Connection,
+    Request,
+    Response,
+)
 from kbatch.core.client.connection_metrics import ConnectionMetrics
 from kbatch.core.client.node_state import ConnectionEvent, ConnectionState, NodeState, least_loaded
 from kbatch.errors import (
@@ -60,6 +86,9 @@ from kbatch.protocol.structs import Message
 __all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
 
 logger = logging.getLogger(__name__)
+
+# The actions of a connection that an end makes void.
+_WITHDRAWN = (Connect, Write, Authenticate)
 
 
 class Connections:
@@ -96,7 +125,9 @@ class Connections:
     ) -> None:
         self._config = config
         self._random = random
-        self._metrics = None if registry is None else ConnectionMetrics(registry, config.security_protocol)
+        self._metrics = None if registry is None else ConnectionMetrics(registry)
+        has_sasl = config.security_protocol.startswith("SASL_")
+        self._mechanism = wire_name(config.sasl_mechanism) if has_sasl else ""
         self._max_in_flight = max_in_flight
         self._request_timeout_ns = config.request_timeout_ms * NS_PER_MS
         max_idle_ms = config.connections_max_idle_ms
@@ -209,18 +240,12 @@ class Connections:
     def delay_ns(self, node_id: int, now_ns: int, lane: int = 0) -> int:
         """Return the time after which to look at the node again; NEVER_NS if that takes an event."""
         state = self._lanes[lane].get(node_id)
-        if state is None or state.is_leaving:
-            return NEVER_NS
-        if state.state is ConnectionState.DISCONNECTED:
-            return max(state.not_before_ns - now_ns, 0)
-        if state.state is ConnectionState.READY and now_ns < state.throttled_until_ns:
-            return state.throttled_until_ns - now_ns
-        return 0 if state.can_send(self._max_in_flight, now_ns) else NEVER_NS
+        return NEVER_NS if state is None else state.delay_ns(self._max_in_flight, now_ns)
 
     def least_loaded(self, now_ns: int) -> int | None:
         """Return the node for a request that any node answers: a ready one with the fewest requests in
-        flight; or one that is connecting; or the one with the oldest attempt that is not backed off. None
-        means wait.
+        flight; or one that is on the way there; or the one with the oldest attempt that is not backed off.
+        None means wait.
         """
         found = least_loaded(self._candidates, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id
@@ -283,7 +308,11 @@ class Connections:
             raise IllegalStateError(f"node {node_id} cannot take a request now")
         if version is None:
             version = self.version_of(node_id, type(message), lane)
-        return self._send(state, message, version, handle, now_ns, expects_response, timeout_ns)
+        request = self._send(state, message, version, handle, now_ns, expects_response, timeout_ns)
+        assert state.connection is not None
+        if now_ns >= state.connection.session.renew_ns and state.connection.login is None:
+            self._begin_login(state, now_ns)
+        return request
 
     def _send(
         self,
@@ -301,7 +330,8 @@ class Connections:
             message, version, connection.next_correlation_id, self._config.client_id
         )
         size_bytes = sum(map(len, buffers))
-        deadline_ns = now_ns + (self._request_timeout_ns if timeout_ns is None else timeout_ns)
+        begin_ns = max(now_ns, state.throttled_until_ns)  # a login goes out to a throttled node, too
+        deadline_ns = begin_ns + (self._request_timeout_ns if timeout_ns is None else timeout_ns)
         request = Request(
             connection,
             type(message),
@@ -324,9 +354,17 @@ class Connections:
     # Connecting
 
     def connect(self, node_id: int, now_ns: int, lane: int = 0) -> None:
-        """Begin a connection, if there is none and the node is not backed off."""
+        """Begin a connection, if there is none and the node is not backed off; or renew its session, if that
+        is over.
+        """
         state = self._lanes[lane].get(node_id)
-        if state is None or state.is_leaving or not state.can_connect(now_ns):
+        if state is None or state.is_leaving:
+            return
+        if state.is_expired(now_ns):
+            state.transition(ConnectionEvent.AUTHENTICATE)
+            self._begin_login(state, now_ns)
+            return
+        if not state.can_connect(now_ns):
             return
         if state.untried:
             self._try_address(state, now_ns)
@@ -343,6 +381,7 @@ class Connections:
         family, sockaddr = state.next_address()
         node = state.node
         connection = Connection(self._next_connection_id, node, now_ns)
+        connection.max_frame_bytes = MAX_SETUP_FRAME_BYTES
         self._next_connection_id += 1
         state.connection = connection
         state.attempted_ns = now_ns
@@ -384,6 +423,8 @@ class Connections:
         state.setup_deadline_ns = NEVER_NS
         if self._metrics is not None:
             self._metrics.opened(state.node.node_id, now_ns)
+            if self._config.security_protocol == "SSL":
+                self._metrics.authenticated(now_ns)
         self._ask_for_versions(state, messages.ApiVersionsRequest.versions.stop - 1, now_ns)
 
     def _ask_for_versions(self, state: NodeState, version: int, now_ns: int) -> None:
@@ -405,7 +446,15 @@ class Connections:
         state.versions = versions = ApiVersions(message)
         if not self._serves_clients(state, versions, now_ns):
             return
+        if self._mechanism:
+            self._log_in(state, versions, now_ns)
+        else:
+            self._become_ready(state)
+
+    def _become_ready(self, state: NodeState) -> None:
+        assert state.connection is not None
         state.transition(ConnectionEvent.READY)
+        state.connection.max_frame_bytes = MAX_FRAME_BYTES
         state.failures = state.not_before_ns = 0
         state.failure = self.last_failure = self.authentication_error = None
         logger.debug("%s is ready", state)
@@ -416,10 +465,167 @@ class Connections:
             versions.version_of(messages.MetadataRequest, state)
         except UnsupportedVersionError as error:
             reason = f"it does not serve clients ({error}): name brokers in bootstrap.servers, no controllers"
-            logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
-            self._fail_connection(state, reason, error, now_ns)
+            self._fail_connection(state, reason, error, now_ns, logging.WARNING)
             return False
         return True
+
+    # Authentication
+
+    def _log_in(self, state: NodeState, versions: ApiVersions, now_ns: int) -> None:
+        """Begin the login of a new connection. The first token is made while the broker looks at the
+        mechanism.
+        """
+        state.transition(ConnectionEvent.AUTHENTICATE)
+        try:
+            check_versions(partial(versions.version_of, node=state))
+        except AuthenticationError as error:
+            self._fail_login(state, error, now_ns)
+            return
+        self._begin_login(state, now_ns)
+        self._offer_mechanism(state, now_ns)
+
+    def _begin_login(self, state: NodeState, now_ns: int) -> None:
+        assert state.connection is not None
+        state.connection.login = Login(now_ns)
+        self._ask_for_token(state, None, now_ns)
+
+    def _ask_for_token(self, state: NodeState, challenge: bytes | None, now_ns: int) -> None:
+        connection = state.connection
+        assert connection is not None and connection.login is not None
+        connection.login.awaits_token = True
+        self._set_setup_deadline(state, now_ns)
+        self._actions.append(Authenticate(connection.connection_id, connection.node.host, challenge))
+
+    def handle_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
+        """Take the result of `Authenticate`; one that comes too late is ignored."""
+        state = self._by_connection.get(connection_id)
+        login = None if state is None or state.connection is None else state.connection.login
+        if state is None or login is None or not login.awaits_token:
+            return
+        login.awaits_token = False
+        state.setup_deadline_ns = NEVER_NS
+        if isinstance(token, KafkaError):
+            self._fail_login(state, token, now_ns)
+        elif token is None:
+            self._end_login(state, now_ns)
+        else:
+            login.token = token
+            self._advance_login(state, now_ns)
+
+    def _advance_login(self, state: NodeState, now_ns: int) -> None:
+        """Send the next request of a login, if its token is there and earlier requests are written."""
+        connection = state.connection
+        assert connection is not None and connection.login is not None
+        login = connection.login
+        if login.token is None:
+            return
+        if state.state is ConnectionState.READY:
+            state.transition(ConnectionEvent.AUTHENTICATE)
+        if not connection.is_written:
+            return
+        if not login.was_offered:
+            self._offer_mechanism(state, now_ns)
+        elif login.is_accepted:
+            request = messages.SaslAuthenticateRequest(auth_bytes=login.token)
+            login.token = None
+            login.asked_ns = now_ns
+            self._send_of_login(state, request, self._handle_authenticate, now_ns)
+
+    def _offer_mechanism(self, state: NodeState, now_ns: int) -> None:
+        assert state.connection is not None and state.connection.login is not None
+        state.connection.login.was_offered = True
+        request = messages.SaslHandshakeRequest(mechanism=self._mechanism)
+        self._send_of_login(state, request, self._handle_handshake, now_ns)
+
+    def _send_of_login(
+        self,
+        state: NodeState,
+        message: Message,
+        handle: Callable[[NodeState, Response], None],
+        now_ns: int,
+    ) -> None:
+        assert state.versions is not None
+        version = state.versions.version_of(type(message), state)
+        self._send(state, message, version, partial(handle, state), now_ns)
+
+    def _handle_handshake(self, state: NodeState, response: Response) -> None:
+        if response.message is None:
+            return  # the connection has ended, and its end is handled elsewhere
+        assert state.connection is not None and state.connection.login is not None
+        error = refusal_of_mechanism(response.message, self._mechanism)
+        if error is not None:
+            self._fail_login(state, error, response.now_ns)
+            return
+        state.connection.login.is_accepted = True
+        self._advance_login(state, response.now_ns)
+
+    def _handle_authenticate(self, state: NodeState, response: Response) -> None:
+        answer = response.message
+        if answer is None:
+            return  # as above
+        assert state.connection is not None and state.connection.login is not None
+        error = refusal_of_token(answer, self._mechanism)
+        if error is not None:
+            self._fail_login(state, error, response.now_ns)
+            return
+        if answer.session_lifetime_ms > 0:
+            state.connection.login.session_lifetime_ms = answer.session_lifetime_ms
+        self._ask_for_token(state, bytes(answer.auth_bytes), response.now_ns)
+
+    def _end_login(self, state: NodeState, now_ns: int) -> None:
+        """Begin or renew the session: the mechanism has verified the broker's last token."""
+        connection = state.connection
+        assert connection is not None and connection.login is not None
+        login, connection.login = connection.login, None
+        connection.session = session_after(login, self._random, now_ns)
+        if state.state is ConnectionState.REAUTHENTICATING:
+            logger.debug("%s: the session is renewed", state)
+            state.transition(ConnectionEvent.READY)
+            if self._metrics is not None:
+                self._metrics.reauthenticated(now_ns - login.began_ns, now_ns)
+        else:
+            self._become_ready(state)
+            if self._metrics is not None:
+                self._metrics.authenticated(now_ns)
+        self._note_request_done(state, connection, now_ns)
+
+    def _fail_login(self, state: NodeState, error: KafkaError, now_ns: int) -> None:
+        """End a connection whose login failed. While its session lives, it is kept, and tries again."""
+        connection = state.connection
+        assert connection is not None
+        named = naming(error, state)
+        if isinstance(named, AuthenticationError):
+            self._note_refusal(state, named, now_ns)
+        retry_ns = now_ns + SHORTEST_PAUSE_NS
+        if state.state is ConnectionState.READY and retry_ns < connection.session.end_ns:
+            self._report(state, f"its session cannot be renewed yet: {error}", error, logging.WARNING)
+            connection.session = connection.session._replace(renew_ns=retry_ns)
+            self._drop_login(state, connection)
+        else:
+            self._fail_connection(state, str(error), named, now_ns)
+
+    def _drop_login(self, state: NodeState, connection: Connection) -> None:
+        """Let the owner drop the exchange of a login in progress."""
+        state.setup_deadline_ns = NEVER_NS
+        if connection.login is not None:
+            connection.login = None
+            self._actions.append(EndAuthentication(connection.connection_id))
+
+    def _note_refusal(self, state: NodeState, error: AuthenticationError, now_ns: int) -> None:
+        state.failure = self.authentication_error = error
+        if self._metrics is not None:
+            self._metrics.refused(now_ns, was_ready=state.is_established)
+
+    def _report(self, state: NodeState, text: str, cause: BaseException | None, level: int) -> None:
+        """Log a failure. A failed authentication is an ERROR, since only the user can mend it. Warnings and
+        errors are logged once, and again if the text changes.
+        """
+        if isinstance(cause, AuthenticationError):
+            level = logging.ERROR
+        if level >= logging.WARNING:
+            is_news, state.reported = state.reported != text, text
+            level = level if is_news else logging.DEBUG
+        logger.log(level, "%s: %s", state, text)
 
     # Received and written bytes
 
@@ -469,6 +675,9 @@ class Connections:
             state.throttled_until_ns = max(state.throttled_until_ns, now_ns + throttled_ns)
             for waiting in connection.in_flight:
                 waiting.deadline_ns += throttled_ns
+        if not connection.has_served and state.state is ConnectionState.READY:
+            connection.has_served = True
+            state.reported = None
         request.handle(Response(request, message, None, now_ns))
         self._note_request_done(state, connection, now_ns)
 
@@ -491,12 +700,13 @@ class Connections:
         done = connection.handle_written(written_bytes, now_ns)
         if self._metrics is not None:
             self._metrics.written(connection.node.node_id, written_bytes, now_ns)
-        if done is None:
-            return
-        if self._metrics is not None:
-            self._metrics.done()
-        done.handle(Response(done, None, None, now_ns))
-        self._note_request_done(state, connection, now_ns)
+        if done is not None:
+            if self._metrics is not None:
+                self._metrics.done()
+            done.handle(Response(done, None, None, now_ns))
+            self._note_request_done(state, connection, now_ns)
+        if connection.login is not None and state.connection is connection:
+            self._advance_login(state, now_ns)
 
     # The end of a connection
 
@@ -506,16 +716,29 @@ class Connections:
         if state is None:
             return
         if isinstance(error, AuthenticationError):
-            state.failure = self.authentication_error = error
+            self._note_refusal(state, error, now_ns)
             state.untried.clear()
-            if self._metrics is not None:
-                self._metrics.refused(now_ns)
         if state.state is ConnectionState.CONNECTING:
-            self._fail_setup(state, f"no connection: {error}", now_ns)
+            self._fail_setup(state, f"no connection: {error}", now_ns, error)
         else:
-            self._fail_connection(state, "closed by the node" if error is None else str(error), error, now_ns)
+            reason, hint = "closed by the node" if error is None else str(error), self._hint(state)
+            level = logging.WARNING if hint else logging.INFO
+            self._fail_connection(state, reason + hint, error, now_ns, level)
 
-    def _fail_setup(self, state: NodeState, reason: str, now_ns: int) -> None:
+    def _hint(self, state: NodeState) -> str:
+        """Return what a connection that ended early may have lacked; empty if nothing is known."""
+        connection = state.connection
+        assert connection is not None
+        if state.state is ConnectionState.AUTHENTICATING:
+            return f" during the login with sasl.mechanism={self._mechanism}"
+        if not self._mechanism and state.state is ConnectionState.READY and not connection.has_served:
+            protocol = "SASL_SSL" if self._config.security_protocol == "SSL" else "SASL_PLAINTEXT"
+            return f"; it has answered ApiVersions only: it may want SASL (security.protocol={protocol})"
+        return ""
+
+    def _fail_setup(
+        self, state: NodeState, reason: str, now_ns: int, cause: BaseException | None = None
+    ) -> None:
         """Try the next address after a failed look-up or connect; without one, back off."""
         self._close_connection(state, now_ns)
         state.setup_failures += 1
@@ -523,20 +746,32 @@ class Connections:
             logger.debug("%s: %s; its next address is tried", state, reason)
             self._try_address(state, now_ns)
             return
-        logger.log(logging.DEBUG if state.failures else logging.WARNING, "%s: %s", state, reason)
+        self._report(state, reason, cause, logging.DEBUG if state.failures else logging.WARNING)
         self.last_failure = f"{state}: {reason}"
         self._back_off(state, now_ns)
 
     def _fail_connection(
-        self, state: NodeState, reason: str, cause: BaseException | None, now_ns: int
+        self,
+        state: NodeState,
+        reason: str,
+        cause: BaseException | None,
+        now_ns: int,
+        level: int = logging.INFO,
     ) -> None:
         """End a broken connection, and fail its requests."""
-        failed = self._close_broken(state, reason, now_ns)
+        failed = self._close_broken(state, reason, now_ns, cause, level)
         _fail_requests(failed, _connection_error(state, reason, cause), now_ns)
 
-    def _close_broken(self, state: NodeState, reason: str, now_ns: int) -> list[Request]:
+    def _close_broken(
+        self,
+        state: NodeState,
+        reason: str,
+        now_ns: int,
+        cause: BaseException | None = None,
+        level: int = logging.INFO,
+    ) -> list[Request]:
         """End an established connection, and return its requests, which the caller fails."""
-        logger.info("%s: the connection has ended: %s", state, reason)
+        self._report(state, f"the connection has ended: {reason}", cause, level)
         self.last_failure = f"{state}: {reason}"
         failed = self._close_connection(state, now_ns)
         state.untried.clear()
@@ -553,7 +788,7 @@ class Connections:
 
     def _close_leaving(self, state: NodeState, now_ns: int) -> None:
         """Close the connection of a node that is gone or has moved, if no request is in flight."""
-        if state.state is ConnectionState.READY and state.in_flight_count:
+        if state.is_established and state.in_flight_count:
             return
         self._close_connection(state, now_ns)
         state.is_leaving = False
@@ -572,6 +807,7 @@ class Connections:
         if connection is None:
             return []
         connection_id = connection.connection_id
+        self._drop_login(state, connection)
         is_known = not self._withdraw(connection_id)
         if self._by_connection.pop(connection_id, None) is not None and is_known:
             self._actions.append(Close(connection_id))
@@ -586,7 +822,7 @@ class Connections:
         kept: list[IoAction] = []
         withdrawn: list[IoAction] = []
         for action in self._actions:
-            is_its = isinstance(action, Connect | Write) and action.connection_id == connection_id
+            is_its = isinstance(action, _WITHDRAWN) and action.connection_id == connection_id
             (withdrawn if is_its else kept).append(action)
         self._actions = kept
         return any(isinstance(action, Connect) for action in withdrawn)
@@ -603,7 +839,9 @@ class Connections:
 
     def _check(self, state: NodeState, now_ns: int) -> None:
         connection = state.connection
-        if now_ns >= state.setup_deadline_ns:
+        if now_ns >= state.setup_deadline_ns and state.is_connected:
+            self._fail_login(state, self._no_token(), now_ns)
+        elif now_ns >= state.setup_deadline_ns:
             verb = "resolved" if state.state is ConnectionState.RESOLVING else "connected"
             self._fail_setup(state, f"not {verb} in time", now_ns)
         elif state.is_leaving and (connection is None or not connection.in_flight):
@@ -614,6 +852,13 @@ class Connections:
             else:
                 logger.debug("%s: closed, since it was not used for connections.max.idle.ms", state)
                 self._close_connection(state, now_ns)
+
+    def _no_token(self) -> NetworkError:
+        return NetworkError(
+            f"no token for sasl.mechanism={self._config.sasl_mechanism} within "
+            f"socket.connection.setup.timeout.ms={self._config.socket_connection_setup_timeout_ms}: its "
+            "callback, token endpoint or KDC does not answer"
+        )
 
     def _time_out(self, state: NodeState, now_ns: int) -> None:
         """End a connection with a late answer."""
@@ -646,9 +891,8 @@ def _fail_requests(requests: Iterable[Request], error: KafkaError, now_ns: int) 
         request.handle(Response(request, None, error, now_ns))
 
 
-def _connection_error(state: NodeState, reason: str, cause: BaseException | None) -> KafkaError:
-    if isinstance(cause, AuthenticationError):
-        return cause
+def _connection_error(state: NodeState, reason: str, cause: BaseException | None) -> NetworkError:
+    """Return the error of requests on a connection that has ended: retriable, whatever ended it."""
     error = NetworkError(f"{state}: the connection has ended: {reason}")
     error.__cause__ = cause
     return error

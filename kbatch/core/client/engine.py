@@ -2,8 +2,8 @@
 
 Theory of operation. An engine has an owner: a thread, an event loop or a simulation. The owner reports events
 (`handle_*`), lets the engine work (`run`), and performs the actions it returns (`poll_actions`): resolve a
-name, connect, write, close. `deadline_ns` says when to call `run` again if nothing happens. Every call passes
-the time.
+name, connect, write, make a token, close. `deadline_ns` says when to call `run` again if nothing happens.
+Every call passes the time.
 
 User threads read the published cluster snapshot, and put commands into a queue that `run` empties. All other
 state belongs to the owner.
@@ -162,6 +162,10 @@ class ClientEngine:
     def handle_closed(self, connection_id: int, error: BaseException | None, now_ns: int) -> None:
         """Note that a connection failed or ended."""
         self._connections.handle_closed(connection_id, error, now_ns)
+
+    def handle_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
+        """Take the next token of a login, None if its exchange is complete, or the error."""
+        self._connections.handle_token(connection_id, token, now_ns)
 
     # What is to be done
 

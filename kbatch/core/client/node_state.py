@@ -32,6 +32,7 @@ class ConnectionState(Enum):
     CHECKING_API_VERSIONS = "checking api versions"
     AUTHENTICATING = "authenticating"
     READY = "ready"
+    REAUTHENTICATING = "reauthenticating"
 
 
 class ConnectionEvent(Enum):
@@ -67,7 +68,14 @@ TRANSITIONS: Mapping[ConnectionState, Mapping[ConnectionEvent, ConnectionState]]
         ConnectionEvent.READY: ConnectionState.READY,
         ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED,
     },
-    ConnectionState.READY: {ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED},
+    ConnectionState.READY: {
+        ConnectionEvent.AUTHENTICATE: ConnectionState.REAUTHENTICATING,
+        ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED,
+    },
+    ConnectionState.REAUTHENTICATING: {
+        ConnectionEvent.READY: ConnectionState.READY,
+        ConnectionEvent.CLOSE: ConnectionState.DISCONNECTED,
+    },
 }
 
 
@@ -89,13 +97,15 @@ class NodeState:
     not_before_ns : int
         The end of the back-off.
     setup_deadline_ns : int
-        The time-out of resolving or connecting.
+        The time-out of resolving, connecting, or waiting for a token of a login.
     throttled_until_ns : int
         The time before which nothing is sent (KIP-219).
     versions : ApiVersions | None
         Its last answer to ApiVersions.
     failure : KafkaError | None
         The error of its last authentication, if that failed.
+    reported : str | None
+        The last failure that was logged for the user; None if a request was answered since.
     is_leaving : bool
         True if it is not in the cluster any more, or has moved: it takes no new requests, and its connection
         is closed when none is in flight.
@@ -110,6 +120,7 @@ class NodeState:
         "is_leaving",
         "node",
         "not_before_ns",
+        "reported",
         "setup_deadline_ns",
         "setup_failures",
         "state",
@@ -131,6 +142,7 @@ class NodeState:
         self.throttled_until_ns = 0
         self.versions: ApiVersions | None = None
         self.failure: KafkaError | None = None
+        self.reported: str | None = None
         self.is_leaving = False
         self._last_address: Address | None = None
 
@@ -150,6 +162,11 @@ class NodeState:
         return self.state in _CONNECTED
 
     @property
+    def is_established(self) -> bool:
+        """True if it is authenticated: it answers requests, although it may take none now."""
+        return self.state in _ESTABLISHED
+
+    @property
     def is_preparing(self) -> bool:
         """True if it is on the way to READY."""
         return self.state in _PREPARING
@@ -157,6 +174,16 @@ class NodeState:
     def can_connect(self, now_ns: int) -> bool:
         """True if a connection may be attempted."""
         return self.state is ConnectionState.DISCONNECTED and now_ns >= self.not_before_ns
+
+    def is_expired(self, now_ns: int) -> bool:
+        """True if its connection takes no requests because its session is over, and may log in again."""
+        connection = self.connection
+        return (
+            self.state is ConnectionState.READY
+            and connection is not None
+            and connection.login is None
+            and now_ns >= max(connection.session)
+        )
 
     @property
     def in_flight_count(self) -> int:
@@ -172,17 +199,35 @@ class NodeState:
             and connection.written_bytes == connection.queued_bytes
             and len(connection.in_flight) < max_in_flight
             and now_ns >= self.throttled_until_ns
+            and now_ns < connection.session.end_ns
             and not self.is_leaving
         )
+
+    def delay_ns(self, max_in_flight: int, now_ns: int) -> int:
+        """Return the time after which to look at it again; NEVER_NS if that takes an event."""
+        connection = self.connection
+        if self.is_leaving:
+            return NEVER_NS
+        if self.state is ConnectionState.DISCONNECTED:
+            return max(self.not_before_ns - now_ns, 0)
+        if self.state is not ConnectionState.READY or connection is None:
+            return NEVER_NS
+        if now_ns < self.throttled_until_ns:
+            return self.throttled_until_ns - now_ns
+        if self.can_send(max_in_flight, now_ns):
+            return 0
+        is_over = connection.login is None and now_ns >= connection.session.end_ns
+        return max(connection.session.renew_ns - now_ns, 0) if is_over else NEVER_NS
 
     def deadline_ns(self, max_idle_ns: int) -> int:
         """Return when its connection or attempt times out if nothing happens."""
         connection = self.connection
         if connection is None or self.state is ConnectionState.CONNECTING:
             return self.setup_deadline_ns
+        deadline_ns = self.setup_deadline_ns
         if connection.in_flight:
-            return min(request.deadline_ns for request in connection.in_flight)
-        return min(connection.active_ns + max_idle_ns, NEVER_NS)
+            return min(deadline_ns, *(request.deadline_ns for request in connection.in_flight))
+        return min(connection.active_ns + max_idle_ns, NEVER_NS) if deadline_ns == NEVER_NS else deadline_ns
 
     def set_addresses(self, addresses: Sequence[Address]) -> None:
         """Begin a new round with the addresses of the name."""
@@ -216,7 +261,8 @@ class NodeState:
 
 
 # Tuples, since a set would hash the state.
-_CONNECTED = (ConnectionState.READY, ConnectionState.CHECKING_API_VERSIONS, ConnectionState.AUTHENTICATING)
+_ESTABLISHED = (ConnectionState.READY, ConnectionState.REAUTHENTICATING)
+_CONNECTED = (*_ESTABLISHED, ConnectionState.CHECKING_API_VERSIONS, ConnectionState.AUTHENTICATING)
 _PREPARING = tuple(
     state for state in ConnectionState if state not in (ConnectionState.DISCONNECTED, ConnectionState.READY)
 )
@@ -235,6 +281,8 @@ def least_loaded(
                 ready, fewest = state, state.in_flight_count
         elif state.is_preparing:
             preparing = state
-        elif state.can_connect(now_ns) and (idle is None or state.attempted_ns < idle.attempted_ns):
+        elif (state.can_connect(now_ns) or state.is_expired(now_ns)) and (
+            idle is None or state.attempted_ns < idle.attempted_ns
+        ):
             idle = state
     return ready or preparing or idle

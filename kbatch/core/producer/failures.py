@@ -56,18 +56,26 @@ class Failures:
 
 
 def expiry_error(
-    batch: ProducerBatch, entry: InFlight | None, config: ProducerConfig, now_ns: int
+    batch: ProducerBatch,
+    entry: InFlight | None,
+    config: ProducerConfig,
+    now_ns: int,
+    failure: KafkaError | str | None,
 ) -> KafkaTimeoutError:
-    """Return the error of an expired batch; `entry` if it has a sequence."""
+    """Return the error of an expired batch; `entry` if it has a sequence, `failure` if connections fail."""
     tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_out)} times"
     if not batch.was_sent:
         tried = "never sent"
     last = f"; the last error was: {entry.last_error}" if entry is not None and entry.last_error else ""
-    return KafkaTimeoutError(
+    if failure is not None:
+        last += f"; the last connection failed: {failure}"
+    error = KafkaTimeoutError(
         f"{batch.topic}-{batch.partition}: {batch.record_count} records were not delivered in "
         f"{(now_ns - batch.created_ns) // 1_000_000} ms since their batch was opened "
         f"(delivery.timeout.ms={config.delivery_timeout_ms}); {tried}{last}"
     )
+    error.__cause__ = failure if isinstance(failure, KafkaError) else None
+    return error
 
 
 def errors_of(

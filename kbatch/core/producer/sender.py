@@ -325,7 +325,7 @@ class Sender:
 
     def _handle_no_answer(self, attempt: ProduceAttempt, error: KafkaError, now_ns: int) -> None:
         self._cluster.request_update(now_ns)
-        code = error.code if error.code is not None else ErrorCode.NETWORK_EXCEPTION
+        code = ErrorCode.NETWORK_EXCEPTION  # whatever ended the connection, a refused login included
         for entry in attempt.entries.values():
             if attempt.was_written:
                 self._note_unsure(entry)
@@ -484,9 +484,13 @@ class Sender:
             if entry is not None and not entry.is_out and self._sequences.is_proved(entry):
                 self._complete_proved(entry)
             else:
-                self._give_up(batch, entry, expiry_error(batch, entry, self._config, now_ns))
+                self._give_up(batch, entry, self._expiry_error(batch, entry, now_ns))
         for state in states:
             self._settle(state, now_ns)
+
+    def _expiry_error(self, batch: ProducerBatch, entry: InFlight | None, now_ns: int) -> KafkaError:
+        failure = self._connections.authentication_error or self._connections.last_failure
+        return expiry_error(batch, entry, self._config, now_ns, failure)
 
     def _give_up(
         self,

@@ -122,9 +122,7 @@ class ScriptedEngine:
     def handle_connected(self, connection_id: int, now_ns: int) -> None:
         self._note("connected", connection_id, now_ns)
 
-    def handle_bytes(
-        self, connection_id: int, data: bytes | memoryview, now_ns: int
-    ) -> memoryview | None:
+    def handle_bytes(self, connection_id: int, data: bytes | memoryview, now_ns: int) -> memoryview | None:
         if self.reader is None:
             self._note("bytes", connection_id, bytes(data), now_ns)
             return None
@@ -139,6 +137,9 @@ class ScriptedEngine:
 
     def handle_closed(self, connection_id: int, error: KafkaError, now_ns: int) -> None:
         self._note("closed", connection_id, error, now_ns)
+
+    def handle_token(self, connection_id: int, token: bytes | KafkaError | None, now_ns: int) -> None:
+        self._note("token", connection_id, token, now_ns)
 
     def run(self, now_ns: int) -> None:
         self._break("run")

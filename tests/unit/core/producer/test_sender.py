@@ -48,6 +48,17 @@ def test_I06_the_last_disconnect_is_the_error_when_retries_are_used_up() -> None
     assert s.error("b0").possibly_persisted
 
 
+def test_I06_a_failed_authentication_is_a_disconnect_for_batches_in_flight() -> None:
+    s = Sending(**PLAIN)
+    s.send("b0", "b1")
+    s.drop(error=errors.AuthenticationError("a TLS record is broken"))
+    assert not s.is_done("b0")
+    s.back_off()
+    assert s.waiting == ["b0", "b1"]
+    s.answer(b0=OK, b1=OK)
+    assert s.offset("b0") == 0
+
+
 def test_I06_other_errors_keep_their_class() -> None:
     s = Sending(retries=1, **PLAIN)
     s.send("b0")

@@ -851,8 +851,19 @@ def test_I16_the_error_of_an_unsent_batch_says_how_old_it_is_and_that_it_was_nev
     s.advance(2000)
     assert str(s.error("b0")) == (
         "t-0: 1 records were not delivered in 2000 ms since their batch was opened "
-        "(delivery.timeout.ms=2000); never sent"
+        "(delivery.timeout.ms=2000); never sent; the last connection failed: node 1 (n1:9092): no "
+        "connection: unreachable"
     )
+
+
+def test_I16_the_error_of_an_expired_batch_names_the_failed_authentication() -> None:
+    s = Sending(**SHORT).warmed()
+    s.refusal = errors.SaslAuthenticationError("no such user")
+    s.cut_off()
+    s.put("b0")
+    s.advance(2000)
+    assert str(s.error("b0")).endswith("never sent; the last connection failed: no such user")
+    assert s.error("b0").__cause__ is s.refusal
 
 
 def test_I17_the_error_of_a_sent_batch_says_how_often_it_was_tried_and_what_went_wrong_last() -> None:
