@@ -32,6 +32,7 @@ from rich.progress import (
 
 from kbatch.cli.records import MAX_PARTITION, Parts, records_of
 from kbatch.column_serializers.base import RowError
+from kbatch.config import read_properties
 from kbatch.errors import (
     ConfigError,
     DeliveryError,
@@ -76,7 +77,7 @@ def _names(context: click.Context, option: click.Parameter, given: str | None) -
     "--bootstrap-servers",
     "bootstrap_servers",
     metavar="HOST:PORT,...",
-    help="Brokers to start from (or --config bootstrap.servers=..).",
+    help="Brokers to start from (or bootstrap.servers in --config).",
 )
 @click.option(
     "-f", "--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), help="Else by FILE's suffix."
@@ -103,16 +104,19 @@ def _names(context: click.Context, option: click.Parameter, given: str | None) -
 @click.option("--strings", is_flag=True, help="CSV: numbers, true and false are strings in JSON too.")
 @click.option(
     "-X",
-    "--config",
+    "--property",
+    "properties",
     metavar="KEY=VALUE",
     multiple=True,
     callback=_pairs,
     help="A setting of the producer, such as compression.type=zstd; may be repeated.",
 )
 @click.option(
-    "--config-file",
+    "-F",
+    "--config",
+    metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A properties file of settings, as for Kafka's tools.",
+    help="A .properties file with settings of the producer, as for Kafka's tools.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, show the first records, send nothing.")
 @click.option(
@@ -129,8 +133,8 @@ def command(
     fixed: tuple[tuple[str, str], ...],
     delimiter: str | None,
     strings: bool,
-    config: tuple[tuple[str, str], ...],
-    config_file: Path | None,
+    properties: tuple[tuple[str, str], ...],
+    config: Path | None,
     dry_run: bool,
     progress: bool | None,
     verbose: bool,
@@ -159,7 +163,10 @@ def command(
         raise click.UsageError(
             "--value and --columns exclude each other; use a column's text, or a JSON object"
         )
-    settings = _settings(config_file, config, bootstrap_servers)
+    try:
+        settings = _settings(config, properties, bootstrap_servers)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
     if not dry_run and "bootstrap.servers" not in settings:
         raise click.UsageError("name a Kafka with --bootstrap-server HOST:PORT")
     source = _open(file, form, delimiter, not strings, parts)
@@ -190,22 +197,11 @@ def _settings(
     path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
 ) -> dict[str, str]:
     """Return the producer's settings; the option for servers has the last word, the file the first."""
-    settings = {} if path is None else dict(_properties(path))
+    settings = {} if path is None else read_properties(path)
     settings.update(given)
     if bootstrap_servers is not None:
         settings["bootstrap.servers"] = bootstrap_servers
     return settings
-
-
-def _properties(path: Path) -> Iterable[tuple[str, str]]:
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise click.UsageError(f"{path}, line {number}: {text!r} is not KEY=VALUE")
-        yield name.strip(), value.strip()
 
 
 def _open(file: str, form: str | None, delimiter: str | None, infers: bool, parts: Parts) -> Any:

@@ -3,13 +3,10 @@
 No error shows a password, a token, PEM text or the line of sasl.jaas.config.
 """
 
-import inspect
 import logging
 import shlex
 from collections.abc import Collection, Mapping
-from functools import partial
 from pathlib import PurePath
-from typing import Any
 from urllib.parse import urlsplit
 
 from kbatch.config import jaas
@@ -223,33 +220,13 @@ def _tokens(values: Values) -> None:
             f"sasl.oauthbearer.token and {', '.join(of_endpoint)} are two sources of tokens; remove one"
         )
     if source is not None:
-        values["sasl.oauthbearer.token"] = _without_parameter(source, values["sasl.oauthbearer.config"])
-    elif values["sasl.oauthbearer.token.endpoint.url"] is None:
+        return
+    if values["sasl.oauthbearer.token.endpoint.url"] is None:
         raise ConfigError(
             "sasl.mechanism=OAUTHBEARER needs a source of tokens; set sasl.oauthbearer.token to a callable, "
             "or sasl.oauthbearer.token.endpoint.url with a client id and secret"
         )
-    else:
-        _endpoint(values)
-
-
-def _without_parameter(source: Any, text: str | None) -> object:
-    """Return a callable without parameters: confluent's oauth_cb has one, for sasl.oauthbearer.config."""
-    try:
-        parameters = inspect.signature(source).parameters.values()
-    except (TypeError, ValueError):  # no callable, or a native one
-        return source
-    needed = [
-        each
-        for each in parameters
-        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(needed) > 1:
-        raise ConfigError(
-            "sasl.oauthbearer.token must be a callable with at most one parameter, which gets "
-            f"sasl.oauthbearer.config; it has {len(needed)}"
-        )
-    return partial(source, text) if needed else source
+    _endpoint(values)
 
 
 def _endpoint(values: Values) -> None:

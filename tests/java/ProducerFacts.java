@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.StringReader;
 import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
@@ -14,8 +15,11 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+
+import javax.security.auth.login.AppConfigurationEntry;
 
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
@@ -28,6 +32,7 @@ import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.MetricNameTemplate;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.metrics.MetricConfig;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.metrics.stats.Avg;
@@ -37,6 +42,7 @@ import org.apache.kafka.common.metrics.stats.Max;
 import org.apache.kafka.common.metrics.stats.Rate;
 import org.apache.kafka.common.metrics.stats.WindowedCount;
 import org.apache.kafka.common.metrics.MeasurableStat;
+import org.apache.kafka.common.security.JaasContext;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.utils.LogContext;
 import org.slf4j.Logger;
@@ -66,6 +72,10 @@ public class ProducerFacts {
                 return keys();
             case "configuration":
                 return configuration(request.get("settings"));
+            case "jaas":
+                return jaas(request.get("line").asText());
+            case "properties":
+                return properties(request.get("text").asText());
             case "metrics":
                 return metrics();
             case "windows":
@@ -110,6 +120,28 @@ public class ProducerFacts {
         } catch (ConfigException error) {
             return Map.of("error", String.valueOf(error.getMessage()));
         }
+    }
+
+    /** Module and options of a line of sasl.jaas.config. */
+    static Object jaas(String line) {
+        try {
+            Map<String, Object> given = Map.of("sasl.jaas.config", new Password(line));
+            AppConfigurationEntry entry = JaasContext.loadClientContext(given).configurationEntries().get(0);
+            return Map.of("module", entry.getLoginModuleName(), "options", entry.getOptions());
+        } catch (RuntimeException error) {
+            return Map.of("error", String.valueOf(error.getMessage()));
+        }
+    }
+
+    /** What java.util.Properties reads from a text. */
+    static Object properties(String text) throws Exception {
+        Properties read = new Properties();
+        try {
+            read.load(new StringReader(text));
+        } catch (IllegalArgumentException error) {
+            return Map.of("error", String.valueOf(error.getMessage()));
+        }
+        return Map.of("properties", read);
     }
 
     static String text(Object value, ConfigDef.Type type) {

@@ -78,6 +78,21 @@ class ProducerFacts:
             raise JavaConfigError(answer["error"])
         return answer
 
+    def jaas(self, line: str) -> tuple[str, dict[str, str]]:
+        """The module and the options of a line of sasl.jaas.config. Raises JavaConfigError."""
+        answer = self._ask("jaas", line=line)
+        if "error" in answer:
+            raise JavaConfigError(answer["error"])
+        return answer["module"], answer["options"]
+
+    def properties(self, text: str) -> dict[str, str]:
+        """What java.util.Properties reads. Raises JavaConfigError."""
+        answer = self._ask("properties", text=text)
+        if "error" in answer:
+            raise JavaConfigError(answer["error"])
+        properties: dict[str, str] = answer["properties"]
+        return properties
+
     def metrics(self) -> set[tuple[str, str, tuple[str, ...]]]:
         """Group, name and tags of every metric."""
         return {(group, name, tuple(tags)) for group, name, tags in self._ask("metrics")}

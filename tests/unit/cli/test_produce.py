@@ -185,7 +185,7 @@ def test_configuration_of_a_file_and_of_options(broker: Broker, tmp_path: Path) 
         tmp_path / "client.properties",
         f"# servers\nbootstrap.servers = {broker.bootstrap_servers}\n\ncompression.type=zstd\nclient.id=x\n",
     )
-    arguments = (written(tmp_path / "a.csv", CSV), "-t", TOPIC, "--config-file", config)
+    arguments = (written(tmp_path / "a.csv", CSV), "-t", TOPIC, "--config", config)
     assert produce(*arguments, "-X", "client.id=y")[0] == 0
     assert len(values(broker)) == 3
     status, text = produce(*arguments, "-X", "compression.type=brotli")
@@ -216,7 +216,8 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
         (["a.csv", "-H", "x"], "'x' is not NAME=VALUE"),
         (["a.csv", "-X", "linger=5"], "linger is not a configuration key"),
         (["a.csv", "-X", "acks"], "'acks' is not NAME=VALUE"),
-        (["a.csv", "--config-file", "a.txt"], "a.txt, line 1: 'text' is not KEY=VALUE"),
+        (["a.csv", "--config", "a.txt"], "text is not a configuration key"),
+        (["a.csv", "-F", "u.txt"], "u.txt, line 2: \\u must have four hexadecimal digits"),
         (["a.csv", "--delimiter", "ab"], "it must be one character"),
         (["a.csv", "-p", "99999999999"], "99999999999 is no partition"),
     ],
@@ -224,7 +225,8 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
 def test_wrong_calls(tmp_path: Path, arguments: list[str], text: str) -> None:
     written(tmp_path / "a.csv", CSV)
     written(tmp_path / "a.txt", "text")
-    given = [str(tmp_path / each) if each in ("a.csv", "a.txt") else each for each in arguments]
+    written(tmp_path / "u.txt", "\na=\\u12")
+    given = [str(tmp_path / each) if each in ("a.csv", "a.txt", "u.txt") else each for each in arguments]
     status, told = produce(*given, "-t", TOPIC, "-b", "localhost:1")
     assert status == 2 and text in told.replace(f"{tmp_path}/", ""), told
 
