@@ -50,7 +50,7 @@ def _faults_within(value: Struct, version: int, prefix: str) -> Iterator[str]:
             default = _default(field, value._structs)
             if content != default:
                 wanted = f"{_brief.repr(default)}: version {version} lacks the field"
-                yield _fault(prefix + field.name, content, wanted)
+                yield _fault(field, prefix + field.name, content, wanted)
 
 
 def _faults(
@@ -60,7 +60,7 @@ def _faults(
         return
     if field.is_array:
         if type(value) is not list:
-            yield _fault(path, value, "a list")
+            yield _fault(field, path, value, "a list")
             return
         for index, element in enumerate(value):
             yield from _faults(field.element, element, version, f"{path}[{index}]", structs)
@@ -69,12 +69,12 @@ def _faults(
         if isinstance(value, struct_class):
             yield from _faults_within(value, version, f"{path}.")
         else:
-            yield _fault(path, value, f"a {struct_class.__qualname__}")
+            yield _fault(field, path, value, f"a {struct_class.__qualname__}")
     else:
         try:
             _try(field, value)
         except WRITE_ERRORS:
-            yield _fault(path, value, _WANTED[field.type])
+            yield _fault(field, path, value, _WANTED[field.type])
 
 
 def _try(field: Field, value: object) -> None:
@@ -91,5 +91,5 @@ def _default(field: Field, structs: dict[str, type[Struct]]) -> object:
     return [] if field.is_array else structs[field.type]()
 
 
-def _fault(path: str, value: object, wanted: str) -> str:
-    return f"{path} is {_brief.repr(value)}, not {wanted}"
+def _fault(field: Field, path: str, value: object, wanted: str) -> str:
+    return f"{path} is {field.shown(value, _brief.repr)}, not {wanted}"

@@ -25,15 +25,18 @@ Field: name (Kafka's, in snake_case), type, versions, options.
     default X     if it is not 0, false, the empty string, the empty array, the zero UUID, a struct of
                   defaults, and for records null.
     ignorable     omitted silently in versions that lack it; other fields must then be the default.
+    secret        a password, a token or the like, which no text shows.
     flexible none its length is never compact (RequestHeader's client_id).
 
 `#` starts a comment. A test compares the facts with Kafka's message schemas.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 ZERO_UUID = bytes(16)
+# Options without a value.
+_FLAGS = ("ignorable", "secret")
 # The struct format of each scalar of a fixed width; None for those with a length.
 SCALARS: dict[str, str | None] = {
     "bool": "?",
@@ -96,6 +99,7 @@ class Field(NamedTuple):
     default: object
     ignorable: bool
     may_be_compact: bool
+    secret: bool = False
 
     @property
     def element(self) -> "Field":
@@ -106,6 +110,10 @@ class Field(NamedTuple):
     def format(self) -> str | None:
         """Return the struct format, if the width is fixed."""
         return None if self.is_array or self.struct else SCALARS[self.type]
+
+    def shown(self, value: object, show: Callable[[object], str] = repr) -> str:
+        """Return a value for a text: not what a secret is, but whether there is one."""
+        return "[hidden]" if self.secret and value else show(value)
 
 
 class MessageSpec(NamedTuple):
@@ -177,7 +185,7 @@ class _FieldParser:
         name, kind, *words = line.words
         # Not limited by the enclosing struct: another place that names this struct may have other versions.
         versions = _range(words.pop(0), self.versions) if words and words[0][0].isdigit() else self.versions
-        pairs = [word for word in words if word != "ignorable"]
+        pairs = [word for word in words if word not in _FLAGS]
         options = dict(zip(pairs[::2], pairs[1::2], strict=True))
         kind, is_nullable, nullable = kind.partition("?")
         is_array = kind.startswith("[]")
@@ -194,6 +202,7 @@ class _FieldParser:
             _default(kind, is_array or struct is not None, options.get("default")),
             "ignorable" in words,
             "flexible" not in options,
+            "secret" in words,
         )
 
     def _struct(self, name: str, depth: int) -> StructSpec:

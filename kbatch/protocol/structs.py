@@ -33,7 +33,9 @@ class Struct:
         return all(getattr(self, field.name) == getattr(other, field.name) for field in self._spec.fields)
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self._spec.fields)
+        values = ", ".join(
+            f"{field.name}={field.shown(getattr(self, field.name))}" for field in self._spec.fields
+        )
         return f"{type(self).__qualname__}({values})"
 
 

@@ -9,11 +9,11 @@ SaslHandshakeResponse  api 17  versions 0-1
     mechanisms  []string
 
 SaslAuthenticateRequest  api 36  versions 0-2  flexible 2+
-    auth_bytes  bytes
+    auth_bytes  bytes  secret
 
 SaslAuthenticateResponse  api 36  versions 0-2  flexible 2+
     error_code           int16
     error_message        string?
-    auth_bytes           bytes
+    auth_bytes           bytes    secret
     session_lifetime_ms  int64    1+  ignorable
 """

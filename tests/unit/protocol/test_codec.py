@@ -305,7 +305,7 @@ def topic(**values: Any) -> ProduceRequest:
         (MetadataRequest(allow_auto_topic_creation=2), 4, "is 2, not a bool"),  # type: ignore[arg-type]
         (FetchRequest(replica_state=None), 15, "is None, not a FetchRequest.ReplicaState"),  # type: ignore[arg-type]
         (ProducerSnapshot(crc=-1), 1, "crc is -1, not an unsigned int of 32 bits"),
-        (SaslAuthenticateRequest(auth_bytes=5), 0, "auth_bytes is 5, not a bytes-like object"),  # type: ignore[arg-type]
+        (SaslAuthenticateRequest(auth_bytes=5), 0, "auth_bytes is [hidden], not a bytes-like object"),  # type: ignore[arg-type]
         (FindCoordinatorRequest(coordinator_keys=["a", None]), 4, "coordinator_keys[1] is None, not a str"),  # type: ignore[list-item]
         (FindCoordinatorRequest(coordinator_keys="ab"), 4, "coordinator_keys is 'ab', not a list"),  # type: ignore[arg-type]
         (DescribeClusterResponse(brokers=[DescribeClusterResponse()]), 0, "brokers[0] is"),  # type: ignore[list-item]

@@ -9,8 +9,11 @@ import sys
 
 import pytest
 
+from kbatch.errors import ProtocolError
 from kbatch.protocol import messages, stubs
+from kbatch.protocol.codec import encode
 from kbatch.protocol.messages import FetchRequest, FetchResponse, MetadataRequest, ProduceRequest
+from kbatch.protocol.schema import StructSpec
 from kbatch.protocol.structs import Message
 
 
@@ -65,6 +68,31 @@ def test_a_message_shows_its_fields() -> None:
         "ProduceRequest(transactional_id=None, acks=-1, timeout_ms=0, topic_data=["
     )
     assert "ProduceRequest.TopicProduceData(name='t', " in repr(request)
+
+
+# What the mechanisms of SASL exchange, SCRAM's credentials, and the HMAC of a delegation token.
+SECRETS = {"auth_bytes", "salted_password", "hmac"}
+
+
+def structs_of(kind: type[Message]) -> list[StructSpec]:
+    return [kind._spec, *(struct._spec for struct in kind._structs.values())]
+
+
+def test_fields_with_secrets_are_marked() -> None:
+    fields = [
+        field for kind in messages.MESSAGES.values() for spec in structs_of(kind) for field in spec.fields
+    ]
+    assert {field.name for field in fields if field.secret} <= SECRETS
+    assert [field.name for field in fields if field.name in SECRETS and not field.secret] == []
+
+
+@pytest.mark.parametrize("kind", [messages.SaslAuthenticateRequest, messages.SaslAuthenticateResponse])
+def test_no_text_shows_a_secret(kind: type[Message]) -> None:
+    assert "auth_bytes=[hidden]" in repr(kind(auth_bytes=b"\0me\0s3cret"))
+    assert "auth_bytes=b''" in repr(kind())
+    with pytest.raises(ProtocolError, match=r"auth_bytes is \[hidden\], not a bytes") as raised:
+        encode(kind(auth_bytes="s3cret"), 1)
+    assert "s3cret" not in str(raised.value)
 
 
 def test_messages_are_copied_and_pickled() -> None:

@@ -206,7 +206,7 @@ def test_a_line_says_type_versions_and_options() -> None:
         "nullable  string?           default null",
         "later     []string?6+  3+   ignorable",
         "ranged    bytes?       4-6",
-        "tagged    int64        8    tag 3  default -1  ignorable",
+        "tagged    int64        8    tag 3  default -1  ignorable  secret",
     )
     assert plain == Field("plain", "int32", False, None, range(2, 10), range(0), None, 0, False, True)
     assert (nullable.nullable, nullable.default) == (range(2, 10), None)
@@ -214,6 +214,7 @@ def test_a_line_says_type_versions_and_options() -> None:
     assert (later.default, later.ignorable) == (..., True)
     assert (ranged.versions, ranged.nullable, ranged.default) == (range(4, 7), range(4, 7), b"")
     assert (tagged.versions, tagged.tag, tagged.default, tagged.ignorable) == (range(8, 9), 3, -1, True)
+    assert tagged.secret and not later.secret
 
 
 def test_a_struct_named_again_has_the_same_fields_in_all_versions() -> None:
