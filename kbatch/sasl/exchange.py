@@ -7,8 +7,7 @@ PBKDF2, a token callback, an HTTP request or a KDC.
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from kbatch.config import Password
-from kbatch.errors import AuthenticationError, ConfigError
+from kbatch.errors import AuthenticationError
 
 # A deadline that never comes, on the scale of time.monotonic_ns().
 NEVER = 2**63 - 1
@@ -102,17 +101,3 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def check_user_name(username: str) -> None:
-    """Raise ConfigError if no mechanism can send this user name."""
-    if not username:
-        raise ConfigError("sasl.username must not be empty; set the name of the user")
-    if not is_encodable(username):
-        raise ConfigError(f"sasl.username must be text that UTF-8 can encode, got {username!r}")
-
-
-def check_password(password: Password) -> None:
-    """Raise ConfigError, which does not show the password, if no mechanism can send it."""
-    if not is_encodable(password.value):
-        raise ConfigError("sasl.password must be text that UTF-8 can encode; it has a lone surrogate")

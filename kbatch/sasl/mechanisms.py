@@ -1,7 +1,6 @@
 """The mechanism that a configuration names, with its credentials."""
 
 from collections.abc import Callable
-from typing import Any
 
 from kbatch.config import ClientConfig, Password
 from kbatch.errors import ConfigError
@@ -37,8 +36,7 @@ def _plain(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
 
 
 def _scram(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
-    tokenauth = _value(config, "sasl_scram_tokenauth", False)
-    return Scram(config.sasl_mechanism, *_login(config), tokenauth=tokenauth)
+    return Scram(config.sasl_mechanism, *_login(config), tokenauth=config.sasl_scram_tokenauth)
 
 
 # What only some mechanisms need is imported by them: Python's asyncio and ssl take some 6 MiB.
@@ -49,21 +47,20 @@ def _oauthbearer(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism
     from kbatch.sasl.token_callback import KEY, token_source
     from kbatch.sasl.token_login import TokenLogin, policy_of
 
-    source = token_source(
-        config.sasl_oauthbearer_token, _value(config, "sasl_oauthbearer_config", None) or "", run_coroutine
-    )
-    extensions = _value(config, "sasl_oauthbearer_extensions", {})
-    return OAuthBearer(TokenLogin(source, KEY, policy_of(config)), extensions)
+    if config.sasl_oauthbearer_token is None:
+        from kbatch.sasl.oidc import URL_KEY, endpoint_source
+
+        endpoint = endpoint_source(config)
+        login = TokenLogin(endpoint, URL_KEY, policy_of(config))
+        return OAuthBearer(login, config.sasl_oauthbearer_extensions, endpoint.close)
+    argument = config.sasl_oauthbearer_config or ""
+    source = token_source(config.sasl_oauthbearer_token, argument, run_coroutine)
+    return OAuthBearer(TokenLogin(source, KEY, policy_of(config)), config.sasl_oauthbearer_extensions)
 
 
 def _login(config: ClientConfig) -> tuple[str, Password]:
     """Return user name and password, which the rules of the configuration require."""
     return config.sasl_username or "", config.sasl_password or Password("")
-
-
-def _value(config: ClientConfig, name: str, default: Any) -> Any:
-    """Return the value of a key that a configuration may not have yet."""
-    return getattr(config, name, default)
 
 
 _MECHANISMS: dict[str, Callable[[ClientConfig, RunCoroutine], Mechanism]] = {

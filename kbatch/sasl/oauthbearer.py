@@ -1,12 +1,12 @@
 """OAUTHBEARER (RFC 7628, KIP-255, KIP-342): a bearer token, and extensions beside it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from kbatch.errors import ConfigError, SaslAuthenticationError
+from kbatch.errors import SaslAuthenticationError
 from kbatch.sasl.exchange import check_size, shown
 from kbatch.sasl.token_login import TokenLogin
-from kbatch.sasl.tokens import Token, extension_fault
+from kbatch.sasl.tokens import Token
 
 logger = logging.getLogger(__name__)
 
@@ -21,27 +21,23 @@ class OAuthBearer:
     login : TokenLogin
     extensions : Mapping[str, str]
         SASL extensions for every token; those of a token itself come first.
-
-    Raises
-    ------
-    ConfigError
-        If RFC 7628 does not allow an extension.
+    close : callable
+        Releases what the login's source holds, and ends its waits.
     """
 
     name = "OAUTHBEARER"
 
-    def __init__(self, login: TokenLogin, extensions: Mapping[str, str]) -> None:
-        if (fault := extension_fault(extensions)) is not None:
-            raise ConfigError(f"sasl.oauthbearer.extensions: {fault}")
-        self._extensions = dict(extensions)
+    def __init__(
+        self, login: TokenLogin, extensions: Mapping[str, str], close: Callable[[], None] = lambda: None
+    ) -> None:
+        self._extensions = extensions
         self.refresh_deadline_ns = login.refresh_deadline_ns
         self.refresh = login.refresh
+        self.close = close
         self._login = login
 
     def exchange(self, host: str) -> "OAuthBearerExchange":
         return OAuthBearerExchange(self._login, self._extensions)
-
-    def close(self) -> None: ...
 
 
 class OAuthBearerExchange:

@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 
 from kbatch.config import Password
 from kbatch.errors import AuthenticationError, SaslAuthenticationError
-from kbatch.sasl.exchange import Unrefreshed, check_password, check_size, check_user_name, shown
+from kbatch.sasl.exchange import Unrefreshed, check_size, shown
 
 # The hash of each mechanism, by hashlib's name.
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -47,16 +47,9 @@ class Scram(Unrefreshed):
         The password, or the HMAC of a delegation token.
     tokenauth : bool
         True for a delegation token (KIP-48).
-
-    Raises
-    ------
-    ConfigError
-        If the user name is empty, or one of both is not encodable as UTF-8.
     """
 
     def __init__(self, name: str, username: str, password: Password, *, tokenauth: bool = False) -> None:
-        check_user_name(username)
-        check_password(password)
         self.name = name
         self._keys = SaltedPasswords(HASHES[name], password)
         self._username = username

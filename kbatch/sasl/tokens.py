@@ -9,14 +9,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, final
 
+from kbatch.config.values import EXTENSION_NAME, EXTENSION_VALUE
 from kbatch.errors import AuthenticationError
 from kbatch.sasl.exchange import is_encodable, shown
 
 # Seconds since 1970 have eleven digits until the year 5138; milliseconds have had twelve since 1973.
 MAX_EXPIRES_AT = 1e11
-# OAuthBearerClientInitialResponse allows the same.
-EXTENSION_KEY = re.compile(r"[A-Za-z]+")
-EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -109,27 +107,23 @@ class Token:
         return claims if isinstance(claims, dict) else {}
 
 
-def extension_fault(extensions: Mapping[Any, Any]) -> str | None:
-    """Return what is wrong with the first extension that RFC 7628 does not allow, or None."""
-    for key, value in extensions.items():
-        if not isinstance(key, str) or not EXTENSION_KEY.fullmatch(key):
-            return f"keys must have letters only, got {shown(repr(key))}"
-        if key == "auth":
-            return "the key auth is the token's own; remove it"
-        if not isinstance(value, str) or not EXTENSION_VALUE.fullmatch(value):
-            return f"the value of {key} must have printable ASCII characters and blanks only, one at least"
-    return None
-
-
-def _checked(extensions: Mapping[str, str] | None) -> dict[str, str]:
+def _checked(extensions: Mapping[Any, Any] | None) -> dict[str, str]:
+    """Return extensions that RFC 7628 allows. Raise AuthenticationError for others."""
     if extensions is None:
         return {}
     if not isinstance(extensions, Mapping):
         raise AuthenticationError(
             f"extensions of a token must be a mapping of str to str, got {type(extensions).__name__}"
         )
-    if (fault := extension_fault(extensions)) is not None:
-        raise AuthenticationError(f"extensions of a token: {fault}")
+    for key, value in extensions.items():
+        if not isinstance(key, str) or not EXTENSION_NAME.fullmatch(key):
+            raise AuthenticationError(
+                f"extensions of a token must have keys of letters only, but not auth, got {shown(repr(key))}"
+            )
+        if not isinstance(value, str) or not EXTENSION_VALUE.fullmatch(value):
+            raise AuthenticationError(
+                f"extensions of a token must have values of printable ASCII characters; that of {key} has not"
+            )
     return dict(extensions)
 
 

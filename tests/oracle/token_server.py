@@ -19,7 +19,8 @@ from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 HOST = "127.0.0.1"
 ISSUER, AUDIENCE = "http://127.0.0.1/issuer", "kafka"
@@ -79,6 +80,7 @@ class TokenServer:
     def __init__(self, clients: Mapping[str, str]) -> None:
         self.calls: list[TokenCall] = []
         self.assertion_key = new_key()
+        self.assertion_ec_key = ec.generate_private_key(ec.SECP256R1())
         self.faults: deque[Fault] = deque()
         self.lifetime_seconds = LIFETIME_SECONDS
         self._clients = clients
@@ -157,14 +159,25 @@ class TokenServer:
 
     def _asserted(self, assertion: str) -> str | None:
         head, body, signature = assertion.split(".")
+        verify = {"RS256": self._verify_rs256, "ES256": self._verify_es256}[json.loads(decoded(head))["alg"]]
         try:
-            self.assertion_key.public_key().verify(
-                decoded(signature), f"{head}.{body}".encode(), padding.PKCS1v15(), hashes.SHA256()
-            )
+            verify(decoded(signature), f"{head}.{body}".encode())
         except InvalidSignature:
             return None
         claims = json.loads(decoded(body))
         return str(claims["sub"]) if claims["exp"] > time.time() else None
+
+    def _verify_rs256(self, signature: bytes, signed: bytes) -> None:
+        public = self.assertion_key.public_key()
+        public.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
+
+    def _verify_es256(self, signature: bytes, signed: bytes) -> None:
+        """RFC 7518, section 3.4: two numbers of 32 bytes."""
+        if len(signature) != 64:
+            raise InvalidSignature
+        numbers = (int.from_bytes(half, "big") for half in (signature[:32], signature[32:]))
+        public = self.assertion_ec_key.public_key()
+        public.verify(encode_dss_signature(*numbers), signed, ec.ECDSA(hashes.SHA256()))
 
 
 def _jwk(key_id: str, key: rsa.RSAPrivateKey) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbatch.errors import AuthenticationError, ConfigError, NetworkError, SaslAuthenticationError
+from kbatch.errors import AuthenticationError, NetworkError, SaslAuthenticationError
 from kbatch.sasl.oauthbearer import OAuthBearer
 from kbatch.sasl.token_login import LoginPolicy, TokenLogin
 from kbatch.sasl.tokens import Token
@@ -53,12 +53,6 @@ def test_a_long_or_binary_refusal_is_bounded_and_printable() -> None:
     exchange = mechanism(Token(SECRET)).exchange("host")
     exchange.step(None)
     assert "65536 are allowed" in failing(lambda: exchange.step(bytes(70_000)), AuthenticationError, SECRET)
-
-
-@pytest.mark.parametrize("extensions", [{"auth": "x"}, {"logical_cluster": "x"}, {"logicalCluster": "\x01"}])
-def test_extensions_that_cannot_be_sent_are_a_config_error(extensions: dict[str, str]) -> None:
-    text = failing(lambda: mechanism(Token(SECRET), extensions), ConfigError)
-    assert text.startswith("sasl.oauthbearer.extensions: ")
 
 
 def test_a_source_that_fails_is_a_retriable_error() -> None:

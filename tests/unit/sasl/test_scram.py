@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch.config import Password
-from kbatch.errors import AuthenticationError, ConfigError, SaslAuthenticationError
+from kbatch.errors import AuthenticationError, SaslAuthenticationError
 from kbatch.sasl import scram
 from kbatch.sasl.scram import SaltedPasswords, Scram, ScramExchange
 from tests.oracle.scram import ScramServer
@@ -190,13 +190,6 @@ def test_the_word_of_a_server_that_refuses_is_shown() -> None:
 def test_a_final_message_that_is_none_is_refused(message: bytes) -> None:
     exchange = _proven()
     assert "must be v=SIGNATURE" in failing(lambda: exchange.step(message), AuthenticationError, SECRET)
-
-
-def test_what_utf8_cannot_hold_is_a_config_error() -> None:
-    hidden = Password(f"{SECRET}\ud800")
-    failing(lambda: Scram("SCRAM-SHA-256", "alice", hidden), ConfigError, SECRET)
-    failing(lambda: Scram("SCRAM-SHA-256", "\ud800", Password(SECRET)), ConfigError, SECRET)
-    failing(lambda: Scram("SCRAM-SHA-256", "", Password(SECRET)), ConfigError, SECRET)
 
 
 def test_no_representation_shows_the_password() -> None:

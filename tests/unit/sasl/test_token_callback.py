@@ -138,7 +138,7 @@ def test_a_plain_callback_runs_on_the_calling_thread_and_a_coroutine_on_the_loop
         ((None, END), "returned a token of type NoneType"),
         (f"{SECRET}\n", "returned what cannot be sent: the token has a control character at index 12"),
         ((SECRET, END * 1000), "divide milliseconds by 1000"),
-        ((SECRET, END, "alice", {"auth": "x"}), "the key auth is the token's own"),
+        ((SECRET, END, "alice", {"auth": "x"}), "letters only, but not auth, got 'auth'"),
     ],
 )
 def test_an_answer_that_is_no_token_is_named_and_not_shown(answer: object, text: str) -> None:
