@@ -268,9 +268,14 @@ def a_commit_that_may_be_done_is_given_up(original: Any) -> Any:
     return property(lambda self: False)
 
 
-@plants(transactions, "_can_drop")
+@plants(Transactions, "_make_abortable")
 def init_producer_id_outlives_an_error(original: Any) -> Any:
     """An unanswered InitProducerId goes on after an error, and ends in a past state."""
-    return lambda operation: (
-        not isinstance(operation, transactions.FindCoordinator) and not operation.is_unsure
-    )
+
+    def make_abortable(self: Transactions, error: Any, operation: Any = None) -> None:
+        outlives = isinstance(operation, InitProducerId) and operation.is_unsure
+        original(self, error, None if outlives else operation)
+        if outlives:
+            self._queue.append(operation)
+
+    return make_abortable

@@ -1,8 +1,8 @@
 """AdminRequests: requests about groups, such as committed offsets and names of groups.
 
 Theory of operation. An AdminRequest is a Call with an answer. It goes to the node it names, or to the
-coordinator of its group, for which the client searches first, and again after it has moved. A retriable error
-is retried, with back-off, until there is an answer or the caller stops waiting. Requests do not wait for each
+coordinator of its group, which Coordinators finds, and finds again after it has moved. A retriable error is
+retried, with back-off, until there is an answer or the caller stops waiting. Requests do not wait for each
 other.
 
 After org.apache.kafka.clients.admin.internals.AdminApiDriver.
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.calls import Call
-from kbatch.core.client.coordinators import GROUP, CoordinatorKey, codes_of, search_for
-from kbatch.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_of, row_of
+from kbatch.core.client.coordinators import GROUP, CoordinatorKey
+from kbatch.errors import KafkaError, UnsupportedVersionError, error_of, row_of
 from kbatch.protocol import messages
 from kbatch.records import OffsetAndMetadata, TopicPartition
 
@@ -33,7 +33,6 @@ FETCHES_BY_GROUP = 8
 LAST_VERSION_WITH_NAMES = 9
 # Earlier versions ignore open transactions (KIP-447).
 REQUIRES_STABLE = 7
-_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 class AdminRequest(Call):
@@ -166,13 +165,16 @@ class AdminRequests:
         """Send what can be sent now. A caller that stops waiting finishes its request."""
         self.open = [each for each in self.open if not each.is_done]
         for request in self.open:
-            if not request.pending.is_in_flight and now_ns >= request.pending.not_before_ns:
+            if request.pending.is_in_flight or now_ns < request.pending.not_before_ns:
+                continue
+            try:
                 self._try_send(request, now_ns)
+            except KafkaError as error:
+                self._finish(request, error)
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        waiting = [each.pending for each in self.open if not (each.is_done or each.pending.is_in_flight)]
-        return min((max(each.not_before_ns, each.retry_ns) for each in waiting), default=NEVER_NS)
+        return min((each.pending.deadline_ns for each in self.open if not each.is_done), default=NEVER_NS)
 
     def fail(self, error: KafkaError) -> None:
         for request in self.open:
@@ -180,32 +182,19 @@ class AdminRequests:
         self.open.clear()
 
     def _try_send(self, request: AdminRequest, now_ns: int) -> None:
+        """Send the request if its node takes it now. Raise what makes that impossible."""
         key = request.coordinator
         if key is None:
             node_id = self._ready_node(request, now_ns)
-        elif key not in self._coordinators:
-            self._search(request, key, now_ns)
-            return
         else:
             node_id = self._coordinators.ready_node(key, request.pending, now_ns)
-            if key not in self._coordinators:
-                self._retry(request, now_ns)
         if node_id is None:
             return
-        try:
-            version = min(self._connections.version_of(node_id, request.kind), request.highest_version)
-            message = request.message(version)
-        except UnsupportedVersionError as error:
-            self._finish(request, error)
-            return
-        self._send(request, node_id, message, version, partial(self._answered, request), now_ns)
-
-    def _search(self, request: AdminRequest, key: CoordinatorKey, now_ns: int) -> None:
-        node_id = request.pending.find_node(self._connections, self._backoff, now_ns)
-        if node_id is not None:
-            version = self._connections.version_of(node_id, messages.FindCoordinatorRequest)
-            handle = partial(self._found, request, key)
-            self._send(request, node_id, search_for(key, version), version, handle, now_ns)
+        version = min(self._connections.version_of(node_id, request.kind), request.highest_version)
+        message = request.message(version)
+        handle = partial(self._handle_response, request)
+        self._connections.send(node_id, message, handle, now_ns, version=version)
+        request.pending.is_in_flight = True
 
     def _ready_node(self, request: AdminRequest, now_ns: int) -> int | None:
         """Return the node that the request names, if it takes a request now."""
@@ -217,66 +206,28 @@ class AdminRequests:
             self._retry(request, now_ns)
         return None
 
-    def _send(
-        self,
-        request: AdminRequest,
-        node_id: int,
-        message: Message,
-        version: int,
-        handle: Callable[[Response], None],
-        now_ns: int,
-    ) -> None:
-        try:
-            self._connections.send(node_id, message, handle, now_ns, version=version)
-        except (UnsupportedVersionError, ProtocolError) as error:
-            self._finish(request, error)
-        else:
-            request.pending.is_in_flight = True
-
-    def _found(self, request: AdminRequest, key: CoordinatorKey, response: Response) -> None:
-        if self._is_sound(request, response):
-            code = max(codes_of(response.message), key=bool, default=0)
-            if code:
-                self._handle_refusal(request, code, response.now_ns)
-            else:
-                self._coordinators.learn(key, response.message)
-
-    def _answered(self, request: AdminRequest, response: Response) -> None:
-        if self._is_sound(request, response):
-            code = request.read(response.message)
-            if code:
-                self._handle_refusal(request, code, response.now_ns)
-            else:
-                self._finish(request)
-
-    def _is_sound(self, request: AdminRequest, response: Response) -> bool:
-        """True if there is an answer at all."""
+    def _handle_response(self, request: AdminRequest, response: Response) -> None:
         request.pending.is_in_flight = False
-        if response.message is not None:
-            return True
-        assert response.error is not None
-        if response.error.retriable:
+        error = response.error if response.message is None else _refusal(request, response.message)
+        if error is not None and error.retriable:
             self._retry(request, response.now_ns)
         else:
-            self._finish(request, response.error)
-        return False
-
-    def _handle_refusal(self, request: AdminRequest, code: int, now_ns: int) -> None:
-        row = row_of(code)
-        if row.retriable or code in _MOVED:
-            self._retry(request, now_ns)
-            return
-        what = f"{request.name} of group {request.group_id}" if request.group_id else request.name
-        self._finish(request, error_of(code, f"{what}: {row.doc}"))
+            self._finish(request, error)
 
     def _retry(self, request: AdminRequest, now_ns: int) -> None:
         if request.coordinator is not None:
             self._coordinators.forget(request.coordinator)
-        pending = request.pending
-        pending.not_before_ns = now_ns + self._backoff.delay_ns(pending.attempts)
-        pending.retry_ns = 0
-        pending.attempts += 1
+        request.pending.back_off(self._backoff, now_ns)
 
     def _finish(self, request: AdminRequest, error: KafkaError | None = None) -> None:
         request.finish(error)
         self._on_change()
+
+
+def _refusal(request: AdminRequest, answer: Any) -> KafkaError | None:
+    """Keep an answer, and return its error."""
+    code = request.read(answer)
+    if not code:
+        return None
+    subject = f"{request.name} of group {request.group_id}" if request.group_id else request.name
+    return error_of(code, f"{subject}: {row_of(code).doc}")

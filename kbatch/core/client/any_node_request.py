@@ -9,6 +9,7 @@ from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections
+    from kbatch.errors import KafkaError
 
 # The shortest wait before the next look for a node.
 SHORTEST_DELAY_NS = 1_000_000
@@ -27,15 +28,29 @@ class AnyNodeRequest:
         Time before which it is not sent again.
     retry_ns : int
         Time of the next look for a node; NEVER_NS: after an event.
+    error : KafkaError | None
+        The reason why there will be no node for it.
     """
 
-    __slots__ = ("attempts", "is_in_flight", "not_before_ns", "retry_ns")
+    __slots__ = ("attempts", "error", "is_in_flight", "not_before_ns", "retry_ns")
 
     def __init__(self) -> None:
         self.is_in_flight = False
         self.attempts = 0
         self.not_before_ns = 0
         self.retry_ns = 0
+        self.error: KafkaError | None = None
+
+    def back_off(self, backoff: ExponentialBackoff, now_ns: int) -> None:
+        """Note a failure: wait before the next attempt, longer after each failure in a row."""
+        self.not_before_ns = now_ns + backoff.delay_ns(self.attempts)
+        self.retry_ns = 0
+        self.attempts += 1
+
+    @property
+    def deadline_ns(self) -> int:
+        """When to try to send it; NEVER_NS: after an event."""
+        return NEVER_NS if self.is_in_flight else max(self.not_before_ns, self.retry_ns)
 
     def find_node(self, connections: Connections, backoff: ExponentialBackoff, now_ns: int) -> int | None:
         """Return a node that takes a request now. Without one, begin a connection or wait for it."""

@@ -1,8 +1,10 @@
 """Coordinators: which node coordinates a group or a transactional.id.
 
-Theory of operation. Any node can name a coordinator (FindCoordinator). Each result is kept here for all users
-until the coordinator refuses a request (`forget`) or is out of reach (`ready_node`); then a new search is
-due. The user sends the search like its other requests, and decides what an error means.
+Theory of operation. A user that has a request to send calls `ready_node`. While the coordinator is unknown,
+that call searches: it sends FindCoordinator to any node, and repeats it after a back-off if the answer is
+missing or retriable. All users share the search of a key, and a search that no user needs is not repeated.
+The result is kept until the coordinator refuses a request (`forget`) or is out of reach. An error that a
+repetition does not cure is raised once to each user that waited; its next call begins another search.
 
 After org.apache.kafka.clients.consumer.internals.AbstractCoordinator and
 org.apache.kafka.clients.producer.internals.TransactionManager; KIP-699 (answers with a list).
@@ -10,14 +12,17 @@ org.apache.kafka.clients.producer.internals.TransactionManager; KIP-699 (answers
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kbatch.core.client.any_node_request import AnyNodeRequest
+from kbatch.core.client.backoff import ExponentialBackoff
+from kbatch.errors import KafkaError, error_of, row_of
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
-    from kbatch.core.client.any_node_request import AnyNodeRequest
     from kbatch.core.client.cluster import Cluster
-    from kbatch.core.client.connections import Connections
+    from kbatch.core.client.connections import Connections, Response
     from kbatch.protocol.structs import Message
 
 GROUP, TRANSACTION = 0, 1
@@ -35,46 +40,114 @@ class CoordinatorKey(NamedTuple):
         return f"{_KINDS[self.kind]} {self.key}"
 
 
-def search_for(key: CoordinatorKey, version: int) -> Message:
-    """Return the request that finds a coordinator."""
+class _Coordinator:
+    """A coordinator, known or sought.
+
+    `node_id` is None while it is unknown; `search` is the request that finds it, whose failures count until
+    the coordinator is ready; `waiting` are the requests that need its result.
+    """
+
+    __slots__ = ("node_id", "search", "waiting")
+
+    def __init__(self) -> None:
+        self.node_id: int | None = None
+        self.search = AnyNodeRequest()
+        self.waiting: set[AnyNodeRequest] = set()
+
+    def handle_found(self, key: CoordinatorKey, backoff: ExponentialBackoff, response: Response) -> None:
+        """Take the result of the search."""
+        answer = response.message
+        self.search.is_in_flight = False
+        error = response.error if answer is None else _refusal(key, answer)
+        if error is None:
+            (found, *_) = answer.coordinators or [answer]
+            self.node_id = found.node_id
+        elif error.retriable:
+            self.search.back_off(backoff, response.now_ns)
+        else:
+            self.search.attempts = self.search.not_before_ns = 0
+            for pending in self.waiting:
+                pending.error = error
+        self.waiting.clear()
+
+
+class Coordinators:
+    """The coordinators that a client uses.
+
+    Parameters
+    ----------
+    cluster, connections
+    backoff : ExponentialBackoff
+        The waits between failed searches.
+    """
+
+    def __init__(self, cluster: Cluster, connections: Connections, backoff: ExponentialBackoff) -> None:
+        self._cluster = cluster
+        self._connections = connections
+        self._backoff = backoff
+        self._coordinators: dict[CoordinatorKey, _Coordinator] = {}
+
+    def forget(self, key: CoordinatorKey) -> None:
+        """Forget the coordinator, so that its users search again."""
+        if key in self._coordinators:
+            self._coordinators[key].node_id = None
+
+    def is_failing(self, key: CoordinatorKey) -> bool:
+        """True if the coordinator is unknown or out of reach, and the last search did not help."""
+        coordinator = self._coordinators.get(key)
+        return coordinator is not None and coordinator.node_id is None and coordinator.search.attempts > 0
+
+    def ready_node(self, key: CoordinatorKey, pending: AnyNodeRequest, now_ns: int) -> int | None:
+        """Return the coordinator if it takes a request now. Without one, search for it, or wait for the
+        connection; `pending.retry_ns` is the time of the next call then.
+
+        A coordinator that is out of reach may not be the coordinator any more: it is forgotten, and metadata
+        are requested.
+
+        Raises
+        ------
+        KafkaError
+            The search has failed, and would fail again.
+        """
+        error, pending.error = pending.error, None
+        if error is not None:
+            raise error
+        coordinator = self._coordinators.setdefault(key, _Coordinator())
+        node_id = coordinator.node_id
+        if node_id is not None:
+            if pending.can_send(node_id, self._connections, now_ns):
+                coordinator.search.attempts = 0
+                return node_id
+            if not pending.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
+                return None
+            self._cluster.request_update(now_ns)
+            coordinator.node_id = None
+            coordinator.search.back_off(self._backoff, now_ns)
+        self._find(key, coordinator, now_ns)
+        coordinator.waiting.add(pending)
+        pending.retry_ns = coordinator.search.deadline_ns
+        return None
+
+    def _find(self, key: CoordinatorKey, coordinator: _Coordinator, now_ns: int) -> None:
+        """Send the search if it is due."""
+        search = coordinator.search
+        if search.is_in_flight or now_ns < search.not_before_ns:
+            return
+        node_id = search.find_node(self._connections, self._backoff, now_ns)
+        if node_id is not None:
+            version = self._connections.version_of(node_id, messages.FindCoordinatorRequest)
+            handle = partial(coordinator.handle_found, key, self._backoff)
+            self._connections.send(node_id, _search_for(key, version), handle, now_ns, version=version)
+            search.is_in_flight = True
+
+
+def _search_for(key: CoordinatorKey, version: int) -> Message:
     if version >= FINDS_BY_LIST:
         return messages.FindCoordinatorRequest(key_type=key.kind, coordinator_keys=[key.key])
     return messages.FindCoordinatorRequest(key_type=key.kind, key=key.key)
 
 
-def codes_of(answer: Any) -> list[int]:
-    """Return the error codes of an answer to `search_for`; a correct broker sends one."""
-    return [each.error_code for each in answer.coordinators or [answer]]
-
-
-class Coordinators:
-    """The known coordinators."""
-
-    def __init__(self, cluster: Cluster, connections: Connections) -> None:
-        self._cluster = cluster
-        self._connections = connections
-        self._nodes: dict[CoordinatorKey, int] = {}
-
-    def __contains__(self, key: CoordinatorKey) -> bool:
-        return key in self._nodes
-
-    def learn(self, key: CoordinatorKey, answer: Any) -> None:
-        """Take the coordinator from an answer without an error."""
-        self._nodes[key] = (answer.coordinators or [answer])[0].node_id
-
-    def forget(self, key: CoordinatorKey) -> None:
-        """Forget the coordinator, so that its users search again."""
-        self._nodes.pop(key, None)
-
-    def ready_node(self, key: CoordinatorKey, pending: AnyNodeRequest, now_ns: int) -> int | None:
-        """Return the known coordinator if it takes a request now. One that is out of reach may not be the
-        coordinator any more: forget it, and request metadata.
-        """
-        node_id = self._nodes[key]
-        if pending.can_send(node_id, self._connections, now_ns):
-            return node_id
-        if pending.is_out_of_reach(node_id, self._cluster, self._connections, now_ns):
-            self._cluster.request_update(now_ns)
-            del self._nodes[key]
-            pending.retry_ns = 0
-        return None
+def _refusal(key: CoordinatorKey, answer: Any) -> KafkaError | None:
+    """Return the error of an answer; a correct broker sends one code."""
+    code = max((each.error_code for each in answer.coordinators or [answer]), key=bool)
+    return error_of(code, f"FindCoordinator for {key}: {row_of(code).doc}") if code else None

@@ -77,8 +77,8 @@ class ClientEngine:
         )
         self._cluster_version = -1
         self._connections = Connections(config, random, registry, now_ns, max_in_flight=max_in_flight)
-        self._coordinators = Coordinators(self._cluster, self._connections)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._coordinators = Coordinators(self._cluster, self._connections, self._backoff)
         self._admin_requests = AdminRequests(
             self._connections, self._cluster, self._coordinators, self._backoff, on_change
         )

@@ -11,7 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch._native.send.in_flight import NO_IDENTITY, Identity
-from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey, codes_of, search_for
+from kbatch.core.client.any_node_request import AnyNodeRequest
+from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey
 from kbatch.core.producer.idempotence import ANY_VERSION
 from kbatch.core.producer.producer_ids import init_producer_id
 from kbatch.errors import ROWS, ErrorCode, UnsupportedVersionError
@@ -145,27 +146,24 @@ class Operation:
     ----------
     call : Call | None
         The call that waits for it.
-    attempts : int
-        The number of failed attempts.
-    not_before_ns : int
-        The end of the back-off.
+    pending : AnyNodeRequest
+        How often it failed, and when to try it again.
     is_unsure : bool
         True if an attempt got no answer: the coordinator may have applied it.
     """
 
     kind: ClassVar[Kind]
-    # FindCoordinator < InitProducerId < requests within a transaction < EndTxn
+    # InitProducerId < requests within a transaction < EndTxn
     priority: ClassVar[int] = 2
     request: ClassVar[type[Message]]
 
     def __init__(self, call: Call | None = None) -> None:
         self.call = call
-        self.attempts = 0
-        self.not_before_ns = 0
+        self.pending = AnyNodeRequest()
         self.is_unsure = False
 
-    def coordinator(self, transactional_id: str) -> CoordinatorKey | None:
-        """Return the key of the coordinator that gets the request; None means any node."""
+    def coordinator(self, transactional_id: str) -> CoordinatorKey:
+        """Return the key of the coordinator that gets the request."""
         return CoordinatorKey(TRANSACTION, transactional_id)
 
     def highest_version(self, transaction_version: int) -> int:
@@ -179,25 +177,6 @@ class Operation:
     def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
         """Return the codes of the answer, each with its subject."""
         return [("", answer.error_code)]
-
-
-class FindCoordinator(Operation):
-    kind = Kind.FIND_COORDINATOR
-    priority = 0
-    request = messages.FindCoordinatorRequest
-
-    def __init__(self, sought: CoordinatorKey) -> None:
-        super().__init__()
-        self.sought = sought
-
-    def coordinator(self, transactional_id: str) -> CoordinatorKey | None:
-        return None
-
-    def message(self, transactional_id: str, identity: Identity, version: int) -> Message:
-        return search_for(self.sought, version)
-
-    def codes(self, answer: Any) -> Iterable[tuple[str, int]]:
-        return [(str(self.sought), code) for code in codes_of(answer)]
 
 
 class InitProducerId(Operation):
@@ -270,7 +249,7 @@ class CommitOffsets(Operation):
         self.offsets = dict(offsets)
         self.group = group
 
-    def coordinator(self, transactional_id: str) -> CoordinatorKey | None:
+    def coordinator(self, transactional_id: str) -> CoordinatorKey:
         return CoordinatorKey(GROUP, self.group.group_id)
 
     def highest_version(self, transaction_version: int) -> int:

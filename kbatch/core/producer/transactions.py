@@ -1,9 +1,9 @@
 """Transactions: the client's side of transactions, from init_transactions() to the last EndTxn.
 
 Theory of operation. A user's Call changes the state (`transaction_states`) and queues operations: the
-requests of `transaction_requests`. One is in flight at a time, in the order FindCoordinator, InitProducerId,
-requests that add to the transaction, EndTxn. A table there gives the effect of each answer, which one
-function applies. A call is done after its last operation.
+requests of `transaction_requests`. One is in flight at a time, in the order InitProducerId, requests that add
+to the transaction, EndTxn; each waits until Coordinators has found its coordinator. A table there gives the
+effect of each answer, which one function applies. A call is done after its last operation.
 
 Meanwhile records are sent: TransactionalSequences says which may be drained. EndTxn waits for all batches and
 all answers to Produce requests, so that the next transaction meets none of them. A failed batch makes the
@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.coordinators import GROUP
 from kbatch.core.producer.producer_ids import identity_of
@@ -38,9 +37,10 @@ from kbatch.core.producer.transaction_requests import (
     CommitOffsets,
     EndTransaction,
     ErrorResponse,
-    FindCoordinator,
     InitProducerId,
+    Kind,
     Operation,
+    response_to,
     verdict_of,
 )
 from kbatch.core.producer.transaction_states import (
@@ -133,7 +133,6 @@ class Transactions:
         self._coordinators = coordinators
         self._queue: list[Operation] = []
         self._out: Operation | None = None
-        self._pending = AnyNodeRequest()
         self._has_offsets = False
         self._may_be_begun = False  # by an unanswered request whose repetition was refused
         self._bumps = False  # the end of the transaction needs a new epoch
@@ -244,7 +243,7 @@ class Transactions:
             return now_ns
         if operation is None or self._out is not None or self._has_to_wait(operation):
             return NEVER_NS
-        return max(operation.not_before_ns, self._pending.retry_ns)
+        return operation.pending.deadline_ns
 
     def fail(self, error: KafkaError) -> None:
         """Fail everything, now and for good."""
@@ -273,7 +272,7 @@ class Transactions:
     def _next(self, now_ns: int) -> Operation | None:
         """Return the operation to send now, if there is one."""
         operation = self._first()
-        if operation is None or now_ns < operation.not_before_ns or self._has_to_wait(operation):
+        if operation is None or now_ns < operation.pending.not_before_ns or self._has_to_wait(operation):
             return None
         is_end = isinstance(operation, EndTransaction)
         if is_end and not (self._is_begun or self._may_be_begun):
@@ -298,18 +297,16 @@ class Transactions:
     def _try_send(self, operation: Operation, now_ns: int) -> bool:
         """Send the operation. Return True if it was sent, or another one must be sent first."""
         key = operation.coordinator(self._id)
-        if key is None:
-            node_id = self._pending.find_node(self._connections, self._backoff, now_ns)
-        elif key not in self._coordinators:
-            self._queue.append(FindCoordinator(key))
-            return True
-        else:
-            node_id = self._coordinators.ready_node(key, self._pending, now_ns)
-            if key not in self._coordinators:
-                self._again(operation, now_ns)
+        try:
+            node_id = self._coordinators.ready_node(key, operation.pending, now_ns)
+        except KafkaError as error:
+            self._handle_search_failure(operation, error, now_ns)
+            return self.state is not TransactionState.FATAL_ERROR
         if node_id is None:
+            if self._is_needless(key) and self._coordinators.is_failing(key):
+                self._give_up_group(key, operation)
+                return True
             return False
-        self._pending.retry_ns = 0
         try:
             version = self._connections.version_of(node_id, operation.request)
             version = min(version, operation.highest_version(self._sequences.transaction_version))
@@ -324,6 +321,17 @@ class Transactions:
         self._has_offsets = self._has_offsets or isinstance(operation, CommitOffsets)
         return True
 
+    def _handle_search_failure(self, operation: Operation, error: KafkaError, now_ns: int) -> None:
+        """Apply the effect of a failed search to the operation that needs the coordinator."""
+        code = error.code or ErrorCode.UNKNOWN_SERVER_ERROR  # of an error that is not the broker's
+        if response_to(Kind.FIND_COORDINATOR, code) is not ErrorResponse.ABORT:
+            self._fail_for_good(error)
+        elif isinstance(operation, Abort) or self._may_be_committed:  # it has to reach the coordinator
+            self._again(operation, now_ns)
+        else:
+            self._queue.remove(operation)
+            self._make_abortable(error, operation)
+
     def _handle_response(self, operation: Operation, response: Response) -> None:
         self._out = None
         now_ns, answer = response.now_ns, response.message
@@ -334,7 +342,7 @@ class Transactions:
             assert error is not None
             operation.is_unsure = operation.is_unsure or response.request.was_written
             if error.retriable:
-                self._find_again(operation)
+                self._coordinators.forget(operation.coordinator(self._id))
                 self._again(operation, now_ns)
             else:
                 self._fail_for_good(error, operation)
@@ -370,7 +378,7 @@ class Transactions:
                 self._complete(operation)
             case ErrorResponse.RETRY | ErrorResponse.FIND:
                 if action is ErrorResponse.FIND:
-                    self._find_again(operation)
+                    self._coordinators.forget(operation.coordinator(self._id))
                 is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
                 self._again(operation, now_ns, is_concurrent=is_concurrent)
             case ErrorResponse.INIT_AGAIN if (
@@ -402,34 +410,26 @@ class Transactions:
         """True if a commit was sent, and will be repeated."""
         return any(isinstance(each, Commit) and each.is_unsure for each in self._queue)
 
-    def _find_again(self, operation: Operation) -> None:
-        key = operation.coordinator(self._id)
-        if key is not None:
-            self._coordinators.forget(key)
-
     def _again(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
         """Repeat the operation after a back-off, unless the transaction is aborted without it."""
-        backoff_ns = self._backoff.delay_ns(operation.attempts)
+        pending = operation.pending
+        pending.back_off(self._backoff, now_ns)
         if is_concurrent and not self._is_begun:
-            backoff_ns = min(backoff_ns, CONCURRENT_BACKOFF_NS)
-        operation.attempts += 1
-        operation.not_before_ns = now_ns + backoff_ns
-        key = operation.sought if isinstance(operation, FindCoordinator) else operation.coordinator(self._id)
-        if self.state is TransactionState.ABORTABLE_ERROR and _can_drop(operation):
+            pending.not_before_ns = min(pending.not_before_ns, now_ns + CONCURRENT_BACKOFF_NS)
+        key = operation.coordinator(self._id)
+        if self.state is TransactionState.ABORTABLE_ERROR and not operation.is_unsure:
             self._give_up(operation, self.why_abortable())
-        elif self.state is TransactionState.ABORTING and key is not None and key.kind == GROUP:
+        elif self._is_needless(key):
             self._give_up_group(key, operation)
-        elif isinstance(operation, FindCoordinator) and not self._is_sought(operation):
-            logger.debug("%s: nothing needs the coordinator of %s any more", self._id, operation.sought.key)
         elif operation not in self._queue:
             self._queue.insert(0, operation)  # ahead of its kind: offsets of a later call replace its own
 
-    def _is_sought(self, operation: FindCoordinator) -> bool:
-        """True if another operation still needs the coordinator."""
-        return any(each.coordinator(self._id) == operation.sought for each in self._queue)
+    def _is_needless(self, key: CoordinatorKey) -> bool:
+        """True if the transaction ends without this coordinator: a group's, when it is being aborted."""
+        return self.state is TransactionState.ABORTING and key.kind == GROUP
 
     def _give_up_group(self, key: CoordinatorKey, operation: Operation) -> None:
-        """Fail operations of a group whose coordinator is missing or silent: an abort needs none of them."""
+        """Fail operations of a group whose coordinator is missing or silent."""
         needing = [each for each in self._queue if each.coordinator(self._id) == key]
         for each in dict.fromkeys([operation, *needing]):
             if each in self._queue:
@@ -437,9 +437,6 @@ class Transactions:
             self._give_up(each, TransactionAbortedError())
 
     # Effects of answers
-
-    def _found(self, operation: FindCoordinator, answer: Any, response: Response) -> None:
-        self._coordinators.learn(operation.sought, answer)
 
     def _initialized(self, operation: InitProducerId, answer: Any, response: Response) -> None:
         node_id = response.request.node_id
@@ -534,12 +531,9 @@ class Transactions:
 
     def _drop(self, error: KafkaError, is_meant: Callable[[Operation], bool]) -> None:
         """Fail operations that are not needed any more; those that may have been applied go on."""
-        for operation in [each for each in self._queue if _can_drop(each) and is_meant(each)]:
+        for operation in [each for each in self._queue if not each.is_unsure and is_meant(each)]:
             self._queue.remove(operation)
             self._give_up(operation, error)
-        self._queue = [
-            each for each in self._queue if not isinstance(each, FindCoordinator) or self._is_sought(each)
-        ]
 
     def _give_up(self, operation: Operation, error: KafkaError) -> None:
         """Fail the operation's call. A commit is done without its next epoch: the next call has the error."""
@@ -575,13 +569,6 @@ def _adds(operation: Operation) -> bool:
     return isinstance(operation, AddPartitions | AddOffsets | CommitOffsets)
 
 
-def _can_drop(operation: Operation) -> bool:
-    """True if the coordinator does not know the operation. A new epoch can be requested again."""
-    if isinstance(operation, InitProducerId):
-        return True
-    return not isinstance(operation, FindCoordinator) and not operation.is_unsure
-
-
 def _abortable(error: KafkaError) -> KafkaError:
     """Return the abortable form of an error. A retriable error, or one about the state, becomes the cause of
     a TransactionAbortableError.
@@ -604,7 +591,6 @@ def _fenced(transactional_id: str, about: str) -> KafkaError:
 
 
 _DONE: Mapping[type[Operation], Callable[..., None]] = {
-    FindCoordinator: Transactions._found,
     InitProducerId: Transactions._initialized,
     AddPartitions: Transactions._added,
     AddOffsets: Transactions._offsets_added,

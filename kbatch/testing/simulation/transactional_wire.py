@@ -1,8 +1,9 @@
 """What a transactional producer writes, judged as it is written: the Wire, and the order of a transaction.
 
 A sequence may be given again, under the same epoch, if what had it failed and is known not to be in the log:
-batches after a refused one move up. Requests to coordinators go one by one. EndTxn comes when every record
-of the transaction is done, and until it is answered nothing else is sent that belongs to a transaction.
+batches after a refused one move up. Requests to coordinators go one by one, but searches for coordinators go
+beside them. EndTxn comes when every record of the transaction is done, and until it is answered nothing else
+is sent that belongs to a transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from kbatch.testing.simulation.transactional_ledger import Transaction
 
 TO_COORDINATORS = (
-    messages.FindCoordinatorRequest,
     messages.InitProducerIdRequest,
     messages.AddPartitionsToTxnRequest,
     messages.AddOffsetsToTxnRequest,

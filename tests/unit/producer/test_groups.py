@@ -101,7 +101,7 @@ def test_what_passes_is_tried_again(broker: Broker, api: str, fault: str) -> Non
 def test_what_is_refused_is_raised(broker: Broker) -> None:
     broker.acls.group_read = frozenset()
     with asking(broker) as client:
-        with pytest.raises(GroupAuthorizationError, match=f"committed_offsets of group {GROUP}"):
+        with pytest.raises(GroupAuthorizationError, match=f"FindCoordinator for group {GROUP}"):
             client.committed_offsets(GROUP, [PLACE])
         broker.acls.group_read = None
         assert client.committed_offsets(GROUP, [PLACE]) == {}

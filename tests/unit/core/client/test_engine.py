@@ -11,7 +11,7 @@ from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
 from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupIds
 from kbatch.core.client.engine import ClientEngine
-from kbatch.errors import BrokerNotAvailableError, ErrorCode
+from kbatch.errors import BrokerNotAvailableError, ErrorCode, GroupAuthorizationError
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec
 from kbatch.testing.broker.state import Connection as Session
@@ -131,6 +131,47 @@ def test_a_coordinator_that_has_moved_is_searched_again() -> None:
     alone.ask(moved)
     assert moved.error is None
     assert alone.asked["FindCoordinator"] == searches + 1
+
+
+def test_requests_share_a_search_and_its_final_error() -> None:
+    alone = Alone()
+    alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.GROUP_AUTHORIZATION_FAILED, 1)
+    refused = [CommittedOffsets(GROUP, [(TOPIC, 0)]) for _ in range(2)]
+    alone.ask(*refused)
+    assert [type(request.error) for request in refused] == [GroupAuthorizationError] * 2
+    assert alone.asked["FindCoordinator"] == 1
+    assert alone.asked["OffsetFetch"] == 0
+    later = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    alone.ask(later)
+    assert later.error is None
+    assert alone.asked["FindCoordinator"] == 2
+
+
+def test_search_backs_off_after_a_retriable_error() -> None:
+    alone = Alone()
+    alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 2)
+    request = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    alone.engine.ask(request)
+    for searches in (1, 2):
+        alone.work()
+        assert alone.asked["FindCoordinator"] == searches
+        assert alone.deadline_ms == BACKOFF_MS
+        alone.advance(BACKOFF_MS - 1)
+        assert alone.asked["FindCoordinator"] == searches
+        alone.advance(1)
+    assert request.error is None
+    assert request.is_done
+
+
+def test_search_ends_with_its_last_user() -> None:
+    alone = Alone()
+    alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 100)
+    request = CommittedOffsets(GROUP, [(TOPIC, 0)])
+    alone.engine.ask(request)
+    alone.work()
+    request.finish()
+    alone.advance(10 * BACKOFF_MS)
+    assert alone.asked["FindCoordinator"] == 1
 
 
 def test_a_question_to_a_node_searches_no_coordinator() -> None:
