@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.oracle.java import KAFKA_VERSION, JavaMissingError, JavaOracle, jars
+from tests.support import secrets
 from tests.support.shells import LOOPS, Runner, loops_of, parametrized, shell_of
 from tests.support.wheels import build
 
@@ -25,6 +26,7 @@ pytest_generate_tests = parametrized
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(secrets)
     if config.pluginmanager.has_plugin("xdist"):
         from tests.support import sharing
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.support.secrets import register
+
 SCRAM_ODD = "odd,user=1"  # characters that SCRAM escapes
 STORE_PASSWORD = "store-password-Xk42"
 PASSWORDS: Mapping[str, str] = {
@@ -13,3 +15,4 @@ PASSWORDS: Mapping[str, str] = {
     SCRAM_ODD: 'p=a,s"s w\\örd-Wm57',
 }
 WRONG_PASSWORD = "wrong-password-Jd64"
+register(*PASSWORDS.values(), STORE_PASSWORD, WRONG_PASSWORD)
