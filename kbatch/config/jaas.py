@@ -87,6 +87,7 @@ _KERBEROS = {
     "keyTab": Option("sasl.kerberos.keytab", STRING),
     "principal": Option("sasl.kerberos.principal", STRING),
     "serviceName": Option("sasl.kerberos.service.name", STRING),
+    "ticketCache": Option("sasl.kerberos.ticket.cache", STRING),
     "useKeyTab": Option("useKeyTab", BOOLEAN),
     "useTicketCache": Option("useTicketCache", BOOLEAN),
 }
@@ -253,8 +254,10 @@ def _extensions(extensions: Mapping[str, str]) -> object:
 
 
 def _kerberos(values: dict[str, object]) -> None:
-    """Check that a keytab is meant: Java ignores keyTab unless useKeyTab is true."""
-    uses_keytab = values.pop("useKeyTab", False)
-    values.pop("useTicketCache", None)
-    if "sasl.kerberos.keytab" in values and not uses_keytab:
-        raise ConfigError("keyTab in sasl.jaas.config has no effect without useKeyTab=true; set that too")
+    """Check that keytab and ticket cache are meant: Java ignores them without these options."""
+    for key, name, needed in (
+        ("sasl.kerberos.keytab", "keyTab", "useKeyTab"),
+        ("sasl.kerberos.ticket.cache", "ticketCache", "useTicketCache"),
+    ):
+        if not values.pop(needed, False) and key in values:
+            raise ConfigError(f"{name} in sasl.jaas.config has no effect without {needed}=true; set that too")

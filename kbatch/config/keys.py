@@ -272,6 +272,9 @@ class ClientConfig:
     sasl_kerberos_keytab: str | None = key(STRING, None, ANY, LOW,
         "File with the client's Kerberos keys. Without it, a ticket must be in the ticket cache.",
         origin="librdkafka")
+    sasl_kerberos_ticket_cache: str | None = key(STRING, None, ANY, LOW,
+        "Ticket cache with the client's tickets, instead of the one of the environment (KRB5CCNAME).",
+        origin="kbatch")
     sasl_kerberos_kinit_cmd: str = key(STRING, "/usr/bin/kinit", ANY, LOW, "Path of kinit.", NO_KINIT)
     sasl_kerberos_min_time_before_relogin: int = key(LONG, 60_000, ANY, LOW,
         "Minimum time between logins.", NO_KINIT)

@@ -40,6 +40,7 @@ OURS = {
     "sasl.kerberos.domain.name",
     "sasl.kerberos.keytab",
     "sasl.kerberos.principal",
+    "sasl.kerberos.ticket.cache",
     "sasl.oauthbearer.assertion.private.key.pem",
     "sasl.oauthbearer.config",
     "sasl.oauthbearer.extensions",

@@ -131,6 +131,7 @@ def test_a_line_of_msk(mechanism: str) -> None:
         ("SCRAM-SHA-256", f'{SCRAM} required tokenAuth="s3cret";', "did you mean tokenauth"),
         ("SCRAM-SHA-256", f'{SCRAM} required tokenauth="s3cret";', "tokenauth in .* must be true"),
         ("GSSAPI", f'{KERBEROS} required keyTab="s3cret";', "no effect without useKeyTab=true"),
+        ("GSSAPI", f'{KERBEROS} required ticketCache="s3cret";', "no effect without useTicketCache=true"),
         ("GSSAPI", f'{KERBEROS} required useTicketCache="s3cret";', "useTicketCache .* must be true"),
         ("OAUTHBEARER", f'{OAUTH} required extension_auth="s3cret";', "extensions in .* must be"),
         ("OAUTHBEARER", f'{OAUTH} required ssl.truststore.type="s3cret";', "truststore.type .* must be PEM"),
