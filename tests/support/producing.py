@@ -10,6 +10,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
+import pytest
+
 from kbatch import Delivery, DeliveryError, Producer, RecordMetadata
 from kbatch.testing import Broker
 from tests.support.patience import HANG_MS, HANG_SECONDS
@@ -22,6 +24,8 @@ TIME_MS = 1_700_000_000_000
 TRANSACTIONAL_ID = "orders"
 LINGERING = {"linger_ms": 600_000, "delivery_timeout_ms": 2**31 - 1}  # so that nothing goes before a flush
 ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
+# The tests run on brokers of either transaction version: the fixture `broker` depends on `version`.
+EITHER_VERSION = pytest.mark.parametrize("version", [1, 2], ids=["TV1", "TV2"], indirect=True)
 Told = tuple[RecordMetadata, BaseException | None]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
@@ -16,16 +17,35 @@ from typing import Any
 import pytest
 
 import kbatch
-from kbatch import AsyncProducer, BufferExhaustedError, Delivery, IllegalStateError, RecordMetadata
+from kbatch import (
+    AsyncProducer,
+    BufferExhaustedError,
+    Delivery,
+    IllegalStateError,
+    OffsetAndMetadata,
+    RecordMetadata,
+    TopicPartition,
+)
 from kbatch.errors import ConfigError, NotEnoughReplicasError, ProducerClosedError
 from kbatch.interceptors import Interceptor
+from kbatch.producer.event_loop import TURN_RECORDS
+from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
-from tests.support.producing import SECONDS, SECONDS_MS, TOPIC, requests_seen, values
+from tests.support.producing import (
+    EITHER_VERSION,
+    SECONDS,
+    SECONDS_MS,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    requests_seen,
+    values,
+)
 from tests.support.shells import Runner
 
 # Room for some ten records of 1,000 bytes.
 SMALL: dict[str, Any] = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}
 RECORD = bytes(1000)
+TOPICS = {TOPIC: 1, "source": 1}
 
 
 def made(broker: Broker, **keys: Any) -> AsyncProducer:
@@ -562,3 +582,445 @@ def test_a_cancelled_commit_goes_on_and_is_awaited_again(broker: Broker, run: Ru
 
     run(program())
     assert values(broker) == [b"value", b"second"]
+
+
+# Tasks give way
+
+
+def made_lingering(broker: Broker, **keys: Any) -> AsyncProducer:
+    return AsyncProducer(bootstrap_servers=broker.bootstrap_servers, **keys)
+
+
+def test_a_task_that_sends_without_end_gives_way(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made_lingering(broker, linger_ms=0, batch_size=1000) as producer:
+            await producer.partitions_for(TOPIC)
+            told: list[int] = []
+            count = 0
+            while not told:  # it suspends nowhere else
+                await producer.send(
+                    TOPIC, b"", on_delivery=lambda metadata, error: told.append(metadata.offset)
+                )
+                count += 1
+            assert count < 100_000
+
+    run(program())
+
+
+def test_a_task_gives_way_also_for_a_node_that_takes_nothing(broker: Broker, run: Runner) -> None:
+    """What changes that is heard of only when the task does."""
+
+    async def program() -> None:
+        async with made_lingering(broker, linger_ms=1) as producer:
+            await (await producer.send(TOPIC, b"", partition=0))
+            producer.accumulator.alarm.busy_nodes = frozenset(producer._runtime.engine.snapshot.nodes)
+            await producer.send(TOPIC, b"", partition=0)
+            until = time.monotonic() + SECONDS
+            while not producer.must_give_way:  # linger is over
+                assert time.monotonic() < until
+
+    run(program())
+
+
+def test_each_task_gets_its_turn_and_none_is_called_for_a_record(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made_lingering(broker) as producer:
+            await producer.partitions_for(TOPIC)
+            sent = [0] * 20
+            is_over = False
+
+            async def send_without_end(number: int) -> None:
+                nonlocal is_over
+                while not is_over:
+                    await producer.send(TOPIC, b"")
+                    sent[number] += 1
+                    is_over = is_over or sent[number] == 10 * TURN_RECORDS
+
+            before = producer.slow_count
+            await asyncio.gather(*(send_without_end(number) for number in range(20)))
+            assert min(sent) >= TURN_RECORDS
+            assert producer.slow_count - before < sum(sent) / 3
+
+    run(program())
+
+
+def test_tasks_share_a_full_buffer(broker: Broker, run: Runner) -> None:
+    """A task whose turn is over stands in line for memory after those that wait already."""
+
+    async def program() -> None:
+        async with made_lingering(broker, buffer_memory=1_000_000, batch_size=100_000) as producer:
+            await producer.partitions_for(TOPIC)
+            sent = [0] * 100
+            wanted = 100 * 4 * TURN_RECORDS
+
+            async def send_until_all_is_sent(number: int) -> None:
+                while sum(sent) < wanted:
+                    await producer.send(TOPIC, bytes(100))
+                    sent[number] += 1
+
+            await asyncio.gather(*(send_until_all_is_sent(number) for number in range(100)))
+            assert min(sent) >= wanted / 100 / 2, sorted(sent)
+
+    run(program())
+
+
+def test_interceptors_see_every_record_of_tasks_that_wait(broker: Broker, run: Runner) -> None:
+    """Also the record of a task whose turn is over, which stands in line before it is tried."""
+
+    class Marking(Interceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(value=b"seen" + record.value)
+
+    async def program() -> None:
+        settings = {"buffer_memory": 100_000, "batch_size": 10_000, "interceptor_classes": [Marking]}
+        async with made_lingering(broker, **settings) as producer:
+            await producer.partitions_for(TOPIC)
+
+            async def send_four_turns() -> None:
+                for _ in range(4 * TURN_RECORDS):
+                    await producer.send(TOPIC, bytes(100))
+
+            await asyncio.gather(*(send_four_turns() for _ in range(20)))
+
+    run(program())
+    values = [record.value or b"" for record in broker.records(TOPIC)]
+    assert len(values) == 20 * 4 * TURN_RECORDS
+    assert {value[:4] for value in values} == {b"seen"}
+
+
+def test_records_keep_the_order_in_which_tasks_were_made(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made_lingering(broker, linger_ms=0, batch_size=1000) as producer:
+            await producer.partitions_for(TOPIC)
+            deliveries = await asyncio.gather(
+                *(producer.send(TOPIC, b"%d" % number) for number in range(5000))
+            )
+            assert producer.slow_count > 10
+            await producer.flush(SECONDS)
+            assert [delivery.result(0).offset for delivery in deliveries] == list(range(5000))
+
+    run(program())
+
+
+def test_task_that_is_cancelled_while_it_gives_way_holds_up_no_other(broker: Broker, run: Runner) -> None:
+    async def program() -> None:
+        async with made_lingering(broker) as producer:
+            giving_way = [asyncio.create_task(producer._give_way()) for _ in range(5)]
+            await asyncio.sleep(0)
+            assert producer.is_giving_way
+            for task in giving_way[::2]:
+                task.cancel()
+            await producer.send(TOPIC, b"")
+            assert all(task.done() for task in giving_way)
+            assert [task.cancelled() for task in giving_way] == [True, False, True, False, True]
+            await producer.flush(SECONDS)
+            assert not producer.is_giving_way
+
+    run(program())
+
+
+# Calls that are cancelled at any step, each in turn
+
+
+SOURCE, GROUP = TopicPartition("source", 0), "g"
+SINGLE_STEPS = 20
+
+
+# A task makes a call, the loop turns some times, and the task is cancelled: after none, one, two turns and so
+# on, and then in ever longer strides, until the call has returned before. Records that were accepted are in
+# the log once, others are not, and the producer continues after the same call again, or an abort.
+
+
+def impatient(broker: Broker, **keys: Any) -> AsyncProducer:
+    return made(broker, **({"retry_backoff_ms": 1, "reconnect_backoff_ms": 1} | keys))
+
+
+def transactional(broker: Broker, **keys: Any) -> AsyncProducer:
+    return impatient(broker, transactional_id=TRANSACTIONAL_ID, **keys)
+
+
+async def is_cancelled(call: Coroutine[Any, Any, Any], turns: int) -> bool:
+    """Whether the call was cancelled, after so many turns of the loop; it had returned before if not."""
+    task = asyncio.create_task(call)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        if task.done():
+            break
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return True
+    return False
+
+
+async def at_any_step(attempt: Callable[[int, Callable[..., Awaitable[bool]]], Awaitable[bool]]) -> int:
+    """Lets `attempt(number, cancelled)` try one step after another, until it says that what it gave to
+    `cancelled` had returned before; how often it was cancelled.
+    """
+    number = turns = 0
+
+    async def cancelled(call: Coroutine[Any, Any, Any]) -> bool:
+        return await is_cancelled(call, turns)
+
+    while await attempt(number, cancelled):
+        number += 1
+        turns = number if number < SINGLE_STEPS else turns * 5 // 4
+    return number
+
+
+def offset_of(broker: Broker) -> int | None:
+    found = broker._call(lambda core: core.state.coordinators.offsets.fetch(GROUP, [SOURCE]))
+    offset = next(iter(found.values()))
+    return None if offset is None or offset.offset < 0 else int(offset.offset)
+
+
+def test_a_cancelled_send_many_is_through_with_what_it_has_accepted(broker: Broker, run: Runner) -> None:
+    accepted: list[bytes] = []
+
+    async def program() -> None:
+        async with impatient(broker, **SMALL) as producer:
+            broker.drop_connection("Produce", "after", 3)
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                taken: list[bytes] = []
+
+                def records() -> Iterator[tuple[None, bytes]]:
+                    for index in range(40):
+                        taken.append(b"%d %d " % (number, index) + bytes(1000))
+                        yield None, taken[-1]
+
+                is_over = not await cancelled(producer.send_many(TOPIC, records()))
+                # the last that was taken is the one that it waited with
+                accepted.extend(taken if is_over else taken[:-1])
+                return not is_over
+
+            await at_any_step(attempt)
+
+    run(program())
+    assert values(broker) == accepted
+
+
+def test_a_cancelled_send_batch_has_accepted_nothing(broker: Broker, run: Runner) -> None:
+    accepted: list[bytes] = []
+    numbers = itertools.count()
+
+    async def program() -> None:
+        async with impatient(broker, **SMALL) as producer:
+            broker.drop_connection("Produce", "after", 3)
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                was_cancelled = False
+                for _ in range(24):  # the memory is full of those before
+                    value = b"%d " % next(numbers) + bytes(4000)
+                    if await cancelled(producer.send_batch(TOPIC, 0, kbatch.encode([(None, value)]))):
+                        was_cancelled = True
+                    else:
+                        accepted.append(value)
+                return was_cancelled
+
+            for _ in range(8):
+                await at_any_step(attempt)
+
+    run(program())
+    assert values(broker) == accepted
+
+
+def test_rows_of_a_cancelled_table_are_sent_once_or_not(broker: Broker, run: Runner) -> None:
+    pa = pytest.importorskip("pyarrow")
+    rows = [[b"%d %d " % (number, index) + bytes(100) for index in range(1000)] for number in range(100)]
+    done: list[int] = []
+
+    async def program() -> None:
+        async with impatient(broker, **SMALL) as producer:
+            broker.drop_connection("Produce", "after", 3)
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                table = pa.table({"value": rows[number]})
+                if await cancelled(producer.send_table(TOPIC, table)):
+                    return True
+                done.append(number)
+                return False
+
+            await at_any_step(attempt)
+            await (await producer.send(TOPIC, b"end"))
+
+    run(program())
+    found = values(broker)
+    assert found.pop() == b"end"
+    parts: list[int] = []
+    for number, table in enumerate(rows):
+        mine = [value for value in found if value is not None and value.startswith(b"%d " % number)]
+        assert mine == table[: len(mine)]  # in order, from the first on, each once
+        assert (mine == table) >= (number in done)
+        parts.append(len(mine))
+    assert any(0 < count < len(rows[0]) for count in parts)
+
+
+@EITHER_VERSION
+def test_a_cancelled_init_is_made_again(broker: Broker, run: Runner) -> None:
+    async def attempt(number: int, cancelled: Any) -> bool:
+        async with transactional(broker) as producer:
+            was_cancelled: bool = await cancelled(producer.init_transactions())
+            if was_cancelled:
+                await producer.init_transactions()
+            async with producer.transaction():
+                await producer.send(TOPIC, b"%d" % number)
+        return was_cancelled
+
+    count = run(at_any_step(attempt))
+    assert values(broker) == [b"%d" % number for number in range(count + 1)]
+
+
+@EITHER_VERSION
+def test_a_cancelled_begin_is_made_again(broker: Broker, run: Runner) -> None:
+    async def program() -> int:
+        async with transactional(broker) as producer:
+            await producer.init_transactions()
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                was_cancelled: bool = await cancelled(producer.begin_transaction())
+                if was_cancelled:
+                    await producer.begin_transaction()
+                await producer.send(TOPIC, b"%d" % number)
+                await producer.commit_transaction()
+                return was_cancelled
+
+            return await at_any_step(attempt)
+
+    count = run(program())
+    assert values(broker) == [b"%d" % number for number in range(count + 1)]
+
+
+@EITHER_VERSION
+@pytest.mark.parametrize("end", ["again", "abort", "commit"])
+def test_cancelled_offsets_are_part_of_the_transaction_or_not(
+    broker: Broker, run: Runner, end: str
+) -> None:
+    async def program() -> None:
+        async with transactional(broker) as producer:
+            await producer.init_transactions()
+            committed: int | None = None
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                nonlocal committed
+                offsets = {SOURCE: OffsetAndMetadata(number + 1)}
+                await producer.begin_transaction()
+                was_cancelled: bool = await cancelled(producer.send_offsets_to_transaction(offsets, GROUP))
+                if end == "again":
+                    await producer.send_offsets_to_transaction(offsets, GROUP)
+                may_be = {committed, number + 1} if was_cancelled and end == "commit" else {number + 1}
+                if end == "abort":
+                    await producer.abort_transaction()
+                    may_be = {None}
+                else:
+                    await producer.send(TOPIC, b"%d" % number)
+                    await producer.commit_transaction()
+                committed = offset_of(broker)
+                assert committed in may_be, number
+                return was_cancelled
+
+            await at_any_step(attempt)
+
+    run(program())
+
+
+@EITHER_VERSION
+def test_a_cancelled_body_of_a_transaction_is_aborted(broker: Broker, run: Runner) -> None:
+    sent: list[bytes] = []
+
+    async def program() -> int:
+        async with transactional(broker) as producer:
+            await producer.init_transactions()
+
+            async def body(number: int, at_the_end: asyncio.Event) -> None:
+                async with producer.transaction():
+                    for index in range(3):
+                        await producer.send(TOPIC, b"cancelled %d %d" % (number, index))
+                        sent.append(b"")
+                        await producer.flush()
+                    await producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, GROUP)
+                    await producer.send(TOPIC, b"cancelled %d" % number)
+                    at_the_end.set()
+                    await asyncio.Event().wait()
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                at_the_end = asyncio.Event()
+                assert await cancelled(body(number, at_the_end))
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"%d" % number)
+                return not at_the_end.is_set()
+
+            return await at_any_step(attempt)
+
+    count = run(program())
+    assert values(broker) == [b"%d" % number for number in range(count + 1)]
+    assert offset_of(broker) is None
+    assert sent
+
+
+@EITHER_VERSION
+def test_a_body_that_is_cancelled_again_while_it_aborts(broker: Broker, run: Runner) -> None:
+    async def program() -> int:
+        async with transactional(broker) as producer:
+            await producer.init_transactions()
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                at_the_end = asyncio.Event()
+
+                async def body() -> None:
+                    async with producer.transaction():
+                        await producer.send(TOPIC, b"cancelled %d" % number)
+                        at_the_end.set()
+                        await asyncio.Event().wait()
+
+                working = asyncio.create_task(body())
+                await at_the_end.wait()
+                working.cancel()
+                was_over = not await cancelled(over(working))
+                working.cancel()
+                await over(working)
+                try:
+                    await producer.begin_transaction()
+                except IllegalStateError as error:
+                    assert "abort_transaction() has an unknown outcome" in str(error)
+                    await producer.abort_transaction()
+                    await producer.begin_transaction()
+                await producer.send(TOPIC, b"%d" % number)
+                await producer.commit_transaction()
+                return not was_over
+
+            return await at_any_step(attempt)
+
+    count = run(program())
+    assert values(broker) == [b"%d" % number for number in range(count + 1)]
+
+
+async def over(task: asyncio.Task[None]) -> None:
+    """Waits for it, and leaves it alone."""
+    await asyncio.wait([task])
+
+
+@EITHER_VERSION
+def test_a_cancelled_abort_is_made_again(broker: Broker, run: Runner) -> None:
+    async def program() -> int:
+        async with transactional(broker) as producer:
+            await producer.init_transactions()
+
+            async def attempt(number: int, cancelled: Any) -> bool:
+                await producer.begin_transaction()
+                for index in range(3):
+                    await producer.send(TOPIC, b"aborted %d %d" % (number, index))
+                if number % 2:
+                    await producer.flush()
+                was_cancelled: bool = await cancelled(producer.abort_transaction())
+                if was_cancelled:
+                    await producer.abort_transaction()
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"%d" % number)
+                return was_cancelled
+
+            return await at_any_step(attempt)
+
+    count = run(program())
+    assert values(broker) == [b"%d" % number for number in range(count + 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,21 +12,25 @@ from kbatch.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     ProducerClosedError,
-    UnsupportedVersionError,
 )
 from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
-from tests.support.producing import TOPIC, producing, requests_seen, transactional, until, within
+from tests.support.producing import (
+    EITHER_VERSION,
+    TOPIC,
+    producing,
+    requests_seen,
+    transactional,
+    until,
+    within,
+)
+
+pytestmark = EITHER_VERSION
 
 GROUP = "markers"
 PLACE = TopicPartition(TOPIC, 0)
 OTHER = TopicPartition(TOPIC, 1)
-
-
-@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    with Broker(topics={TOPIC: 2}, nodes=2, transaction_version=request.param) as running:
-        yield running
+TOPICS, NODES = {TOPIC: 2}, 2
 
 
 def asking(broker: Broker, **keys: Any) -> Any:
@@ -127,11 +130,3 @@ def test_closing_ends_the_wait(broker: Broker) -> None:
         client.close(timeout=0)
         until(answer.done)
         assert isinstance(answer.exception(), ProducerClosedError)
-
-
-def test_old_brokers_are_refused() -> None:
-    from kbatch.core.client.admin_requests import CommittedOffsets
-
-    with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.5"):
-        CommittedOffsets(GROUP, [PLACE]).message(6)
-    assert CommittedOffsets(GROUP, [PLACE]).message(7).group_id == GROUP

@@ -49,12 +49,6 @@ pytestmark = pytest.mark.usefixtures("shell")
 TOPICS = {TOPIC: 3}
 
 
-@pytest.fixture
-def producer(broker: Broker) -> Iterator[Producer]:
-    with producing(broker, max_block_ms=SECONDS_MS) as producer:
-        yield producer
-
-
 # What is sent
 
 

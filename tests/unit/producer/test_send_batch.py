@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -181,12 +180,6 @@ def test_single_records_that_are_too_large_fail_the_batch() -> None:
 
 
 TOPICS = {TOPIC: 3}
-
-
-@pytest.fixture
-def producer(broker: Broker) -> Iterator[Producer]:
-    with producing(broker, max_block_ms=SECONDS_MS) as producer:
-        yield producer
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -439,3 +432,20 @@ def test_nothing_is_logged_of_a_batch_that_is_well(
     with caplog.at_level(logging.INFO):
         producer.send_batch(TOPIC, 0, BATCH).result(SECONDS)
     assert not caplog.records
+
+
+# Records that cannot be read
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_unreadable_batch_fails_alone_when_too_large(codec: int) -> None:
+    data = altered(encoded(b"a" * 2000, b"b"), attributes=codec)  # which they are not
+    with Broker({TOPIC: {"max.message.bytes": 1000}}) as broker, producing(broker) as producer:
+        producer.send(TOPIC, b"before", partition=0)
+        delivery = producer.send_batch(TOPIC, 0, data)
+        after = producer.send(TOPIC, b"after", partition=0)
+        error = delivery.exception(SECONDS)
+        assert isinstance(error, CorruptRecordError) and not error.possibly_persisted
+        assert after.result(SECONDS).offset == 1
+        producer.flush(SECONDS)
+        assert values(broker) == [b"before", b"after"]

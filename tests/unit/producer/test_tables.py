@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import resource
+import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +18,11 @@ import pyarrow as pa
 import pytest
 
 import kbatch
-from kbatch import BufferExhaustedError, DeliveryError, IllegalStateError, KafkaError, KafkaTimeoutError
+from kbatch import BufferExhaustedError, DeliveryError, IllegalStateError, KafkaTimeoutError
 from kbatch.errors import (
     ErrorCode,
     InvalidRecordError,
+    KafkaError,
     NotEnoughReplicasError,
     ProducerClosedError,
     RecordTooLargeError,
@@ -29,8 +34,11 @@ from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.testing import Broker
 from tests.oracle import plain, tables
 from tests.support.producing import (
+    LINGERING,
+    ONCE,
     SECONDS,
     SECONDS_MS,
+    TIME_MS,
     TOPIC,
     metric,
     producing,
@@ -65,7 +73,8 @@ ITEM = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS = (pa.list_(ITEM), pa.large_list(ITEM), pa.map_(pa.string(), pa.binary()))
 
 
-TOPICS = {TOPIC: PARTITIONS, "one": 1}
+TWO_PARTITIONS = 2
+TOPICS = {TOPIC: PARTITIONS, "one": 1, "two": TWO_PARTITIONS}
 
 
 def numbered(count: int, size: int = 0) -> pa.Table:
@@ -590,3 +599,290 @@ def test_a_report_keeps_neither_table_nor_producer(broker: Broker) -> None:
     gc.collect()
     assert dropped() is None
     assert report.row_count == 1000
+
+
+# Rows that are too large
+
+
+# What allocators may keep beside a report's 14 bytes a row. An error for each of the million rows would take
+# ten times as much.
+MOST_BESIDE = 50_000_000
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+# Too large
+
+
+def test_the_errors_of_rows_that_are_too_large_name_the_size_of_each(broker: Broker) -> None:
+    data = pa.table({"value": [bytes(5000 + row % 700) for row in range(3000)]})
+    with producing(broker, max_request_size=4000) as producer:
+        report = producer.send_table("one", data).result(SECONDS)
+        assert report.failed_rows == len(report.errors) == 3000
+        assert report.offsets.tolist() == [-1] * 3000
+        for row, error in report.errors.items():
+            assert isinstance(error, RecordTooLargeError)
+            assert f"takes up to {5086 + row % 700} bytes" in str(error)
+            assert "raise that, and the topic's max.message.bytes" in str(error)
+        assert report.errors[2999] is report.errors[2999]
+        with pytest.raises(KeyError):
+            report.errors[3000]
+
+
+def test_a_report_of_refused_rows_takes_14_bytes_a_row(broker: Broker) -> None:
+    rows = 1_000_000
+    value = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([bytes(300)]))
+    data = pa.table({"value": value})
+    with producing(broker, max_request_size=300) as producer:
+        producer.send_table("one", data).result(SECONDS)  # what the first one leaves behind is not measured
+        gc.collect()
+        before = resident_bytes()
+        report = producer.send_table("one", data).result(SECONDS)
+        gc.collect()
+        assert resident_bytes() - before < 14 * rows + MOST_BESIDE
+        assert report.failed_rows == len(report.errors) == rows
+        assert sys.getsizeof(report._outcome) < 14 * rows + 1000
+
+
+@pytest.mark.parametrize("topic_column", [None, "topic"])
+def test_a_report_takes_14_bytes_a_row_and_4_for_its_topic(broker: Broker, topic_column: str | None) -> None:
+    rows = 50_000
+    data = pa.table({"value": ["v"] * rows, "topic": ["one"] * rows})
+    with producing(broker) as producer:
+        report = producer.send_table("one", data, topic_column=topic_column).result(SECONDS)
+        row_bytes = 14 if topic_column is None else 18
+        assert sys.getsizeof(report._outcome) < (row_bytes - 9) * rows  # as long as nobody asks for more
+        assert report.offsets[-1] == rows - 1
+        assert row_bytes * rows <= sys.getsizeof(report._outcome) < row_bytes * rows + 1000
+
+
+# Faults of brokers
+
+
+ROWS = 3000
+# Many batches, several of them in flight.
+IDEMPOTENT: dict[str, Any] = {"enable_idempotence": True, "batch_size": 2000, "retry_backoff_ms": 1}
+
+
+class OnlyAnArray:
+    def __init__(self, data: pa.RecordBatch) -> None:
+        self._data = data
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+        return self._data.__arrow_c_array__(requested_schema)
+
+
+def rows_of(count: int = ROWS) -> pa.RecordBatch:
+    keys = [b"k%d" % (row % 97) for row in range(count)]
+    return pa.record_batch({"key": keys, "value": [b"v%d" % row for row in range(count)]})
+
+
+def check_each_row_once(broker: Broker, report: TableReport, rows: pa.RecordBatch) -> None:
+    """The log has every row once, in order, and where the report says."""
+    values = rows["value"].to_pylist()
+    for partition in range(TWO_PARTITIONS):
+        own = np.flatnonzero(report.partitions == partition)
+        log = broker.records("two", partition)
+        assert [record.value for record in log] == [values[row] for row in own]
+        offsets = report.offsets[own]
+        assert ((offsets == [record.offset for record in log]) | (offsets == -1)).all()
+    assert not report.errors and report.done_rows == rows.num_rows
+
+
+@pytest.mark.parametrize("error", ["NOT_ENOUGH_REPLICAS", "NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT"])
+def test_rows_that_are_sent_again_are_in_the_log_once(broker: Broker, error: str) -> None:
+    with producing(broker, **IDEMPOTENT) as producer:
+        producer.partitions_for("two")
+        broker.fail_next("Produce", error, times=3)
+        report = producer.send_table("two", rows_of()).result(SECONDS)
+        assert metric(producer, "record-retry-total") > 0
+        check_each_row_once(broker, report, rows_of())
+        assert (report.offsets >= 0).all()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_rows_of_an_answer_that_was_lost_are_in_the_log_once(broker: Broker, times: int) -> None:
+    """The broker has them, and finds their duplicates."""
+    with producing(broker, **IDEMPOTENT) as producer:
+        producer.partitions_for("two")
+        broker.drop_connection("Produce", when="after", times=times)
+        report = producer.send_table("two", rows_of()).result(SECONDS)
+        assert metric(producer, "record-retry-total") > 0
+        check_each_row_once(broker, report, rows_of())
+
+
+def test_rows_that_were_never_sent_expire() -> None:
+    with Broker({"two": TWO_PARTITIONS}, auto_create_topics=False) as gone:
+        keys = {"delivery_timeout_ms": 400, "request_timeout_ms": 200, "linger_ms": 0}
+        with producing(gone, **keys) as producer:
+            producer.partitions_for("two")
+            gone.stop()
+            report = producer.send_table("two", rows_of(100)).result(SECONDS)
+            assert {type(error) for error in report.errors.values()} == {KafkaTimeoutError}
+            assert report.failed_rows == len(report.errors) == 100
+            assert not any(error.possibly_persisted for error in report.errors.values())
+            assert report.offsets.tolist() == [-1] * 100
+            assert set(report.partitions.tolist()) == {0, 1}
+            assert report.stopped is None  # all of them were accepted
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS])
+def test_data_that_are_one_array_are_sent(broker: Broker, count: int) -> None:
+    rows = rows_of(count)
+    with producing(broker) as producer:
+        report = producer.send_table("two", OnlyAnArray(rows)).result(SECONDS)
+        assert report.row_count == count
+        check_each_row_once(broker, report, rows)
+        sliced = producer.send_table("two", OnlyAnArray(rows.slice(1))).result(SECONDS)
+        assert sliced.row_count == max(count - 1, 0) and not sliced.errors
+
+
+# Metrics
+
+
+COUNTED = ("record-send-total", "record-error-total", "record-retry-total")
+VALUES = [b"a" * (3000 if row % 7 == 3 else 20) for row in range(100)]
+
+
+def send_rows(producer: Any, topic: str) -> None:
+    with suppress(KafkaError):
+        producer.send_table(topic, pa.table({"value": VALUES}))
+
+
+def send_records(producer: Any, topic: str) -> None:
+    for value in VALUES:
+        with suppress(KafkaError):
+            producer.send(topic, value, timestamp_ms=TIME_MS)  # one for all, as rows of a block have
+
+
+def counted(
+    producing_on: Broker, sending: Callable[[Any, str], None], topic: str, errors: list[str], **keys: Any
+) -> dict[Any, float]:
+    with producing(producing_on, **LINGERING, **keys) as producer:
+        with suppress(KafkaError):
+            producer.partitions_for(topic)
+        for error in errors:
+            producing_on.fail_next("Produce", error)
+        sending(producer, topic)
+        with suppress(kbatch.DeliveryError):
+            producer.flush(SECONDS)
+        return {
+            (name.name, name.group): value
+            for name, value in producer.metrics().items()
+            if name.name in COUNTED or (name.group == "producer-topic-metrics" and "total" in name.name)
+        }
+
+
+@pytest.mark.parametrize(
+    ("topic", "errors", "keys"),
+    [
+        ("one", [], {}),
+        ("one", [], {"max_request_size": 2500}),
+        ("one", ["NOT_ENOUGH_REPLICAS"], {"max_request_size": 2500}),
+        ("one", ["NOT_ENOUGH_REPLICAS"], {"max_request_size": 2500} | ONCE),
+        ("nowhere", [], {"max_block_ms": 30}),
+    ],
+    ids=["sent", "too large", "retried", "failed", "unknown topic"],
+)
+def test_N02_rows_count_as_records_do(
+    broker: Broker, topic: str, errors: list[str], keys: dict[str, Any]
+) -> None:
+    keys = {"batch_size": 1 << 20} | keys
+    by_table = counted(broker, send_rows, topic, errors, **keys)
+    by_record = counted(broker, send_records, topic, errors, **keys)
+    assert by_table == by_record
+    assert len(by_record) > len(COUNTED) or topic == "nowhere"
+    assert sum(by_record[name, "producer-metrics"] for name in COUNTED) >= 100
+
+
+def test_rows_behind_a_stop_and_of_refused_topics_count_once(broker: Broker) -> None:
+    broker.hold_high_watermark("one", 0)
+    to = ["nowhere", "one"] * 500
+    data = pa.table({"value": ["v" * 500] * 1000, "to": to})
+    keys = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": 300, "retries": 0}
+    with producing(broker, **keys) as producer:
+        until(lambda: not isinstance(attempt(lambda: producer.partitions_for("one")), KafkaError))
+        report = producer.send_table(None, data, topic_column="to").report
+        assert metric(producer, "record-error-total") == report.failed_rows < 1000
+
+
+def attempt(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except KafkaError as error:
+        return error
+
+
+def test_a_table_that_is_refused_whole_is_counted_and_told_of(broker: Broker) -> None:
+    told: list[Any] = []
+
+    class Listening(Interceptor):
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            told.append((metadata, error))
+
+    columns = {"value": np.array([b"a", b"b"])}
+    with producing(broker, max_block_ms=SECONDS_MS, interceptor_classes=[Listening()]) as producer:
+        early = pa.table({"value": ["v"] * 2, "timestamp": [-5] * 2})
+        for data in (columns, pa.table({"value": [1, 2]}), early):
+            with pytest.raises((TypeError, ValueError)) as raised:
+                producer.send_table("one", data, key="none" if data is columns else "key")
+            assert told[-2:] == [(kbatch.RecordMetadata("one", -1), raised.value)] * 2
+        assert metric(producer, "record-error-total") == len(told) == 6
+        producer.close()
+        with pytest.raises(KafkaError):
+            producer.send_table("one", early)
+        assert len(told) == 8
+
+
+def test_what_close_cuts_short_counts_whole(broker: Broker) -> None:
+    broker.hold_high_watermark("one", 0)
+    keys = {"buffer_memory": 24_000, "batch_size": 1000, "max_block_ms": SECONDS_MS}
+    with producing(broker, **keys) as producer:
+        sending = within(lambda: producer.send_table("one", pa.table({"value": ["v" * 500] * 300})))
+        until(waits_for_memory(producer))
+        with suppress(kbatch.DeliveryError):
+            producer.close(timeout=0)
+        assert sending.result(SECONDS).result(SECONDS).failed_rows == 300
+        unsent = sending.result(SECONDS).report._outcome.unsent_count
+        assert metric(producer, "record-error-total") >= unsent > 200
+
+
+# Reports of many rows
+
+
+PULLED = 50_000
+TOO_LARGE = 70_000  # a row of the second batch
+
+
+def numbered_in_turn(row_count: int, too_large: int) -> Iterator[pa.RecordBatch]:
+    """Rows without key and value go to partitions, and topics, in turn; if `too_large` is one, it cannot."""
+    for first in range(0, row_count, PULLED):
+        rows = np.arange(first, min(first + PULLED, row_count))
+        values = pa.array([b"x" * 5000 if row == too_large else None for row in rows], pa.binary())
+        topics = pa.DictionaryArray.from_arrays(pa.array(rows // PARTITIONS % 2, pa.int32()), ["a", "b"])
+        partitions = pa.array(rows % PARTITIONS, pa.int32())
+        yield pa.RecordBatch.from_arrays([values, topics, partitions], ["value", "topic", "partition"])
+
+
+@pytest.mark.parametrize("row_count", [200_000, 600_000, 1_200_000])
+@pytest.mark.parametrize("too_large", [TOO_LARGE, -1])
+def test_the_outcome_of_many_rows(row_count: int, too_large: int) -> None:
+    first = next(numbered_in_turn(1, too_large))
+    with (
+        Broker({"a": PARTITIONS, "b": PARTITIONS}, auto_create_topics=False) as broker,
+        producing(broker, max_request_size=4096, batch_size=4096, max_block_ms=SECONDS_MS) as producer,
+    ):
+        reader = pa.RecordBatchReader.from_batches(first.schema, numbered_in_turn(row_count, too_large))
+        report = producer.send_table(None, reader, topic_column="topic").result(SECONDS)
+    rows = np.arange(row_count)
+    sent = rows != too_large
+    earlier = rows // (2 * PARTITIONS)  # in the same partition, which lacks one from the row on
+    lacks_one = (rows > too_large) & (rows % (2 * PARTITIONS) == too_large % (2 * PARTITIONS))
+    lacks_one &= too_large >= 0
+    assert list(report.errors) == [too_large] * (too_large >= 0)
+    assert all(isinstance(error, RecordTooLargeError) for error in report.errors.values())
+    assert np.array_equal(report.error_codes == 0, sent)
+    assert np.array_equal(report.partitions, rows % PARTITIONS)
+    assert np.array_equal(report.offsets, np.where(sent, earlier - lacks_one, -1))

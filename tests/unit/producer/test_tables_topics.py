@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,16 +36,10 @@ from tests.support.producing import (
 
 pytestmark = pytest.mark.usefixtures("shell")
 
-PARTITIONS = {"one": 1, "three": 3, "seven": 7}
+TOPICS = PARTITIONS = {"one": 1, "three": 3, "seven": 7}
 TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
 COLUMN: dict[str, Any] = {"topic_column": "topic"}
 UNKNOWN = (UnknownTopicOrPartitionError, KafkaTimeoutError)
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker(PARTITIONS, auto_create_topics=False) as broker:
-        yield broker
 
 
 def rows(topics: Sequence[str | None], kind: pa.DataType | None = None, **columns: Any) -> pa.Table:

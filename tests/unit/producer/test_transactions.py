@@ -14,6 +14,7 @@ from kbatch.errors import (
     DeliveryError,
     IllegalStateError,
     InvalidPidMappingError,
+    InvalidProducerEpochError,
     KafkaError,
     KafkaTimeoutError,
     PartialSendError,
@@ -28,6 +29,7 @@ from kbatch.records import ConsumerGroupMetadata
 from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
 from tests.support.producing import (
+    EITHER_VERSION,
     SECONDS,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -42,17 +44,12 @@ from tests.support.producing import (
 )
 from tests.support.shells import new_producer
 
-pytestmark = pytest.mark.usefixtures("shell")
+pytestmark = [pytest.mark.usefixtures("shell"), EITHER_VERSION]
+
+TOPICS, NODES = {TOPIC: 2, "source": 1}, 2
 
 SOURCE = TopicPartition("source", 0)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    topics = {TOPIC: 2, "source": 1}
-    with Broker(topics=topics, nodes=2, transaction_version=request.param) as running:
-        yield running
 
 
 @pytest.fixture
@@ -579,3 +576,178 @@ def test_delivery_errors_of_other_causes_are_told_still(broker: Broker) -> None:
         sent(producer, "a")
         with pytest.raises(DeliveryError):
             producer.flush()
+
+
+# Ends of transactions and producers
+
+
+def new_transactional(broker: Broker, **keys: object) -> Producer:
+    """One that the test closes."""
+    made: Producer = new_producer(
+        bootstrap_servers=broker.bootstrap_servers, transactional_id=TRANSACTIONAL_ID, linger_ms=0, **keys
+    )
+    return made
+
+
+def test_T24_close_does_not_hang_where_offsets_have_no_answer(broker: Broker, version: int) -> None:
+    broker.delay("AddOffsetsToTxn" if version == 1 else "TxnOffsetCommit", 600)
+    producer = new_transactional(broker, max_block_ms=200)
+    producer.init_transactions(timeout=SECONDS)
+    producer.begin_transaction()
+    sent(producer, "a")
+    producer.flush()
+    with pytest.raises(KafkaTimeoutError):
+        producer.send_offsets_to_transaction({SOURCE: OffsetAndMetadata(1)}, "g")
+    producer.close(timeout=0.2)
+    assert committed(broker) == []
+
+
+def test_T24_close_behind_a_fatal_error_asks_for_nothing_and_does_not_hang(broker: Broker) -> None:
+    broker.fail_next("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
+    producer = new_transactional(broker)
+    producer.init_transactions()
+    producer.begin_transaction()
+    sent(producer, "a")
+    with pytest.raises(KafkaError) as raised:
+        producer.commit_transaction()
+    assert raised.value.fatal
+    producer.close()
+    producer.close()
+    assert "closed" in repr(producer)
+    assert len(broker.requests("EndTxn")) == 1
+
+
+def test_T18_who_goes_on_in_a_transaction_that_took_too_long_learns_of_it_by_the_abort(
+    broker: Broker, version: int
+) -> None:
+    """The coordinator has aborted it by a new epoch (KIP-588). Under version 2 an abort is repeated there."""
+    with transactional(broker, transaction_timeout_ms=100) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        sent(producer, "a")
+        producer.flush()
+        until(lambda: any(batch.is_control for batch in broker.batches(TOPIC)))
+        (late,) = sent(producer, "late")
+        assert isinstance(late.exception(SECONDS), InvalidProducerEpochError)
+        with pytest.raises(InvalidProducerEpochError) as raised:
+            producer.commit_transaction()
+        assert raised.value.abortable
+        if version == 1:
+            with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms") as fenced:
+                producer.abort_transaction()
+            assert fenced.value.fatal
+        else:
+            producer.abort_transaction()
+            with producer.transaction():
+                sent(producer, "next")
+    assert committed(broker) == ([] if version == 1 else [b"next"])
+
+
+# Tables and encoded batches
+
+
+def test_tables_are_part_of_a_transaction(broker: Broker, producer: Producer) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"value": [b"1", b"2", b"3"]})
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
+        producer.send_table(TOPIC, table)
+    with producer.transaction():
+        producer.send_table(TOPIC, table)
+    producer.begin_transaction()
+    producer.send_table(TOPIC, pa.table({"value": [b"4"]}))
+    producer.abort_transaction()
+    assert committed(broker) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_encoded_batches_are_part_of_a_transaction(broker: Broker, producer: Producer, codec: str) -> None:
+    batch = kbatch.encode([(None, b"b"), (None, b"c")], compression=codec)
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError, match=r"begin_transaction\(\)"):
+        producer.send_batch(TOPIC, 0, batch)
+    with producer.transaction():
+        sent(producer, "a", partition=0)
+        delivery = producer.send_batch(TOPIC, 0, batch)
+        sent(producer, "d", partition=0)
+    assert delivery.result(0).offset == 1
+    producer.begin_transaction()
+    producer.send_batch(TOPIC, 0, batch)
+    producer.flush()
+    producer.abort_transaction()
+    assert values(broker) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("others", [[], [b"1", b"2"]], ids=["alone", "among others"])
+def test_T26_a_row_that_is_too_large_is_missing(
+    broker: Broker, producer: Producer, others: list[bytes]
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    producer.init_transactions()
+    producer.begin_transaction()
+    delivery = producer.send_table(TOPIC, pa.table({"value": [*others, bytes(2_000_000), *others]}))
+    with pytest.raises(RecordTooLargeError) as raised:
+        producer.commit_transaction()
+    assert raised.value.abortable
+    producer.abort_transaction()
+    assert delivery.result(0).errors
+    with producer.transaction():
+        producer.send_table(TOPIC, pa.table({"value": [b"4"]}))
+    assert committed(broker) == [b"4"]
+
+
+def test_T26_rows_that_were_not_accepted_are_missing(broker: Broker, producer: Producer) -> None:
+    pa = pytest.importorskip("pyarrow")
+    schema = pa.schema([("value", pa.binary())])
+
+    def batches() -> Iterator[Any]:
+        yield pa.record_batch([[b"1"]], schema=schema)
+        raise OSError("the rest cannot be read")
+
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_table(TOPIC, pa.RecordBatchReader.from_batches(schema, batches()))
+    with pytest.raises(SerializationError, match="the rest cannot be read"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert committed(broker) == []
+
+
+# A cluster's transaction.version changes
+
+
+# The highest version of Produce and EndTxn in a transaction, by its version.
+PRODUCE = {1: 11, 2: 13}
+END_TXN = {1: 4, 2: 5}
+
+
+def test_T07_a_version_that_changes_while_idle_counts_for_the_next_transaction(
+    broker: Broker, version: int
+) -> None:
+    other = 3 - version
+    with transactional(broker, metadata_max_age_ms=10) as producer:
+        producer.init_transactions()
+        in_one(producer, "a")
+        broker._call(lambda core: core.state.set_transaction_version(other))
+        learn(broker)
+        since = len(broker.requests())
+        in_one(producer, "b")
+        in_one(producer, "c")
+        asked = [each for each in broker.requests()[since:] if each.api not in ("Metadata", "ApiVersions")]
+    versions = {api: {each.version for each in asked if each.api == api} for api in ("Produce", "EndTxn")}
+    assert versions == {"Produce": {PRODUCE[other]}, "EndTxn": {END_TXN[other]}}
+    assert [each.api for each in asked].count("InitProducerId") == (other == 2)
+    assert ("AddPartitionsToTxn" in [each.api for each in asked]) == (other == 1)
+    assert committed(broker) == [b"a", b"b", b"c"]
+
+
+def in_one(producer: Producer, name: str) -> None:
+    with producer.transaction():
+        sent(producer, name)
+
+
+def learn(broker: Broker) -> None:
+    """Until the producer has asked twice, and so been answered once."""
+    seen = requests_seen(broker, "ApiVersions")
+    for _ in range(2):
+        seen.get(timeout=HANG_SECONDS)

@@ -11,20 +11,16 @@ from kbatch import OffsetAndMetadata, Producer, TopicPartition
 from kbatch.errors import UnknownTopicOrPartitionError
 from kbatch.protocol import messages
 from kbatch.testing import Broker
-from tests.support.producing import SECONDS, TOPIC, requests_seen, sent, transactional, values
+from tests.support.producing import EITHER_VERSION, SECONDS, TOPIC, requests_seen, sent, transactional, values
 
-pytestmark = pytest.mark.usefixtures("shell")
+pytestmark = [pytest.mark.usefixtures("shell"), EITHER_VERSION]
+
+TOPICS, NODES = {TOPIC: 1, "source": 1}, 2
 
 MANY = 100_000
 # max.block.ms; a topic that is said not to be is believed to be for as long.
 BLOCK_MS = 1000
 SOURCE = TopicPartition("source", 0)
-
-
-@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    with Broker({TOPIC: 1, "source": 1}, nodes=2, transaction_version=request.param) as running:
-        yield running
 
 
 @pytest.fixture

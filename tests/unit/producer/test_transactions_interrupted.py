@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -26,6 +26,7 @@ from kbatch.errors import (
 from kbatch.interceptors import Interceptor
 from kbatch.testing import Broker
 from tests.support.producing import (
+    EITHER_VERSION,
     SECONDS,
     SECONDS_MS,
     TOPIC,
@@ -34,10 +35,13 @@ from tests.support.producing import (
     values,
     within,
 )
+from tests.support.shells import Runner
 
-Runner = Callable[[Coroutine[Any, Any, Any]], Any]
+pytestmark = EITHER_VERSION
+
 ENDS = pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 MANY = 100  # partitions
+TOPICS = {TOPIC: 1, "wide": MANY}
 # Files whose lines are interrupted.
 CALLED = (
     "kbatch/core/client/engine.py",
@@ -51,21 +55,6 @@ CALLED = (
     "kbatch/waiting/event_loop.py",
     "kbatch/waiting/threads.py",
 )
-
-
-@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    with Broker({TOPIC: 1, "wide": MANY}, transaction_version=request.param) as running:
-        yield running
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Runner:
-    if request.param == "asyncio":
-        return asyncio.run
-    uvloop = pytest.importorskip("uvloop")
-    runner: Runner = uvloop.run
-    return runner
 
 
 def made(broker: Broker, **keys: Any) -> AsyncProducer:

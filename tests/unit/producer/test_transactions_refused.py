@@ -22,6 +22,7 @@ from kbatch.errors import (
 from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
 from tests.support.producing import (
+    EITHER_VERSION,
     SECONDS,
     TOPIC,
     committed,
@@ -33,7 +34,9 @@ from tests.support.producing import (
     within,
 )
 
-pytestmark = pytest.mark.usefixtures("shell")
+pytestmark = [pytest.mark.usefixtures("shell"), EITHER_VERSION]
+
+TOPICS = {TOPIC: 1}
 
 
 def table_of(value: bytes) -> Any:
@@ -67,13 +70,6 @@ REFUSED: dict[str, tuple[str, bytes, int, dict[str, Sends], type[KafkaError]]] =
     "a name that brokers refuse": ("a topic", b"b", 0, ANYWHERE, InvalidTopicError),
     "no such partition": (TOPIC, b"b", 9, WAITING, KafkaTimeoutError),
 }
-
-
-@pytest.fixture(params=[1, 2], ids=["TV1", "TV2"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    options: dict[str, Any] = {"transaction_version": request.param, "auto_create_topics": False}
-    with Broker({TOPIC: 1}, **options) as running:
-        yield running
 
 
 @pytest.fixture
@@ -186,8 +182,10 @@ def sending_late(broker: Broker, producer: Producer) -> Future[Any]:
 
 @pytest.mark.threads
 @pytest.mark.parametrize("begun", [False, True], ids=["none yet", "begun"])
-def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next(begun: bool) -> None:
-    with Broker({TOPIC: 1}, auto_create_topics=False) as broker, transactional(broker) as producer:
+def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next(
+    broker: Broker, begun: bool
+) -> None:
+    with transactional(broker) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         late = sending_late(broker, producer)
@@ -205,11 +203,10 @@ def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the
 
 
 @pytest.mark.threads
-def test_T02_a_record_whose_time_is_over_when_the_next_transaction_has_begun_fails_none() -> None:
-    with (
-        Broker({TOPIC: 1}, auto_create_topics=False) as broker,
-        transactional(broker, max_block_ms=1000) as producer,
-    ):
+def test_T02_a_record_whose_time_is_over_when_the_next_transaction_has_begun_fails_none(
+    broker: Broker,
+) -> None:
+    with transactional(broker, max_block_ms=1000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         late = sending_late(broker, producer)

@@ -33,11 +33,6 @@ from tests.support.broker_core import (
 )
 
 
-@pytest.fixture
-def broker() -> VirtualBroker:
-    return VirtualBroker()
-
-
 def partition_of(broker: VirtualBroker, topic: str = TOPIC, index: int = 0) -> ClusterPartition:
     return broker.state.cluster.partition(topic, index)
 

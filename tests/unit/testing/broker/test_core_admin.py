@@ -23,11 +23,6 @@ from tests.support.broker_core import (
 AUTHENTICATION_FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-@pytest.fixture
-def broker() -> VirtualBroker:
-    return VirtualBroker()
-
-
 # Metadata
 
 

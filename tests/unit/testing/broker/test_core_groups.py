@@ -22,11 +22,6 @@ from tests.support.broker_core import (
 from tests.unit.testing.broker.group_consumer import SESSION_MS, Consumer, committed, find_coordinators
 
 
-@pytest.fixture
-def broker() -> VirtualBroker:
-    return VirtualBroker()
-
-
 def codes(answer: Any) -> set[ErrorCode]:
     return {code for _, code in error_places(answer)}
 

@@ -28,11 +28,6 @@ from tests.support.broker_core import (
 GOOD = batch(b"good")
 
 
-@pytest.fixture
-def broker() -> VirtualBroker:
-    return VirtualBroker()
-
-
 def cut(length: int) -> bytes:
     """A batch that ends with its `length` field, inside the header."""
     return GOOD[:8] + struct.pack(">i", length) + GOOD[12 : 12 + length]

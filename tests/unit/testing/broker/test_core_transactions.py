@@ -28,11 +28,6 @@ from tests.support.broker_core import (
 from tests.unit.testing.broker.group_consumer import committed, find_coordinators
 
 
-@pytest.fixture
-def broker() -> VirtualBroker:
-    return VirtualBroker()
-
-
 def codes(answer: Any) -> set[ErrorCode]:
     return {code for _, code in error_places(answer)}
 

@@ -68,11 +68,6 @@ each_api = pytest.mark.parametrize("api", VERSIONS)
 
 
 @pytest.fixture
-def broker() -> VirtualBroker:
-    return VirtualBroker()
-
-
-@pytest.fixture
 def no_failures(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """The broker logs what fails in it."""
     with caplog.at_level(logging.ERROR, "kbatch.testing"):
