@@ -215,6 +215,8 @@ class LoopNetwork(EngineDriver):
         addresses: list[Address] | OSError
         try:
             addresses = distinct(await self._address_infos(action.host, action.port))
+            if action.canonical:
+                addresses = [await self._with_name(address) for address in addresses]
         except (OSError, UnicodeError) as error:
             addresses = without_address(action.host, error)
         self._tell(partial(self._resolved, action, addresses))
@@ -226,6 +228,15 @@ class LoopNetwork(EngineDriver):
             return await self._loop.getaddrinfo(host, port, **ask_for)
         except RuntimeError:  # at the end of the interpreter the loop has no threads for look-ups
             return socket.getaddrinfo(host, port, **ask_for)
+
+    async def _with_name(self, address: Address) -> Address:
+        """Return the address with its canonical name, if it has one."""
+        assert self._loop is not None
+        try:
+            name, _ = await self._loop.getnameinfo(address[1], socket.NI_NAMEREQD)
+        except (OSError, UnicodeError):
+            return address
+        return (*address[:2], name)
 
     def _connect(self, action: Connect) -> None:
         channel = TransportChannel(action.connection_id, peer_of(action), self, self._space)

@@ -197,7 +197,7 @@ class ThreadNetwork(EngineDriver):
 
     def _resolve(self, action: Resolve) -> None:
         def look_up() -> None:
-            addresses = addresses_of(action.host, action.port)
+            addresses = addresses_of(action)
             self.post(partial(self._resolved, action, addresses))
 
         self._resolvers.submit(look_up)
@@ -239,9 +239,19 @@ class ThreadNetwork(EngineDriver):
             self._forget(channel)
 
 
-def addresses_of(host: str, port: int) -> list[Address] | OSError:
+def addresses_of(action: Resolve) -> list[Address] | OSError:
     """Return all addresses, in the order of preference (RFC 6724), or the error."""
+    ask_for = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
     try:
-        return distinct(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP))
+        addresses = distinct(socket.getaddrinfo(action.host, action.port, **ask_for))
     except (OSError, UnicodeError) as error:
-        return without_address(host, error)
+        return without_address(action.host, error)
+    return list(map(_with_name, addresses)) if action.canonical else addresses
+
+
+def _with_name(address: Address) -> Address:
+    """Return the address with its canonical name, if it has one."""
+    try:
+        return (*address[:2], socket.getnameinfo(address[1], socket.NI_NAMEREQD)[0])
+    except (OSError, UnicodeError):
+        return address

@@ -7,7 +7,15 @@ import socket
 from typing import Any
 
 from kbatch.config import ProducerConfig
-from kbatch.core.client.actions import Authenticate, Close, Connect, EndAuthentication, Resolve, Write
+from kbatch.core.client.actions import (
+    Address,
+    Authenticate,
+    Close,
+    Connect,
+    EndAuthentication,
+    Resolve,
+    Write,
+)
 from kbatch.core.client.connections import Connections, Request, Response
 from kbatch.errors import KafkaError
 from kbatch.protocol import codec, messages
@@ -124,10 +132,10 @@ class Shell:
 
     # What the network does
 
-    def resolve(self, *addresses: tuple[int, Any], error: OSError | None = None) -> None:
+    def resolve(self, *addresses: Address, error: OSError | None = None) -> None:
         """Answers the oldest question for a name."""
-        host, port = self.resolves.pop(0)
-        self.connections.handle_resolved(host, port, error or list(addresses), self.now_ns)
+        name = self.resolves.pop(0)
+        self.connections.handle_resolved(name.host, name.port, error or list(addresses), self.now_ns)
         self.poll()
 
     def write(self, peer: Peer, size_bytes: int | None = None) -> None:

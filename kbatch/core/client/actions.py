@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-# An address family of the socket module, and what `connect` of such a socket takes.
-Address = tuple[int, Any]
+# An address family of the socket module, what `connect` of such a socket takes, and its canonical name, if
+# that was asked for and the name service has one.
+Address = tuple[int, Any] | tuple[int, Any, str]
 
 
 class Resolve(NamedTuple):
-    """Find the addresses of a name: `handle_resolved`."""
+    """Find the addresses of a name, and if `canonical` the name of each address: `handle_resolved`."""
 
     host: str
     port: int
+    canonical: bool = False
 
 
 class Connect(NamedTuple):

@@ -141,6 +141,7 @@ class Connections:
         self._actions: list[IoAction] = []
         self._disconnected: set[int] = set()
         self._lanes: list[dict[int, NodeState]] = [{} for _ in range(lane_count)]  # by node id
+        self._wants_canonical = config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         self._node_ids: Collection[int] = ()  # of the cluster, or of bootstrap.servers
         self._candidates: list[NodeState] = []  # of `_node_ids`, in the first lane
         self._by_connection: dict[int, NodeState] = {}
@@ -374,12 +375,14 @@ class Connections:
         name = state.node.host, state.node.port
         if name not in self._resolving:
             self._resolving.add(name)
-            self._actions.append(Resolve(*name))
+            self._actions.append(Resolve(*name, canonical=state.node.node_id < 0 and self._wants_canonical))
 
     def _try_address(self, state: NodeState, now_ns: int) -> None:
         state.transition(ConnectionEvent.CONNECT)
-        family, sockaddr = state.next_address()
+        family, sockaddr, *canonical = state.next_address()
         node = state.node
+        if canonical and node.node_id < 0:  # what TLS and Kerberos check (ClientUtils)
+            node = node._replace(host=canonical[0])
         connection = Connection(self._next_connection_id, node, now_ns)
         connection.max_frame_bytes = MAX_SETUP_FRAME_BYTES
         self._next_connection_id += 1

@@ -47,6 +47,21 @@ def test_names_are_resolved() -> None:
         assert all(address[1] == 9092 for _, address in addresses)
 
 
+def test_addresses_have_their_canonical_names_if_wanted() -> None:
+    with running() as (engine, _):
+        engine.do(Resolve("127.0.0.1", 9092, canonical=True))
+        _, host, _, addresses = engine.next("resolved")
+        assert host == "127.0.0.1"
+        assert addresses == [(socket.AF_INET, ("127.0.0.1", 9092), *name_of_loopback())]
+
+
+def name_of_loopback() -> list[str]:
+    try:
+        return [socket.getnameinfo(("127.0.0.1", 9092), socket.NI_NAMEREQD)[0]]
+    except socket.gaierror:
+        return []
+
+
 def test_a_name_without_an_address_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: object, **__: object) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

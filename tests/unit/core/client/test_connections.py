@@ -302,7 +302,7 @@ def test_a_connection_that_nobody_was_told_to_make_need_not_be_closed() -> None:
     shell.connections.connect(-1, 0)
     shell.poll()
     name = shell.resolves.pop()
-    shell.connections.handle_resolved(*name, [(2, ("10.0.0.1", 9092))], 0)
+    shell.connections.handle_resolved(*name[:2], [(2, ("10.0.0.1", 9092))], 0)
     shell.connections.rebootstrap(0)
     assert shell.connections.poll_actions() == []
 
@@ -578,7 +578,7 @@ def test_N08_a_name_that_is_not_resolved_is_asked_again_after_a_pause(addresses:
     shell.connections.connect(-1, 0)
     shell.poll()
     name = shell.resolves.pop()
-    shell.connections.handle_resolved(*name, addresses, 0)
+    shell.connections.handle_resolved(*name[:2], addresses, 0)
     assert 40 * MS <= shell.connections.delay_ns(-1, 0) <= 60 * MS
     assert shell.connections.poll_disconnected() == [-1]
     shell.advance(60 * MS)
@@ -595,6 +595,28 @@ def test_N08_one_question_for_a_name_serves_all_nodes_that_have_it() -> None:
     assert len(shell.resolves) == 1
     shell.resolve(address(1))
     assert {peer.action.node_id for peer in shell.peers.values()} == {1, 2}
+
+
+def test_bootstrap_servers_get_their_canonical_names_if_wanted() -> None:
+    shell = Shell(client_dns_lookup="resolve_canonical_bootstrap_servers_only")
+    shell.connections.connect(-1, 0)
+    shell.poll()
+    assert [name.canonical for name in shell.resolves] == [True]
+    shell.resolve((*address(1), "one.example"), address(2))
+    assert shell.peer(-1).action.host == "one.example"
+    shell.close(shell.peer(-1), REFUSED)
+    assert shell.peer(-1).action.host == "a"  # the second address has no name
+    shell.connections.set_nodes({1: Node(1, "a", 9092, None)})
+    shell.connections.connect(1, 0)
+    shell.poll()
+    assert [name.canonical for name in shell.resolves] == [False]
+
+
+def test_names_of_servers_stay_as_they_are_by_default() -> None:
+    shell = Shell()
+    shell.connections.connect(-1, 0)
+    shell.poll()
+    assert [name.canonical for name in shell.resolves] == [False]
 
 
 def test_N08_a_resolver_that_hangs_is_not_waited_for_nor_asked_twice() -> None:

@@ -57,7 +57,7 @@ class Alone:
 
     def _perform(self, action: Any) -> None:
         match action:
-            case Resolve(host, port):
+            case Resolve(host=host, port=port):
                 self.engine.handle_resolved(host, port, [(socket.AF_INET, (host, port))], self.now_ns)
             case Connect(connection_id=connection_id, host=host):
                 self._sessions[connection_id] = Session(int(host.removeprefix("node-")))
