@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from kbatch.config import ClientConfig, Password
-from kbatch.errors import ConfigError
 from kbatch.sasl.exchange import Mechanism, RunCoroutine
 from kbatch.sasl.plain import Plain
 from kbatch.sasl.scram import Scram
@@ -25,10 +24,7 @@ def mechanism_of(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism
     ConfigError
         If a value cannot be used, or the package that a mechanism needs is not installed.
     """
-    made = _MECHANISMS.get(config.sasl_mechanism)
-    if made is None:
-        raise ConfigError(f"sasl.mechanism={config.sasl_mechanism} is not implemented yet; use another one")
-    return made(config, run_coroutine)
+    return _MECHANISMS[config.sasl_mechanism](config, run_coroutine)
 
 
 def _plain(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
@@ -51,11 +47,23 @@ def _oauthbearer(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism
         from kbatch.sasl.oidc import URL_KEY, endpoint_source
 
         endpoint = endpoint_source(config)
-        login = TokenLogin(endpoint, URL_KEY, policy_of(config))
+        login = TokenLogin(endpoint, URL_KEY, policy_of(config), refreshes_apart=True)
         return OAuthBearer(login, config.sasl_oauthbearer_extensions, endpoint.close)
     argument = config.sasl_oauthbearer_config or ""
     source = token_source(config.sasl_oauthbearer_token, argument, run_coroutine)
     return OAuthBearer(TokenLogin(source, KEY, policy_of(config)), config.sasl_oauthbearer_extensions)
+
+
+def _gssapi(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
+    from kbatch.sasl.gssapi import Gssapi
+
+    return Gssapi(config)
+
+
+def _msk(config: ClientConfig, run_coroutine: RunCoroutine) -> Mechanism:
+    from kbatch.sasl.msk import MskIam
+
+    return MskIam(config)
 
 
 def _login(config: ClientConfig) -> tuple[str, Password]:
@@ -68,4 +76,6 @@ _MECHANISMS: dict[str, Callable[[ClientConfig, RunCoroutine], Mechanism]] = {
     "SCRAM-SHA-256": _scram,
     "SCRAM-SHA-512": _scram,
     "OAUTHBEARER": _oauthbearer,
+    "GSSAPI": _gssapi,
+    "AWS_MSK_IAM": _msk,
 }

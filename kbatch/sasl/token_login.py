@@ -2,6 +2,7 @@
 
 import logging
 import random
+import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Callable
@@ -91,6 +92,9 @@ class TokenLogin:
     what : str
         The name of the source in errors.
     policy : LoginPolicy
+    refreshes_apart : bool
+        Refresh on a thread of its own. A source that waits for a network must not keep connections from
+        logging in with the old token; a user's callback runs on the login thread only.
     now : callable
         Seconds since 1970, the clock of tokens.
     monotonic_ns : callable
@@ -105,6 +109,7 @@ class TokenLogin:
         what: str,
         policy: LoginPolicy,
         *,
+        refreshes_apart: bool = False,
         now: Callable[[], float] = time.time,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         chance: Callable[[], float] = random.random,
@@ -112,6 +117,7 @@ class TokenLogin:
         self._source = source
         self._what = what
         self._policy = policy
+        self._refreshes_apart = refreshes_apart
         self._now = now
         self._monotonic_ns = monotonic_ns
         self._chance = chance
@@ -120,6 +126,8 @@ class TokenLogin:
         self._failure: KafkaError | None = None
         self._failures = 0
         self._retry_ns = 0
+        self._asking = threading.Lock()  # around the source: it serves one thread at a time
+        self._refreshing: threading.Thread | None = None
 
     def token(self) -> Token:
         """Return a token that has not expired, the current one or a new one.
@@ -131,8 +139,9 @@ class TokenLogin:
         NetworkError
             If the source fails for another reason: a later call may succeed.
         """
-        if self._token is not None and self._expires_at() > self._now():
-            return self._token
+        current = self._token
+        if current is not None and (current.expires_at or 0.0) > self._now():
+            return current
         if self._failure is not None and self._monotonic_ns() < self._retry_ns:
             raise self._failure.marked()
         return self._obtained()
@@ -143,6 +152,15 @@ class TokenLogin:
 
     def refresh(self) -> None:
         """Replace the token before it expires. After a failure the old one stays in use."""
+        if not self._refreshes_apart:
+            self._refresh()
+            return
+        self._refresh_deadline_ns = self._in_seconds(REFRESH_RETRY_SECONDS)
+        if self._refreshing is None or not self._refreshing.is_alive():
+            self._refreshing = threading.Thread(target=self._refresh, name="kbatch-token", daemon=True)
+            self._refreshing.start()
+
+    def _refresh(self) -> None:
         old, expiry = self._token, self._expires_at()
         try:
             self._obtained()
@@ -160,25 +178,33 @@ class TokenLogin:
 
     def _obtained(self) -> Token:
         """Return a new token from the source, and keep it if it expires."""
-        try:
-            token = self._source()
-            if not isinstance(token, Token):
-                raise AuthenticationError(f"{self._what} returned {type(token).__name__} instead of a Token")
-        except KafkaError as error:
-            self._fail(error)
-            raise
-        except (Exception, CancelledError) as error:
-            failure = NetworkError(f"{self._what} raised {type(error).__name__}: {shown(str(error))}")
-            self._fail(failure)
-            raise failure from error
-        self._failure, self._failures = None, 0
-        now = self._now()
-        if token.expires_at is not None and token.expires_at > now:
-            self._token = token
-            due = refresh_at(self._policy, now, token.expires_at, self._chance())
-            self._refresh_deadline_ns = self._in_seconds(due - now)
-            logger.debug("a token for %s expires in %.0f s", token.principal, token.expires_at - now)
+        with self._asking:
+            try:
+                token = self._source()
+                if not isinstance(token, Token):
+                    raise AuthenticationError(
+                        f"{self._what} returned {type(token).__name__} instead of a Token"
+                    )
+            except KafkaError as error:
+                self._fail(error)
+                raise
+            except (Exception, CancelledError) as error:
+                failure = NetworkError(f"{self._what} raised {type(error).__name__}: {shown(str(error))}")
+                self._fail(failure)
+                raise failure from error
+            self._failure, self._failures = None, 0
+            self._keep(token)
         return token
+
+    def _keep(self, token: Token) -> None:
+        """Use the token from now on, if it expires: another one serves a single authentication."""
+        now = self._now()
+        if token.expires_at is None or token.expires_at <= now:
+            return
+        self._token = token
+        due = refresh_at(self._policy, now, token.expires_at, self._chance())
+        self._refresh_deadline_ns = self._in_seconds(due - now)
+        logger.debug("a token for %s expires in %.0f s", token.principal, token.expires_at - now)
 
     def _expires_at(self) -> float:
         """Return the end of the current token; 0 if there is none."""

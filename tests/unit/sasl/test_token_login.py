@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +17,7 @@ from kbatch.errors import AuthenticationError, NetworkError
 from kbatch.sasl.exchange import NEVER
 from kbatch.sasl.token_login import LoginPolicy, TokenLogin, policy_of, refresh_at
 from kbatch.sasl.tokens import Token
+from tests.support.patience import HANG_SECONDS
 from tests.unit.sasl.secrecy import failing
 
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 200))
@@ -189,3 +192,28 @@ def test_what_is_no_token_is_named() -> None:
     world = World(lambda: SECRET)
     text = failing(world.login.token, AuthenticationError)
     assert text == "the source returned function instead of a Token"
+
+
+def test_a_refresh_apart_keeps_nobody_from_the_old_token() -> None:
+    may_answer, is_asked = threading.Event(), threading.Event()
+    answers = [Token("first", time.time() + 3600), Token("second", time.time() + 7200)]
+
+    def source() -> Token:
+        if len(answers) == 1:
+            is_asked.set()
+            may_answer.wait(HANG_SECONDS)
+        return answers.pop(0)
+
+    login = TokenLogin(source, "the source", LoginPolicy(), refreshes_apart=True)
+    login.token()
+    login.refresh()
+    is_asked.wait(HANG_SECONDS)
+    login.refresh()  # which is under way
+    assert login.token().value == "first"
+    assert time.monotonic_ns() < login.refresh_deadline_ns() <= time.monotonic_ns() + 10 * SECOND
+    may_answer.set()
+    refreshing = login._refreshing
+    assert refreshing is not None
+    refreshing.join()
+    assert login.token().value == "second"
+    assert login.refresh_deadline_ns() > time.monotonic_ns() + 3600 * SECOND

@@ -1,0 +1,188 @@
+"""GSSAPI (RFC 4752): Kerberos, by the package `gssapi` over the system's library.
+
+With a keytab the library gets tickets and renews them, in a cache in memory: there is no kinit, no thread and
+no file of tickets. The library reads krb5.conf, or the file that the variable KRB5_CONFIG names.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbatch.config import ClientConfig
+from kbatch.errors import AuthenticationError, ConfigError, NetworkError
+from kbatch.sasl.exchange import Unrefreshed, check_size, shown
+
+if TYPE_CHECKING:
+    from gssapi.exceptions import GSSError
+
+# RFC 4752, section 3.1: the layers that the server offers, as bits, and the one that Kafka has: none.
+NO_SECURITY_LAYER = 1
+OFFER_BYTES = 4
+# No security layer, no message size, and no authorization id: the principal acts as itself.
+ANSWER = bytes([NO_SECURITY_LAYER, 0, 0, 0])
+# Kerberos takes two messages; more than some are a broker that never ends.
+MAX_STEPS = 10
+
+_CAUSES = (
+    "the usual causes are: bootstrap.servers or advertised.listeners have no fully qualified names; reverse "
+    "look-up changes them (rdns in krb5.conf); sasl.kerberos.service.name or .domain.name is not that of the "
+    "brokers' principal"
+)
+_CLOCK = "set the clocks of this machine and of the KDC"
+_TICKET = "renew the ticket with kinit, or set sasl.kerberos.keytab, which renews tickets by itself"
+NO_TICKET = "no ticket"  # the remedy depends on where tickets come from
+# Codes of Kerberos: krb5.h, RFC 4120. True: it may pass.
+_BASE = -1765328384
+KERBEROS_ERRORS: Mapping[int, tuple[bool, str]] = {
+    _BASE + 6: (False, "add the client's principal to the KDC, or correct sasl.kerberos.principal"),
+    _BASE + 7: (False, _CAUSES),
+    _BASE + 14: (False, "allow an encryption type that both the KDC and the keytab have"),
+    _BASE + 18: (False, "the principal is disabled at the KDC"),
+    _BASE + 24: (False, "the keytab's key is not the KDC's; export it again"),
+    _BASE + 29: (True, "the KDC is busy"),
+    _BASE + 32: (True, _TICKET),
+    _BASE + 33: (True, _CLOCK),
+    _BASE + 34: (True, "the broker takes the message for a replay"),
+    _BASE + 37: (True, _CLOCK),
+    _BASE + 141: (False, NO_TICKET),
+    _BASE + 195: (False, NO_TICKET),
+    _BASE + 203: (False, "the keytab has no key of the principal; see klist -k"),
+    _BASE + 154: (True, "the realm's KDC cannot be found; see krb5.conf and KRB5_CONFIG"),
+    _BASE + 156: (True, "check the network, and the KDCs in krb5.conf"),
+    _BASE + 220: (True, "the KDC's name cannot be resolved; see krb5.conf and KRB5_CONFIG"),
+}
+_numbers = itertools.count(1)
+
+
+class Gssapi(Unrefreshed):
+    """The mechanism GSSAPI.
+
+    Raises
+    ------
+    ConfigError
+        If `gssapi` is not installed, or the keytab cannot be read.
+    """
+
+    name = "GSSAPI"
+
+    def __init__(self, config: ClientConfig) -> None:
+        try:
+            import gssapi  # noqa: F401
+        except (ImportError, OSError) as error:
+            raise ConfigError(
+                f"sasl.mechanism=GSSAPI needs the package gssapi: {error}; pip install 'kbatch[gssapi]' (on "
+                "Linux that builds it from source, which needs libkrb5-dev or krb5-devel)"
+            ) from None
+        self._service = config.sasl_kerberos_service_name
+        self._domain_name = config.sasl_kerberos_domain_name
+        self._principal = config.sasl_kerberos_principal
+        self._store: dict[str, str] | None = None
+        if config.sasl_kerberos_keytab is not None:
+            _check_readable(config.sasl_kerberos_keytab)
+            cache = f"MEMORY:kbatch-{next(_numbers)}"
+            self._store = {"client_keytab": f"FILE:{config.sasl_kerberos_keytab}", "ccache": cache}
+
+    def exchange(self, host: str) -> "GssapiExchange":
+        remedy = _TICKET
+        if self._store is not None:
+            remedy = f"the keytab has no key of {self._principal or 'a principal'}; see klist -k"
+        return GssapiExchange(self._context, self._domain_name or host.rstrip("."), remedy)
+
+    def _context(self, host: str) -> Any:
+        """Return a security context with the broker of that name."""
+        import gssapi
+
+        kerberos = gssapi.MechType.kerberos
+        name = None
+        if self._principal is not None:
+            name = gssapi.Name(self._principal, gssapi.NameType.kerberos_principal)
+        credentials = gssapi.Credentials(name=name, usage="initiate", mechs=[kerberos], store=self._store)
+        target = gssapi.Name(f"{self._service}@{host}", gssapi.NameType.hostbased_service)
+        flags = gssapi.RequirementFlag
+        return gssapi.SecurityContext(
+            name=target,
+            creds=credentials,
+            usage="initiate",
+            mech=kerberos,
+            flags=[flags.mutual_authentication, flags.integrity, flags.out_of_sequence_detection],
+        )
+
+
+def _check_readable(keytab: str) -> None:
+    try:
+        with Path(keytab).open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"sasl.kerberos.keytab={keytab!r} cannot be read: {error.strerror}") from None
+
+
+class GssapiExchange:
+    """Steps of Kerberos until both sides are proved, then the server's offer and the answer to it."""
+
+    def __init__(self, context_of: Callable[[str], Any], host: str, remedy_without_ticket: str) -> None:
+        self._context_of = context_of
+        self._host = host
+        self._remedy_without_ticket = remedy_without_ticket
+        self._context: Any = None
+        self._steps = 0
+        self._has_answered = False
+
+    def step(self, challenge: bytes | None) -> bytes | None:
+        """Return the next token. The steps ask the KDC and the name service."""
+        from gssapi.exceptions import GSSError
+
+        if challenge is not None:
+            check_size(challenge)
+        if self._has_answered:
+            return None
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise AuthenticationError(f"the broker does not end the exchange of GSSAPI in {MAX_STEPS} steps")
+        try:
+            if self._context is None:
+                self._context = self._context_of(self._host)
+            if not self._context.complete:
+                return self._context.step(challenge) or b""
+            if not challenge:
+                return b""  # RFC 4752: the server waits for this before its offer
+            return self._answer(challenge)
+        except GSSError as error:
+            raise explained(error, self._host, self._remedy_without_ticket) from error
+
+    def _answer(self, challenge: bytes) -> bytes:
+        offer = self._context.unwrap(challenge).message
+        if len(offer) != OFFER_BYTES or not offer[0] & NO_SECURITY_LAYER:
+            raise AuthenticationError(
+                f"the broker's offer of security layers must be {OFFER_BYTES} bytes and have none, got "
+                f"{shown(offer.hex())}; Kafka protects GSSAPI by TLS only: security.protocol=SASL_SSL"
+            )
+        self._has_answered = True
+        answer: bytes = self._context.wrap(ANSWER, False).message
+        return answer
+
+
+def explained(error: "GSSError", host: str, remedy_without_ticket: str) -> AuthenticationError | NetworkError:
+    """Return what failed, and the remedy. An error that may pass is a NetworkError."""
+    from gssapi import exceptions
+
+    may_pass, remedy = KERBEROS_ERRORS.get(_signed(error.min_code), (False, ""))
+    if isinstance(error, exceptions.ExpiredCredentialsError | exceptions.ExpiredContextError):
+        may_pass, remedy = True, remedy or _TICKET
+    elif remedy == "" and isinstance(error, exceptions.MissingCredentialsError):
+        remedy = NO_TICKET
+    if remedy == NO_TICKET:
+        remedy = remedy_without_ticket
+    text = f"GSSAPI failed with {host}: {_words(error)}"
+    return (NetworkError if may_pass else AuthenticationError)(f"{text}; {remedy}" if remedy else text)
+
+
+def _words(error: "GSSError") -> str:
+    """Return the words of Kerberos, or else of GSSAPI."""
+    words: list[str] = [word for word in error.get_all_statuses(error.min_code, False) if word != "Success"]
+    return shown(", ".join(words or error.get_all_statuses(error.maj_code, True)))
+
+
+def _signed(code: int) -> int:
+    """Return a code of 32 bits as signed, as Kerberos writes it."""
+    return (code + 2**31) % 2**32 - 2**31
