@@ -948,6 +948,136 @@ class SaslAuthenticateResponse(Message):
     auth_bytes: bytes = b''
     session_lifetime_ms: int = 0
 
+class DescribeAclsRequest(Message):
+    response: ClassVar[type[DescribeAclsResponse]]
+    resource_type_filter: int = 0
+    resource_name_filter: str | None = ''
+    pattern_type_filter: int = 3
+    principal_filter: str | None = ''
+    host_filter: str | None = ''
+    operation: int = 0
+    permission_type: int = 0
+
+class DescribeAclsResponse(Message):
+    class DescribeAclsResource(Struct):
+        resource_type: int = 0
+        resource_name: str = ''
+        pattern_type: int = 3
+        acls: list[DescribeAclsResponse.AclDescription] = ...
+
+    class AclDescription(Struct):
+        principal: str = ''
+        host: str = ''
+        operation: int = 0
+        permission_type: int = 0
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
+    resources: list[DescribeAclsResponse.DescribeAclsResource] = ...
+
+class CreateAclsRequest(Message):
+    response: ClassVar[type[CreateAclsResponse]]
+    class AclCreation(Struct):
+        resource_type: int = 0
+        resource_name: str = ''
+        resource_pattern_type: int = 3
+        principal: str = ''
+        host: str = ''
+        operation: int = 0
+        permission_type: int = 0
+
+    creations: list[CreateAclsRequest.AclCreation] = ...
+
+class CreateAclsResponse(Message):
+    class AclCreationResult(Struct):
+        error_code: int = 0
+        error_message: str | None = ''
+
+    throttle_time_ms: int = 0
+    results: list[CreateAclsResponse.AclCreationResult] = ...
+
+class DeleteAclsRequest(Message):
+    response: ClassVar[type[DeleteAclsResponse]]
+    class DeleteAclsFilter(Struct):
+        resource_type_filter: int = 0
+        resource_name_filter: str | None = ''
+        pattern_type_filter: int = 3
+        principal_filter: str | None = ''
+        host_filter: str | None = ''
+        operation: int = 0
+        permission_type: int = 0
+
+    filters: list[DeleteAclsRequest.DeleteAclsFilter] = ...
+
+class DeleteAclsResponse(Message):
+    class DeleteAclsFilterResult(Struct):
+        error_code: int = 0
+        error_message: str | None = ''
+        matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl] = ...
+
+    class DeleteAclsMatchingAcl(Struct):
+        error_code: int = 0
+        error_message: str | None = ''
+        resource_type: int = 0
+        resource_name: str = ''
+        pattern_type: int = 3
+        principal: str = ''
+        host: str = ''
+        operation: int = 0
+        permission_type: int = 0
+
+    throttle_time_ms: int = 0
+    filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult] = ...
+
+class DescribeUserScramCredentialsRequest(Message):
+    response: ClassVar[type[DescribeUserScramCredentialsResponse]]
+    class UserName(Struct):
+        name: str = ''
+
+    users: list[DescribeUserScramCredentialsRequest.UserName] | None = ...
+
+class DescribeUserScramCredentialsResponse(Message):
+    class DescribeUserScramCredentialsResult(Struct):
+        user: str = ''
+        error_code: int = 0
+        error_message: str | None = ''
+        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = ...
+
+    class CredentialInfo(Struct):
+        mechanism: int = 0
+        iterations: int = 0
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = ''
+    results: list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = ...
+
+class AlterUserScramCredentialsRequest(Message):
+    response: ClassVar[type[AlterUserScramCredentialsResponse]]
+    class ScramCredentialDeletion(Struct):
+        name: str = ''
+        mechanism: int = 0
+
+    class ScramCredentialUpsertion(Struct):
+        name: str = ''
+        mechanism: int = 0
+        iterations: int = 0
+        salt: bytes = b''
+        salted_password: bytes = b''
+
+    deletions: list[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = ...
+    upsertions: list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = ...
+
+class AlterUserScramCredentialsResponse(Message):
+    class AlterUserScramCredentialsResult(Struct):
+        user: str = ''
+        error_code: int = 0
+        error_message: str | None = ''
+
+    throttle_time_ms: int = 0
+    results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = ...
+
 class GetTelemetrySubscriptionsRequest(Message):
     response: ClassVar[type[GetTelemetrySubscriptionsResponse]]
     client_instance_id: bytes = ...

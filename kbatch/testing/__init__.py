@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.acls import Acls
+    from kbatch.testing.broker.authorizer import AclBinding
     from kbatch.testing.broker.broker import Broker
+    from kbatch.testing.broker.certificates import TlsFiles
     from kbatch.testing.broker.core import ReceivedRequest
+    from kbatch.testing.broker.listeners import Listener
 
-__all__ = ["Acls", "Broker", "ReceivedRequest"]
+__all__ = ["AclBinding", "Acls", "Broker", "Listener", "ReceivedRequest", "TlsFiles"]
 
-_MODULES = {"Acls": "broker.acls", "Broker": "broker.broker", "ReceivedRequest": "broker.core"}
+_MODULES = {
+    "AclBinding": "broker.authorizer",
+    "Acls": "broker.acls",
+    "Broker": "broker.broker",
+    "Listener": "broker.listeners",
+    "ReceivedRequest": "broker.core",
+    "TlsFiles": "broker.certificates",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message, Struct
 from kbatch.testing.broker.acls import Acls
+from kbatch.testing.broker.authorizer import AclBinding
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.state import BrokerState, Connection
@@ -51,11 +52,11 @@ class Answer:
 
 
 class Client:
-    """A connection to one node."""
+    """A connection to one node, by one of its listeners."""
 
-    def __init__(self, broker: VirtualBroker, node_id: int = 0) -> None:
+    def __init__(self, broker: VirtualBroker, node_id: int = 0, listener: int = 0) -> None:
         self.broker = broker
-        self.connection = Connection(node_id)
+        self.connection = Connection(node_id, listener)
         self._correlation_id = 0
 
     def send(self, request: Message, version: int | None = None) -> Answer:
@@ -83,6 +84,7 @@ class VirtualBroker:
         *,
         directory: Path | None = None,
         acls: Acls | None = None,
+        access: Iterable[AclBinding] | None = None,
         topics: Iterable[str] = (TOPIC,),
         **options: Any,
     ) -> None:
@@ -94,15 +96,19 @@ class VirtualBroker:
             now_ms=START_MS,
             node_count=nodes,
             acls=acls or Acls(),
+            access=access,
         )
         self.core = BrokerCore(self.state)
         for node in self.state.cluster.nodes:
-            node.host, node.port = f"node-{node.node_id}", 9092 + node.node_id
+            node.host, node.ports = (
+                f"node-{node.node_id}",
+                [9092 + node.node_id + 1000 * number for number in range(len(self.state.options.listeners))],
+            )
         for topic in topics:
             self.state.cluster.create_topic(topic, 1)
 
-    def client(self, node_id: int = 0) -> Client:
-        return Client(self, node_id)
+    def client(self, node_id: int = 0, listener: int = 0) -> Client:
+        return Client(self, node_id, listener)
 
     def act(self, action: Callable[[BrokerState], Any]) -> None:
         """Something that is done to the broker from outside, as `Server.call` does it."""
@@ -334,6 +340,42 @@ def _describe_producers(broker: VirtualBroker, version: int) -> Message:
     return kind(topics=[kind.TopicRequest(name=TOPIC, partition_indexes=[0])])
 
 
+def _create_acls(broker: VirtualBroker, version: int) -> Message:
+    kind = messages.CreateAclsRequest
+    acl = kind.AclCreation(
+        resource_type=2,
+        resource_name=TOPIC,
+        resource_pattern_type=3,
+        principal="User:ada",
+        host="*",
+        operation=4,
+        permission_type=3,
+    )
+    return kind(creations=[acl])
+
+
+def _delete_acls(broker: VirtualBroker, version: int) -> Message:
+    kind = messages.DeleteAclsRequest
+    wanted = kind.DeleteAclsFilter(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    return kind(filters=[wanted])
+
+
+def _alter_user_scram_credentials(broker: VirtualBroker, version: int) -> Message:
+    kind = messages.AlterUserScramCredentialsRequest
+    upsertion = kind.ScramCredentialUpsertion(
+        name="ada", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"salted"
+    )
+    return kind(upsertions=[upsertion])
+
+
 SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
     "Produce": lambda broker, version: produce_request(broker),
     "Fetch": lambda broker, version: fetch_request(broker),
@@ -378,5 +420,20 @@ SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
     ),
     "ListTransactions": lambda broker, version: messages.ListTransactionsRequest(),
     "GetTelemetrySubscriptions": lambda broker, version: messages.GetTelemetrySubscriptionsRequest(),
+    "DescribeAcls": lambda broker, version: messages.DescribeAclsRequest(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    ),
+    "CreateAcls": _create_acls,
+    "DeleteAcls": _delete_acls,
+    "DescribeUserScramCredentials": lambda broker, version: messages.DescribeUserScramCredentialsRequest(
+        users=None
+    ),
+    "AlterUserScramCredentials": _alter_user_scram_credentials,
     "PushTelemetry": lambda broker, version: messages.PushTelemetryRequest(),
 }

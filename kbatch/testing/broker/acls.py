@@ -1,21 +1,32 @@
-"""Acls: the permissions of the embedded broker's clients."""
+"""Acls: the short form of permissions, for all clients alike; the authorizer has Kafka's own."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
 
-from kbatch.errors import ErrorCode
-from kbatch.testing.broker.broker_error import BrokerError
+CLUSTER = "kafka-cluster"
+EVERYBODY = "User:*"
+CLUSTER_OPERATIONS = ("CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+OTHER_TOPIC_OPERATIONS = (
+    "READ",
+    "CREATE",
+    "DELETE",
+    "ALTER",
+    "DESCRIBE",
+    "DESCRIBE_CONFIGS",
+    "ALTER_CONFIGS",
+)
 
 
 @dataclass(slots=True)
 class Acls:
-    """Permissions of clients; may be changed while the broker runs.
+    """Permissions of all clients; may be changed while the broker runs.
 
-    Each is a name or a collection of names, in which `*` stands for anything, or None for all of them.
+    Each is a name or a collection of names, or None for all of them. A name that ends with `*` stands for all
+    that begin like it. They become ACLs of Kafka's model, for `User:*`. `Broker(authorizer=)` tells clients
+    apart.
 
     Attributes
     ----------
@@ -45,24 +56,36 @@ class Acls:
         check_names("acls", given, [field.name for field in fields(cls)])
         return cls(**given)  # type: ignore[arg-type]
 
-    def check_topic_write(self, topic: str) -> None:
-        _check(self.topic_write, topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    @property
+    def restrict_something(self) -> bool:
+        names = (self.topic_write, self.transactional_id_write, self.group_read)
+        return not self.idempotent_write or names != (None, None, None)
 
-    def check_transactional_id(self, transactional_id: str) -> None:
-        _check(self.transactional_id_write, transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    def bindings(self) -> Iterator[tuple[str, ...]]:
+        """Yield the permissions as fields of `AclBinding`; none if nothing is restricted."""
+        if not self.restrict_something:
+            return
+        for operation in CLUSTER_OPERATIONS:
+            yield "CLUSTER", CLUSTER, EVERYBODY, operation
+        if self.idempotent_write:
+            yield "CLUSTER", CLUSTER, EVERYBODY, "IDEMPOTENT_WRITE"
+        if self.topic_write is not None:
+            for operation in OTHER_TOPIC_OPERATIONS:
+                yield "TOPIC", "*", EVERYBODY, operation
+        yield from _permissions("TOPIC", "WRITE" if self.topic_write is not None else "ALL", self.topic_write)
+        yield from _permissions("TRANSACTIONAL_ID", "ALL", self.transactional_id_write)
+        yield from _permissions("GROUP", "ALL", self.group_read)
 
-    def check_group(self, group_id: str) -> None:
-        _check(self.group_read, group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
-    def check_idempotent_write(self) -> None:
-        if not self.idempotent_write:
-            raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
-def _check(allowed: Iterable[str] | None, name: str, code: ErrorCode) -> None:
-    patterns = (allowed,) if isinstance(allowed, str) else allowed
-    if patterns is not None and not any(fnmatchcase(name, pattern) for pattern in patterns):
-        raise BrokerError(code)
+def _permissions(
+    resource_type: str, operation: str, allowed: Iterable[str] | None
+) -> Iterator[tuple[str, ...]]:
+    names = ("*",) if allowed is None else (allowed,) if isinstance(allowed, str) else allowed
+    for name in names:
+        if name == "*" or not name.endswith("*"):
+            yield resource_type, name, EVERYBODY, operation
+        else:
+            yield resource_type, name[:-1], EVERYBODY, operation, "ALLOW", "*", "PREFIXED"
 
 
 def check_names(what: str, given: Iterable[str], known: Sequence[str]) -> None:

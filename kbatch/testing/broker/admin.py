@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import MAX_PARTITIONS, check_topic_name
 from kbatch.testing.broker.topic_config import TOPIC_CONFIGS, TopicConfig
@@ -40,6 +41,7 @@ def create_topics(
                 counts[name] > 1,
                 total,
                 request.validate_only,
+                context,
             )
             for name, wanted in {topic.name: topic for topic in request.topics}.items()
         ]
@@ -62,12 +64,15 @@ def _create_topic(
     is_duplicate: bool,
     total_partitions: int,
     validate_only: bool,
+    context: Context,
     result: messages.CreateTopicsResponse.CreatableTopicResult,
 ) -> None:
     if is_duplicate:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     if wanted.name == CLUSTER_METADATA_TOPIC:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "The topic of the controllers cannot be created.")
+    if not state.allows(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        state.authorize(context, Operation.CREATE, ResourceType.TOPIC, wanted.name)
     _check_total(total_partitions)
     assignments = [
         assignment.broker_ids
@@ -94,6 +99,9 @@ def _create_topic(
             assignments=assignments or None,
         )
         result.topic_id = topic.topic_id
+    if not state.allows(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return
     result.num_partitions = count
     result.replication_factor = len(assignments[0] if assignments else cluster.place(0, replication_factor))
     result.configs = [
@@ -112,24 +120,34 @@ def delete_topics(
     result = messages.DeleteTopicsResponse.DeletableTopicResult
     return messages.DeleteTopicsResponse(
         responses=[
-            context.fill(result(name=name, topic_id=topic_id), _delete_topic, state, count > 1)
+            context.fill(result(name=name, topic_id=topic_id), _delete_topic, state, count > 1, context)
             for (name, topic_id), count in counts.items()
         ]
     )
 
 
 def _delete_topic(
-    state: BrokerState, is_duplicate: bool, result: messages.DeleteTopicsResponse.DeletableTopicResult
+    state: BrokerState,
+    is_duplicate: bool,
+    context: Context,
+    result: messages.DeleteTopicsResponse.DeletableTopicResult,
 ) -> None:
     if (result.name is None) == (result.topic_id == NO_TOPIC_ID):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "A topic is named by either its name or its id.")
     if is_duplicate:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-    if result.name is None:
-        result.name = state.cluster.topic_by_id(bytes(result.topic_id)).name
-    elif result.name in state.cluster.topics:
-        result.topic_id = state.cluster.topics[result.name].topic_id
-    state.delete_topic(result.name)
+    name = result.name
+    if name is None:
+        name = state.cluster.topic_by_id(bytes(result.topic_id)).name
+        if state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            result.name = name
+    else:
+        state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    if name in state.cluster.topics:
+        state.authorize(context, Operation.DELETE, ResourceType.TOPIC, name)
+        result.topic_id = state.cluster.topics[name].topic_id
+    state.delete_topic(name)
+    result.name = name
 
 
 def create_partitions(
@@ -146,6 +164,7 @@ def create_partitions(
                 wanted,
                 counts[name] > 1,
                 request.validate_only,
+                context,
             )
             for name, wanted in {topic.name: topic for topic in request.topics}.items()
         ]
@@ -157,10 +176,12 @@ def _create_partitions(
     wanted: messages.CreatePartitionsRequest.CreatePartitionsTopic,
     is_duplicate: bool,
     validate_only: bool,
+    context: Context,
     result: messages.CreatePartitionsResponse.CreatePartitionsTopicResult,
 ) -> None:
     if is_duplicate:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    state.authorize(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
     _check_total(wanted.count)
     given = wanted.assignments
     assignments = None if given is None else [assignment.broker_ids for assignment in given]
@@ -184,7 +205,7 @@ def delete_records(
                         state,
                         topic.name,
                         wanted.offset,
-                        context.node_id,
+                        context,
                     )
                     for wanted in topic.partitions
                 ],
@@ -198,10 +219,11 @@ def _delete_records(
     state: BrokerState,
     topic: str,
     offset: int,
-    node_id: int,
+    context: Context,
     result: messages.DeleteRecordsResponse.DeleteRecordsPartitionResult,
 ) -> None:
-    partition = state.cluster.led_partition(topic, result.partition_index, node_id)
+    state.authorize(context, Operation.DELETE, ResourceType.TOPIC, topic)
+    partition = state.cluster.led_partition(topic, result.partition_index, context.node_id)
     result.low_watermark = partition.log.delete_records_before(offset)
 
 
@@ -219,7 +241,7 @@ def describe_configs(
                 _describe_configs,
                 state,
                 resource,
-                context.node_id,
+                context,
             )
             for resource in request.resources
         ]
@@ -229,11 +251,15 @@ def describe_configs(
 def _describe_configs(
     state: BrokerState,
     resource: messages.DescribeConfigsRequest.DescribeConfigsResource,
-    node_id: int,
+    context: Context,
     result: messages.DescribeConfigsResponse.DescribeConfigsResult,
 ) -> None:
+    if resource.resource_type == TOPIC_RESOURCE:
+        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
+    else:
+        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     keys = resource.configuration_keys
-    configs = _configs_of(state, resource, node_id)
+    configs = _configs_of(state, resource, context.node_id)
     result.configs = [config for config in configs if not keys or config.name in keys]
 
 
@@ -307,7 +333,7 @@ def describe_producers(
                 name=topic.name,
                 partitions=[
                     context.fill(
-                        answer(partition_index=index), _describe_producers, state, topic.name, context.node_id
+                        answer(partition_index=index), _describe_producers, state, topic.name, context
                     )
                     for index in topic.partition_indexes
                 ],
@@ -318,9 +344,13 @@ def describe_producers(
 
 
 def _describe_producers(
-    state: BrokerState, topic: str, node_id: int, answer: messages.DescribeProducersResponse.PartitionResponse
+    state: BrokerState,
+    topic: str,
+    context: Context,
+    answer: messages.DescribeProducersResponse.PartitionResponse,
 ) -> None:
-    partition = state.cluster.led_partition(topic, answer.partition_index, node_id)
+    state.authorize(context, Operation.READ, ResourceType.TOPIC, topic)
+    partition = state.cluster.led_partition(topic, answer.partition_index, context.node_id)
     answer.active_producers = [
         messages.DescribeProducersResponse.ProducerState(
             producer_id=producer.producer_id,

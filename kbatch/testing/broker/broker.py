@@ -19,10 +19,15 @@ from kbatch._native.codec.record import Record
 from kbatch._native.codec.record_batch import RecordBatch
 from kbatch.errors import IllegalStateError
 from kbatch.testing.broker.acls import Acls, check_names
+from kbatch.testing.broker.authorizer import AclBinding
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.certificates import BrokerTls, PemPair, TlsFiles
+from kbatch.testing.broker.client_settings import Login, settings_of, tls_settings
 from kbatch.testing.broker.core import BrokerCore, ReceivedRequest
 from kbatch.testing.broker.directory_lock import locked
 from kbatch.testing.broker.faults import Faults, Interceptor, request_class
+from kbatch.testing.broker.listeners import Listener
+from kbatch.testing.broker.oauth import TokenIssuer
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.server import NOT_RUNNING, Server
 from kbatch.testing.broker.state import BrokerState
@@ -34,8 +39,10 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.producer_state import ProducerDescription
 
 T = TypeVar("T")
+ListenerLike = Listener | str | tuple[str, Iterable[str]] | Mapping[str, Any]
 MAX_PORT = 65_535
-KEYWORDS = ("topics", "directory", "nodes", "host", "port", "acls", "seed")  # beside those of Options
+# Beside those of Options
+KEYWORDS = ("topics", "directory", "nodes", "host", "port", "tls", "listeners", "acls", "authorizer", "seed")
 
 
 class Broker:
@@ -53,13 +60,31 @@ class Broker:
     nodes : int
         Brokers in the cluster, 0 to `nodes` - 1; leaders are spread over them.
     host : str
-        Address to listen on. Another address than loopback is accepted with a warning: there is no security.
+        Address to listen on. Another address than loopback is accepted with a warning if a listener lets
+        any client in.
     port : int
-        Port of node 0; the others follow. 0 chooses free ports.
-    acls : Acls, dict of its fields, or None
-        Permissions of clients; None allows all. `broker.acls` may be changed at any time.
+        Port of node 0; the others follow, with a port for each listener. 0 chooses free ports.
+    tls : bool, TlsFiles or None
+        True makes an authority and certificates (needs `kbatch[testing]`), TlsFiles are your own. Listeners
+        with SSL need no `tls=True`; without `listeners` it makes the only one SSL, or SASL_SSL with `users`.
+    listeners : iterable of Listener, (security protocol, mechanisms) or security protocol
+        What each node listens with, in this order; `client_settings` says how a client reaches one. None is
+        one listener: PLAINTEXT, or SASL_PLAINTEXT with `users`.
     users : mapping of str to str, or None
-        Passwords of SASL/PLAIN users, who then must log in. None accepts any login, and clients without one.
+        Users and passwords for PLAIN and SCRAM, and clients of the token endpoint and their secrets.
+    connections_max_reauth_ms : int
+        The longest session of a SASL login, after which the client must log in again (KIP-368); 0 is no end.
+    connection_failed_authentication_delay_ms : int
+        Time until a failed login is answered, and its connection closed.
+    acls : Acls, dict of its fields, or None
+        Permissions of all clients alike; None allows all. `broker.acls` may be changed at any time.
+    authorizer : bool, iterable of AclBinding, or None
+        Kafka's authorizer with these ACLs, or with True none yet: clients may do what an ACL allows them. Not
+        together with `acls`.
+    super_users : iterable of str
+        Principals that the authorizer lets do everything: "User:admin".
+    allow_everyone_if_no_acl_found : bool
+        True if the authorizer allows what is about a resource without any ACL.
     auto_create_topics : bool
         Create a topic when a client asks for it (auto.create.topics.enable).
     default_partitions : int
@@ -95,28 +120,41 @@ class Broker:
         nodes: int = 1,
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: bool | TlsFiles | None = None,
+        listeners: Iterable[ListenerLike] | None = None,
         acls: Acls | Mapping[str, object] | None = None,
+        authorizer: bool | Iterable[AclBinding | tuple[object, ...]] | None = None,
         seed: int | None = None,
         **options: Any,
     ) -> None:
         if nodes < 1:
             raise ValueError(f"nodes must be 1 or more, got {nodes}")
-        if port and not 0 < port <= MAX_PORT + 1 - nodes:
-            raise ValueError(f"port must leave room for {nodes} nodes below {MAX_PORT + 1}, got {port}")
-        if not _is_loopback(host):
-            warnings.warn(
-                f"the broker listens on {host}: any client that reaches it can read and write everything",
-                stacklevel=2,
-            )
         check_names("Broker", options, [*KEYWORDS, *(option.name for option in fields(Options))])
         self._topics = _settings_of(topics)
         self._directory = Path(directory) if directory is not None else None
         self._nodes = nodes
         self._host = host
-        self._ports = [port + node_id if port else 0 for node_id in range(nodes)]
-        self._options = Options(**options)
+        chosen = _listeners_of(listeners, tls, options.get("users"))
+        self._ports = _ports_of(port, nodes, len(chosen))
+        super_users = tuple(options.pop("super_users", ()))
+        self._options = Options(**options, listeners=chosen, super_users=super_users)
+        if not _is_loopback(host) and any(map(_lets_anyone_in, chosen)):
+            warnings.warn(
+                f"the broker listens on {host}: any client that reaches it can read and write everything",
+                stacklevel=2,
+            )
+        self._tls = BrokerTls(tls if isinstance(tls, TlsFiles) else None, [host])
+        self._contexts = [self._tls.server_context(each) if each.has_tls else None for each in chosen]
+        self._tokens = TokenIssuer()
+        # the port of the token endpoint, None without one
+        self._token_port = 0 if self._has_tokens else None
+        if self._has_tokens:
+            self._tokens.prepare()
+        self._access = _acls_of(authorizer)
         self._seed = seed
         self._acls = Acls.of(acls)
+        if self._access is not None and self._acls.restrict_something:
+            raise ValueError("give acls, for all clients alike, or authorizer with Kafka's ACLs, not both")
         self._server: Server | None = None
         self._running = ExitStack()
 
@@ -138,10 +176,11 @@ class Broker:
             for name, settings in self._topics.items():
                 if name not in core.state.cluster.topics:
                     _create_topic(core, name, **settings)
-            server = Server(core, self._host, self._ports)
+            server = Server(core, self._host, self._ports, tls=self._contexts, token_port=self._token_port)
             running.callback(server.stop)
             server.start()
-            self._ports = [node.port for node in core.state.cluster.nodes]
+            self._ports = [node.ports for node in core.state.cluster.nodes]
+            self._token_port = server.token_port
             self._server = server
             self._running = running.pop_all()
         return self
@@ -162,11 +201,17 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return all nodes' addresses, as clients take them."""
+        """Return all nodes' addresses, as clients take them, of the first listener."""
+        return self._addresses(0)
+
+    def _addresses(self, listener: int) -> str:
         if self._server is None:
             raise IllegalStateError(NOT_RUNNING)
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return ",".join(f"{host}:{port}" for port in self._ports)
+        return ",".join(f"{self._url_host}:{ports[listener]}" for ports in self._ports)
+
+    @property
+    def _url_host(self) -> str:
+        return f"[{self._host}]" if ":" in self._host else self._host
 
     @property
     def acls(self) -> Acls:
@@ -178,6 +223,106 @@ class Broker:
         self._acls = Acls.of(acls)
         if self._server is not None:
             self._server.core.state.acls = self._acls
+
+    # Clients
+
+    def client_settings(
+        self,
+        security_protocol: str | None = None,
+        mechanism: str | None = None,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        dialect: str = "java",
+    ) -> dict[str, str]:
+        """Return what a client needs to reach a listener and to log in there, `bootstrap.servers` included.
+
+        Parameters
+        ----------
+        security_protocol, mechanism : str or None
+            Of the listener; the first that has both is taken.
+        user : str or None
+            Who logs in, or the name in the client's certificate. None takes the first of `users`.
+        password : str or None
+            None takes the user's. Give another to see a login fail.
+        dialect : str
+            "java" for the keys of Kafka's client, which kbatch takes too; "librdkafka" for confluent-kafka.
+
+        Raises
+        ------
+        ValueError
+            There is no such listener or user.
+        """
+        listeners = self._options.listeners
+        index = next(
+            (
+                number
+                for number, each in enumerate(listeners)
+                if security_protocol in (None, each.security_protocol)
+                and (mechanism is None or mechanism in each.mechanisms)
+            ),
+            None,
+        )
+        if index is None:
+            known = "; ".join(f"{each.security_protocol} {','.join(each.mechanisms)}" for each in listeners)
+            raise ValueError(f"no listener has {security_protocol} with {mechanism}; there are: {known}")
+        listener = listeners[index]
+        users = self._options.users or {}
+        name = user if user is not None else next(iter(users), "client")
+        login = None
+        if listener.has_sasl:
+            secret = users.get(name) if password is None else password
+            if secret is None and not listener.unsecured_tokens:
+                raise ValueError(f"unknown user {name!r}: give its password; users are {', '.join(users)}")
+            url = self.token_endpoint_url if self._has_tokens else None
+            login = Login(mechanism or listener.mechanisms[0], name, secret or "", url)
+        trust, certificate = tls_settings(self._tls, listener, name)
+        return settings_of(dialect, self._addresses(index), listener, trust, certificate, login)
+
+    @property
+    def authority_pem(self) -> str:
+        """Return the certificates that clients of the TLS listeners trust, as PEM text."""
+        return self._tls.authority_pem
+
+    def client_certificate(self, name: str) -> PemPair:
+        """Return a certificate, and its key, whose subject CN=`name` is the principal on an SSL listener."""
+        return self._tls.client(name)
+
+    def token(self, user: str, lifetime: float = 3600.0, *, unsecured: bool = False, **claims: Any) -> str:
+        """Return a token that OAUTHBEARER listeners take for `user`, for `lifetime` seconds from now.
+
+        A negative lifetime makes one that has expired, `unsecured` one without a signature. `claims` are
+        added, or replace the usual ones: `aud`, `iss`, `sub`, `iat`, `exp`, `jti`.
+        """
+        now_ms = int(time.time() * 1000)
+        return self._tokens.token(user, round(lifetime * 1000), now_ms, unsecured=unsecured, claims=claims)
+
+    @property
+    def token_endpoint_url(self) -> str:
+        """Return the address where `users` get tokens for their names and passwords (RFC 6749).
+
+        It is there if a listener has OAUTHBEARER.
+        """
+        return f"{self._endpoint}/token"
+
+    @property
+    def jwks_url(self) -> str:
+        """Return the address of the key that signs tokens (RFC 7517), beside the token endpoint."""
+        return f"{self._endpoint}/jwks"
+
+    @property
+    def _endpoint(self) -> str:
+        if self._server is None:
+            raise IllegalStateError(NOT_RUNNING)
+        if not self._has_tokens:
+            raise ValueError("no listener has OAUTHBEARER with signed tokens")
+        return f"http://{self._url_host}:{self._token_port}"
+
+    @property
+    def _has_tokens(self) -> bool:
+        return any(
+            "OAUTHBEARER" in each.mechanisms and not each.unsecured_tokens for each in self._options.listeners
+        )
 
     # Topics and nodes
 
@@ -235,6 +380,25 @@ class Broker:
         """Close the connections of the next `times` requests of `api`, "before" or "after" their effect."""
         self._call(lambda core: core.faults.drop_connection(api, when, times))
 
+    def fail_authentication(self, times: int = 1) -> None:
+        """Refuse the next `times` logins by SASL, right or wrong, as for a wrong password."""
+        self.fail_next("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", times)
+
+    def expire_sessions(self) -> None:
+        """End the sessions of all who logged in by SASL: their next request closes its connection."""
+
+        def expire(core: BrokerCore) -> None:
+            core.state.session_generation += 1
+
+        self._call(expire)
+
+    def tls_break(self, api: str = "Produce", times: int = 1) -> None:
+        """Send a broken TLS record instead of the next `times` answers of `api`; the requests take effect.
+
+        On listeners without TLS it has no effect, but counts.
+        """
+        self._call(lambda core: core.faults.tls_break(api, times))
+
     def delay(self, api: str, seconds: float) -> None:
         """Delay all answers of `api` from now on; 0 ends it."""
         self._call(lambda core: core.faults.delay(api, seconds))
@@ -256,7 +420,9 @@ class Broker:
         self._call(lambda core: core.faults.intercept(api, function))
 
     def clear_faults(self) -> None:
-        """End all of `fail_next`, `drop_connection`, `delay`, `throttle`, `intercept`."""
+        """End all of `fail_next`, `fail_authentication`, `drop_connection`, `tls_break`, `delay`, `throttle`
+        and `intercept`.
+        """
 
         def clear(core: BrokerCore) -> None:
             core.faults = Faults()
@@ -324,6 +490,8 @@ class Broker:
             now_ms=int(time.time() * 1000),
             node_count=self._nodes,
             acls=self.acls,
+            access=self._access,
+            tokens=self._tokens,
         )
 
     def _call(self, action: Callable[[BrokerCore], T]) -> T:
@@ -339,6 +507,48 @@ class Broker:
         if self._server is None:
             raise IllegalStateError(NOT_RUNNING)
         return self._server
+
+
+def _listeners_of(
+    listeners: Iterable[ListenerLike] | None,
+    tls: bool | TlsFiles | None,
+    users: Mapping[str, str] | None,
+) -> tuple[Listener, ...]:
+    if listeners is None:
+        layer = "SSL" if tls else "PLAINTEXT"
+        return (Listener(f"SASL_{layer}" if users is not None else layer),)
+    chosen = (listeners,) if isinstance(listeners, str | Listener) else listeners
+    made = tuple(Listener.of(each) for each in chosen)
+    if not made:
+        raise ValueError("listeners must name at least one")
+    if tls and not any(each.has_tls for each in made):
+        raise ValueError("tls was given, but no listener has SSL or SASL_SSL")
+    return made
+
+
+def _ports_of(port: int, nodes: int, listeners: int) -> list[list[int]]:
+    """Return the ports of each node, 0 for free ones."""
+    count = nodes * listeners
+    if port and not 0 < port <= MAX_PORT + 1 - count:
+        raise ValueError(
+            f"port must leave room for {nodes} nodes below {MAX_PORT + 1}"
+            + (f", {listeners} listeners each" if listeners > 1 else "")
+            + f", got {port}"
+        )
+    return [
+        [port + node * listeners + number if port else 0 for number in range(listeners)]
+        for node in range(nodes)
+    ]
+
+
+def _acls_of(authorizer: bool | Iterable[AclBinding | tuple[object, ...]] | None) -> list[AclBinding] | None:
+    if authorizer is None or isinstance(authorizer, bool):
+        return [] if authorizer else None
+    return [AclBinding.of(each) for each in authorizer]
+
+
+def _lets_anyone_in(listener: Listener) -> bool:
+    return not listener.has_sasl and listener.client_auth != "required"
 
 
 def _is_loopback(host: str) -> bool:

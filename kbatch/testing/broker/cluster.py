@@ -27,14 +27,14 @@ STATE_FILE = "cluster.json"
 
 
 class Node:
-    """A broker of the cluster: its address, and its state."""
+    """A broker of the cluster: its address, with a port for each listener, and its state."""
 
-    __slots__ = ("host", "is_running", "node_id", "port")
+    __slots__ = ("host", "is_running", "node_id", "ports")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.host = ""
-        self.port = 0
+        self.ports: list[int] = []
         self.is_running = True
 
 

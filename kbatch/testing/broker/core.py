@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbatch.errors import ProtocolError, UnsupportedVersionError
+from kbatch.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker import (
+    access,
     admin,
     fetch,
     group,
@@ -32,6 +33,7 @@ from kbatch.testing.broker import (
 )
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.faults import Faults
+from kbatch.testing.broker.security import Admission
 from kbatch.testing.broker.state import BrokerState, Connection, Context, Delayed
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ Handler = Callable[[BrokerState, Any, Context], Any]
 HANDLERS: dict[type, Handler] = {
     kind: handler
     for family in (
+        access,
         admin,
         fetch,
         group,
@@ -87,15 +90,19 @@ class Reply:
     buffers : list of bytes-like or None
         Framed bytes to send: empty if the request wants no answer; None until the answer is there.
     closes_connection : bool
+        True if the connection is closed, after the buffers if there are any.
+    breaks_tls : bool
+        True if a TLS connection gets a broken record instead of the buffers.
     mute_ms : int
         Time for which the connection must not be read afterwards (KIP-219).
     """
 
-    __slots__ = ("_on_ready", "buffers", "closes_connection", "mute_ms")
+    __slots__ = ("_on_ready", "breaks_tls", "buffers", "closes_connection", "mute_ms")
 
     def __init__(self) -> None:
         self.buffers: list[bytes | memoryview] | None = None
         self.closes_connection = False
+        self.breaks_tls = False
         self.mute_ms = 0
         self._on_ready: Callable[[], None] | None = None
 
@@ -111,9 +118,10 @@ class Reply:
         if self._on_ready is not None:
             self._on_ready()
 
-    def close(self) -> None:
+    def close(self, buffers: Sequence[bytes | memoryview] = ()) -> None:
+        """Close the connection, after sending `buffers`."""
         self.closes_connection = True
-        self.send([])
+        self.send([*buffers])
 
 
 class BrokerCore:
@@ -156,10 +164,16 @@ class BrokerCore:
 
     def _handle(self, request: codec.Request, connection: Connection, reply: Reply) -> None:
         kind = type(request.message)
-        if self.faults.drops("before", kind) or security.must_log_in(self.state, connection, kind):
+        admission = security.admit(self.state, connection, kind)
+        if self.faults.drops("before", kind) or admission is Admission.CLOSE:
             reply.close()
             return
+        if admission is Admission.CLOSE_LATE:
+            self._after(self._login_delay_ms, reply.close)
+            return
         context = Context(connection, request.version, request.client_id or "", self.state.now_ms)
+        if admission is Admission.REFUSE:
+            context.forced_error, context.fails_login = ErrorCode.ILLEGAL_SASL_STATE, True
         try:
             response = self._response(request.message, context)
         except Exception:
@@ -171,22 +185,34 @@ class BrokerCore:
         elif response is None:  # acks=0
             reply.send([])
         else:
-            self._answer(reply, response, request)
+            reply.breaks_tls = self.faults.breaks_tls(kind)
+            self._answer(reply, response, request, context)
 
     def _response(self, message: Any, context: Context) -> Any:
         kind = type(message)
-        context.forced_error = self.faults.next_error(kind)
-        answer = self.faults.intercepted(message)
-        if isinstance(answer, Message):
-            return answer
-        if answer is not None:
-            context.forced_error = answer
+        if not context.fails_login:
+            context.forced_error = self.faults.next_error(kind)
+            answer = self.faults.intercepted(message)
+            if isinstance(answer, Message):
+                return answer
+            if answer is not None:
+                context.forced_error = answer
         try:
             return HANDLERS[kind](self.state, message, context)
         except BrokerError as error:
             return error_response(message, error)
 
-    def _answer(self, reply: Reply, response: Any, request: codec.Request) -> None:
+    @property
+    def _login_delay_ms(self) -> int:
+        return self.state.options.connection_failed_authentication_delay_ms
+
+    def _after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        if delay_ms:
+            self.state.timers.call_at(self.state.now_ms + delay_ms, lambda _now_ms: action())
+        else:
+            action()
+
+    def _answer(self, reply: Reply, response: Any, request: codec.Request, context: Context) -> None:
         """Send `response` after it is there and its delay is over."""
 
         def send(response: Any) -> None:
@@ -198,15 +224,13 @@ class BrokerCore:
                 logger.exception("cannot write answer; closing its connection: %s", response)
                 reply.close()
             else:
-                reply.send(buffers)
+                (reply.close if context.fails_login else reply.send)(buffers)
 
         def ready(response: Any) -> None:
             delay_ms = self.faults.delay_ms(type(request.message))
-            if delay_ms:
-                due_ms = self.state.now_ms + delay_ms
-                self.state.timers.call_at(due_ms, lambda _now_ms: send(response))
-            else:
-                send(response)
+            if context.fails_login:
+                delay_ms += self._login_delay_ms
+            self._after(delay_ms, lambda: send(response))
 
         if isinstance(response, Delayed):
             response.then(ready)

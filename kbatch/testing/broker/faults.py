@@ -65,6 +65,9 @@ class Faults:
             raise ValueError(f"when must be 'before' or 'after' the request is done, got {when!r}")
         self._add(f"drop {when}", api, True, times)
 
+    def tls_break(self, api: str, times: int) -> None:
+        self._add("tls break", api, True, times)
+
     def delay(self, api: str, seconds: float) -> None:
         """Delay every answer from now on; 0 ends it."""
         self._delays_ms[request_class(api)] = _milliseconds(seconds)
@@ -86,6 +89,9 @@ class Faults:
 
     def drops(self, when: str, kind: type) -> bool:
         return bool(self._next(f"drop {when}", kind))
+
+    def breaks_tls(self, kind: type) -> bool:
+        return bool(self._next("tls break", kind))
 
     def delay_ms(self, kind: type) -> int:
         return self._delays_ms.get(kind, 0)

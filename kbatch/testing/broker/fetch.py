@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.authorizer import Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.partition import (
     EARLIEST,
@@ -139,6 +140,7 @@ class _Fetch:
         if self._context.version >= HAS_TOPIC_IDS:
             self._state.cluster.topic_by_id(bytes(topic.topic_id))
         name = self._topic_name(topic)
+        self._state.authorize(self._context, Operation.READ, ResourceType.TOPIC, name)
         self._state.cluster.partition(name, wanted.partition)
         answer.aborted_transactions = None  # empty for a missing partition, null if it refuses
         partition = self._state.cluster.led_partition(name, wanted.partition, self._context.node_id)
@@ -182,7 +184,7 @@ class _Fetch:
             leader_id=partition.leader, leader_epoch=partition.leader_epoch
         )
         hints[node.node_id] = messages.FetchResponse.NodeEndpoint(
-            node_id=node.node_id, host=node.host, port=node.port
+            node_id=node.node_id, host=node.host, port=self._context.port_of(node)
         )
 
 
@@ -251,6 +253,7 @@ def _list_offset(
     answer: messages.ListOffsetsResponse.ListOffsetsPartitionResponse,
 ) -> None:
     wanted, *again = named
+    state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
     if again:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if wanted.timestamp < 0:
@@ -281,7 +284,7 @@ def offset_for_leader_epoch(
                         state,
                         topic.topic,
                         wanted,
-                        context.node_id,
+                        context,
                     )
                     for wanted in topic.partitions
                 ],
@@ -295,10 +298,11 @@ def _end_of_epoch(
     state: BrokerState,
     topic: str,
     wanted: messages.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
-    node_id: int,
+    context: Context,
     answer: messages.OffsetForLeaderEpochResponse.EpochEndOffset,
 ) -> None:
-    partition = state.cluster.led_partition(topic, wanted.partition, node_id)
+    state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    partition = state.cluster.led_partition(topic, wanted.partition, context.node_id)
     check_leader_epoch(partition, wanted.current_leader_epoch)
     answer.leader_epoch, answer.end_offset = partition.log.end_of_leader_epoch(wanted.leader_epoch)
 

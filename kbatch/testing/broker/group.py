@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.group_messages import JoinGroup, JoinResult, SyncResult
 from kbatch.testing.broker.state import Delayed
@@ -137,7 +138,7 @@ def leave_group(
 
 def _check_group(state: BrokerState, group_id: str, context: Context) -> None:
     context.check_forced_error()
-    state.acls.check_group(group_id)
+    state.authorize(context, Operation.READ, ResourceType.GROUP, group_id)
     state.coordinators.check_group(group_id, context.node_id)
 
 
@@ -150,16 +151,19 @@ def describe_groups(
     answer = messages.DescribeGroupsResponse.DescribedGroup
     return messages.DescribeGroupsResponse(
         groups=[
-            context.fill(answer(group_id=group_id), _describe_group, state, context)
+            context.fill(answer(group_id=group_id), _describe_group, state, request, context)
             for group_id in request.groups
         ]
     )
 
 
 def _describe_group(
-    state: BrokerState, context: Context, answer: messages.DescribeGroupsResponse.DescribedGroup
+    state: BrokerState,
+    request: messages.DescribeGroupsRequest,
+    context: Context,
+    answer: messages.DescribeGroupsResponse.DescribedGroup,
 ) -> None:
-    state.acls.check_group(answer.group_id)
+    state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, answer.group_id)
     state.coordinators.check_group(answer.group_id, context.node_id)
     try:
         described: GroupDescription = state.coordinators.groups.describe(answer.group_id)
@@ -169,6 +173,7 @@ def _describe_group(
         answer.group_state = "Dead"
         if context.version >= SAYS_NOT_FOUND:
             raise BrokerError(error.code, f"Group {answer.group_id} not found.") from error
+        _add_operations(state, request, context, answer)
         return
     answer.group_state = described.state
     answer.protocol_type = described.protocol_type
@@ -184,13 +189,27 @@ def _describe_group(
         )
         for member in described.members
     ]
+    _add_operations(state, request, context, answer)
+
+
+def _add_operations(
+    state: BrokerState,
+    request: messages.DescribeGroupsRequest,
+    context: Context,
+    answer: messages.DescribeGroupsResponse.DescribedGroup,
+) -> None:
+    if request.include_authorized_operations:
+        answer.authorized_operations = state.authorized_operations(
+            context, ResourceType.GROUP, answer.group_id
+        )
 
 
 def list_groups(
     state: BrokerState, request: messages.ListGroupsRequest, context: Context
 ) -> messages.ListGroupsResponse:
-    """Return the groups that this node coordinates."""
+    """Return the groups that this node coordinates, and that the client may see."""
     context.check_forced_error()
+    sees_all = state.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return messages.ListGroupsResponse(
         groups=[
             messages.ListGroupsResponse.ListedGroup(
@@ -201,6 +220,7 @@ def list_groups(
             )
             for group in state.coordinators.groups.list_groups(request.states_filter, request.types_filter)
             if state.coordinators.partition_of_group(group.group_id).leader == context.node_id
+            if sees_all or state.allows(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         ]
     )
 
@@ -220,7 +240,7 @@ def delete_groups(
 def _delete_group(
     state: BrokerState, context: Context, answer: messages.DeleteGroupsResponse.DeletableGroupResult
 ) -> None:
-    state.acls.check_group(answer.group_id)
+    state.authorize(context, Operation.DELETE, ResourceType.GROUP, answer.group_id)
     state.coordinators.check_group(answer.group_id, context.node_id)
     state.coordinators.offsets.delete_group(answer.group_id, context.now_ms)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.authorizer import Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.group_state import check_group_id
 from kbatch.testing.broker.offsets import NO_TOPIC_ID, CommittedOffset, FetchedOffset
@@ -52,6 +53,7 @@ def _codes(
             authorize()
             if topic == NO_TOPIC and context.version >= COMMITS_BY_TOPIC_ID:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+            state.authorize(context, Operation.READ, ResourceType.TOPIC, topic)
             found = state.cluster.partition(topic, index)
             offsets[topic, index] = _committed(partition, found.topic.topic_id)
         except BrokerError as error:
@@ -86,7 +88,10 @@ def offset_commit(
             version=context.version,
         )
 
-    codes = _codes(state, wanted, context, lambda: state.acls.check_group(request.group_id), commit)
+    def authorize() -> None:
+        state.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    codes = _codes(state, wanted, context, authorize, commit)
     answer = messages.OffsetCommitResponse.OffsetCommitResponsePartition
     return messages.OffsetCommitResponse(
         topics=[
@@ -121,8 +126,8 @@ def txn_offset_commit(
     }
 
     def authorize() -> None:
-        state.acls.check_transactional_id(request.transactional_id)
-        state.acls.check_group(request.group_id)
+        state.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        state.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
 
     def commit(offsets: dict[TopicPartition, CommittedOffset]) -> dict[TopicPartition, ErrorCode]:
         check_group_id(request.group_id)
@@ -285,9 +290,21 @@ def _fetch(
     require_stable: bool,
     context: Context,
 ) -> dict[TopicPartition, FetchedOffset]:
-    state.acls.check_group(group_id)
+    """Return the offsets that the client may see; a partition that it names and may not see is an error."""
+    state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     state.coordinators.check_group(group_id, context.node_id)
-    return state.coordinators.offsets.fetch(group_id, partitions, require_stable=require_stable)
+    fetched = state.coordinators.offsets.fetch(group_id, partitions, require_stable=require_stable)
+    shown = {
+        name
+        for name, _ in fetched
+        if name == NO_TOPIC or state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    }
+    refused = FetchedOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return {
+        key: offset if key[0] in shown else refused
+        for key, offset in fetched.items()
+        if key[0] in shown or partitions is not None
+    }
 
 
 def _by_topic(
@@ -303,13 +320,17 @@ def offset_delete(
     state: BrokerState, request: messages.OffsetDeleteRequest, context: Context
 ) -> messages.OffsetDeleteResponse:
     context.check_forced_error()
-    state.acls.check_group(request.group_id)
+    state.authorize(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
     state.coordinators.check_group(request.group_id, context.node_id)
     wanted = [
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
     codes = dict.fromkeys(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    present = [each for each in wanted if state.cluster.has_partition(*each)]
+    refused = [
+        each for each in wanted if not state.allows(context, Operation.READ, ResourceType.TOPIC, each[0])
+    ]
+    codes |= dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    present = [each for each in wanted if state.cluster.has_partition(*each) and each not in refused]
     codes |= state.coordinators.offsets.delete(request.group_id, present)
     kind = messages.OffsetDeleteResponse
     kinds = kind.OffsetDeleteResponseTopic, kind.OffsetDeleteResponsePartition

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
+from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS
 
@@ -19,12 +20,10 @@ GROUP, TRANSACTION = 0, 1
 TAKES_TOPIC_IDS, SAYS_REBOOTSTRAP = 12, 13  # versions of Metadata
 NO_TOPIC_ID = bytes(16)
 BROKERS, CONTROLLERS = 1, 2
+NO_OPERATIONS = -(1 << 31)  # they were not asked for
 CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 # librdkafka treats a broker without Produce 0 as too new (KAFKA-18659).
 ADVERTISED_PRODUCE_FROM = 0
-# Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs by their AclOperation bits
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 def api_versions(
@@ -39,6 +38,7 @@ def api_versions(
         max_version_level=state.options.transaction_version,
         min_version_level=state.options.transaction_version,
     )
+    context.connection.session.versions_are_known()
     return messages.ApiVersionsResponse(
         api_keys=[_api_version(kind) for kind in state.answered_requests],
         supported_features=[
@@ -73,7 +73,7 @@ def metadata(
     if context.version >= SAYS_REBOOTSTRAP and context.forced_error == ErrorCode.REBOOTSTRAP_REQUIRED:
         context.check_forced_error()  # the one error that is not a topic's (KIP-1102)
     try:
-        wanted = _wanted_topics(state, request, context.version)
+        wanted = _wanted_topics(state, request, context)
     except BrokerError as error:  # MetadataRequest.getErrorResponse: neither brokers nor topics
         answer = messages.MetadataResponse.MetadataResponseTopic
         return messages.MetadataResponse(
@@ -85,7 +85,9 @@ def metadata(
         )
     cluster = state.cluster
     brokers = [
-        messages.MetadataResponse.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
+        messages.MetadataResponse.MetadataResponseBroker(
+            node_id=node.node_id, host=node.host, port=context.port_of(node)
+        )
         for node in cluster.running_nodes
     ]
     response = messages.MetadataResponse(
@@ -93,17 +95,28 @@ def metadata(
     )
     response.topics = [_named_topic(state, named, request, context) for named in wanted]
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = _cluster_operations(state, context)
     return response
 
 
+def _cluster_operations(state: BrokerState, context: Context) -> int:
+    if not state.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return state.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
 def _wanted_topics(
-    state: BrokerState, request: messages.MetadataRequest, version: int
+    state: BrokerState, request: messages.MetadataRequest, context: Context
 ) -> list[messages.MetadataRequest.MetadataRequestTopic]:
     """Return each topic once; if one has an id, return only those with an id, by their ids."""
     kind = messages.MetadataRequest.MetadataRequestTopic
+    version = context.version
     if request.topics is None or (version == 0 and not request.topics):
-        return [kind(name=name) for name in state.cluster.topics]
+        return [
+            kind(name=name)
+            for name in state.cluster.topics
+            if state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        ]
     topic_ids = dict.fromkeys(bytes(topic.topic_id) for topic in request.topics)
     topic_ids.pop(NO_TOPIC_ID, None)
     names = dict.fromkeys(topic.name for topic in request.topics)
@@ -126,20 +139,24 @@ def _named_topic(
         context.check_forced_error()
         if named.name is None:
             topic = state.cluster.topic_by_id(bytes(named.topic_id))
+            state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         else:
-            topic = _topic_or_new(state, named.name, request.allow_auto_topic_creation)
-        return _described(state, topic, request)
+            topic = _topic_or_new(state, named.name, request.allow_auto_topic_creation, context)
+        return _described(state, topic, request, context)
     except BrokerError as error:
         return messages.MetadataResponse.MetadataResponseTopic(
             error_code=error.code, name=named.name, topic_id=named.topic_id
         )
 
 
-def _topic_or_new(state: BrokerState, name: str, may_create: bool) -> Topic:
+def _topic_or_new(state: BrokerState, name: str, may_create: bool, context: Context) -> Topic:
+    state.authorize(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
     topic = state.cluster.topics.get(name)
     if topic is not None:
         return topic
     if state.options.auto_create_topics and may_create:
+        if not state.allows(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            state.authorize(context, Operation.CREATE, ResourceType.TOPIC, name)
         if name in INTERNAL_TOPICS:
             return state.coordinators.internal_topic(name)
         return state.cluster.create_topic(name, state.options.default_partitions)
@@ -148,7 +165,7 @@ def _topic_or_new(state: BrokerState, name: str, may_create: bool) -> Topic:
 
 
 def _described(
-    state: BrokerState, topic: Topic, request: messages.MetadataRequest
+    state: BrokerState, topic: Topic, request: messages.MetadataRequest, context: Context
 ) -> messages.MetadataResponse.MetadataResponseTopic:
     described = messages.MetadataResponse.MetadataResponseTopic(
         name=topic.name,
@@ -157,7 +174,9 @@ def _described(
         partitions=[_described_partition(state, partition) for partition in topic.partitions],
     )
     if request.include_topic_authorized_operations:
-        described.topic_authorized_operations = TOPIC_OPERATIONS
+        described.topic_authorized_operations = state.authorized_operations(
+            context, ResourceType.TOPIC, topic.name
+        )
     return described
 
 
@@ -185,12 +204,16 @@ def describe_cluster(
         raise BrokerError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This endpoint is for brokers.")
     if request.endpoint_type != BROKERS:
         raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "This endpoint is for brokers.")
+    operations = NO_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        operations = _cluster_operations(state, context)
     return messages.DescribeClusterResponse(
+        cluster_authorized_operations=operations,
         cluster_id=state.cluster.cluster_id,
         controller_id=state.cluster.controller_id,
         brokers=[
             messages.DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=node.node_id, host=node.host, port=node.port
+                broker_id=node.node_id, host=node.host, port=context.port_of(node)
             )
             for node in state.cluster.running_nodes
         ],
@@ -223,22 +246,25 @@ def _coordinator(
     state: BrokerState, key_type: int, key: str, context: Context
 ) -> messages.FindCoordinatorResponse.Coordinator:
     coordinator = messages.FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
-    return context.fill(coordinator, _locate, state, key_type)
+    return context.fill(coordinator, _locate, state, key_type, context)
 
 
 def _locate(
-    state: BrokerState, key_type: int, coordinator: messages.FindCoordinatorResponse.Coordinator
+    state: BrokerState,
+    key_type: int,
+    context: Context,
+    coordinator: messages.FindCoordinatorResponse.Coordinator,
 ) -> None:
-    node = _coordinator_node(state, key_type, coordinator.key)
-    coordinator.node_id, coordinator.host, coordinator.port = node.node_id, node.host, node.port
+    node = _coordinator_node(state, key_type, coordinator.key, context)
+    coordinator.node_id, coordinator.host, coordinator.port = node.node_id, node.host, context.port_of(node)
     coordinator.error_message = ""
 
 
-def _coordinator_node(state: BrokerState, key_type: int, key: str) -> Node:
+def _coordinator_node(state: BrokerState, key_type: int, key: str, context: Context) -> Node:
     if key_type == GROUP:
-        state.acls.check_group(key)
+        state.authorize(context, Operation.DESCRIBE, ResourceType.GROUP, key)
     elif key_type == TRANSACTION:
-        state.acls.check_transactional_id(key)
+        state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
     else:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if key_type == TRANSACTION:

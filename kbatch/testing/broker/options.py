@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kbatch.testing.broker.cluster import MAX_PARTITIONS
+from kbatch.testing.broker.listeners import Listener
 from kbatch.testing.broker.topic_config import INT32_MAX
 
 # The lowest and the highest value of numeric options.
@@ -16,6 +17,8 @@ LIMITS = {
     "min_insync_replicas": (1, INT32_MAX),
     "group_initial_rebalance_delay_ms": (0, INT32_MAX),
     "internal_topic_partitions": (1, MAX_PARTITIONS),
+    "connections_max_reauth_ms": (0, INT32_MAX),
+    "connection_failed_authentication_delay_ms": (0, INT32_MAX),
 }
 
 
@@ -32,6 +35,11 @@ class Options:
     group_initial_rebalance_delay_ms: int = 0
     internal_topic_partitions: int = 50
     users: Mapping[str, str] | None = None
+    listeners: tuple[Listener, ...] = (Listener(),)
+    connections_max_reauth_ms: int = 0
+    connection_failed_authentication_delay_ms: int = 100
+    super_users: tuple[str, ...] = ()
+    allow_everyone_if_no_acl_found: bool = False
 
     def __post_init__(self) -> None:
         for name, (lowest, highest) in LIMITS.items():
@@ -45,6 +53,9 @@ class Options:
             "auto.create.topics.enable": self.auto_create_topics,
             "num.partitions": self.default_partitions,
             "min.insync.replicas": self.min_insync_replicas,
+            "connections.max.reauth.ms": self.connections_max_reauth_ms,
+            "connection.failed.authentication.delay.ms": self.connection_failed_authentication_delay_ms,
+            "allow.everyone.if.no.acl.found": self.allow_everyone_if_no_acl_found,
             "group.initial.rebalance.delay.ms": self.group_initial_rebalance_delay_ms,
             "offsets.topic.num.partitions": self.internal_topic_partitions,
             "transaction.state.log.num.partitions": self.internal_topic_partitions,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from kbatch.testing.broker.authorizer import Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.state import Delayed
 from kbatch.testing.broker.validation import ProducedBatch, RecordErrors, is_transactional, read_produced
@@ -59,12 +60,17 @@ def produce(
 class _Item:
     """One partition's data while the request is handled."""
 
-    __slots__ = ("answer", "batch", "data", "end_offset", "partition", "topic")
+    __slots__ = ("answer", "batch", "data", "end_offset", "partition", "topic", "topic_name")
 
     def __init__(
-        self, data: messages.ProduceRequest.PartitionProduceData, topic: Topic | None, answer: Answer
+        self,
+        data: messages.ProduceRequest.PartitionProduceData,
+        name: str,
+        topic: Topic | None,
+        answer: Answer,
     ) -> None:
         self.data = data
+        self.topic_name = topic.name if topic is not None else name
         self.topic = topic
         self.answer = answer
         self.batch: ProducedBatch | None = None
@@ -163,7 +169,7 @@ class _Produce:
                 )
             )
             for each, answer in zip(partitions.values(), answers, strict=True):
-                yield _Item(each, topic, answer)
+                yield _Item(each, name, topic, answer)
 
     def _each(self, step: Callable[[_Item], None]) -> None:
         for item in self._items:
@@ -184,15 +190,20 @@ class _Produce:
         if any(is_transactional(item.records) for item in self._items):
             if self._request.transactional_id is None:
                 raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            self._state.acls.check_transactional_id(self._request.transactional_id)
+            self._state.authorize(
+                self._context,
+                Operation.WRITE,
+                ResourceType.TRANSACTIONAL_ID,
+                self._request.transactional_id,
+            )
 
     def _read(self, item: _Item) -> None:
         """Read the batch, if the client may write it and the partition exists."""
-        if item.topic is not None:
-            self._state.acls.check_topic_write(item.topic.name)
+        if item.topic is None and self._context.version >= HAS_TOPIC_IDS:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+        self._state.authorize(self._context, Operation.WRITE, ResourceType.TOPIC, item.topic_name)
         if item.topic is None:
-            by_id = self._context.version >= HAS_TOPIC_IDS
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not 0 <= item.data.index < len(item.topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         item.batch = read_produced(item.records, self._context.version)
@@ -294,7 +305,7 @@ class _Produce:
             if partition.leader >= 0:
                 node = self._state.cluster.nodes[partition.leader]
                 hints[node.node_id] = messages.ProduceResponse.NodeEndpoint(
-                    node_id=node.node_id, host=node.host, port=node.port
+                    node_id=node.node_id, host=node.host, port=self._context.port_of(node)
                 )
         self._response.node_endpoints = list(hints.values())
 

@@ -1,4 +1,4 @@
-"""Sockets for the embedded broker: an asyncio loop in its own thread, with one listener a node.
+"""Sockets for the embedded broker: an asyncio loop in its own thread, with each listener of each node.
 
 Each connection's requests are answered one after another, as in Kafka. While an answer is outstanding (a
 fetch that waits, a group that gathers), or if its client reads too slowly, nothing more is read from it.
@@ -7,27 +7,37 @@ fetch that waits, a group that gathers), or if its client reads too slowly, noth
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from kbatch.errors import IllegalStateError
+from kbatch.testing.broker.certificates import principal_of
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.state import Connection
+from kbatch.testing.broker.token_endpoint import TokenEndpoint
 
 T = TypeVar("T")
 MAX_REQUEST_BYTES = 100 << 20  # socket.request.max.bytes
 MAX_CONNECTIONS = 1000
 IDLE_SECONDS = 600  # connections.max.idle.ms
 QUEUED_REQUESTS = 16
+BROKEN_RECORD_BYTES = 32
+BROKEN_RECORD = b"\x17\x03\x03" + BROKEN_RECORD_BYTES.to_bytes(2, "big")  # a TLS record of application data
 NOT_RUNNING = "the broker does not run; start it, or use it in a with block"
 
 
 class Server:
     """The sockets of a core's nodes, until it is stopped.
+
+    `ports` has a list for each node, with a port for each listener or 0; `tls` the context of each listener
+    that has one. `token_port` is the port of the token endpoint, 0 for a free one, None without one.
 
     The core belongs to the loop's thread; `call` runs a function there. Other threads take turns, so that
     none waits for a loop that another has stopped.
@@ -37,8 +47,10 @@ class Server:
         self,
         core: BrokerCore,
         host: str,
-        ports: list[int],
+        ports: Sequence[Sequence[int]],
         *,
+        tls: Sequence[ssl.SSLContext | None] = (None,),
+        token_port: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
@@ -48,13 +60,22 @@ class Server:
         self.connections: set[ClientConnection] = set()
         self._host = host
         self._ports = ports
-        self._listeners: dict[int, asyncio.Server] = {}
+        self._tls = tls
+        self._endpoint = None
+        if token_port is not None:
+            users = core.state.options.users or {}
+            self._endpoint = TokenEndpoint(core.state.tokens, users, self.now_ms, token_port)
+        self._listeners: dict[int, list[asyncio.Server]] = {}
         self._loop = asyncio.new_event_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="kbatch-broker", daemon=True)
         self._turn = threading.Lock()
         # The wall clock at the start, and monotonic from there: it never steps.
         self._clock_offset = time.time() - time.monotonic()
+
+    @property
+    def token_port(self) -> int | None:
+        return None if self._endpoint is None else self._endpoint.port
 
     def now_ms(self) -> int:
         return int((time.monotonic() + self._clock_offset) * 1000)
@@ -118,21 +139,32 @@ class Server:
 
     async def _listen(self, node_ids: list[int]) -> None:
         """Open all listeners before the first client can ask for their ports."""
+        if self._endpoint is not None and not self._listeners:
+            await self._endpoint.start(self._host)
         for node_id in node_ids:
             node = self.core.state.cluster.nodes[node_id]
-            port = node.port or self._ports[node_id]
-            listener = await self._loop.create_server(
-                partial(ClientConnection, self, node_id), self._host, port, start_serving=False
-            )
-            self._listeners[node_id] = listener
-            node.host, node.port = self._host, listener.sockets[0].getsockname()[1]
+            opened = self._listeners.setdefault(node_id, [])
+            for index, (port, context) in enumerate(
+                zip(node.ports or self._ports[node_id], self._tls, strict=True)
+            ):
+                listener = await self._loop.create_server(
+                    partial(ClientConnection, self, node_id, index),
+                    self._host,
+                    port,
+                    ssl=context,
+                    start_serving=False,
+                )
+                opened.append(listener)
+            node.host = self._host
+            node.ports = [listener.sockets[0].getsockname()[1] for listener in opened]
         for node_id in node_ids:
-            await self._listeners[node_id].start_serving()
+            for listener in self._listeners[node_id]:
+                await listener.start_serving()
 
     def close_node(self, node_id: int) -> None:
-        """Close the node's listener, if it has one, and all its connections."""
-        if node_id in self._listeners:
-            self._listeners.pop(node_id).close()
+        """Close the node's listeners, if it has any, and all its connections."""
+        for listener in self._listeners.pop(node_id, ()):
+            listener.close()
         for connection in [each for each in self.connections if each.node_id == node_id]:
             connection.close()
 
@@ -162,6 +194,8 @@ class Server:
     async def _close_all(self) -> None:
         for node_id in list(self._listeners):
             self.close_node(node_id)
+        if self._endpoint is not None:
+            self._endpoint.close()
         # clients that are just connecting find no listener any more, and are closed
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others)
@@ -176,17 +210,18 @@ class Server:
 class ClientConnection(asyncio.Protocol):
     """One client's connection: collects frames, and answers them in order, one at a time."""
 
-    def __init__(self, server: Server, node_id: int) -> None:
+    def __init__(self, server: Server, node_id: int, listener: int) -> None:
         self.node_id = node_id
         self.used_at = time.monotonic()
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._connection = Connection(node_id)
+        self._connection = Connection(node_id, listener)
         self._incoming = bytearray()
         self._frames: deque[bytes] = deque()
         self._is_busy = False  # an answer is outstanding, or the connection is muted
         self._may_write = True
         self._is_paused = False
+        self._is_tls = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -196,6 +231,9 @@ class ClientConnection(asyncio.Protocol):
             transport.abort()
             return
         self._connection.client_host = peer[0]
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
+        if not self._server.core.state.listener(self._connection).has_sasl:
+            self._connection.session.user = principal_of(transport.get_extra_info("peercert"))
         self._server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -251,16 +289,29 @@ class ClientConnection(asyncio.Protocol):
     def _send(self, reply: Reply) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if reply.closes_connection:
+        if reply.breaks_tls and self._is_tls:
+            self._break_tls(self._transport)
+            return
+        if reply.closes_connection and not reply.buffers:
             self.close()
             return
         assert reply.buffers is not None
         self.used_at = time.monotonic()
         self._transport.writelines(reply.buffers)
-        if reply.mute_ms:
+        if reply.closes_connection:
+            self._transport.close()
+            self._transport = None
+        elif reply.mute_ms:
             asyncio.get_running_loop().call_later(reply.mute_ms / 1000, self._answered)
         else:
             self._answered()
+
+    def _break_tls(self, transport: asyncio.Transport) -> None:
+        """Send a record that no key decrypts, below the TLS layer; the client closes the connection then."""
+        shared: socket.socket = transport.get_extra_info("socket")
+        with socket.fromfd(shared.fileno(), shared.family, socket.SOCK_STREAM) as raw:
+            raw.send(BROKEN_RECORD + os.urandom(BROKEN_RECORD_BYTES))
+        self._is_busy = True  # until the client closes, nothing more is answered
 
     def _answered(self) -> None:
         was_waiting = self._is_busy

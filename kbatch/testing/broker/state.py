@@ -8,7 +8,7 @@ request.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +17,16 @@ from typing import Any, TypeVar
 from kbatch.errors import ErrorCode
 from kbatch.protocol.structs import Message, Struct
 from kbatch.testing.broker.acls import Acls
+from kbatch.testing.broker.authorizer import REFUSALS, AclBinding, Authorizer, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.cluster import Cluster
+from kbatch.testing.broker.cluster import Cluster, Node
 from kbatch.testing.broker.coordinators import Coordinators
+from kbatch.testing.broker.listeners import Listener
+from kbatch.testing.broker.oauth import TokenIssuer
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.partition import Partition
+from kbatch.testing.broker.scram import ScramUsers
+from kbatch.testing.broker.sessions import ANONYMOUS, Session
 from kbatch.testing.broker.timers import Timer, Timers
 from kbatch.testing.broker.topic_config import TopicConfig
 
@@ -32,11 +37,16 @@ RETENTION_CONFIGS = frozenset({"retention.ms", "retention.bytes"})
 
 @dataclass(slots=True)
 class Connection:
-    """One client's connection to a node; `user` is the user that logged in."""
+    """One client's connection to a node, by the listener of this index."""
 
     node_id: int
+    listener: int = 0
     client_host: str = "127.0.0.1"
-    user: str | None = None
+    session: Session = field(default_factory=Session)
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self.session.user or ANONYMOUS}"
 
 
 class Delayed:
@@ -77,10 +87,16 @@ class Context:
     forced_error: ErrorCode | None = None
     # set by handlers if Kafka does not answer: close the connection instead
     closes_connection: bool = False
+    # set if the login fails: answer late, and close the connection after it
+    fails_login: bool = False
 
     @property
     def node_id(self) -> int:
         return self.connection.node_id
+
+    def port_of(self, node: Node) -> int:
+        """Return the node's port of the listener that the client uses."""
+        return node.ports[self.connection.listener]
 
     def check_forced_error(self) -> None:
         """Raise the error that a test forces; called once for every item that could fail."""
@@ -121,19 +137,53 @@ class BrokerState:
     node_count: int = 1
     features_epoch: int = 1
     acls: Acls = field(default_factory=Acls)
+    access: Iterable[AclBinding] | None = None
+    tokens: TokenIssuer = field(default_factory=TokenIssuer)
     timers: Timers = field(default_factory=Timers)
+    # sessions that began with a lower number are over
+    session_generation: int = 0
     # the APIs of ApiVersions, by key; set by the core, which knows all handlers
     answered_requests: list[type[Message]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._waiters: list[_Waiter] = []
         self._changed: set[tuple[str, int]] = set()
+        self.scram_users = ScramUsers(self.options.users or {}, self.rng.randbytes)
+        self.authorizer = Authorizer(
+            self.access,
+            self.options.super_users,
+            self.options.allow_everyone_if_no_acl_found,
+            lambda: self.acls,
+        )
         self.cluster = Cluster(self.node_count, self.directory, self._open_partition, self.random_uuid)
         self.coordinators = Coordinators(self)
         self.timers.call_at(self.now_ms + LOG_CHECK_INTERVAL_MS, self._check_logs)
 
     def random_uuid(self) -> bytes:
         return self.rng.randbytes(16)
+
+    # Clients
+
+    def listener(self, connection: Connection) -> Listener:
+        return self.options.listeners[connection.listener]
+
+    def allows(self, context: Context, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """True if the client may do this."""
+        client = context.connection
+        return self.authorizer.allows(client.principal, client.client_host, operation, resource_type, name)
+
+    def authorize(
+        self, context: Context, operation: Operation, resource_type: ResourceType, name: str
+    ) -> None:
+        """Raise BrokerError, with the code of the resource's type, unless the client may do this."""
+        if not self.allows(context, operation, resource_type, name):
+            raise BrokerError(REFUSALS[resource_type])
+
+    def authorized_operations(self, context: Context, resource_type: ResourceType, name: str) -> int:
+        client = context.connection
+        return self.authorizer.authorized_operations(
+            client.principal, client.client_host, resource_type, name
+        )
 
     def _open_partition(
         self, topic: str, index: int, config: TopicConfig, directory: Path | None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
+from kbatch.testing.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS
 
@@ -33,9 +34,9 @@ def init_producer_id(
         context.check_forced_error()
         transactional_id = request.transactional_id
         if transactional_id is None:
-            state.acls.check_idempotent_write()
+            _authorize_idempotent_write(state, context)
         else:
-            state.acls.check_transactional_id(transactional_id)
+            _authorize_write(state, context, transactional_id)
             state.coordinators.check_transaction(transactional_id, context.node_id)
         producer_id, epoch = state.coordinators.transactions.init_producer_id(
             transactional_id,
@@ -50,12 +51,28 @@ def init_producer_id(
     return messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
+def _authorize_write(state: BrokerState, context: Context, transactional_id: str) -> None:
+    state.authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def _authorize_idempotent_write(state: BrokerState, context: Context) -> None:
+    """Let clients in that may write to some topic, or that have Kafka's older permission (KIP-679)."""
+    client = context.connection
+    may_write = state.acls.idempotent_write and state.authorizer.allows_some(
+        client.principal, client.client_host, Operation.WRITE, ResourceType.TOPIC
+    )
+    if not may_write:
+        state.authorize(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
 # AddPartitionsToTxn: one transaction a request up to version 3, many after it
 
 
 def add_partitions_to_txn(
     state: BrokerState, request: messages.AddPartitionsToTxnRequest, context: Context
 ) -> messages.AddPartitionsToTxnResponse:
+    if context.version >= TV2_ADD_PARTITIONS:
+        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if context.version >= TV2_ADD_PARTITIONS:
         transactions = request.transactions
     else:
@@ -86,9 +103,11 @@ def _add_partitions(
     wanted = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     try:
         context.check_forced_error()
-        state.acls.check_transactional_id(transaction.transactional_id)
+        from_client = context.version < TV2_ADD_PARTITIONS
+        if from_client:
+            _authorize_write(state, context, transaction.transactional_id)
         state.coordinators.check_transaction(transaction.transactional_id, context.node_id)
-        codes = _addable(state, wanted, from_client=context.version < TV2_ADD_PARTITIONS)
+        codes = _addable(state, wanted, context, from_client=from_client)
         if not any(codes.values()):
             codes = state.coordinators.transactions.add_partitions(
                 transaction.transactional_id,
@@ -116,15 +135,16 @@ def _add_partitions(
 
 
 def _addable(
-    state: BrokerState, wanted: list[TopicPartition], *, from_client: bool
+    state: BrokerState, wanted: list[TopicPartition], context: Context, *, from_client: bool
 ) -> dict[TopicPartition, ErrorCode]:
     """Add all or none: if one cannot be added, the others are OPERATION_NOT_ATTEMPTED."""
     codes = dict.fromkeys(wanted, ErrorCode.NONE)
     for topic, index in wanted:
         try:
-            state.acls.check_topic_write(topic)
-            if from_client and topic in INTERNAL_TOPICS:
-                raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if from_client:
+                state.authorize(context, Operation.WRITE, ResourceType.TOPIC, topic)
+                if topic in INTERNAL_TOPICS:
+                    raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             state.cluster.partition(topic, index)
         except BrokerError as error:
             codes[topic, index] = error.code
@@ -138,8 +158,8 @@ def add_offsets_to_txn(
 ) -> messages.AddOffsetsToTxnResponse:
     try:
         context.check_forced_error()
-        state.acls.check_transactional_id(request.transactional_id)
-        state.acls.check_group(request.group_id)
+        _authorize_write(state, context, request.transactional_id)
+        state.authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
         state.coordinators.check_transaction(request.transactional_id, context.node_id)
         state.coordinators.partition_of_group(request.group_id)
         state.coordinators.transactions.add_offsets(
@@ -157,7 +177,7 @@ def add_offsets_to_txn(
 def end_txn(state: BrokerState, request: messages.EndTxnRequest, context: Context) -> messages.EndTxnResponse:
     try:
         context.check_forced_error()
-        state.acls.check_transactional_id(request.transactional_id)
+        _authorize_write(state, context, request.transactional_id)
         state.coordinators.check_transaction(request.transactional_id, context.node_id)
         producer_id, epoch = state.coordinators.transactions.end_txn(
             request.transactional_id,
@@ -176,6 +196,8 @@ def write_txn_markers(
     state: BrokerState, request: messages.WriteTxnMarkersRequest, context: Context
 ) -> messages.WriteTxnMarkersResponse:
     """Write the markers of other brokers, or of a test that plays one."""
+    if not state.allows(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     answer = messages.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
     return messages.WriteTxnMarkersResponse(
         markers=[
@@ -233,16 +255,17 @@ def describe_transactions(
     answer = messages.DescribeTransactionsResponse.TransactionState
     return messages.DescribeTransactionsResponse(
         transaction_states=[
-            context.fill(answer(transactional_id=each), _describe_transaction, state, context.node_id)
+            context.fill(answer(transactional_id=each), _describe_transaction, state, context)
             for each in request.transactional_ids
         ]
     )
 
 
 def _describe_transaction(
-    state: BrokerState, node_id: int, answer: messages.DescribeTransactionsResponse.TransactionState
+    state: BrokerState, context: Context, answer: messages.DescribeTransactionsResponse.TransactionState
 ) -> None:
-    state.coordinators.check_transaction(answer.transactional_id, node_id)
+    state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, answer.transactional_id)
+    state.coordinators.check_transaction(answer.transactional_id, context.node_id)
     metadata = state.coordinators.transactions.describe(answer.transactional_id)
     answer.transaction_state = str(metadata.state)
     answer.transaction_timeout_ms = metadata.timeout_ms
@@ -255,13 +278,14 @@ def _describe_transaction(
     answer.topics = [
         messages.DescribeTransactionsResponse.TopicData(topic=topic, partitions=indexes)
         for topic, indexes in by_topic.items()
+        if state.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
     ]
 
 
 def list_transactions(
     state: BrokerState, request: messages.ListTransactionsRequest, context: Context
 ) -> messages.ListTransactionsResponse:
-    """Return the transactions that this node coordinates."""
+    """Return the transactions that this node coordinates, and that the client may see."""
     context.check_forced_error()
     partition_of = state.coordinators.partition_of_transaction
     found, unknown = state.coordinators.transactions.list_transactions(
@@ -281,6 +305,9 @@ def list_transactions(
             )
             for metadata in found
             if partition_of(metadata.transactional_id).leader == context.node_id
+            if state.allows(
+                context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, metadata.transactional_id
+            )
         ],
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbatch._native.codec.record_batch import RecordBatch, decode
@@ -99,7 +100,8 @@ class NodeEnd:
             self._drop("cut before the request was done", faults)
             return
         if faults.is_doubled:  # and the client never gets the first answer
-            self._cluster.handle(Connection(self.link.node_id), frame, None)
+            twin = replace(self._connection, session=replace(self._connection.session))
+            self._cluster.handle(twin, frame, None)
         reply = self._cluster.handle(self._connection, frame, faults.error_before)
         reply.then(lambda: self._answer(reply, faults))
         self._cluster.reschedule()
@@ -107,7 +109,7 @@ class NodeEnd:
     def _answer(self, reply: Reply, faults: Fate) -> None:
         if self.is_over:
             return
-        if reply.closes_connection or faults.drops_after:
+        if (reply.closes_connection and not reply.buffers) or faults.drops_after:
             self._drop("cut when the request was done", faults)
             return
         assert reply.buffers is not None
@@ -116,8 +118,13 @@ class NodeEnd:
             data = faults.changed(data)
 
         def send() -> None:
-            if not self.is_over:
-                self.link.send_back(data)
+            if self.is_over:
+                return
+            self.link.send_back(data)
+            if reply.closes_connection:
+                error = ConnectionResetError("closed after the answer")
+                self.link.cut(error, by_node=True, loses_answers=False)
+            else:
                 self._cluster.world.schedule.after(faults.mute_ns, self._answered)
 
         self._cluster.world.schedule.after(faults.delay_ns, send)
@@ -199,7 +206,7 @@ class SimulatedCluster:
         for name in world.faults.refused_requests:
             self.core.faults.intercept(name, lambda request: self._forced_error)
         for node in self.state.cluster.nodes:
-            node.host, node.port = f"node-{node.node_id}.sim", PORT
+            node.host, node.ports = f"node-{node.node_id}.sim", [PORT]
         for name, count in options.partition_counts.items():
             self.create_topic(name, count)
 

@@ -161,8 +161,11 @@ class Link:
         jitter = self._world.random.random() * 0.5 + 0.75
         return self._world.schedule.now_ns + int(self._latency_ns * jitter)
 
-    def cut(self, error: OSError, *, by_node: bool = False) -> None:
-        """Cut the link at the node or in between. The client learns of it a little later."""
+    def cut(self, error: OSError, *, by_node: bool = False, loses_answers: bool = True) -> None:
+        """Cut the link at the node or in between. The client learns of it a little later.
+
+        `loses_answers` says whether answers that are on their way may be lost.
+        """
         if self.is_cut:
             return
         if by_node:
@@ -172,7 +175,8 @@ class Link:
             self._end_there()
         if self.is_open:
             at_ns = max(self._last_back_ns, self._arrival_ns())
-            self._loses_answers = self._world.random.random() < 0.7
+            if loses_answers:
+                self._loses_answers = self._world.random.random() < 0.7
             self._world.schedule.at(at_ns, lambda: self._learn(error))
 
     def _learn(self, error: OSError) -> None:

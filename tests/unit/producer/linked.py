@@ -33,7 +33,7 @@ class LinkedBroker(Broker):
         super().__init__(**{"internal_topic_partitions": 1, "seed": 1, **options})
         self.core = BrokerCore(self._new_state())
         (node,) = self.core.state.cluster.nodes
-        node.host, node.port = "n1", 9092
+        node.host, node.ports = "n1", [9092]
         self.start_ms = self.core.state.now_ms
         for topic in topics:
             self.create_topic(topic)

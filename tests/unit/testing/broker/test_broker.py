@@ -48,8 +48,8 @@ def new_server(**limits: Any) -> Server:
     """A server of one node, on whichever port is free."""
     state = VirtualBroker().state
     for node in state.cluster.nodes:
-        node.port = 0
-    return Server(BrokerCore(state), "127.0.0.1", [0], **limits)
+        node.ports = []
+    return Server(BrokerCore(state), "127.0.0.1", [[0]], **limits)
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def serve() -> Iterator[Callable[..., str]]:
         server = new_server(**limits)
         servers.append(server)
         server.start()
-        return f"127.0.0.1:{server.core.state.cluster.nodes[0].port}"
+        return f"127.0.0.1:{server.core.state.cluster.nodes[0].ports[0]}"
 
     yield start
     for server in servers:
@@ -460,7 +460,9 @@ def test_page_names_calls_that_are_there(broker: Broker) -> None:
     names = {"broker": broker, "function": lambda request: None}
     for call in calls:
         exec(call if call.startswith("broker.") else f"broker.{call}", names)
-    assert kbatch.testing.__all__ == ["Acls", "Broker", "ReceivedRequest"]
+    assert set(kbatch.testing.__all__) == {
+        *("AclBinding", "Acls", "Broker", "Listener", "ReceivedRequest", "TlsFiles")
+    }
 
 
 # What it shows
@@ -560,7 +562,9 @@ def test_users_log_in_with_librdkafka() -> None:
             assert nobody.is_closed
         assert len(broker.records(TOPIC)) == 1
     with Broker([TOPIC]) as broker:
-        assert delivery(broker.bootstrap_servers, username="anyone", password="anything") is None
+        refused = delivery(broker.bootstrap_servers, username="ada", password="lovelace")
+        assert refused is not None
+        assert "Request not valid in current SASL state" in refused.str()
         assert delivery(broker.bootstrap_servers) is None
 
 

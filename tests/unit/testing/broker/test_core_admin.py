@@ -388,44 +388,7 @@ def test_describe_producers(broker: VirtualBroker) -> None:
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-# Logging in, telemetry
-
-
-def log_in(client: Any, user: str, password: str, version: int = 2) -> Any:
-    token = f"\0{user}\0{password}".encode()
-    return client.ask(messages.SaslAuthenticateRequest(auth_bytes=token), version)
-
-
-def test_connection_without_login_is_closed_where_there_are_users() -> None:
-    broker = VirtualBroker(users={"ada": "lovelace"})
-    client = broker.client()
-    api_versions = messages.ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    assert client.ask(api_versions).error_code == 0
-    assert client.ask(messages.SaslHandshakeRequest(mechanism="PLAIN")).error_code == 0
-    assert client.send(messages.MetadataRequest()).is_closed
-    assert log_in(client, "ada", "lovelace").error_code == 0
-    assert client.ask(messages.MetadataRequest()).controller_id == 0
-    assert broker.client().send(messages.MetadataRequest()).is_closed, "each connection for itself"
-
-
-@pytest.mark.parametrize(
-    "token",
-    [b"\0ada\0wrong", b"\0eve\0lovelace", b"\0ada\0", b"ada\0lovelace", b"", b"\0\xff\0\xfe", b"\0ada\0\xff"],
-)
-def test_wrong_logins(token: bytes) -> None:
-    broker = VirtualBroker(users={"ada": "lovelace"})
-    client = broker.client()
-    refused = client.ask(messages.SaslAuthenticateRequest(auth_bytes=token))
-    assert (refused.error_code, bool(refused.error_message)) == (AUTHENTICATION_FAILED, True)
-    assert client.send(messages.MetadataRequest()).is_closed
-
-
-def test_without_users_every_login_is_right_and_none_is_needed(broker: VirtualBroker) -> None:
-    client = broker.client()
-    assert client.ask(messages.MetadataRequest()).controller_id == 0
-    assert log_in(client, "whoever", "whatever").error_code == 0
-    refused = client.ask(messages.SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))
-    assert (refused.error_code, refused.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+# Telemetry
 
 
 def test_telemetry_is_taken_and_wants_nothing(broker: VirtualBroker) -> None:

@@ -52,6 +52,9 @@ PLACES = {
     "CreatePartitions": {0: "results.error_code"},
     "DeleteGroups": {0: "results.error_code"},
     "DescribeProducers": {0: "topics.partitions.error_code"},
+    "CreateAcls": {0: "results.error_code"},
+    "DeleteAcls": {0: "filter_results.error_code"},
+    "AlterUserScramCredentials": {0: "results.error_code"},
     "DescribeTransactions": {0: "transaction_states.error_code"},
 }
 REQUESTS: dict[str, type[Any]] = {kind.__name__.removesuffix("Request"): kind for kind in HANDLERS}
@@ -192,7 +195,7 @@ def test_fail_next_without_acks_closes_the_connection(broker: VirtualBroker) -> 
     ("api", "error", "times", "told"),
     [
         ("Produse", CODE, 1, "no API 'Produse': did you mean 'Produce'"),
-        ("zzz", CODE, 1, "one of AddOffsetsToTxn, AddPartitionsToTxn, ApiVersions"),
+        ("zzz", CODE, 1, "one of AddOffsetsToTxn, AddPartitionsToTxn, AlterUser"),
         ("Produce", "NOT_ENOUGH_REPLICA", 1, "did you mean NOT_ENOUGH_REPLICAS"),
         ("Produce", "zzz", 1, "there is no error 'zzz'"),
         ("Produce", None, 1, "there is no error None"),
