@@ -227,7 +227,7 @@ def test_N05_epochs_of_a_topic_never_go_back_and_an_update_is_always_due_some_ti
             epochs = {index: epoch for index, epoch in epochs.items() if index < len(found.partitions)}
         for index, partition in enumerate(found.partitions if found else ()):
             assert partition.leader in (-1, *known.snapshot.nodes)
-            assert known.snapshot.view.leader("t", index) == partition.leader
+            assert known.snapshot.leader("t", index)[0] == partition.leader
             if partition.leader_epoch >= 0:
                 assert partition.leader_epoch >= epochs.get(index, -1)
                 epochs[index] = partition.leader_epoch

@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kbatch._native.codec.hashes import MAX_PARTITIONS
-from kbatch._native.send.cluster_view import ClusterView
 from kbatch.config import ClientConfig
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.errors import ErrorCode, KafkaError, ProtocolError, error_of, row_of
@@ -83,7 +82,7 @@ class ClusterSnapshot:
         The time of the last answer.
     """
 
-    __slots__ = ("_view", "cluster_id", "controller_id", "errors", "nodes", "topics", "updated_ns")
+    __slots__ = ("cluster_id", "controller_id", "errors", "nodes", "topics", "updated_ns")
 
     def __init__(
         self,
@@ -94,7 +93,6 @@ class ClusterSnapshot:
         cluster_id: str | None,
         controller_id: int,
         updated_ns: int,
-        view: ClusterView | None = None,
     ) -> None:
         self.nodes = nodes
         self.topics = topics
@@ -102,25 +100,41 @@ class ClusterSnapshot:
         self.cluster_id = cluster_id
         self.controller_id = controller_id
         self.updated_ns = updated_ns
-        self._view = view
 
-    @property
-    def view(self) -> ClusterView:
-        """The leaders, for the accumulator; -1 also if the leader is not in the cluster any more. It is made
-        at the first use; threads that race make equal ones.
+    def partition_count(self, topic: str) -> int:
+        """Return the number of partitions; 0 if the topic is unknown."""
+        known = self.topics.get(topic)
+        return 0 if known is None else len(known.partitions)
+
+    def leader(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return the leader and its epoch; (-1, -1) if the partition is unknown. The leader is also -1 if it
+        is not in the cluster any more.
         """
-        view = self._view
-        if view is None:
-            view = self._view = ClusterView(
-                {
-                    name: [
-                        (partition.leader if partition.leader in self.nodes else -1, partition.leader_epoch)
-                        for partition in topic.partitions
-                    ]
-                    for name, topic in self.topics.items()
-                }
-            )
-        return view
+        if not 0 <= partition < self.partition_count(topic):
+            return -1, -1
+        known = self.topics[topic].partitions[partition]
+        return known.leader if known.leader in self.nodes else -1, known.leader_epoch
+
+
+class TopicUse(NamedTuple):
+    """How a client uses topics.
+
+    Attributes
+    ----------
+    max_idle_ms : int
+        Time for which a topic's metadata are kept after its last use.
+    patience_ms : int
+        Time for which brokers may not know a topic before that is an error.
+    acl_operations : str
+        The operations that an ACL has to allow, for errors.
+    creates : bool
+        True if brokers may create a topic that they do not know (auto.create.topics.enable).
+    """
+
+    max_idle_ms: int
+    patience_ms: int
+    acl_operations: str
+    creates: bool
 
 
 class _Topic:
@@ -146,7 +160,7 @@ _SHOWN_CHARACTERS = 260
 _REMEDIES = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "; names are 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', but not '.' "
     "or '..'",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; add the ACLs DESCRIBE and WRITE",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; add the ACLs {acl_operations}",
 }
 
 
@@ -160,10 +174,7 @@ class Cluster:
         Source of jitter.
     now_ns : int
         The time of any monotonic clock.
-    max_idle_ms : int
-        Time for which a topic is kept after its last use.
-    patience_ms : int
-        Time for which brokers may not know a topic before that is an error.
+    topic_use : TopicUse
 
     Attributes
     ----------
@@ -173,12 +184,11 @@ class Cluster:
         The error of the last update; None after a success.
     """
 
-    def __init__(
-        self, config: ClientConfig, random: Random, now_ns: int, *, max_idle_ms: int, patience_ms: int
-    ) -> None:
+    def __init__(self, config: ClientConfig, random: Random, now_ns: int, topic_use: TopicUse) -> None:
         self._max_age_ns = config.metadata_max_age_ms * NS_PER_MS
-        self._max_idle_ns = max_idle_ms * NS_PER_MS
-        self._patience_ns = patience_ms * NS_PER_MS
+        self._topic_use = topic_use
+        self._max_idle_ns = topic_use.max_idle_ms * NS_PER_MS
+        self._patience_ns = topic_use.patience_ms * NS_PER_MS
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._trigger_ns = config.metadata_recovery_rebootstrap_trigger_ms * NS_PER_MS
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
@@ -213,7 +223,8 @@ class Cluster:
         if code is None:
             return None
         name = repr(topic) if len(topic) <= _SHOWN_CHARACTERS else f"{topic[:_SHOWN_CHARACTERS]!r}..."
-        return error_of(code, f"there is no metadata of topic {name}: {code}{_REMEDIES.get(code, '')}")
+        remedy = _REMEDIES.get(code, "").format(acl_operations=self._topic_use.acl_operations)
+        return error_of(code, f"there is no metadata of topic {name}: {code}{remedy}")
 
     # Wanted topics and due updates
 
@@ -307,7 +318,8 @@ class Cluster:
             self._requested_ns = NEVER_NS
         topic = messages.MetadataRequest.MetadataRequestTopic
         return messages.MetadataRequest(
-            topics=[topic(name=name) for name in names], allow_auto_topic_creation=True
+            topics=[topic(name=name) for name in names],
+            allow_auto_topic_creation=self._topic_use.creates,
         )
 
     def handle_failure(self, error: KafkaError, now_ns: int) -> None:
@@ -438,7 +450,6 @@ class Cluster:
             cluster_id=cluster_id,
             controller_id=controller_id,
             updated_ns=updated_ns,
-            view=old._view if is_same and nodes is old.nodes else None,
         )
         self.version += 1
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch.core.client.admin_requests import AdminRequest, AdminRequests
 from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
-from kbatch.core.client.cluster import Cluster, ClusterSnapshot
+from kbatch.core.client.cluster import Cluster, ClusterSnapshot, TopicUse
 from kbatch.core.client.connections import Connections
 from kbatch.core.client.coordinators import Coordinators
 from kbatch.errors import KafkaError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 class ClientEngine:
     """The engine of a client.
+
     Parameters
     ----------
     config : ClientConfig
@@ -50,10 +51,7 @@ class ClientEngine:
         The time of any monotonic clock, as in every other call.
     max_in_flight : int
         Maximum number of unanswered requests on a connection.
-    max_topic_idle_ms : int
-        Time for which a topic's metadata are kept after its last use.
-    topic_patience_ms : int
-        Time for which brokers may not know a topic before that is an error.
+    topic_use : TopicUse
     on_change : callable
         Called after a change of `snapshot` or `fatal_error`.
     """
@@ -66,15 +64,12 @@ class ClientEngine:
         registry: MetricsRegistry,
         now_ns: int,
         max_in_flight: int,
-        max_topic_idle_ms: int,
-        topic_patience_ms: int,
+        topic_use: TopicUse,
         on_change: Callable[[], object] = lambda: None,
     ) -> None:
         self._on_change = on_change
         self._commands: deque[Callable[[int], None]] = deque()
-        self._cluster = Cluster(
-            config, random, now_ns, max_idle_ms=max_topic_idle_ms, patience_ms=topic_patience_ms
-        )
+        self._cluster = Cluster(config, random, now_ns, topic_use)
         self._cluster_version = -1
         self._connections = Connections(config, random, registry, now_ns, max_in_flight=max_in_flight)
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)

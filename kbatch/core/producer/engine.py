@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kbatch._native.send.cluster_view import ClusterView
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
+from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.engine import ClientEngine
 from kbatch.core.producer.failures import Failures
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
@@ -72,8 +74,12 @@ class Engine(ClientEngine):
             registry=registry,
             now_ns=now_ns,
             max_in_flight=config.max_in_flight_requests_per_connection,
-            max_topic_idle_ms=config.metadata_max_idle_ms,
-            topic_patience_ms=config.max_block_ms,
+            topic_use=TopicUse(
+                max_idle_ms=config.metadata_max_idle_ms,
+                patience_ms=config.max_block_ms,
+                acl_operations="DESCRIBE and WRITE",
+                creates=True,
+            ),
             on_change=on_change,
         )
         self._accumulator = accumulator
@@ -198,7 +204,11 @@ class Engine(ClientEngine):
         return {batch.topic for batch in self._accumulator.incomplete_batches()}
 
     def _cluster_changed(self, snapshot: ClusterSnapshot) -> None:
-        self._accumulator.publish(snapshot.view)
+        leaders = {
+            topic: [snapshot.leader(topic, partition) for partition in range(len(known.partitions))]
+            for topic, known in snapshot.topics.items()
+        }
+        self._accumulator.publish(ClusterView(leaders))
         self._sender.leaders_changed()
 
     def _metadata_answered(self, node_id: int) -> None:

@@ -275,7 +275,7 @@ class Sender:
     def _look_up(self, state: PartitionState) -> None:
         """Take leader, epoch and topic id of the partition from the snapshot."""
         snapshot = self._cluster.snapshot
-        state.begin_leader(snapshot.view.leader(*state.key), snapshot.view.leader_epoch(*state.key))
+        state.begin_leader(*snapshot.leader(*state.key))
         metadata = snapshot.topics.get(state.topic)
         if metadata is not None:
             state.begin_topic(metadata.topic_id)

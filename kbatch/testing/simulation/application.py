@@ -218,7 +218,7 @@ class Application:
     def partition_for(self, topic: str) -> int | None:
         """Return the partition that the record names, or None."""
         random = self.world.random
-        count = self.world.engine.snapshot.view.partition_count(topic)
+        count = self.world.engine.snapshot.partition_count(topic)
         names_one = random.random() < self.world.options.workload.explicit
         return random.randrange(count) if names_one and count else None
 

@@ -125,9 +125,9 @@ class SentTable:
         """Rows are about to be accepted."""
         self.attempt_count += 1
         self._report = report
-        view = self._world.engine.snapshot.view
+        snapshot = self._world.engine.snapshot
         for topic, counts in self.partition_counts.items():
-            counts.add(view.partition_count(topic))
+            counts.add(snapshot.partition_count(topic))
 
     def is_row_done(self, row: int) -> bool:
         if self.is_done:

@@ -93,7 +93,7 @@ class Performer:
             await client.producer.flush()
 
     def _partition_of(self, client: Client, topic: str) -> int | None:
-        count = client.engine.snapshot.view.partition_count(topic)
+        count = client.engine.snapshot.partition_count(topic)
         return self.random.randrange(count) if count and self.random.random() < 0.7 else None
 
     async def send_offsets(self, client: Client, transaction: Transaction) -> None:

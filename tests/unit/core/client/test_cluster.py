@@ -10,7 +10,7 @@ import pytest
 
 from kbatch.config import ProducerConfig
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.core.client.cluster import MAX_PARTITIONS, Cluster, Node
+from kbatch.core.client.cluster import MAX_PARTITIONS, Cluster, Node, TopicUse
 from kbatch.errors import ErrorCode, InvalidTopicError, KafkaError, NetworkError, UnknownTopicOrPartitionError
 from kbatch.protocol import codec, messages
 
@@ -24,8 +24,8 @@ _Response = messages.MetadataResponse
 
 def cluster(now_ns: int = 0, **settings: Any) -> Cluster:
     config = ProducerConfig(bootstrap_servers="a:9092", **settings)
-    max_idle_ms, patience_ms = config.metadata_max_idle_ms, config.max_block_ms
-    return Cluster(config, random.Random(1), now_ns, max_idle_ms=max_idle_ms, patience_ms=patience_ms)
+    topic_use = TopicUse(config.metadata_max_idle_ms, config.max_block_ms, "DESCRIBE and WRITE", creates=True)
+    return Cluster(config, random.Random(1), now_ns, topic_use)
 
 
 def topic(
@@ -113,8 +113,8 @@ def test_N05_a_new_topic_is_asked_for_at_once_and_alone() -> None:
     assert update(known, 1, topic("u", [(2, 0), (1, 4)])) == ["u"]
     assert leaders(known, "t") == [(1, 0)]  # a partial answer leaves the others alone
     assert leaders(known, "u") == [(2, 0), (1, 4)]
-    assert known.snapshot.view.leader("u", 1) == 1
-    assert known.snapshot.view.leader_epoch("u", 1) == 4
+    assert known.snapshot.leader("u", 1) == (1, 4)
+    assert known.snapshot.leader("u", 2) == known.snapshot.leader("v", 0) == (-1, -1)
 
 
 def test_N05_a_topic_wanted_while_a_request_is_out_is_asked_for_right_after_it() -> None:
@@ -229,7 +229,7 @@ def test_D18_an_idle_topic_leaves_and_comes_back_when_it_is_used() -> None:
     known.request_update(5 * SECOND)
     update(known, 5 * SECOND, topic("t", [(1, 0)]), topic("u", [(1, 0)]))
     assert set(known.snapshot.topics) == {"u"}
-    assert known.snapshot.view.partition_count("t") == 0
+    assert known.snapshot.partition_count("t") == 0
     known.want("t", 6 * SECOND)
     assert update(known, 6 * SECOND, topic("t", [(2, 7)])) == ["t"]
     assert leaders(known) == [(2, 7)]
@@ -378,10 +378,19 @@ def test_a_node_that_an_answer_of_another_topic_leaves_out_leads_nothing_until_i
     known = knowing(topic("t", [(1, 0), (2, 0)]))
     known.want("u", SECOND)
     assert update(known, SECOND, topic("u", [(2, 0)]), nodes=[NODES[2]]) == ["u"]
-    assert [known.snapshot.view.leader("t", partition) for partition in (0, 1)] == [-1, 2]
+    assert [known.snapshot.leader("t", partition)[0] for partition in (0, 1)] == [-1, 2]
     known.request_update(2 * SECOND)
     update(known, 2 * SECOND, topic("t", [(1, 0), (2, 0)]), topic("u", [(2, 0)]))
-    assert [known.snapshot.view.leader("t", partition) for partition in (0, 1)] == [1, 2]
+    assert [known.snapshot.leader("t", partition)[0] for partition in (0, 1)] == [1, 2]
+
+
+def test_client_says_how_it_uses_topics() -> None:
+    config = ProducerConfig(bootstrap_servers="a:9092")
+    known = Cluster(config, random.Random(1), 0, TopicUse(1000, 0, "DESCRIBE and READ", creates=False))
+    known.want("t", 0)
+    assert not known.make_request().allow_auto_topic_creation
+    known.handle_response(answer(topic("t", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)), 0)
+    assert "add the ACLs DESCRIBE and READ" in str(known.topic_error("t"))
 
 
 # Snapshots
@@ -390,19 +399,19 @@ def test_a_node_that_an_answer_of_another_topic_leaves_out_leads_nothing_until_i
 def test_snapshots_do_not_change_and_share_what_stays() -> None:
     known = knowing(topic("t", [(1, 0)]))
     before, version = known.snapshot, known.version
-    assert before.view.leader("t", 0) == 1
+    assert before.leader("t", 0)[0] == 1
     known.request_update(SECOND)
     update(known, SECOND, topic("t", [(1, 0)]))
     same = known.snapshot
     assert known.version > version
     assert same.updated_ns == SECOND
-    assert same.view is before.view
+    assert same.topics is before.topics
     assert same.nodes is before.nodes
     known.request_update(3 * SECOND)
     update(known, 3 * SECOND, topic("t", [(2, 1)]))
     assert before.topics["t"].partitions[0].leader == 1
-    assert before.view.leader("t", 0) == 1
-    assert known.snapshot.view.leader("t", 0) == 2
+    assert before.leader("t", 0)[0] == 1
+    assert known.snapshot.leader("t", 0)[0] == 2
     with pytest.raises(TypeError):
         before.topics["t"] = before.topics["t"]  # type: ignore[index]
 
@@ -416,7 +425,7 @@ def test_D12_a_newer_leader_of_a_produce_answer_is_taken_over_with_its_node() ->
     assert known.update_leader("t", 1, 3, 6, [Node(3, "host3", 9092, "r")])
     assert leaders(known) == [(1, 5), (3, 6)]
     assert known.snapshot.nodes[3].host == "host3"
-    assert known.snapshot.view.leader("t", 1) == 3
+    assert known.snapshot.leader("t", 1)[0] == 3
     assert known.version == version + 1
     assert before.topics["t"].partitions[1].leader == 1
     known.request_update(SECOND)

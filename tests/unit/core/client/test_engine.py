@@ -10,6 +10,7 @@ from typing import Any
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
 from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupIds
+from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.engine import ClientEngine
 from kbatch.errors import BrokerNotAvailableError, ErrorCode, GroupAuthorizationError
 from kbatch.metrics import MetricsRegistry
@@ -38,8 +39,7 @@ class Alone:
             registry=MetricsRegistry(config.client_id),
             now_ns=self.now_ns,
             max_in_flight=5,
-            max_topic_idle_ms=300_000,
-            topic_patience_ms=60_000,
+            topic_use=TopicUse(300_000, 60_000, "DESCRIBE", creates=False),
             on_change=self._changed,
         )
         self._sessions: dict[int, Session] = {}

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from kbatch.config import ClientConfig
-from kbatch.core.client.cluster import Cluster
+from kbatch.core.client.cluster import Cluster, TopicUse
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.state import Connection as Session
 from tests.support.broker_core import TOPIC, VirtualBroker, produce_request
@@ -20,7 +20,8 @@ class Pair:
         self.broker = VirtualBroker(2, **options)
         self.shell = Shell()
         config = ClientConfig(bootstrap_servers="a:9092")
-        self.cluster = Cluster(config, random.Random(1), 0, max_idle_ms=300_000, patience_ms=60_000)
+        topic_use = TopicUse(300_000, 60_000, "DESCRIBE", creates=True)
+        self.cluster = Cluster(config, random.Random(1), 0, topic_use)
         self._sessions: dict[int, Session] = {}
 
     def ready(self, node_id: int) -> None:
