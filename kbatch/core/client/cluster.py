@@ -20,7 +20,6 @@ KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -170,8 +169,8 @@ class Cluster:
     Parameters
     ----------
     config : ClientConfig
-    random : random.Random
-        Source of jitter.
+    backoff : ExponentialBackoff
+        The pauses between updates.
     now_ns : int
         The time of any monotonic clock.
     topic_use : TopicUse
@@ -184,14 +183,16 @@ class Cluster:
         The error of the last update; None after a success.
     """
 
-    def __init__(self, config: ClientConfig, random: Random, now_ns: int, topic_use: TopicUse) -> None:
+    def __init__(
+        self, config: ClientConfig, backoff: ExponentialBackoff, now_ns: int, topic_use: TopicUse
+    ) -> None:
         self._max_age_ns = config.metadata_max_age_ms * NS_PER_MS
         self._topic_use = topic_use
         self._max_idle_ns = topic_use.max_idle_ms * NS_PER_MS
         self._patience_ns = topic_use.patience_ms * NS_PER_MS
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._trigger_ns = config.metadata_recovery_rebootstrap_trigger_ms * NS_PER_MS
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._backoff = backoff
         self._topics: dict[str, _Topic] = {}
         # when updates are due: on demand, by age, for single topics; and their limits
         self._requested_ns = now_ns

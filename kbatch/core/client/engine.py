@@ -69,10 +69,10 @@ class ClientEngine:
     ) -> None:
         self._on_change = on_change
         self._commands: deque[Callable[[int], None]] = deque()
-        self._cluster = Cluster(config, random, now_ns, topic_use)
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._cluster = Cluster(config, self._backoff, now_ns, topic_use)
         self._cluster_version = -1
         self._connections = Connections(config, random, registry, now_ns, max_in_flight=max_in_flight)
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._coordinators = Coordinators(self._cluster, self._connections, self._backoff)
         self._admin_requests = AdminRequests(
             self._connections, self._cluster, self._coordinators, self._backoff, on_change

@@ -108,7 +108,7 @@ class Engine(ClientEngine):
                 self._coordinators,
                 self._sequences,
                 self._sender,
-                random=random,
+                self._backoff,
                 on_change=on_change,
             )
         self._features_of: int | None = None  # the node whose features are to be requested

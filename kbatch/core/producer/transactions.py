@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
+from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.coordinators import GROUP
 from kbatch.core.producer.producer_ids import identity_of
 from kbatch.core.producer.transaction_requests import (
@@ -69,10 +69,9 @@ from kbatch.errors import (
 from kbatch.protocol import messages
 
 if TYPE_CHECKING:
-    from random import Random
-
     from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.config import ProducerConfig
+    from kbatch.core.client.backoff import ExponentialBackoff
     from kbatch.core.client.calls import Call
     from kbatch.core.client.cluster import Cluster
     from kbatch.core.client.connections import Connections, Response
@@ -91,7 +90,7 @@ class Transactions:
 
     Parameters
     ----------
-    config, accumulator, cluster, connections, coordinators, sequences, sender, random
+    config, accumulator, cluster, connections, coordinators, sequences, sender, backoff
     on_change : callable
         Called after a call is done, and after an error that forbids a commit.
 
@@ -114,8 +113,8 @@ class Transactions:
         coordinators: Coordinators,
         sequences: TransactionalSequences,
         sender: Sender,
+        backoff: ExponentialBackoff,
         *,
-        random: Random,
         on_change: Callable[[], object],
     ) -> None:
         assert config.transactional_id is not None
@@ -129,7 +128,7 @@ class Transactions:
         self._sequences = sequences
         self._sender = sender
         self._on_change = on_change
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._backoff = backoff
         self._coordinators = coordinators
         self._queue: list[Operation] = []
         self._out: Operation | None = None

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kbatch.config import ProducerConfig
-from kbatch.core.client.backoff import NEVER_NS
+from kbatch.config import ClientConfig, ProducerConfig
+from kbatch.core.client.backoff import NEVER_NS, ExponentialBackoff
 from kbatch.core.client.cluster import MAX_PARTITIONS, Cluster, Node, TopicUse
 from kbatch.errors import ErrorCode, InvalidTopicError, KafkaError, NetworkError, UnknownTopicOrPartitionError
 from kbatch.protocol import codec, messages
@@ -25,7 +25,11 @@ _Response = messages.MetadataResponse
 def cluster(now_ns: int = 0, **settings: Any) -> Cluster:
     config = ProducerConfig(bootstrap_servers="a:9092", **settings)
     topic_use = TopicUse(config.metadata_max_idle_ms, config.max_block_ms, "DESCRIBE and WRITE", creates=True)
-    return Cluster(config, random.Random(1), now_ns, topic_use)
+    return Cluster(config, _backoff(config), now_ns, topic_use)
+
+
+def _backoff(config: ClientConfig) -> ExponentialBackoff:
+    return ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random(1))
 
 
 def topic(
@@ -386,7 +390,7 @@ def test_a_node_that_an_answer_of_another_topic_leaves_out_leads_nothing_until_i
 
 def test_client_says_how_it_uses_topics() -> None:
     config = ProducerConfig(bootstrap_servers="a:9092")
-    known = Cluster(config, random.Random(1), 0, TopicUse(1000, 0, "DESCRIBE and READ", creates=False))
+    known = Cluster(config, _backoff(config), 0, TopicUse(1000, 0, "DESCRIBE and READ", creates=False))
     known.want("t", 0)
     assert not known.make_request().allow_auto_topic_creation
     known.handle_response(answer(topic("t", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)), 0)

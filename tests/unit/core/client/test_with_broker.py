@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from kbatch.config import ClientConfig
+from kbatch.core.client.backoff import ExponentialBackoff
 from kbatch.core.client.cluster import Cluster, TopicUse
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.state import Connection as Session
@@ -21,7 +22,8 @@ class Pair:
         self.shell = Shell()
         config = ClientConfig(bootstrap_servers="a:9092")
         topic_use = TopicUse(300_000, 60_000, "DESCRIBE", creates=True)
-        self.cluster = Cluster(config, random.Random(1), 0, topic_use)
+        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random.Random(1))
+        self.cluster = Cluster(config, backoff, 0, topic_use)
         self._sessions: dict[int, Session] = {}
 
     def ready(self, node_id: int) -> None:
