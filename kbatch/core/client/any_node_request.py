@@ -18,6 +18,11 @@ SHORTEST_DELAY_NS = 1_000_000
 class AnyNodeRequest:
     """A request to the cluster.
 
+    Parameters
+    ----------
+    lane : int
+        The lane of its connection. Requests for which any node is searched need the first one.
+
     Attributes
     ----------
     is_in_flight : bool
@@ -32,9 +37,10 @@ class AnyNodeRequest:
         The reason why there will be no node for it.
     """
 
-    __slots__ = ("attempts", "error", "is_in_flight", "not_before_ns", "retry_ns")
+    __slots__ = ("attempts", "error", "is_in_flight", "lane", "not_before_ns", "retry_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, lane: int = 0) -> None:
+        self.lane = lane
         self.is_in_flight = False
         self.attempts = 0
         self.not_before_ns = 0
@@ -62,11 +68,11 @@ class AnyNodeRequest:
 
     def can_send(self, node_id: int, connections: Connections, now_ns: int) -> bool:
         """True if the node takes a request now. If not, begin a connection or wait for it."""
-        if connections.is_ready(node_id, now_ns):
+        if connections.is_ready(node_id, now_ns, self.lane):
             self.retry_ns = 0  # the wait is over
             return True
-        connections.connect(node_id, now_ns)
-        delay_ns = connections.delay_ns(node_id, now_ns)
+        connections.connect(node_id, now_ns, self.lane)
+        delay_ns = connections.delay_ns(node_id, now_ns, self.lane)
         self.retry_ns = NEVER_NS if delay_ns == NEVER_NS else now_ns + max(delay_ns, SHORTEST_DELAY_NS)
         return False
 
@@ -76,5 +82,5 @@ class AnyNodeRequest:
         """
         if node_id not in cluster.snapshot.nodes:
             return True
-        is_backed_off = self.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns) > 0
-        return is_backed_off and not connections.is_connected(node_id)
+        is_backed_off = self.retry_ns != NEVER_NS and connections.delay_ns(node_id, now_ns, self.lane) > 0
+        return is_backed_off and not connections.is_connected(node_id, self.lane)

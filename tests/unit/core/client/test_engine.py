@@ -8,9 +8,12 @@ from collections import Counter
 from typing import Any
 
 from kbatch.config import ClientConfig
+from kbatch.core.client import coordinators
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
 from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupIds
+from kbatch.core.client.any_node_request import AnyNodeRequest
 from kbatch.core.client.cluster import TopicUse
+from kbatch.core.client.coordinators import CoordinatorKey
 from kbatch.core.client.engine import ClientEngine
 from kbatch.errors import BrokerNotAvailableError, ErrorCode, GroupAuthorizationError
 from kbatch.metrics import MetricsRegistry
@@ -25,7 +28,7 @@ BACKOFF_MS = 100
 class Alone:
     """A ClientEngine and two nodes. What it asks for is done at once; `asked` counts its requests by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[ClientEngine] = ClientEngine) -> None:
         self.broker = VirtualBroker(2)
         self.now_ns = 0
         self.change_count = 0
@@ -33,13 +36,14 @@ class Alone:
         config = ClientConfig(
             bootstrap_servers="node-0:9092", retry_backoff_ms=BACKOFF_MS, retry_backoff_max_ms=BACKOFF_MS
         )
-        self.engine = ClientEngine(
+        self.engine = kind(
             config,
             random=random.Random(1),
             registry=MetricsRegistry(config.client_id),
             now_ns=self.now_ns,
             max_in_flight=5,
             topic_use=TopicUse(300_000, 60_000, "DESCRIBE", creates=False),
+            lane_count=2,
             on_change=self._changed,
         )
         self._sessions: dict[int, Session] = {}
@@ -181,6 +185,30 @@ def test_a_question_to_a_node_searches_no_coordinator() -> None:
     alone.ask(*named)
     assert [request.answer for request in named] == [[], []]
     assert alone.asked["FindCoordinator"] == 0
+
+
+class _Member(ClientEngine):
+    """A client that looks for the coordinator of a group, for requests in the second lane."""
+
+    node_id: int | None = None
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.pending = AnyNodeRequest(lane=1)
+
+    def _work(self, now_ns: int) -> None:
+        key = CoordinatorKey(coordinators.GROUP, GROUP)
+        self.node_id = self._coordinators.ready_node(key, self.pending, now_ns)
+
+
+def test_coordinator_is_ready_in_the_lane_of_the_request() -> None:
+    alone = Alone(_Member)
+    assert isinstance(alone.engine, _Member)
+    alone.work()
+    node_id = alone.engine.node_id
+    assert node_id is not None
+    assert alone.engine.is_ready(node_id, alone.now_ns, lane=1)
+    assert not alone.engine.is_ready(node_id, alone.now_ns)  # nothing needed the first lane
 
 
 def test_a_client_that_failed_fails_its_requests_and_asks_no_more() -> None:
