@@ -74,7 +74,7 @@ class GroupQueries:
                 return True
             self._runtime.check_usable()
             if self._engine.authentication_error is not None:
-                raise self._engine.authentication_error
+                raise self._engine.authentication_error.marked()
             return False
 
         self._runtime.network.wake()

@@ -150,10 +150,12 @@ class TransactionCalls:
         sensor = "send-offsets" if verb == "send_offsets_to" else verb
         self._runtime.observe(f"txn-{sensor}-time", self._runtime.now_ns() - start_ns)
         if not is_done and self._engine.authentication_error is not None:
-            raise self._engine.authentication_error
+            raise self._engine.authentication_error.marked()
         if not is_done:
+            failure = self._engine.last_connection_failure
             raise KafkaTimeoutError(
                 f"{name}() timed out after {seconds} s and goes on; call it again for its outcome"
+                + (f"; the last connection failed: {failure}" if failure else "")
             )
         if call.error is not None:
             self._unfinished = None

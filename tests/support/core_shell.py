@@ -26,6 +26,14 @@ NEVER = 2**63 - 1
 # What a node that is asked says it understands: like kbatch itself, unless a test has other ideas.
 VERSIONS = {key: (kind.versions.start, kind.versions.stop - 1) for key, kind in messages.REQUESTS.items()}
 
+# Of a client that logs in.
+PLAIN: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "alice",
+    "sasl_password": "secret",
+}
+
 
 def address(number: int) -> tuple[int, Any]:
     return socket.AF_INET, (f"10.0.0.{number}", 9092)

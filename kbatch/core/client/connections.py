@@ -148,7 +148,7 @@ class Connections:
         self._resolving: set[tuple[str, int]] = set()
         self._next_connection_id = 1
         # the reason of the last failure, and the error of the last failed authentication; None if a
-        # connection became ready since
+        # connection became ready since, or was ready: then the cluster can be used
         self.last_failure: str | None = None
         self.authentication_error: AuthenticationError | None = None
         self.deadline_ns = NEVER_NS
@@ -615,7 +615,9 @@ class Connections:
             self._actions.append(EndAuthentication(connection.connection_id))
 
     def _note_refusal(self, state: NodeState, error: AuthenticationError, now_ns: int) -> None:
-        state.failure = self.authentication_error = error
+        state.failure = error
+        if not any(each.is_established for each in self._states() if each is not state):
+            self.authentication_error = error
         if self._metrics is not None:
             self._metrics.refused(now_ns, was_ready=state.is_established)
 

@@ -114,7 +114,7 @@ class ClientEngine:
 
     @property
     def authentication_error(self) -> KafkaError | None:
-        """The error of the last failed authentication; None if a connection became ready since."""
+        """The error of the last failed authentication; None if a connection was ready then or since."""
         return self._connections.authentication_error
 
     def submit(self, command: Callable[[int], None]) -> None:

@@ -58,9 +58,7 @@ Results = SimpleQueue[tuple[int, bytes | KafkaError | None]]
 
 
 @contextlib.contextmanager
-def logging_in(
-    step: Step, coroutines: Coroutines | None = None
-) -> Iterator[tuple[Login, Scripted, Results]]:
+def logging_in(step: Step, coroutines: Coroutines | None = None) -> Iterator[tuple[Login, Scripted, Results]]:
     mechanism, results = Scripted(step), Results()
     login = Login(
         mechanism,

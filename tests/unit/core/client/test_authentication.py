@@ -24,14 +24,8 @@ from kbatch.errors import (
 )
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
-from tests.support.core_shell import MS, NEVER, SECOND, VERSIONS, Peer, Shell, versions_answer
+from tests.support.core_shell import MS, NEVER, PLAIN, SECOND, VERSIONS, Peer, Shell, versions_answer
 
-PLAIN: dict[str, Any] = {
-    "security_protocol": "SASL_PLAINTEXT",
-    "sasl_mechanism": "PLAIN",
-    "sasl_username": "alice",
-    "sasl_password": "secret",
-}
 HANDSHAKE, AUTHENTICATE, METADATA = (
     messages.SaslHandshakeRequest,
     messages.SaslAuthenticateRequest,
@@ -225,6 +219,18 @@ def test_unreachable_provider_is_a_disconnect() -> None:
     assert peer.is_closed
     assert shell.connections.authentication_error is None
     assert "token endpoint" in str(shell.connections.last_failure)
+
+
+def test_one_broker_that_refuses_the_client_does_not_keep_it_from_the_others() -> None:
+    shell = new_shell(bootstrap_servers="a:9092,b:9092")
+    log_in(shell, -2)
+    peer = connect(shell, -1)
+    accept(shell, peer)
+    shell.token(peer, b"token")
+    shell.answer(peer, messages.SaslAuthenticateResponse(error_code=58, error_message="no"))
+    assert peer.is_closed
+    assert shell.connections.authentication_error is None
+    assert "no" in str(shell.connections.last_failure)
 
 
 def test_failure_is_logged_once_and_at_each_change(caplog: pytest.LogCaptureFixture) -> None:
