@@ -77,15 +77,11 @@ class Gssapi(Unrefreshed):
         self._service = config.sasl_kerberos_service_name
         self._domain_name = config.sasl_kerberos_domain_name
         self._principal = config.sasl_kerberos_principal
-        self._store: dict[str, str] | None = None
-        if config.sasl_kerberos_keytab is not None:
-            _check_readable(config.sasl_kerberos_keytab)
-            cache = f"MEMORY:kbatch-{next(_numbers)}"
-            self._store = {"client_keytab": f"FILE:{config.sasl_kerberos_keytab}", "ccache": cache}
+        self._store = _store_of(config)
 
     def exchange(self, host: str) -> "GssapiExchange":
         remedy = _TICKET
-        if self._store is not None:
+        if "client_keytab" in self._store:
             remedy = f"the keytab has no key of {self._principal or 'a principal'}; see klist -k"
         return GssapiExchange(self._context, self._domain_name or host.rstrip("."), remedy)
 
@@ -97,7 +93,9 @@ class Gssapi(Unrefreshed):
         name = None
         if self._principal is not None:
             name = gssapi.Name(self._principal, gssapi.NameType.kerberos_principal)
-        credentials = gssapi.Credentials(name=name, usage="initiate", mechs=[kerberos], store=self._store)
+        credentials = gssapi.Credentials(
+            name=name, usage="initiate", mechs=[kerberos], store=self._store or None
+        )
         target = gssapi.Name(f"{self._service}@{host}", gssapi.NameType.hostbased_service)
         flags = gssapi.RequirementFlag
         return gssapi.SecurityContext(
@@ -107,6 +105,16 @@ class Gssapi(Unrefreshed):
             mech=kerberos,
             flags=[flags.mutual_authentication, flags.integrity, flags.out_of_sequence_detection],
         )
+
+
+def _store_of(config: ClientConfig) -> dict[str, str]:
+    """Return where keys and tickets are, as MIT's library names it; nothing for the environment's cache."""
+    keytab, cache = config.sasl_kerberos_keytab, config.sasl_kerberos_ticket_cache
+    store = {} if cache is None else {"ccache": cache}
+    if keytab is not None:
+        _check_readable(keytab)
+        store = {"ccache": f"MEMORY:kbatch-{next(_numbers)}", **store, "client_keytab": f"FILE:{keytab}"}
+    return store
 
 
 def _check_readable(keytab: str) -> None:

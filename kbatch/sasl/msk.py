@@ -152,12 +152,12 @@ class SignedTokens:
         self._now = now
 
     def __call__(self) -> Token:
-        now = self._now()
+        now = int(self._now())
         found = self._credentials.current(self._region)
         if isinstance(found, KafkaError):
             raise found  # from here, without the frames that have credentials
         value = signed_token(self._region, found, now)
-        return Token(value, int(now) + LIFE_SECONDS, principal=found.access_key)
+        return Token(value, now + LIFE_SECONDS, principal=found.access_key)
 
 
 class AwsCredentials:

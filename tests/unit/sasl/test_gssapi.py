@@ -111,6 +111,20 @@ def test_a_ticket_of_kinit_is_used(kdc: Kdc, monkeypatch: pytest.MonkeyPatch, pr
     assert server.client == f"alice@{REALM}"
 
 
+@pytest.mark.parametrize("prefix", ["FILE:", ""])
+def test_a_ticket_cache_by_key_is_used(kdc: Kdc, prefix: str) -> None:
+    kdc.log_in("alice")
+    server = Server(kdc)
+    found = mechanism(
+        kdc,
+        sasl_kerberos_keytab=None,
+        sasl_kerberos_principal=None,
+        sasl_kerberos_ticket_cache=f"{prefix}{kdc.folder / 'ccache'}",
+    )
+    log_in(found.exchange("localhost"), server)
+    assert server.client == f"alice@{REALM}"
+
+
 def test_a_domain_name_stands_for_the_brokers_host(kdc: Kdc) -> None:
     server = Server(kdc)
     log_in(mechanism(kdc, sasl_kerberos_domain_name="localhost").exchange("broker-7.internal"), server)

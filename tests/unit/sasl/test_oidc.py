@@ -7,6 +7,8 @@ import base64
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -141,6 +143,16 @@ def test_a_ready_assertion_travels_with_the_client_id(tmp_path: Path) -> None:
     }
 
 
+@contextmanager
+def threads_ended() -> Iterator[None]:
+    """Wait for the threads that the block starts."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == "kbatch-token":
+            thread.join()
+
+
 def test_a_configuration_logs_in_by_itself() -> None:
     with TokenServer({CLIENT_ID: SECRET}) as server:
         settings = by_secret(f"{server.url}/token", sasl_oauthbearer_extensions="logicalCluster=lkc-1")
@@ -149,7 +161,8 @@ def test_a_configuration_logs_in_by_itself() -> None:
         mechanism.exchange("localhost").step(None)
         assert len(server.calls) == 1  # connections share the token
         assert mechanism.refresh_deadline_ns() > time.monotonic_ns()
-        mechanism.refresh()
+        with threads_ended():
+            mechanism.refresh()
         assert len(server.calls) == 2
         mechanism.close()
     assert message.startswith(b"n,,\x01auth=Bearer ey")
