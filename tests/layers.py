@@ -213,8 +213,10 @@ LAYERS = (
         "what owns an engine: sockets, the clock, threads",
         {
             "driver": "what both owners do: events to the engine, its actions back",
-            "threads channels": "the sender's thread and its sockets",
-            "event_loop transports": "an asyncio event loop and its transports",
+            "threads channels event_loop transports": "the sender's thread and its sockets; an asyncio event "
+            "loop and its transports",
+            "tls tls_context": "**what a TLS error means, when certificates are read**; the ssl keys as a "
+            "context",
             "callbacks event_loop_callbacks": "where `on_delivery` runs",
             "workers sealing login": "threads for host names; threads that seal batches; the thread that "
             "makes tokens of SASL",

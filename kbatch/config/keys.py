@@ -194,8 +194,8 @@ class ClientConfig:
         "An ssl.SSLContext, or a callable that returns one for each connection, to use instead of all other "
         "ssl keys.", origin="kbatch")
     ssl_truststore_location: str | None = key(STRING, None, ANY, HIGH,
-        "File with the certificates of trusted authorities, PEM or PKCS12, or a folder of PEM files as "
-        "OpenSSL expects it. By default the system's.")
+        "File with the certificates of trusted authorities, PEM or PKCS12, or a folder of PEM files. By "
+        "default the system's. A change of it, and of the other files here, counts from the next connection.")
     ssl_truststore_certificates: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Certificates of the trusted authorities as PEM text.")
     ssl_truststore_type: str = key(STRING, "PEM", STORE_TYPE, MEDIUM,
@@ -204,7 +204,8 @@ class ClientConfig:
     ssl_truststore_password: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Password of a PKCS12 trust store.")
     ssl_crl_location: str | None = key(STRING, None, ANY, LOW,
-        "PEM file with revoked certificates, to check the broker's certificate against.", origin="librdkafka")
+        "PEM file with the authority's list of revoked certificates (CRL), which must be valid and not have "
+        "the broker's.", origin="librdkafka")
     ssl_keystore_location: str | None = key(STRING, None, ANY, HIGH,
         "File with the client's certificate chain, and its private key unless ssl.key.location names it: "
         "PEM or PKCS12.")
@@ -229,7 +230,9 @@ class ClientConfig:
         each_of("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), MEDIUM,
         "Versions of TLS to accept, from the lowest to the highest of them.")
     ssl_cipher_suites: tuple[str, ...] = key(LIST, "", ANY, LOW,
-        "Cipher suites for TLS up to 1.2, by OpenSSL's names; by default those of Python's ssl.")
+        "Cipher suites by IANA's names, as in Java, or for TLS up to 1.2 by OpenSSL's; by default those of "
+        "Python's ssl. To choose among those of TLS 1.3 takes Python 3.15. With IANA's names, versions "
+        "of TLS without a suite in the list are not used.")
     ssl_protocol: str = key(STRING, "TLSv1.3", ANY, MEDIUM,
         "Name of the Java SSLContext.", "ssl.enabled.protocols sets the accepted versions")
     ssl_provider: str | None = key(STRING, None, ANY, MEDIUM, "Java's security provider.", NO_JAVA_TLS)

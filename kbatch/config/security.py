@@ -86,7 +86,7 @@ def _stores(values: Values, given: Collection[str]) -> None:
             values[f"{store}.type"] = _type_of(location, has_password)
         type = values[f"{store}.type"]
         if type == "JKS" and location is not None:
-            raise ConfigError(_converted(store, location))
+            raise ConfigError(jks_conversion(store, location))
         if type == "PEM" and has_password:
             raise ConfigError(
                 f"{store}.password is for PKCS12, but {store}.location={location!r} is PEM; remove it (an "
@@ -112,7 +112,8 @@ def _type_of(location: str, has_password: bool) -> str:
     return "PEM"
 
 
-def _converted(store: str, location: str) -> str:
+def jks_conversion(store: str, location: str) -> str:
+    """Return the error for a store in Java's own format: `store` is ssl.keystore or ssl.truststore."""
     target = str(PurePath(location).with_suffix(".p12"))
     command = f"keytool -importkeystore -srckeystore {shlex.quote(location)}"
     return (

@@ -42,6 +42,8 @@ class Channel(ABC):
         Host, port, address and node, for errors.
     ended : KafkaError or None
         The reason of its end.
+    is_drained : bool
+        True if the socket had no bytes when it was last read.
     is_ready : bool
         True if bytes may be written.
     events : int
@@ -59,6 +61,7 @@ class Channel(ABC):
         "connection_id",
         "ended",
         "events",
+        "is_drained",
         "is_ready",
         "may_have_more",
         "peer",
@@ -69,6 +72,7 @@ class Channel(ABC):
         self.connection_id = connection_id
         self.peer = peer
         self.ended: KafkaError | None = None
+        self.is_drained = False
         self.is_ready = False
         self.events = 0
         self.may_have_more = False
@@ -149,6 +153,7 @@ class Channel(ABC):
 
     def _receive_into(self, space: memoryview) -> int:
         """Receive bytes, and return their number; 0 also if the channel ended."""
+        size = 0
         try:
             size = receive_into(self._socket.fileno(), space)
         except BlockingIOError:
@@ -156,6 +161,8 @@ class Channel(ABC):
         except OSError as error:
             self._broke(error)
             return 0
+        finally:
+            self.is_drained = not size
         if not size:
             self._end(f"the broker closed the connection to {self.peer}")
         return size

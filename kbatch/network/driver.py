@@ -35,7 +35,8 @@ from kbatch.network.channels import release
 
 if TYPE_CHECKING:
     import asyncio
-    import ssl
+
+    from kbatch.network.tls import ClientTls, Handshake
 
 logger = logging.getLogger(__name__)
 
@@ -211,6 +212,10 @@ class EngineDriver(ABC):
         for stop in self._stops:
             stop()
 
+    def _handshake(self, action: Connect) -> "Handshake | None":
+        """Return the TLS of a new connection; None for plain ones."""
+        return None if self._tls is None else self._tls.handshake(action.host, action.port, peer_of(action))
+
     def _new_socket(self, family: int) -> socket.socket:
         """Return a non-blocking socket with the options of the configuration."""
         made = socket.socket(family, socket.SOCK_STREAM)
@@ -250,8 +255,8 @@ class EngineDriver(ABC):
     def _close(self, action: Close) -> None: ...
 
 
-def _tls_of(config: ClientConfig) -> "ssl.SSLContext | None":
-    """Return the TLS context; None for plain connections, which save the 4 MiB of Python's ssl.
+def _tls_of(config: ClientConfig) -> "ClientTls | None":
+    """Return the client's TLS; None for plain connections, which save the 4 MiB of Python's ssl.
 
     Modules that the owner's threads need are imported here, on the caller's thread: after a fork() during
     another thread's import, the child would wait for that module for ever.
@@ -259,9 +264,9 @@ def _tls_of(config: ClientConfig) -> "ssl.SSLContext | None":
     if config.security_protocol not in ("SSL", "SASL_SSL"):
         return None
     import kbatch.network.tls_channel  # noqa: F401
-    from kbatch.network.tls import context_of
+    from kbatch.network.tls import ClientTls
 
-    return context_of(config)
+    return ClientTls(config)
 
 
 def peer_of(action: Connect) -> str:

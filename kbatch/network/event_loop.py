@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
 from kbatch.errors import KafkaError, NetworkError
@@ -28,10 +28,13 @@ from kbatch.network.driver import (
     peer_of,
     without_address,
 )
-from kbatch.network.transports import TransportChannel, why_lost, why_not_secured
+from kbatch.network.transports import TransportChannel
 from kbatch.waiting.conditions import Condition
 from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.event_loop import TaskWaiter
+
+if TYPE_CHECKING:
+    from kbatch.network.tls import Handshake
 
 logger = logging.getLogger(__name__)
 
@@ -239,12 +242,14 @@ class LoopNetwork(EngineDriver):
         return (*address[:2], name)
 
     def _connect(self, action: Connect) -> None:
-        channel = TransportChannel(action.connection_id, peer_of(action), self, self._space)
+        handshake = self._handshake(action)
+        channel = TransportChannel(action.connection_id, peer_of(action), self, self._space, handshake)
         self._channels[action.connection_id] = channel
-        lost = partial(self.handle_lost, channel, why_lost(channel.peer, asyncio.CancelledError("cancelled")))
-        channel.opening = self._begin(self._open(action, channel), lost)
+        cancelled = NetworkError(f"the connection to {channel.peer} broke: cancelled")
+        lost = partial(self.handle_lost, channel, cancelled)
+        channel.opening = self._begin(self._open(action, channel, handshake), lost)
 
-    async def _open(self, action: Connect, channel: TransportChannel) -> None:
+    async def _open(self, action: Connect, channel: TransportChannel, handshake: "Handshake | None") -> None:
         try:
             connecting = await self._reached(action)
         except (OSError, ValueError) as error:
@@ -256,12 +261,12 @@ class LoopNetwork(EngineDriver):
             await self._loop.create_connection(
                 lambda: channel,
                 sock=connecting,
-                ssl=self._tls,
-                server_hostname=None if self._tls is None else action.host,
-                ssl_shutdown_timeout=None if self._tls is None else _GOODBYE_SECONDS,
+                ssl=cast(Any, handshake),
+                server_hostname=None if handshake is None else handshake.server_name,
+                ssl_shutdown_timeout=None if handshake is None else _GOODBYE_SECONDS,
             )
         except Exception as error:  # in a handshake, anything
-            self.handle_lost(channel, why_not_secured(channel.peer, error))
+            self.handle_lost(channel, channel.why_lost(error))
 
     async def _reached(self, action: Connect) -> socket.socket:
         """Return a connected socket."""

@@ -152,13 +152,11 @@ class ThreadNetwork(EngineDriver):
         else:
             self._watch(channel)
 
-    def _receive(self, channel: Channel) -> bool:
-        """Hand received bytes to the engine. True if there were any."""
+    def _receive(self, channel: Channel) -> None:
+        """Hand received bytes to the engine, if there are any."""
         data = channel.receive(self._space if channel.space is None else channel.space)
-        if not data:
-            return False
-        channel.space = self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
-        return True
+        if data:
+            channel.space = self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
 
     def _written(self, channel: Channel, written_bytes: int) -> None:
         if written_bytes:
@@ -167,8 +165,9 @@ class ThreadNetwork(EngineDriver):
             self._watch(channel)
             return
         # the broker is gone, but its last answers are still to be read
-        while self._receive(channel):
-            pass
+        self._receive(channel)
+        while not channel.is_drained:
+            self._receive(channel)
         self._drop(channel)
 
     def _drop(self, channel: Channel) -> None:
@@ -215,13 +214,12 @@ class ThreadNetwork(EngineDriver):
     def _channel(self, action: Connect) -> Channel:
         connecting = self._new_socket(action.family)
         try:
-            if self._tls is None:
+            handshake = self._handshake(action)
+            if handshake is None:
                 return PlainChannel(action.connection_id, peer_of(action), connecting)
             from kbatch.network.tls_channel import TlsChannel  # which takes Python's ssl
 
-            return TlsChannel(
-                action.connection_id, peer_of(action), connecting, self._tls, action.host, self._scratch
-            )
+            return TlsChannel(action.connection_id, peer_of(action), connecting, handshake, self._scratch)
         except BaseException:
             connecting.close()
             raise

@@ -1,24 +1,27 @@
-"""TLS by configuration: the ssl.SSLContext, and the remedies for failed handshakes.
+"""The TLS of a client's connections: renewed contexts, resumed sessions, and what an error means.
 
-After org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
+Theory of operation. Files may be renewed while the client runs, as cert-manager, Strimzi and Vault do. So
+each connection begins with a look at them, and a change makes a new ssl.SSLContext. If that fails, such as
+between the writes of a certificate and of its key, the previous context stays in use until the next change.
+
+A connection resumes the session of an earlier one to the same broker, which spares both sides most of the
+handshake's computation. A resumed session does not verify names and certificates again, so that sessions are
+kept for each host and port, and only as long as the context. A session is used once, as RFC 8446 asks for.
+
+As in Kafka (SslTransportLayer), an error in the handshake is a failure to authenticate. With TLS 1.3 so is an
+error before the first data, since the broker verifies the client's certificate after the client's handshake
+has ended. Later an error is a disconnect.
 """
 
+import logging
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from typing import Any, final
 
 from kbatch.config import ClientConfig
-from kbatch.config.values import Password
-from kbatch.errors import ConfigError
+from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
+from kbatch.network.tls_context import context_of, files_stamp, reason_of
 
-_VERSIONS = {
-    "TLSv1": ssl.TLSVersion.TLSv1,
-    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
-    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
-    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
-}
+logger = logging.getLogger(__name__)
 
 # By X509_V_ERR_* of openssl/x509_vfy.h.
 _NOT_TRUSTED = (
@@ -30,19 +33,27 @@ _OTHER_NAME = (
     "ssl.endpoint.identification.algorithm accepts any name, which allows a man in the middle)"
 )
 _VERIFY_REMEDIES = {
+    3: "ssl.crl.location has no list of its authority: add that",
     9: "it is not valid yet: is this machine's clock right?",
     10: "it has expired: renew it",
+    12: "the list of ssl.crl.location has expired: renew it",
     18: _NOT_TRUSTED,
     19: _NOT_TRUSTED,
     20: _NOT_TRUSTED,
     21: _NOT_TRUSTED,
+    23: "its authority has revoked it (ssl.crl.location): renew it",
     62: _OTHER_NAME,
     64: _OTHER_NAME,
 }
 # By a part of the reason of an ssl.SSLError.
-_NO_TLS = "the listener does not speak TLS: use the port of an SSL listener, or security.protocol=PLAINTEXT"
+_NO_TLS = (
+    "the listener does not speak TLS: use the port of an SSL or SASL_SSL listener, or "
+    "security.protocol=PLAINTEXT or SASL_PLAINTEXT"
+)
 _NO_VERSION = "no version of TLS is common to both sides: see ssl.enabled.protocols"
-_NO_CLIENT = "the broker wants a client certificate that it trusts: see ssl.keystore.location"
+_NO_CLIENT = (
+    "the broker wants a client certificate that is valid and that it trusts: see ssl.keystore.location"
+)
 _REMEDIES = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
     "HTTP_REQUEST": _NO_TLS,
@@ -53,108 +64,169 @@ _REMEDIES = {
     "CERTIFICATE_REQUIRED": _NO_CLIENT,
     "UNKNOWN_CA": _NO_CLIENT,
     "BAD_CERTIFICATE": _NO_CLIENT,
+    "UNSUPPORTED_CERTIFICATE": _NO_CLIENT,
     "CERTIFICATE_UNKNOWN": _NO_CLIENT,
     "CERTIFICATE_EXPIRED": _NO_CLIENT,
+    "CERTIFICATE_REVOKED": _NO_CLIENT,
     "HANDSHAKE_FAILURE": "no cipher is common to both sides (ssl.cipher.suites), or " + _NO_CLIENT,
+    "UNRECOGNIZED_NAME": "the listener does not serve this host name: see advertised.listeners",
 }
+# The least recently kept session makes room above this number, so that names that come and go do not add up.
+_MOST_SESSIONS = 1_000
 
 
 def explained(error: ssl.SSLError) -> str:
-    """Return what failed, and the remedy."""
+    """Return what failed in a handshake, and the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = _VERIFY_REMEDIES.get(error.verify_code)
         text = f"the broker's certificate was refused: {error.verify_message}"
         return text if remedy is None else f"{text}; {remedy}"
-    reason = _reason_of(error)
+    reason = reason_of(error)
     remedy = next((remedy for part, remedy in _REMEDIES.items() if part in reason), None)
     text = f"TLS failed: {reason}"
     return text if remedy is None else f"{text}; {remedy}"
 
 
-def _reason_of(error: ssl.SSLError) -> str:
-    """Return the error's reason, such as WRONG_VERSION_NUMBER, or else its text."""
-    return getattr(error, "reason", None) or str(error)
-
-
-def context_of(config: ClientConfig) -> ssl.SSLContext:
-    """Return the context for the ssl keys.
+@final
+class ClientTls:
+    """The TLS of one client, used by the thread or the event loop that owns its connections.
 
     Raises
     ------
     ConfigError
-        For a missing or unsuitable file.
+        For unusable ssl keys.
     """
-    if config.ssl_context is not None:
-        if not isinstance(config.ssl_context, ssl.SSLContext):
-            raise ConfigError(f"ssl.context must be an ssl.SSLContext, got {config.ssl_context!r}")
-        return config.ssl_context
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols]
-    context.minimum_version, context.maximum_version = min(versions), max(versions)
-    if config.ssl_cipher_suites:
-        with _naming("ssl.cipher.suites", ":".join(config.ssl_cipher_suites)):
-            context.set_ciphers(":".join(config.ssl_cipher_suites))
-    _load_trusted(context, config)
-    _load_own(context, config)
-    return context
 
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._stamp: object = files_stamp(config)
+        self._context = context_of(config)
+        self._failure = ""
+        self._sessions: dict[tuple[str, int], ssl.SSLSession] = {}
 
-def _load_trusted(context: ssl.SSLContext, config: ClientConfig) -> None:
-    if config.ssl_truststore_location is not None:
-        with _naming("ssl.truststore.location", config.ssl_truststore_location):
-            context.load_verify_locations(cafile=config.ssl_truststore_location)
-    elif config.ssl_truststore_certificates is not None:
-        with _naming("ssl.truststore.certificates", "PEM text"):
-            context.load_verify_locations(cadata=config.ssl_truststore_certificates.value)
-    else:
-        context.load_default_certs()
+    def handshake(self, host: str, port: int, peer: str) -> "Handshake":
+        """Begin a connection: `peer` names it in errors."""
+        self._renew()
+        return Handshake(self, self._context, (host, port), peer)
 
-
-def _load_own(context: ssl.SSLContext, config: ClientConfig) -> None:
-    """Load the client's certificate and private key, if it has them."""
-    password = config.ssl_key_password
-
-    def ask_password() -> str:
-        """Return the password of an encrypted key, for which OpenSSL would ask on the terminal."""
-        if password is None:
-            raise ConfigError("the private key is encrypted: give its password as ssl.key.password")
-        return password.value
-
-    with ExitStack() as files:
-        if config.ssl_keystore_location is not None:
-            chain, key = config.ssl_keystore_location, config.ssl_key_location
-            named = "ssl.keystore.location" if key is None else "ssl.keystore.location and ssl.key.location"
-            shown = chain if key is None else f"{chain} and {key}"
-        elif config.ssl_keystore_certificate_chain is not None and config.ssl_keystore_key is not None:
-            chain = files.enter_context(_as_file(config.ssl_keystore_certificate_chain))
-            key = files.enter_context(_as_file(config.ssl_keystore_key))
-            named, shown = "ssl.keystore.certificate.chain and ssl.keystore.key", "PEM text"
-        else:
+    def _renew(self) -> None:
+        """Make a new context if the configured files have changed, or ask the user's callable for one."""
+        if self._config.ssl_context is None:
+            now = files_stamp(self._config)
+            if now == self._stamp:
+                return
+            self._stamp = now  # the state before reading: a change from here on is seen the next time
+        elif isinstance(self._config.ssl_context, ssl.SSLContext):
             return
-        with _naming(named, shown):
-            context.load_cert_chain(chain, key, ask_password)
+        try:
+            context = context_of(self._config)
+        except ConfigError as error:
+            if str(error) != self._failure:
+                logger.warning(
+                    "TLS: the renewed configuration is unusable, the previous one stays: %s", error
+                )
+            self._failure = str(error)
+            return
+        self._failure = ""
+        if context is not self._context:
+            self._context = context
+            self._sessions.clear()
+            logger.info("TLS: new connections use the renewed certificates, keys and trust stores")
+
+    def take_session(self, context: ssl.SSLContext, place: tuple[str, int]) -> ssl.SSLSession | None:
+        """Take the session to resume, if there is one."""
+        # contexts of other classes may verify outside of OpenSSL, which resuming would leave out
+        if context is not self._context or type(context) is not ssl.SSLContext:
+            return None
+        return self._sessions.pop(place, None)
+
+    def keep_session(
+        self, context: ssl.SSLContext, place: tuple[str, int], session: ssl.SSLSession | None
+    ) -> None:
+        """Keep the session of a connection for the next one to the same host and port."""
+        if session is None or context is not self._context:
+            return
+        if len(self._sessions) >= _MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[place] = session
 
 
-@contextmanager
-def _as_file(text: Password) -> Iterator[str]:
-    """Yield the path of a private file with the text, since OpenSSL reads keys only from files."""
-    with tempfile.TemporaryDirectory(prefix="kbatch-") as directory:
-        path = Path(directory) / "key.pem"
-        path.touch(mode=0o600)
-        path.write_text(text.value)
-        yield str(path)
+@final
+class Handshake:
+    """The TLS of one connection, from its beginning until its broker has proved that all is well.
 
+    asyncio and uvloop take it in the place of an ssl.SSLContext, whose `wrap_bio` is all that they call: they
+    have no parameter for a session.
 
-@contextmanager
-def _naming(names: str, shown: str) -> Iterator[None]:
-    """Turn OpenSSL's errors into a ConfigError that names the keys."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except ssl.SSLError as error:
-        raise ConfigError(f"{names} ({shown}) is not what OpenSSL can use: {_reason_of(error)}") from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{names} ({shown}) cannot be used: {error}") from error
+    Attributes
+    ----------
+    server_name : str
+        The name that the certificate must have, without the dot at the end of an absolute name.
+    is_over : bool
+        True from the first data on.
+    """
+
+    def __init__(self, owner: ClientTls, context: ssl.SSLContext, place: tuple[str, int], peer: str) -> None:
+        self._owner = owner
+        self._context = context
+        self._place = place
+        self._peer = peer
+        self._tls: ssl.SSLObject | None = None
+        self._is_shaking = True
+        self._is_verified = False
+        self.server_name = place[0].rstrip(".")
+        self.is_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+    ) -> ssl.SSLObject:
+        """Return the TLS of the connection, which resumes an earlier session if possible.
+
+        Raises
+        ------
+        ValueError
+            For a host name that no certificate can have.
+        """
+        session = self._owner.take_session(self._context, self._place)
+        self._tls = self._context.wrap_bio(
+            incoming, outgoing, server_hostname=self.server_name, session=session
+        )
+        return self._tls
+
+    def handle_shaken(self) -> None:
+        """Note the end of the client's handshake."""
+        assert self._tls is not None
+        self._is_shaking = False
+        self._is_verified = self._tls.version() != "TLSv1.3"
+
+    def handle_data(self) -> None:
+        """Note the first data. Sessions of TLS 1.3 have come by then."""
+        assert self._tls is not None
+        self.is_over = self._is_verified = True
+        self._owner.keep_session(self._context, self._place, self._tls.session)
+
+    @property
+    def hint(self) -> str:
+        """The likely reason of a sudden end, to follow its text, or nothing."""
+        if self._is_shaking:
+            return " in the TLS handshake: is it an SSL listener's port?"
+        if not self._is_verified:
+            return (
+                " before its first answer: does it want another client certificate (ssl.keystore.location)?"
+            )
+        return ""
+
+    def error_of(self, error: ssl.SSLError) -> KafkaError:
+        """Return the error of a connection that TLS has ended."""
+        if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
+            return NetworkError(f"the broker closed the connection to {self._peer}{self.hint}")
+        if self._is_verified:
+            return NetworkError(f"the connection to {self._peer} broke: TLS failed: {reason_of(error)}")
+        return AuthenticationError(f"no connection to {self._peer}: {explained(error)}")

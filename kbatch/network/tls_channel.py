@@ -5,9 +5,9 @@ import ssl
 from contextlib import suppress
 from typing import cast, final
 
-from kbatch.errors import AuthenticationError, NetworkError
+from kbatch._native.io.sockets import send
 from kbatch.network.channels import Channel
-from kbatch.network.tls import explained
+from kbatch.network.tls import Handshake
 
 # The plaintext that is encrypted in one step, without the GIL, and the limit of encrypted unsent bytes.
 _CHUNK_BYTES = 131_072
@@ -25,21 +25,29 @@ class TlsChannel(Channel):
     that `receive` is given.
     """
 
-    __slots__ = ("_encrypted", "_incoming", "_outgoing", "_scratch", "_tls", "_uncounted_bytes")
+    __slots__ = (
+        "_encrypted",
+        "_handshake",
+        "_incoming",
+        "_outgoing",
+        "_scratch",
+        "_tls",
+        "_uncounted_bytes",
+    )
 
     def __init__(
         self,
         connection_id: int,
         peer: str,
         connecting: socket.socket,
-        context: ssl.SSLContext,
-        host: str,
+        handshake: Handshake,
         scratch: memoryview,
     ) -> None:
         super().__init__(connection_id, peer, connecting)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._handshake = handshake
+        self._tls = handshake.wrap_bio(self._incoming, self._outgoing)
         self._encrypted = memoryview(b"")
         self._uncounted_bytes = 0  # plaintext of the encrypted bytes
         self._scratch = scratch
@@ -51,14 +59,8 @@ class TlsChannel(Channel):
     def flush(self) -> int:
         written = 0
         while self.ended is None and (self._encrypted or self._encrypt()):
-            try:
-                sent = self._socket.send(self._encrypted)
-            except BlockingIOError:
+            if not self._send_encrypted():
                 break
-            except OSError as error:
-                self._broke(error)
-                break
-            self._encrypted = self._encrypted[sent:]
             # all but the last byte with the first part, the last byte with the last
             counted = max(self._uncounted_bytes - bool(self._encrypted), 0)
             self._uncounted_bytes -= counted
@@ -86,6 +88,8 @@ class TlsChannel(Channel):
                     self._end(f"the broker closed the connection to {self.peer}")
                     break
                 filled_bytes += size
+                if not self._handshake.is_over:
+                    self._handshake.handle_data()
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
@@ -106,6 +110,7 @@ class TlsChannel(Channel):
         while not self.is_ready and self.ended is None:
             try:
                 self._tls.do_handshake()
+                self._handshake.handle_shaken()
                 self.is_ready = True
             except ssl.SSLWantReadError:
                 self._answer()
@@ -116,22 +121,27 @@ class TlsChannel(Channel):
             except ssl.SSLError as error:
                 self._failed(error)
         self._answer()
-        if isinstance(self.ended, NetworkError):
-            self.ended = NetworkError(f"{self.ended} in the TLS handshake: is it an SSL listener's port?")
 
     def _answer(self) -> None:
         """Send TLS's own messages, such as an alert that explains a failure."""
+        if self._outgoing.pending > _CHUNK_BYTES:
+            self._end(f"the broker asks TLS for answers and does not read them; closed {self.peer}")
         if self._encrypted or not self._outgoing.pending:
             return
         self._encrypted = memoryview(self._outgoing.read())
+        self._send_encrypted()
+
+    def _send_encrypted(self) -> bool:
+        """Send what the socket takes of the encrypted bytes. True if it took some."""
         try:
-            sent = self._socket.send(self._encrypted)
+            sent = send(self._socket.fileno(), [self._encrypted])
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self._broke(error)
-            return
+            return False
         self._encrypted = self._encrypted[sent:]
+        return True
 
     def _encrypt(self) -> bool:
         """Encrypt the next chunk. True if there is one."""
@@ -159,12 +169,9 @@ class TlsChannel(Channel):
         return plaintext
 
     def _failed(self, error: ssl.SSLError) -> None:
-        """End with the error. As in Kafka (SslTransportLayer), errors of TLS are failures to authenticate,
-        but a sudden end is not.
-        """
-        if self.ended is not None:
-            return
-        if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
-            self._end(f"the broker closed the connection to {self.peer}")
-        else:
-            self.ended = AuthenticationError(f"no connection to {self.peer}: {explained(error)}")
+        # an alert of the broker explains more than the failed write that it came before
+        if self.ended is None or not isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
+            self.ended = self._handshake.error_of(error)
+
+    def _end(self, text: str) -> None:
+        super()._end(text + self._handshake.hint)

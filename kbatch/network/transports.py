@@ -9,11 +9,13 @@ left. No request counts as wholly written too early, and none as unwritten wrong
 import asyncio
 import ssl
 from collections.abc import Sequence
-from typing import Protocol, cast, final
+from typing import TYPE_CHECKING, Protocol, cast, final
 
-from kbatch.errors import AuthenticationError, KafkaError, NetworkError
+from kbatch.errors import KafkaError, NetworkError
 from kbatch.network.channels import Buffer, release
-from kbatch.network.tls import explained
+
+if TYPE_CHECKING:
+    from kbatch.network.tls import Handshake
 
 
 class Listener(Protocol):
@@ -38,6 +40,8 @@ class TransportChannel(asyncio.BufferedProtocol):
     shared_space : memoryview
         Where bytes are received that the engine wants nowhere else. They are dealt with at once, so that all
         channels may share it.
+    handshake : Handshake or None
+        The connection's TLS, if it has any.
 
     Attributes
     ----------
@@ -47,7 +51,14 @@ class TransportChannel(asyncio.BufferedProtocol):
         Where the engine wants the next bytes; None: anywhere. The listener's to set.
     """
 
-    def __init__(self, connection_id: int, peer: str, listener: Listener, shared_space: memoryview) -> None:
+    def __init__(
+        self,
+        connection_id: int,
+        peer: str,
+        listener: Listener,
+        shared_space: memoryview,
+        handshake: "Handshake | None",
+    ) -> None:
         self.connection_id = connection_id
         self.peer = peer
         self.opening: asyncio.Task[None] | None = None
@@ -55,7 +66,7 @@ class TransportChannel(asyncio.BufferedProtocol):
         self.space: memoryview | None = None
         self._shared_space = shared_space
         self._transport: asyncio.Transport | None = None
-        self._is_tls = False
+        self._handshake = handshake
         self._is_full = False
         self._owed_bytes = 0  # written, and not counted yet
         self._is_closed = False
@@ -86,7 +97,7 @@ class TransportChannel(asyncio.BufferedProtocol):
         self._is_closed = True
         if self.opening is not None:
             self.opening.cancel()
-        if self._transport is not None and self._is_tls and not self._is_full:
+        if self._transport is not None and self._handshake is not None and not self._is_full:
             self._transport.close()
         elif self._transport is not None:
             self._transport.abort()
@@ -99,14 +110,17 @@ class TransportChannel(asyncio.BufferedProtocol):
             opened.abort()
             return
         # `pause_writing` as soon as bytes are left: TLS calls it at the limit, others above it
-        self._is_tls = transport.get_extra_info("sslcontext") is not None
-        opened.set_write_buffer_limits(high=int(self._is_tls), low=0)
+        opened.set_write_buffer_limits(high=int(self._handshake is not None), low=0)
+        if self._handshake is not None:
+            self._handshake.handle_shaken()
         self._listener.handle_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared_space if self.space is None else self.space
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._handshake is not None and not self._handshake.is_over:
+            self._handshake.handle_data()
         if not self._is_closed:
             self._listener.handle_received(self, self.get_buffer(nbytes)[:nbytes])
 
@@ -121,24 +135,16 @@ class TransportChannel(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closed = True
-        self._listener.handle_lost(self, why_lost(self.peer, error))
+        self._listener.handle_lost(self, self.why_lost(error))
 
-
-def why_lost(peer: str, error: BaseException | None) -> KafkaError:
-    """Return the error of a lost connection. As in Kafka (SslTransportLayer), errors of TLS are failures to
-    authenticate, but a sudden end is not.
-    """
-    if error is None or isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
-        return NetworkError(f"the broker closed the connection to {peer}")
-    if isinstance(error, ssl.SSLError):
-        return AuthenticationError(f"no connection to {peer}: {explained(error)}")
-    return NetworkError(f"the connection to {peer} broke: {getattr(error, 'strerror', None) or error}")
-
-
-def why_not_secured(peer: str, error: BaseException) -> KafkaError:
-    """Return the error of a connection whose TLS handshake failed."""
-    is_end = isinstance(error, ConnectionResetError)
-    lost = why_lost(peer, None if is_end else error)
-    if isinstance(lost, NetworkError):
-        return NetworkError(f"{lost} in the TLS handshake: is it an SSL listener's port?")
-    return lost
+    def why_lost(self, error: BaseException | None) -> KafkaError:
+        """Return the error of the lost connection, or of a failed handshake."""
+        handshake = self._handshake
+        if handshake is not None and isinstance(error, ssl.SSLError):
+            return handshake.error_of(error)
+        hint = "" if handshake is None else handshake.hint
+        # asyncio reports the end of the stream in a handshake as a reset
+        if error is None or (isinstance(error, ConnectionResetError) and self._transport is None):
+            return NetworkError(f"the broker closed the connection to {self.peer}{hint}")
+        reason = getattr(error, "strerror", None) or error
+        return NetworkError(f"the connection to {self.peer} broke: {reason}{hint}")

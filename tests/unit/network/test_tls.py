@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from kbatch.core.client.actions import Close, Connect
-from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
-from kbatch.network.tls import context_of
+from kbatch.errors import AuthenticationError, KafkaError, NetworkError
+from kbatch.network.tls import ClientTls
+from kbatch.network.tls_channel import TlsChannel
 from tests.support.accumulating import is_whole
 from tests.support.certificates import Files, needs_openssl, openssl
 from tests.support.patience import HANG_SECONDS
@@ -44,18 +45,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @contextlib.contextmanager
 def serving(
-    context: ssl.SSLContext, serve: Callable[[ssl.SSLSocket], Any], **options: int
+    context: ssl.SSLContext, serve: Callable[[ssl.SSLSocket], Any], *, times: int = 1, **options: int
 ) -> Iterator[tuple[socket.socket, list[Any]]]:
-    """A server of one connection on a thread of its own, and what `serve` returned or raised."""
+    """A server of one connection after the other, on a thread of its own, and what each `serve` returned or
+    raised.
+    """
     outcome: list[Any] = []
 
     def run() -> None:
-        with accepted(listener) as raw:
-            try:
-                with context.wrap_socket(raw, server_side=True, suppress_ragged_eofs=False) as peer:
-                    outcome.append(serve(peer))
-            except OSError as error:
-                outcome.append(error)
+        for _ in range(times):
+            with accepted(listener) as raw:
+                try:
+                    with context.wrap_socket(raw, server_side=True, suppress_ragged_eofs=False) as peer:
+                        outcome.append(serve(peer))
+                except OSError as error:
+                    outcome.append(error)
 
     with listening(**options) as listener:
         thread = threading.Thread(target=run)
@@ -66,8 +70,35 @@ def serving(
             thread.join()
 
 
-def to(listener: socket.socket, host: str = "localhost") -> Connect:
-    return connect_to(listener, host=host)
+def to(listener: socket.socket, host: str = "localhost", connection_id: int = 1) -> Connect:
+    return connect_to(listener, connection_id, host)
+
+
+def visit(engine: ScriptedEngine, listener: socket.socket, number: int, host: str = "localhost") -> None:
+    """Connects, receives "welcome", and closes."""
+    engine.do(to(listener, host, number))
+    assert engine.next("connected") == ("connected", number)
+    assert engine.received(7) == b"welcome"
+    engine.do(Close(number))
+    engine.pass_round()
+
+
+def welcome(peer: ssl.SSLSocket) -> bytes:
+    peer.sendall(b"welcome")
+    return peer.recv(1)
+
+
+def wants_certificates(files: Files) -> ssl.SSLContext:
+    context = files.server()
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(files.path("authority"))
+    return context
+
+
+def break_record(peer: ssl.SSLSocket) -> None:
+    """Sends a record that does not decrypt, as a middlebox may that corrupts what it forwards."""
+    with socket.socket(fileno=os.dup(peer.fileno())) as raw:
+        raw.sendall(b"\x17\x03\x03\x00\x40" + os.urandom(64))
 
 
 def until_closed(engine: ScriptedEngine) -> KafkaError:
@@ -355,104 +386,252 @@ def test_a_refused_connection(files: Files) -> None:
         assert "Connection refused" in str(engine.next("closed")[2])
 
 
-# The configuration
+# Connections that break
 
 
-def own_keys(files: Files, how: str) -> dict[str, str]:
-    """The client's certificate, in each of the ways of the configuration."""
-    folder = files.folder
-    both = folder / "both.pem"
-    both.write_text(files.text("client", "key") + files.text("client"))
-    openssl("pkey", "-in", files.path("client", "key"), "-aes256", "-passout", "pass:secret", "-out",
-            folder / "encrypted.key")  # fmt: skip
-    return {
-        "one file": {"ssl_keystore_location": str(both)},
-        "two files": {
-            "ssl_keystore_location": files.path("client"),
-            "ssl_key_location": files.path("client", "key"),
-        },
-        "text": {
-            "ssl_keystore_certificate_chain": files.text("client"),
-            "ssl_keystore_key": files.text("client", "key"),
-        },
-        "encrypted file": {
-            "ssl_keystore_location": files.path("client"),
-            "ssl_key_location": str(folder / "encrypted.key"),
-            "ssl_key_password": "secret",
-        },
-        "encrypted text": {
-            "ssl_keystore_certificate_chain": files.text("client"),
-            "ssl_keystore_key": (folder / "encrypted.key").read_text(),
-            "ssl_key_password": "secret",
-        },
-    }[how]
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_broken_record_after_an_answer_is_a_disconnect(files: Files, version: ssl.TLSVersion) -> None:
+    go_on = threading.Event()
 
-
-@pytest.mark.parametrize("how", ["one file", "two files", "text", "encrypted file", "encrypted text"])
-def test_the_client_has_a_certificate(files: Files, how: str) -> None:
-    def serve(peer: ssl.SSLSocket) -> Any:
-        certificate: Any = peer.getpeercert()
+    def serve(peer: ssl.SSLSocket) -> None:
         peer.sendall(b"welcome")
-        return certificate["subject"]
+        assert go_on.wait(HANG_SECONDS)
+        break_record(peer)
+        peer.recv(1)
 
     context = files.server()
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(files.path("authority"))
-    keys = {
-        "security_protocol": "SSL",
-        "ssl_truststore_certificates": files.text("authority"),
-        **own_keys(files, how),
-    }
-    with serving(context, serve) as (listener, outcome), running(**keys) as (engine, _):
+    context.minimum_version = context.maximum_version = version
+    with serving(context, serve) as (listener, _), running(**files.trusted()) as (engine, _):
         engine.do(to(listener))
         engine.next("connected")
         assert engine.received(7) == b"welcome"
-    assert outcome == [((("commonName", "client"),),)]
-
-
-def test_a_context_of_the_users_own_is_used_as_it_is(files: Files) -> None:
-    own = ssl.create_default_context(cafile=files.path("authority"))
-    keys = {"security_protocol": "SASL_SSL", "sasl_kerberos_service_name": "kafka"}
-    assert context_of(config(**keys, ssl_context=own)) is own
-    with pytest.raises(ConfigError, match=r"ssl_context must be an ssl\.SSLContext"):
-        context_of(config(security_protocol="SSL", ssl_context="default"))
-
-
-def test_by_default_the_systems_authorities_and_two_versions() -> None:
-    context = context_of(config(security_protocol="SSL"))
-    assert context.check_hostname
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-    assert context.maximum_version is ssl.TLSVersion.TLSv1_3
+        go_on.set()
+        error = engine.next("closed")[2]
+    assert type(error) is NetworkError
+    assert error.retriable
+    assert "localhost:" in str(error)
+    assert "TLS failed: " in str(error)
+    assert "MAC" in str(error).upper()
 
 
 @pytest.mark.parametrize(
-    ("keys", "named"),
-    [
-        ({"ssl_truststore_location": "/no/such.pem"}, r"ssl\.truststore\.location \(/no/such\.pem\)"),
-        ({"ssl_truststore_location": __file__}, r"ssl\.truststore\.location"),
-        ({"ssl_truststore_certificates": "no PEM"}, r"ssl\.truststore\.certificates"),
-        ({"ssl_keystore_location": "/no/such.pem"}, r"ssl\.keystore\.location \(/no/such\.pem\)"),
-        ({"ssl_keystore_location": __file__, "ssl_key_location": __file__}, r"and ssl\.key\.location"),
-        ({"ssl_keystore_certificate_chain": "x", "ssl_keystore_key": "y"}, r"ssl\.keystore\.key"),
-        ({"ssl_cipher_suites": "NO_SUCH_CIPHER"}, r"ssl\.cipher\.suites \(NO_SUCH_CIPHER\)"),
-    ],
+    ("version", "expected"),
+    [(ssl.TLSVersion.TLSv1_2, NetworkError), (ssl.TLSVersion.TLSv1_3, AuthenticationError)],
 )
-def test_what_cannot_be_used_is_named(keys: dict[str, str], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        context_of(config(security_protocol="SSL", **keys))
+def test_error_before_first_answer_is_authentication_with_tls_1_3_only(
+    files: Files, version: ssl.TLSVersion, expected: type[KafkaError]
+) -> None:
+    def serve(peer: ssl.SSLSocket) -> None:
+        break_record(peer)
+        peer.recv(1)
+
+    context = files.server()
+    context.minimum_version = context.maximum_version = version
+    with serving(context, serve) as (listener, _), running(**files.trusted()) as (engine, _):
+        engine.do(to(listener))
+        assert type(until_closed(engine)) is expected
 
 
-def test_an_encrypted_key_without_its_password_is_not_asked_for_on_the_terminal(files: Files) -> None:
-    keys = own_keys(files, "encrypted file")
-    del keys["ssl_key_password"]
-    with pytest.raises(ConfigError, match=r"ssl\.key\.password"):
-        context_of(config(security_protocol="SSL", **keys))
-    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location and ssl\.key\.location"):
-        context_of(config(security_protocol="SSL", ssl_key_password="wrong", **keys))
+def test_an_end_before_the_first_answer_names_the_client_certificate(files: Files) -> None:
+    def serve(peer: ssl.SSLSocket) -> None:
+        pass
+
+    context = files.server()
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    with serving(context, serve) as (listener, _), running(**files.trusted()) as (engine, _):
+        engine.do(to(listener))
+        error = until_closed(engine)
+    assert type(error) is NetworkError
+    assert "ssl.keystore.location" in str(error)
 
 
-def test_a_key_given_as_text_is_not_left_on_disk(files: Files, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    context_of(config(security_protocol="SSL", **own_keys(files, "text")))
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.threads
+def test_part_of_a_record_does_not_drain_the_socket(files: Files) -> None:
+    """After a failed write everything is read that the broker has sent."""
+    ours, peer = socket.socketpair()
+    with peer:
+        tls = files.server()
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = tls.wrap_bio(incoming, outgoing, server_side=True)
+        handshake = ClientTls(config(**files.trusted())).handshake("localhost", 9092, "the broker")
+        ours.setblocking(False)
+        channel = TlsChannel(1, "the broker", ours, handshake, memoryview(bytearray(1 << 17)))
+        channel._connected(0)
+        while not channel.is_ready:
+            incoming.write(peer.recv(1 << 16))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                server.do_handshake()
+            peer.sendall(outgoing.read())
+            channel.proceed()
+        incoming.write(peer.recv(1 << 16))
+        server.do_handshake()
+        server.write(b"last words")
+        record = outgoing.read()
+        space = memoryview(bytearray(100))
+        peer.sendall(record[:-1])
+        assert not channel.receive(space)
+        assert not channel.is_drained
+        peer.sendall(record[-1:])
+        assert channel.receive(space) == b"last words"
+        assert not channel.receive(space)
+        assert channel.is_drained
+        channel.close()
+
+
+@pytest.mark.threads
+def test_tls_answers_that_nobody_reads_are_bounded(files: Files) -> None:
+    with serving(files.server(), welcome) as (listener, _), running(**files.trusted()) as (engine, network):
+        engine.do(to(listener))
+        engine.next("connected")
+        engine.received(7)
+        channel: Any = network._channels[1]
+        network.post(lambda: channel._outgoing.write(bytes(1 << 18)))
+        network.post(lambda: channel._answer())
+        network.post(lambda: network._drop(channel))
+        assert "does not read" in str(engine.next("closed")[2])
+
+
+# Names
+
+
+@pytest.mark.parametrize("host", ["localhost.", "localhost"])
+def test_the_dot_of_an_absolute_name_is_in_no_certificate(files: Files, host: str) -> None:
+    context = files.server()
+    names: list[str | None] = []
+    context.sni_callback = lambda peer, name, context: names.append(name)
+    with serving(context, welcome) as (listener, _), running(**files.trusted()) as (engine, _):
+        visit(engine, listener, 1, host)
+    assert names == ["localhost"]
+
+
+# Renewed files
+
+
+def subject_of(peer: ssl.SSLSocket) -> Any:
+    certificate: Any = peer.getpeercert()
+    peer.sendall(b"welcome")
+    peer.recv(1)
+    return certificate["subject"][0][0][1]
+
+
+def lay(files: Files, folder: Path, name: str, *, only_key: bool = False) -> None:
+    """Renews as cert-manager does: a new file takes the place of the old one."""
+    for kind in ("key",) if only_key else ("key", "pem"):
+        new = folder / "new"
+        shutil.copy(files.path(name, kind), new)
+        new.replace(folder / f"tls.{kind}")
+
+
+def test_a_renewed_client_certificate_is_used_by_the_next_connection(
+    files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lay(files, tmp_path, "client")
+    keys = files.trusted() | {
+        "ssl_keystore_location": str(tmp_path / "tls.pem"),
+        "ssl_key_location": str(tmp_path / "tls.key"),
+    }
+    context = wants_certificates(files)
+    with (
+        serving(context, subject_of, times=5) as (listener, subjects),
+        running(**keys) as (engine, _),
+    ):
+        visit(engine, listener, 1)
+        lay(files, tmp_path, "broker", only_key=True)  # the certificate follows later
+        visit(engine, listener, 2)
+        visit(engine, listener, 3)
+        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+        lay(files, tmp_path, "broker")
+        visit(engine, listener, 4)
+        (tmp_path / "tls.pem").unlink()
+        visit(engine, listener, 5)
+    assert subjects == ["client", "client", "client", "broker", "broker"]
+    (warning,) = warnings
+    assert "KEY_VALUES_MISMATCH" in warning.getMessage()
+    assert str(tmp_path / "tls.pem") in warning.getMessage()
+
+
+def test_a_renewed_trust_store_is_used_by_the_next_connection(files: Files, tmp_path: Path) -> None:
+    trusted = tmp_path / "ca"
+    trusted.mkdir()
+    shutil.copy(files.path("stranger"), trusted / "ca.crt")
+    keys = {"security_protocol": "SSL", "ssl_truststore_location": str(trusted)}
+    with serving(files.server(), welcome, times=2) as (listener, _), running(**keys) as (engine, _):
+        engine.do(to(listener, connection_id=1))
+        assert isinstance(engine.next("closed")[2], AuthenticationError)
+        shutil.copy(files.path("authority"), trusted / "another.crt")
+        visit(engine, listener, 2)
+
+
+def test_a_callable_gives_each_connection_its_context(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    contexts: list[Any] = []
+
+    def current() -> Any:
+        return contexts[-1]
+
+    for name in ("client", "broker"):
+        context = ssl.create_default_context(cafile=files.path("authority"))
+        context.load_cert_chain(files.path(name), files.path(name, "key"))
+        contexts.append(context)
+    second = contexts.pop()
+    with (
+        serving(wants_certificates(files), subject_of, times=4) as (listener, subjects),
+        running(security_protocol="SSL", ssl_context=current) as (engine, _),
+    ):
+        visit(engine, listener, 1)
+        contexts.append(second)
+        visit(engine, listener, 2)
+        contexts.append("no context")
+        visit(engine, listener, 3)
+        contexts.clear()
+        visit(engine, listener, 4)
+    assert subjects == ["client", "broker", "broker", "broker"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "ssl.context must return an ssl.SSLContext, got 'no context'" in warnings[0]
+    assert "IndexError" in warnings[1]
+
+
+# Sessions
+
+
+def is_resumed(peer: ssl.SSLSocket) -> bool | None:
+    welcome(peer)
+    return peer.session_reused
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_the_next_connection_to_a_broker_resumes_the_session(files: Files, version: ssl.TLSVersion) -> None:
+    context = files.server()
+    context.minimum_version = context.maximum_version = version
+    with (
+        serving(context, is_resumed, times=4) as (listener, resumed),
+        running(**files.trusted()) as (engine, _),
+    ):
+        visit(engine, listener, 1)
+        visit(engine, listener, 2)
+        visit(engine, listener, 3)
+        visit(engine, listener, 4, "kafka1")  # which might be another, whose certificate was not verified
+    assert resumed == [False, True, True, False]
+
+
+def test_a_broker_that_forgot_its_sessions_shakes_hands_in_full(files: Files) -> None:
+    with listening() as listener, running(**files.trusted()) as (engine, _):
+        for number in (1, 2):
+            engine.do(to(listener, connection_id=number))
+            with accepted(listener) as raw, files.server().wrap_socket(raw, server_side=True) as peer:
+                peer.sendall(b"welcome")
+                engine.next("connected")
+                assert engine.received(7) == b"welcome"
+                engine.do(Close(number))
+                engine.pass_round()
+                assert not peer.session_reused
+
+
+def test_renewed_trust_ends_sessions(files: Files, tmp_path: Path) -> None:
+    trusted = tmp_path / "ca.pem"
+    shutil.copy(files.path("authority"), trusted)
+    keys = {"security_protocol": "SSL", "ssl_truststore_location": str(trusted)}
+    with serving(files.server(), is_resumed, times=2) as (listener, resumed), running(**keys) as (engine, _):
+        visit(engine, listener, 1)
+        trusted.write_text(files.text("authority") + files.text("stranger"))
+        visit(engine, listener, 2)
+    assert resumed == [False, False]
