@@ -34,6 +34,7 @@ from kbatch.errors import (
     PartialSendError,
 )
 from kbatch.metrics import MetricName
+from kbatch.producer.deliveries import as_completed, wait
 from kbatch.producer.tables import TableDelivery, TableReport
 from kbatch.producer.threads import Producer
 from kbatch.records import (
@@ -44,7 +45,6 @@ from kbatch.records import (
     TopicPartition,
 )
 from kbatch.version import VERSION
-from kbatch.waiting.deliveries import as_completed, wait
 
 if TYPE_CHECKING:
     from kbatch.codec.columns import ArrowEncoder, decode_arrow, encode_arrow

@@ -155,8 +155,7 @@ LAYERS = (
         "**how a caller waits**",
         {
             "threads event_loop virtual": "the waiters of a thread, a task, and a task of virtual time",
-            "conditions": "all other waits, over waiters: conditions, events, the queue for memory",
-            "protocols deadline deliveries": "their protocols; `wait`, `as_completed`, `await delivery`",
+            "protocols deadline conditions": "the protocol of waiters; time limits; conditions and events",
         },
     ),
     Layer(
@@ -230,6 +229,7 @@ LAYERS = (
             "threads event_loop": "Producer; AsyncProducer",
             "base parts configured": "what both do: send, flush, close; how they get the methods of parts",
             "runtime": "what the calls share, and `await_until`, **by which all of them wait**",
+            "memory_queue deliveries": "the queue for memory; `wait`, `as_completed`, `await delivery`",
             "tables transactions groups": "the parts: `send_table`; transactions; requests about groups",
         },
     ),

@@ -40,11 +40,11 @@ from kbatch.network.event_loop_callbacks import LoopDelivery
 from kbatch.network.sealing import register_sealers
 from kbatch.producer.base import EXIT_SECONDS, ProducerBase, configured
 from kbatch.producer.groups import GroupQueries
+from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.parts import awaited
 from kbatch.producer.runtime import Marker, Runtime
 from kbatch.producer.tables import TableSending
 from kbatch.producer.transactions import TransactionCalls
-from kbatch.waiting.conditions import TaskQueue
 from kbatch.waiting.event_loop import TaskWaiter
 
 if TYPE_CHECKING:

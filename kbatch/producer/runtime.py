@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from kbatch.config import ProducerConfig
-    from kbatch.waiting.protocols import MemoryQueue, Waiter
+    from kbatch.producer.memory_queue import MemoryQueue
+    from kbatch.waiting.protocols import Waiter
 
 # A waiting caller checks at this interval whether brokers accept the producer and the network is alive.
 LOOK_SECONDS = 0.5

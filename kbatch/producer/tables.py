@@ -20,9 +20,9 @@ from kbatch._native.batch.table_outcome import TableOutcome
 from kbatch._native.send.accumulator import Refusal
 from kbatch._native.send.table_sender import TableSender
 from kbatch.errors import DeliveryError, KafkaError, KafkaTimeoutError, SerializationError
+from kbatch.producer.deliveries import future_of
 from kbatch.producer.runtime import check_topic
 from kbatch.waiting.deadline import Deadline
-from kbatch.waiting.deliveries import future_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,4 +1,4 @@
-"""Conditions, events and the queue for memory, over the waiters of threads, tasks or virtual time.
+"""Conditions and events, over the waiters of threads, tasks or virtual time.
 
 Theory of operation. A waiting caller has a waiter, which is set when something may have changed. The caller
 itself checks and takes what it waited for, in one step; no other code acts for it. So a task that is
@@ -7,19 +7,12 @@ cancelled while it waits has taken nothing.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
-
-from kbatch._native.send.accumulator import Refusal
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from kbatch._native.batch.buffer_pool import Waiter as Place
-    from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
-
-T = TypeVar("T")
 
 
 class Condition:
@@ -67,57 +60,3 @@ class Event(Condition):
     async def wait(self, deadline: Deadline) -> bool:
         """Return True after it was set, False if the deadline comes first."""
         return await self.wait_until(self.is_set, deadline)
-
-
-class _Queued(NamedTuple):
-    place: Place
-    memory: Condition
-
-
-@final
-class TaskQueue:
-    """The MemoryQueue of tasks. Its owner calls `look` after `freed` was called."""
-
-    def __init__(self, new_waiter: Callable[[], Waiter], freed: Callable[[], object]) -> None:
-        self.freed = freed
-        self._new_waiter = new_waiter
-        self._waiting: deque[_Queued] = deque()
-
-    async def wait(
-        self,
-        accumulator: RecordAccumulator,
-        append: Callable[[], T | Refusal],
-        deadline: Deadline,
-        *,
-        goes_first: bool = False,
-    ) -> T | Refusal:
-        outcome: T | Refusal = Refusal.MEMORY
-        place = accumulator.begin_waiting(goes_first=goes_first)
-        mine = _Queued(place, Condition(self._new_waiter))
-
-        def is_served() -> bool:
-            nonlocal outcome
-            if place.may_try():
-                outcome = append()
-            return outcome is not Refusal.MEMORY
-
-        (self._waiting.appendleft if goes_first else self._waiting.append)(mine)
-        try:
-            await mine.memory.wait_until(is_served, deadline)
-            return outcome
-        finally:
-            self._leave(mine)
-
-    def _leave(self, mine: _Queued) -> None:
-        self._waiting.remove(mine)
-        mine.place.leave()
-        self.look()
-
-    def look(self) -> None:
-        """Make the first in the queue check again, if there may be memory for it."""
-        if self._waiting and self._waiting[0].place.is_rung:
-            self._waiting[0].memory.notify()
-
-    def wake_first(self, accumulator: RecordAccumulator) -> None:
-        accumulator.memory.wake_first()
-        self.look()

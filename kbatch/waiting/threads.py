@@ -1,5 +1,5 @@
-"""How a thread waits. Over the waiters in this module a producer's coroutines never suspend: they block the
-calling thread, and `at_once` runs them like functions.
+"""How a thread waits. Over the waiters in this module coroutines never suspend: they block the calling
+thread, and `at_once` runs them like functions.
 """
 
 from __future__ import annotations
@@ -7,16 +7,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from operator import call
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, final
 
 from kbatch._native.io import interrupts
-from kbatch._native.send.accumulator import Refusal
 
 if TYPE_CHECKING:
-    from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.waiting.deadline import Deadline
-
-T = TypeVar("T")
 
 
 def in_one_step(*functions: Callable[[], object]) -> None:
@@ -34,25 +30,3 @@ class ThreadWaiter:
 
     async def wait(self, deadline: Deadline) -> bool:
         return self._event.wait(deadline.left)
-
-
-@final
-class ThreadQueue:
-    """The MemoryQueue of threads, which sleep in native code, so that no signal handler can prevent a caller
-    from leaving the queue.
-    """
-
-    freed = None
-
-    async def wait(
-        self,
-        accumulator: RecordAccumulator,
-        append: Callable[[], T | Refusal],
-        deadline: Deadline,
-        *,
-        goes_first: bool = False,
-    ) -> T | Refusal:
-        return accumulator.await_memory(append, deadline.left, goes_first=goes_first)
-
-    def wake_first(self, accumulator: RecordAccumulator) -> None:
-        accumulator.memory.wake_first()

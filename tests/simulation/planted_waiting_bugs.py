@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbatch.waiting.conditions import TaskQueue
+from kbatch.producer.memory_queue import TaskQueue
 from kbatch.waiting.deadline import Deadline
 from tests.simulation.planting import plants
 

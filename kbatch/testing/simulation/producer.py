@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from kbatch._native.batch.delivery import Delivery
 from kbatch._native.io.interrupts import at_once
 from kbatch.producer.base import ProducerBase
+from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.parts import awaited
 from kbatch.producer.runtime import Callbacks, Marker, Network, Runtime
 from kbatch.producer.transactions import TransactionCalls
-from kbatch.waiting.conditions import TaskQueue
 from kbatch.waiting.virtual import VirtualWaiter
 
 if TYPE_CHECKING:

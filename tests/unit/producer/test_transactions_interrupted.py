@@ -47,6 +47,7 @@ CALLED = (
     "kbatch/core/client/engine.py",
     "kbatch/core/producer/engine.py",
     "kbatch/producer/base.py",
+    "kbatch/producer/memory_queue.py",
     "kbatch/producer/parts.py",
     "kbatch/producer/runtime.py",
     "kbatch/producer/transactions.py",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbatch._native.batch.delivery import await_with
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     import asyncio
 
     from kbatch._native.batch.delivery import Delivery, RecordMetadata
-    from kbatch.waiting.protocols import Awaited
+
+
+class Awaited(Protocol):
+    """A Delivery, or a TableDelivery."""
+
+    def add_done_callback(self, function: Callable[[Any], object], /) -> None: ...
 
 
 class Waited(NamedTuple):
