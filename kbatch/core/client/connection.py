@@ -5,9 +5,9 @@ outgoing stream, of which `written_bytes` have reached the socket. So it is know
 broker can have seen a part of it. Brokers answer in order: an answer belongs to the oldest request, and must
 have its correlation id.
 
-A small answer is copied out of the memory that received it. A large one has memory of its own, which `space`
-offers as soon as the answer's size is known: bytes that are received there are not copied. The memory is not
-touched before there are bytes for it.
+A small answer is copied out of the memory that received it. A large one is received into memory that its
+request names (`Request.memory`). `space` offers that memory as soon as the answer's size is known: bytes that
+are received there are not copied. It is not touched before there are bytes for it.
 
 After org.apache.kafka.clients.InFlightRequests and org.apache.kafka.common.network.NetworkReceive.
 """
@@ -17,13 +17,16 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbatch._native.codec.memory import new_memory
 from kbatch.core.client.authentication import UNLIMITED, Login, Session
 from kbatch.core.client.cluster import Node
 from kbatch.errors import KafkaError, ProtocolError
 from kbatch.protocol.structs import Message
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # An answer has at least a correlation id. The maximum is librdkafka's receive.message.max.bytes; the first
 # bytes of HTTP and TLS servers, read as a size, are above it.
@@ -53,6 +56,9 @@ class Request:
         Called once, with the answer or an error.
     expects_response : bool
         False for Produce with acks=0, which is done when it is written.
+    memory : Callable[[int], Buffer]
+        Returns writable memory of that many bytes for an answer of LARGE_FRAME_BYTES or more. Records
+        in the answer refer to it.
     correlation_id : int
     created_ns, sent_ns, deadline_ns : int
         When the connection got it, when its last byte was written (-1 before), and when it times out;
@@ -71,6 +77,7 @@ class Request:
         "expects_response",
         "handle",
         "kind",
+        "memory",
         "node_id",
         "sent_ns",
         "start_offset",
@@ -87,6 +94,7 @@ class Request:
         now_ns: int,
         deadline_ns: int,
         size_bytes: int,
+        memory: Callable[[int], Buffer] = new_memory,
     ) -> None:
         self._connection = connection
         self.node_id = connection.node.node_id
@@ -94,6 +102,7 @@ class Request:
         self.api_version = api_version
         self.handle = handle
         self.expects_response = expects_response
+        self.memory = memory
         self.correlation_id = connection.next_correlation_id
         self.created_ns = now_ns
         self.sent_ns = -1
@@ -247,7 +256,7 @@ class Connection:
                 end = pos + 4 + length
                 if end > size_bytes:
                     if length >= LARGE_FRAME_BYTES:
-                        self._begin_large(length, view[pos + 4 :])
+                        self._begin_large(length, view[pos + 4 :], len(found))
                         pos = size_bytes
                     break
                 found.append(bytes(view[pos + 4 : end]))
@@ -258,8 +267,10 @@ class Connection:
             incoming += data[pos:]
         return found
 
-    def _begin_large(self, length: int, begun: memoryview) -> None:
-        self._large = memoryview(new_memory(length))
+    def _begin_large(self, length: int, begun: memoryview, before: int) -> None:
+        """Begin a large answer, which follows `before` answers whose requests are still in flight."""
+        memory = self.in_flight[before].memory if before < len(self.in_flight) else new_memory
+        self._large = memoryview(memory(length))
         self._large[: len(begun)] = begun
         self.space = self._large[len(begun) :]
 

@@ -26,7 +26,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
+from kbatch._native.codec.memory import new_memory
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import (
     Address,
@@ -82,6 +84,9 @@ from kbatch.errors import (
 from kbatch.metrics import MetricsRegistry
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["Connections", "FinalizedFeatures", "Request", "Response"]
 
@@ -283,6 +288,7 @@ class Connections:
         timeout_ns: int | None = None,
         version: int | None = None,
         lane: int = 0,
+        memory: Callable[[int], Buffer] = new_memory,
     ) -> Request:
         """Send a request; `handle` is called once, with the result.
 
@@ -296,6 +302,9 @@ class Connections:
             None means the highest that both sides have.
         lane : int
             The lane whose connection to the node is used.
+        memory : Callable[[int], Buffer]
+            Returns writable memory of that many bytes, into which a large answer is received. Records in
+            the answer refer to it.
 
         Raises
         ------
@@ -309,7 +318,7 @@ class Connections:
             raise IllegalStateError(f"node {node_id} cannot take a request now")
         if version is None:
             version = self.version_of(node_id, type(message), lane)
-        request = self._send(state, message, version, handle, now_ns, expects_response, timeout_ns)
+        request = self._send(state, message, version, handle, now_ns, expects_response, timeout_ns, memory)
         assert state.connection is not None
         if now_ns >= state.connection.session.renew_ns and state.connection.login is None:
             self._begin_login(state, now_ns)
@@ -324,6 +333,7 @@ class Connections:
         now_ns: int,
         expects_response: bool = True,
         timeout_ns: int | None = None,
+        memory: Callable[[int], Buffer] = new_memory,
     ) -> Request:
         connection = state.connection
         assert connection is not None
@@ -342,6 +352,7 @@ class Connections:
             now_ns=now_ns,
             deadline_ns=deadline_ns,
             size_bytes=size_bytes,
+            memory=memory,
         )
         connection.add(request)
         connection.active_ns = now_ns

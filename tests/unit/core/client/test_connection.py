@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -139,6 +140,32 @@ def test_a_large_frame_lies_where_it_was_received() -> None:
     (frame,) = conn.frames(space)
     assert isinstance(frame, memoryview)
     assert frame.obj is space.obj
+
+
+def test_large_answer_is_received_into_memory_of_its_request() -> None:
+    conn = connection()
+    asked: list[tuple[int, int]] = []
+
+    def memory(number: int, size: int) -> bytearray:
+        asked.append((number, size))
+        return bytearray(size)
+
+    for number in range(3):
+        add(conn).memory = partial(memory, number)
+    small = conn.next_correlation_id.to_bytes(4, "big")
+    (before,) = conn.frames(framed(small) + LARGE_FRAME_BYTES.to_bytes(4, "big"))  # of the first two requests
+    assert before == small
+    assert asked == [(1, LARGE_FRAME_BYTES)]
+    assert conn.space is not None and len(conn.space) == LARGE_FRAME_BYTES
+
+
+def test_large_answer_to_no_request_is_received_all_the_same() -> None:
+    conn = connection()
+    conn.frames(LARGE_FRAME_BYTES.to_bytes(4, "big"))
+    assert conn.space is not None
+    (frame,) = conn.frames(conn.space)
+    assert conn.match(frame) is None
+    assert conn.fault is not None
 
 
 def test_answers_belong_to_the_oldest_request() -> None:
