@@ -26,6 +26,7 @@ from tests.fuzz import (
     exits,
     forks,
     hostile_requests,
+    hostile_sasl,
     interrupts,
     producer_faults,
     stress,
@@ -89,6 +90,14 @@ CAMPAIGNS = {
     ),
     "hostile requests": _campaign_of(
         hostile_requests, 50, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"
+    ),
+    "hostile sasl": _campaign_of(
+        hostile_sasl,
+        50,
+        *CODEC_SOURCES,
+        "kbatch/config/*.py",
+        "kbatch/sasl/*.py",
+        *(f"tests/{name}.py" for name in ("fuzz/campaign", "fuzz/hostile_sasl", "support/secrets")),
     ),
     "broker killed": _campaign_of(broker_kills, 20, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
     "simulation": _campaign_of(worlds, 50, *PRODUCER_SOURCES, *SIMULATION_SOURCES),

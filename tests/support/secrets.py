@@ -7,12 +7,14 @@ output, log or errors of kbatch the secret occurs, also if the test expects the 
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from kbatch.errors import KafkaError
+from tests import ROOT
 
 SECRETS: set[str] = set()
 # Shorter ones occur by chance.
@@ -49,6 +51,18 @@ def texts_of(error: BaseException) -> Iterator[tuple[str, str]]:
             yield f"the pickle of a {name}", pickle.dumps(each).decode(errors="replace")
         hidden = None if each.__suppress_context__ else each.__context__
         queue += [other for other in (each.__cause__, hidden) if other is not None]
+
+
+def report_of(error: BaseException | None) -> str:
+    """Return all that a report of the error may show: texts, and the locals of the frames but the tests'."""
+    if error is None:
+        return ""
+    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), capture_locals=True)
+    shown = [str(error), repr(error), repr(error.args), repr(vars(error))]
+    for frame in frames:
+        if not frame.filename.startswith(str(ROOT / "tests")):
+            shown += (frame.locals or {}).values()
+    return "\n".join(shown) + report_of(error.__cause__) + report_of(error.__context__)
 
 
 class Errors:
