@@ -110,7 +110,7 @@ class Scatter:
             "rounds": rounds,
             "keys": [key.decode() for key in keys],
         }
-        self._log = Log(bootstrap_servers, topic, shape.partitions)
+        self._log = Log({"bootstrap.servers": bootstrap_servers}, topic, shape.partitions)
         values = [value_of(n, shape.value_bytes) for n in range((rounds + 1) * shape.producers)]
         self._wanted = expected(((key, value) for value in values for key in keys), shape.partitions)
 

@@ -93,7 +93,8 @@ class Contest:
         self._partitions = partitions
         self._rows = [(key.decode(), value.decode()) for key, value, _, _ in batch_rows(value_bytes)]
         self._known: dict[tuple[Any, ...], Contents] = {}
-        self._log = Log(cluster.bootstrap_servers, self._topic, partitions)
+        self._access = {**cluster.security, "bootstrap.servers": cluster.bootstrap_servers}
+        self._log = Log(self._access, self._topic, partitions)
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +114,7 @@ class Contest:
             "topic": self._topic,
             "rows": self._rows,
             "records": records,
-            "settings": {**settings, "bootstrap.servers": self._cluster.bootstrap_servers},
+            "settings": {**settings, **self._access},
             **rest,
         }
         broker_ns, sent_bytes = cpu_ns_of(self._cluster.process_id), wire_bytes()
@@ -141,7 +142,7 @@ class Contest:
             "records": chunk,
             "chunk": chunk,
             "producers": producers,
-            "settings": {**settings, "bootstrap.servers": self._cluster.bootstrap_servers},
+            "settings": {**settings, **self._access},
             **rest,
         }
         answer = driver.ask(asked)

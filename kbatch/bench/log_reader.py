@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from kbatch._native.codec.hashes import partition_for_key
 from kbatch.bench.contents import Contents, Tally, contents_of
+from kbatch.bench.settings import access_for_librdkafka
 from kbatch.bench.work import Row
 
 START_SECONDS, IDLE_SECONDS, POLL_SECONDS = 300.0, 30.0, 0.1
@@ -61,9 +62,10 @@ def expected(rows: Iterable[Row], partitions: int) -> Contents:
 class Log:
     """A new topic, and everything since the last `read`."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+    def __init__(self, access: Mapping[str, str], topic: str, partitions: int) -> None:
+        """`access` has bootstrap.servers, and the keys of TLS and SASL with Kafka's names."""
         self._address: dict[str, str | int | float | bool]
-        self._address = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._address = {**access_for_librdkafka(access), "log_level": 0}
         self._topic = topic
         self._partitions = range(partitions)
         self._create()

@@ -8,6 +8,9 @@ import click
 
 from kbatch.bench.cluster import Address, embedded
 from kbatch.bench.plan import Plan
+from kbatch.bench.settings import access_for_librdkafka, is_security
+from kbatch.config import read_properties
+from kbatch.errors import ConfigError
 
 NEEDED = {"confluent_kafka": "which reads the records back", "pyarrow": "for tables"}
 HEAD = """# kbatch bench
@@ -27,12 +30,37 @@ def _group_names() -> list[str]:
     return list(GROUPS)
 
 
+def _address(bootstrap_servers: str | None, path: Path | None) -> Address | None:
+    """Return the Kafka that option and file name; None if neither does."""
+    if path is None:
+        return None if bootstrap_servers is None else Address(bootstrap_servers)
+    try:
+        settings = read_properties(path)
+        servers = bootstrap_servers or settings.pop("bootstrap.servers", None)
+        if servers is None:
+            raise click.UsageError(f"{path} has no bootstrap.servers; add them, or set --bootstrap-servers")
+        security = {name: value for name, value in settings.items() if is_security(name)}
+        access_for_librdkafka({"bootstrap.servers": servers, **security})
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    if ignored := sorted(settings.keys() - security.keys() - {"bootstrap.servers"}):
+        click.echo(f"the groups of the comparison choose their own {', '.join(ignored)}", err=True)
+    return Address(servers, security=security)
+
+
 @click.command()
 @click.argument("groups", nargs=-1, metavar="[GROUP]...")
 @click.option(
     "--bootstrap-servers",
     metavar="HOST:PORT",
     help="Your Kafka, where topics are created and deleted; the default is the embedded broker.",
+)
+@click.option(
+    "-F",
+    "--config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A .properties file with bootstrap.servers, TLS and login of your Kafka, in Java's names.",
 )
 @click.option("--quick", is_flag=True, help="A twentieth of the records in two rounds, as a test.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Number of rounds, instead of each group's own.")
@@ -45,6 +73,7 @@ def _group_names() -> list[str]:
 def command(
     groups: tuple[str, ...],
     bootstrap_servers: str | None,
+    config: Path | None,
     quick: bool,
     rounds: int | None,
     output: Path | None,
@@ -69,9 +98,9 @@ def command(
     from kbatch.bench.runner import run
     from kbatch.bench.settings import describe_settings
 
-    given = None if bootstrap_servers is None else Address(bootstrap_servers)
+    given = _address(bootstrap_servers, config)
     plan = Plan(embedded if given is None else lambda: nullcontext(given), quick, rounds)
-    where = bootstrap_servers or "kbatch's embedded broker"
+    where = "kbatch's embedded broker" if given is None else given.bootstrap_servers
     head = HEAD.format(where=where, settings="\n".join(describe_settings(SETTINGS, JAVA_OPTIONS)))
     page = None if output is None else Page(output / "benchmarks.md", head, names)
     try:

@@ -18,6 +18,7 @@ from kbatch.bench.contestants import CONTESTANTS, JAVA
 from kbatch.bench.log_reader import READERS, WrongLogError
 from kbatch.bench.work import FIRST_ROW, Row, Work
 from kbatch.cli.commands import kbatch as command_line
+from kbatch.testing import Broker
 from tests import ROOT
 from tests.support.wheels import run
 
@@ -42,6 +43,23 @@ def test_a_contestant_delivers_all_that_it_is_asked_for(cluster: Address, name: 
             assert answer["cpu_ns"] == answer["user_ns"] + answer["system_ns"] > 0
             assert answer["wire_bytes"] > RECORDS
             assert answer["peak_kib"] >= answer["before_kib"] > 0
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Address]:
+    with Broker(users={"ada": "p,w=\"d"}) as broker:
+        access = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        access["sasl.jaas.config"] = f'{PLAIN} required username="ada" password="p,w=\\"d";'
+        yield Address(broker.bootstrap_servers, security=access)
+
+
+@pytest.mark.parametrize("name", PYTHON_CONTESTANTS)
+def test_a_contestant_logs_in(secured: Address, name: str) -> None:
+    with Contest(secured, f"secured-{PYTHON_CONTESTANTS.index(name)}", 3) as contest, Driver(name) as driver:
+        contest.ask(driver, "load", RECORDS, SETTINGS)
 
 
 class Liar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -28,9 +29,16 @@ from kbatch.bench.harness import Claim, Contender, Question, ratio, report
 from kbatch.bench.log_reader import expected
 from kbatch.bench.page import Figure, GroupPages, Page
 from kbatch.bench.probes import tree_cpu_ns
-from kbatch.bench.settings import describe_settings, for_aiokafka, for_kafka_python, for_librdkafka
+from kbatch.bench.settings import (
+    access_for_librdkafka,
+    describe_settings,
+    for_aiokafka,
+    for_kafka_python,
+    for_librdkafka,
+)
 from kbatch.bench.work import CHUNK_RECORDS, Work
 from kbatch.cli.commands import kbatch as command_line
+from kbatch.errors import ConfigError
 
 # In the last round the machine was slow for both: only pairs say that they are equal.
 DRIFTING = {"ours": [100.0, 110.0, 400.0], "theirs": [200.0, 220.0, 100.0]}
@@ -178,6 +186,63 @@ def test_the_page_lists_what_clients_are_given() -> None:
         for name in translated(SETTINGS):
             assert f"{name}=" in lines
     assert " ".join(JAVA_OPTIONS) in lines
+
+
+SERVER = {"bootstrap.servers": "localhost:9092"}
+SECURED = {
+    **SERVER,
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": 'a.ScramLoginModule required username="me" password="p w";',
+}
+
+
+def test_access_is_translated_for_librdkafka() -> None:
+    assert access_for_librdkafka(SERVER) == SERVER
+    files = {"ssl.keystore.location": "me.pem", "ssl.truststore.location": "ca.pem"}
+    theirs = access_for_librdkafka({**SECURED, **files, "acks": "all"})
+    login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "me", "sasl.password": "p w"}
+    certificate = {"ssl.certificate.location": "me.pem", "ssl.key.location": "me.pem"}
+    wanted = {**SERVER, **login, **certificate, "acks": "all", "security.protocol": "SASL_SSL"}
+    wanted |= {"ssl.ca.location": "ca.pem", "ssl.endpoint.identification.algorithm": "https"}
+    assert theirs == wanted
+    store = {"ssl.keystore.location": "me.p12", "ssl.keystore.password": "q"}
+    assert store.items() <= access_for_librdkafka({**SECURED, **store}).items()
+
+
+def test_access_is_translated_for_python_clients() -> None:
+    for translated in (for_kafka_python, for_aiokafka):
+        theirs = translated({**SETTINGS, **SECURED})
+        assert isinstance(theirs["ssl_context"], ssl.SSLContext)
+        assert (theirs["security_protocol"], theirs["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+        assert (theirs["sasl_plain_username"], theirs["sasl_plain_password"]) == ("me", "p w")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({**SECURED, "ssl.truststore.location": "a.p12"}, "ssl.truststore.type must be PEM for librdkafka"),
+        ({**SERVER, "security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}, "must be PLAIN, S"),
+    ],
+)
+def test_access_that_not_all_clients_can_have(settings: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        access_for_librdkafka(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("security.protocol=SSL", "has no bootstrap.servers"),
+        ("bootstrap.servers=a:1\nsasl.mechanism=PLAIN", "security.protocol must be set with sasl.mechanism"),
+    ],
+)
+def test_a_file_without_access_is_a_wrong_call(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(text)
+    result = CliRunner().invoke(command_line, ["bench", "transactions", "--config", str(path)])
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
 
 
 CALLGRIND = """version: 1
