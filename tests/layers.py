@@ -128,7 +128,12 @@ LAYERS = (
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },
     ),
-    Layer(5, "config/", "the table of configuration keys and their rules; makes docs/configuration.md"),
+    Layer(
+        5,
+        "config/",
+        "the table of configuration keys and their rules; other clients' keys, JAAS lines and .properties "
+        "files; makes docs/configuration.md",
+    ),
     Layer(5, "metrics", "the table of metrics; makes docs/metrics.md"),
     Layer(5, "records", "TopicPartition, OffsetAndMetadata and their like"),
     Layer(5, "serializers", "objects as bytes, a record at a time"),

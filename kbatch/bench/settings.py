@@ -104,7 +104,7 @@ def _access_for_python(settings: Settings) -> tuple[dict[str, Any], dict[str, An
     _check_translatable(config)
     theirs: dict[str, Any] = {"security_protocol": config.security_protocol}
     if config.security_protocol in ("SSL", "SASL_SSL"):
-        from kbatch.network.tls import context_of
+        from kbatch.network.tls_context import context_of
 
         theirs["ssl_context"] = context_of(config)
     if config.security_protocol.startswith("SASL"):
