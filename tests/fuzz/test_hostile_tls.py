@@ -1,0 +1,19 @@
+"""Hostile TLS: a channel ends with a clear error whatever comes, within bounds of memory and time.
+
+`make soak` runs a million cases. A block that fails is replayed with
+`python -m tests.fuzz.soak --campaign "hostile tls" --block K`.
+"""
+
+from tests.fuzz import campaign
+from tests.support.certificates import needs_openssl
+
+CASES = 3_000
+
+
+@needs_openssl
+def test_hostile_tls_ends_with_a_clear_error() -> None:
+    tally = campaign.run_block_apart(0, CASES, "tests.fuzz.hostile_tls")
+    assert sum(tally.outcomes.values()) == CASES
+    # errors of each phase, and connections that go well, must be there
+    assert set(tally.outcomes) == {"answered", "refused", "broken", "closed"}
+    assert min(tally.outcomes.values()) > CASES // 30, tally.outcomes
