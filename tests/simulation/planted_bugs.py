@@ -720,6 +720,7 @@ def metadata_is_not_asked_for(original: Any) -> Any:
 
 # Hunting for them; those of tables and transactions come last
 
+from tests.simulation import planted_login_bugs as planted_login_bugs  # noqa: E402
 from tests.simulation import planted_table_bugs as planted_table_bugs  # noqa: E402
 from tests.simulation import planted_transaction_bugs as planted_transaction_bugs  # noqa: E402
 from tests.simulation import planted_waiting_bugs as planted_waiting_bugs  # noqa: E402
@@ -736,6 +737,7 @@ thread and in virtual time; a seed replays exactly. Connections break at any byt
 answers are late, lost or errors, leaders move, brokers restart and forget, topics are made anew, the wall
 clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or
 below it in an unclean election. Some applications send tables and encoded batches between their records.
+Some brokers want a login, and end sessions that are not renewed; some tokens do not come.
 Every third world, from 2 on, runs transactions: applications crash, close, repeat calls that timed out, are
 taken for dead and go on; coordinators move, refuse and stay silent; transactions exceed
 `transaction.timeout.ms`; `transaction.version` changes.

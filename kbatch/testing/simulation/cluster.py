@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kbatch._native.codec.record_batch import RecordBatch, decode
 from kbatch.protocol import codec
 from kbatch.testing.broker.core import BrokerCore, Reply
+from kbatch.testing.broker.listeners import Listener
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.state import BrokerState, Connection
+from kbatch.testing.simulation.login_options import PASSWORD, USER
 from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
 from kbatch.testing.simulation.schedule import MS, WALL_MS, Event
 from kbatch.testing.simulation.surroundings import LinkFaults, Surroundings
@@ -20,6 +22,7 @@ from kbatch.testing.simulation.surroundings import LinkFaults, Surroundings
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.simulation.fate import Fate
+    from kbatch.testing.simulation.options import LoginOptions
 
 PORT = 9092
 BOOTSTRAP = "bootstrap.sim"
@@ -165,6 +168,14 @@ def _sequences_of(batch: RecordBatch) -> tuple[int, int, int, int]:
     return batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
 
 
+def _options_of_listener(login: LoginOptions | None) -> Options:
+    """Return the broker's options about logins."""
+    if login is None:
+        return Options()
+    listener = Listener("SASL_PLAINTEXT", ("PLAIN",), connections_max_reauth_ms=login.lifetime_ms)
+    return Options(users={USER: PASSWORD}, listeners=(listener,))
+
+
 class SimulatedCluster:
     """Nodes and topics.
 
@@ -184,7 +195,8 @@ class SimulatedCluster:
         options = world.options.cluster
         self.world = world
         self.state = BrokerState(
-            options=Options(
+            options=replace(
+                _options_of_listener(world.options.login),
                 auto_create_topics=False,
                 internal_topic_partitions=1,
                 transaction_version=options.transaction_version,

@@ -110,6 +110,13 @@ class Faults:
         self._count("late")
         return 1 + int(self._random.random() * self._requests.late_ms * MS)
 
+    def breaks_tokens(self, rate: float) -> bool:
+        """True if the login thread gets no token this time; `rate` is how often."""
+        is_broken = self.is_active and self._happens(rate)
+        if is_broken:
+            self._tell("no token", "the login gets no token")
+        return is_broken
+
     def breaks_names(self) -> bool:
         return self._happens(min(self._requests.drop_before, 0.2))
 

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.core.client import actions
 from kbatch.core.producer.actions import Seal
+from kbatch.errors import NetworkError
+from kbatch.sasl import mechanism_of
 from kbatch.testing.simulation.schedule import MS, SECOND, Event
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
+    from kbatch.sasl import Exchange
     from kbatch.testing.simulation.surroundings import Host
 
 BROKEN_NET = "10.9."  # addresses where no node listens
@@ -192,7 +195,7 @@ class Link:
 
 
 class Shell:
-    """The sender's thread."""
+    """The sender's thread, and the login thread."""
 
     def __init__(self, world: Host) -> None:
         self._world = world
@@ -204,6 +207,7 @@ class Shell:
         self._idle_rounds: deque[int] = deque()
         self.round_count = 0
         self.is_alive = True
+        self._exchanges: dict[int, Exchange] = {}  # by connection
 
     def post(self, handle: Callable[..., None], *arguments: Any) -> None:
         """Call `handle(*arguments, now_ns)` in the sender's next round."""
@@ -331,6 +335,29 @@ class Shell:
         else:
             self._world.wire.ended(action.connection_id)
 
+    def _authenticate(self, action: actions.Authenticate) -> None:
+        """Make a token on the login thread, some time later."""
+        world, connection_id = self._world, action.connection_id
+        assert world.options.login is not None
+        if action.challenge is None:
+            mechanism = mechanism_of(world.config, lambda coroutine: None)
+            self._exchanges[connection_id] = mechanism.exchange(action.host)
+        exchange = self._exchanges[connection_id]
+
+        def make_token() -> None:
+            if self._exchanges.get(connection_id) is not exchange:
+                return  # it was dropped
+            if world.faults.breaks_tokens(world.options.login.no_token):  # type: ignore[union-attr]
+                result: Any = NetworkError("no token: its provider is out of reach")
+            else:
+                result = exchange.step(action.challenge)
+            self.post(world.engine.handle_token, connection_id, result)
+
+        world.schedule.after(int(world.random.random() * world.options.login.token_ms * MS), make_token)
+
+    def _end_authentication(self, action: actions.EndAuthentication) -> None:
+        self._exchanges.pop(action.connection_id, None)
+
     def _seal(self, action: Any) -> None:
         """On a pool's thread, some time later."""
         delay_ns = int(self._world.random.random() * self._world.options.seal_ms * MS)
@@ -351,6 +378,8 @@ ACTIONS: dict[type, Callable[[Shell, Any], None]] = {
     actions.Connect: Shell._connect,
     actions.Write: Shell._write,
     actions.Close: Shell._close,
+    actions.Authenticate: Shell._authenticate,
+    actions.EndAuthentication: Shell._end_authentication,
     Seal: Shell._seal,
 }
 

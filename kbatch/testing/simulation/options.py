@@ -304,6 +304,24 @@ class TableOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginOptions:
+    """
+    Attributes
+    ----------
+    lifetime_ms : int
+        connections.max.reauth.ms of the brokers; 0 for sessions without end.
+    token_ms : float
+        How long the login thread takes for a token, at most.
+    no_token : float
+        How likely it gets none, as from a provider that is out of reach.
+    """
+
+    lifetime_ms: int
+    token_ms: float
+    no_token: float
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """A world.
 
@@ -323,6 +341,8 @@ class Options:
         Of `THEMES`; "" for none.
     tables : TableOptions or None
         The application sends tables and encoded batches as well.
+    login : LoginOptions or None
+        The brokers want a login.
     """
 
     seed: int
@@ -337,6 +357,7 @@ class Options:
     round_us: int
     theme: str = ""
     tables: TableOptions | None = None
+    login: LoginOptions | None = None
 
     @classmethod
     def draw(cls, seed: int) -> Options:
@@ -526,14 +547,14 @@ class Draw:
 def described(options: Options) -> Sequence[str]:
     """What the world is like, a line a part; faults of rate 0 left out."""
     lines = [f"theme: {options.theme}"] if options.theme else []
-    tables = () if options.tables is None else (options.tables,)
-    for part in (
+    parts: Sequence[Any] = (
         options.cluster,
         options.workload,
-        *tables,
+        *filter(None, (options.tables, options.login)),
         options.request_faults,
         options.cluster_faults,
-    ):
+    )
+    for part in parts:
         values = {name: getattr(part, name) for name in part.__slots__}
         lines.append(f"{type(part).__name__}: " + ", ".join(f"{k}={v}" for k, v in values.items() if v))
     lines.append("settings: " + ", ".join(f"{k}={v}" for k, v in options.settings.items()))

@@ -39,11 +39,13 @@ LEADER_FAULTS = frozenset(
         "elect_unclean",
     }
 )
+NEVER = 2**63 - 1
 QUESTIONS_A_SECOND, LEAST_BACKOFF_MS = 150, 10  # Metadata or InitProducerId; with which retry.backoff.ms
 # By which a broker says that it has the batch.
 CONFIRMED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 # What was appended before went with the topic.
 GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+LOGIN = (messages.SaslHandshakeRequest, messages.SaslAuthenticateRequest)
 NOT_APPENDED = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 Key = tuple[int, int, int]  # producer id, epoch, base sequence
 
@@ -106,9 +108,11 @@ class ConnectionWatch:
 
     __slots__ = (
         "handed_bytes",
+        "is_logging_in",
         "is_open",
         "is_ready",
         "node_id",
+        "session_end_ns",
         "throttled_until_ns",
         "unanswered",
         "written_bytes",
@@ -118,6 +122,8 @@ class ConnectionWatch:
         self.node_id = node_id
         self.is_open = False
         self.is_ready = False
+        self.is_logging_in = False
+        self.session_end_ns = NEVER
         self.throttled_until_ns = -1
         self.handed_bytes = 0
         self.written_bytes = 0
@@ -176,11 +182,11 @@ class Wire:
         except KafkaError as error:
             raise Violation(f"a request that cannot be read: {error}") from error
         kind = type(request.message)
-        if not connection.is_ready and kind is not messages.ApiVersionsRequest:
-            raise Violation(f"{kind.__name__} on connection {connection_id} before it is ready")
         now_ns = self._world.schedule.now_ns
-        if now_ns < connection.throttled_until_ns:
-            raise Violation(f"{kind.__name__} on connection {connection_id}, which is throttled")
+        if fault := self._fault(connection, kind, now_ns):
+            raise Violation(f"{kind.__name__} on connection {connection_id}{fault}")
+        if kind is messages.SaslHandshakeRequest:
+            connection.is_logging_in = True
         self._count(kind, now_ns)
         sent = SentRequest(
             request.correlation_id,
@@ -206,10 +212,23 @@ class Wire:
             Described(sent.batches),
         )
         connection.unanswered.append(sent)
-        if len(connection.unanswered) > self._max_in_flight:
+        if kind not in LOGIN and len(connection.unanswered) > self._max_in_flight:
             raise Violation(f"{len(connection.unanswered)} requests in flight on connection {connection_id}")
         for batch in sent.batches:
             self._check_in_flight(batch, connection.node_id)
+
+    def _fault(self, connection: ConnectionWatch, kind: type, now_ns: int) -> str:
+        """Return why a request must not be sent now; empty if it may be."""
+        if connection.is_logging_in:
+            is_token = kind is messages.SaslAuthenticateRequest
+            return "" if is_token else " between the handshake and the last answer"
+        if kind in LOGIN:
+            return "" if kind is messages.SaslHandshakeRequest else " without a handshake"
+        if not connection.is_ready and kind is not messages.ApiVersionsRequest:
+            return " before it is ready"
+        if now_ns > connection.session_end_ns:
+            return ", whose session is over"
+        return ", which is throttled" if now_ns < connection.throttled_until_ns else ""
 
     def _count(self, kind: type, now_ns: int) -> None:
         """Questions are asked again after a back-off."""
@@ -342,11 +361,13 @@ class Wire:
         if not connection.unanswered:
             raise AssertionError(f"connection {connection_id} got an answer to nothing")
         request = connection.unanswered.popleft()
-        if request.api_key == messages.ApiVersionsRequest.api_key:
-            connection.is_ready = True
         kind = messages.REQUESTS[request.api_key]
+        if kind is messages.ApiVersionsRequest and self._world.options.login is None:
+            connection.is_ready = True
         response: Any
         _, response = codec.decode_response(kind.response, request.version, frame)
+        if kind is messages.SaslAuthenticateRequest and not response.error_code:
+            self._logged_in(connection, response.session_lifetime_ms)
         throttled_ns = getattr(response, "throttle_time_ms", 0) * MS
         connection.throttled_until_ns = self._world.schedule.now_ns + throttled_ns
         if kind is not messages.ProduceRequest:
@@ -377,6 +398,12 @@ class Wire:
             elif code in NOT_APPENDED and self.ambiguous.isdisjoint(batch.numbers):
                 # it may be split, and its first part has its sequence; or, in a transaction, be numbered anew
                 self._bytes.pop((batch.topic, batch.partition, batch.key), None)
+
+    def _logged_in(self, connection: ConnectionWatch, lifetime_ms: int) -> None:
+        """A token of PLAIN was accepted: the session is no older than its answer."""
+        connection.is_logging_in, connection.is_ready = False, True
+        now_ns = self._world.schedule.now_ns
+        connection.session_end_ns = now_ns + lifetime_ms * MS if lifetime_ms else NEVER
 
     def ended(self, connection_id: int) -> None:
         """The producer closed the connection, or knows that it was closed."""

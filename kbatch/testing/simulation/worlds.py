@@ -6,6 +6,7 @@ import gc
 from collections.abc import Sequence
 
 from kbatch.testing.simulation import checkers, transaction_checkers
+from kbatch.testing.simulation.login_options import with_logins
 from kbatch.testing.simulation.options import Options, described, with_failing_leaders
 from kbatch.testing.simulation.table_options import with_tables
 from kbatch.testing.simulation.trace import Violation
@@ -28,7 +29,7 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     """
     world: World | TransactionalWorld | None = None
     options = Options.draw(seed)
-    options = (
+    options = with_logins(
         TransactionalOptions.of(options)
         if is_transactional(seed)
         else with_tables(with_failing_leaders(options))

@@ -1,0 +1,36 @@
+"""Which worlds have brokers that want a login, and what these are like.
+
+They are drawn from a source of their own, so that the other worlds are as they would be without.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TypeVar
+
+from kbatch.testing.simulation.options import Draw, LoginOptions, Options
+
+LIKELIHOOD = 0.12
+USER, PASSWORD = "alice", "open sesame"
+SETTINGS = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": USER,
+    "sasl.password": PASSWORD,
+}
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def with_logins(options: AnyOptions) -> AnyOptions:
+    """The same world, or, of some, one whose brokers want a login, mostly one that must be renewed."""
+    source = random.Random(f"login {options.seed}")
+    if source.random() >= LIKELIHOOD:
+        return options
+    draw = Draw(source)
+    login = LoginOptions(
+        lifetime_ms=draw.of(0, 1200, 1500, 3000),
+        token_ms=draw.of(0.1, 5.0, 50.0),
+        no_token=draw.rate(0.3, 0.5),
+    )
+    return replace(options, login=login, settings=options.settings | SETTINGS)
