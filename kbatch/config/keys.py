@@ -77,7 +77,7 @@ NO_PROVIDERS = "values are used literally: read secrets in Python and pass them"
 NO_JMX = "there is no JMX: Producer.metrics() gives every metric"
 NO_PUSH = "client telemetry (KIP-714) is not implemented yet: Producer.metrics() gives every metric"
 NO_JAVA_TLS = "it configures Java's security providers: pass an ssl.SSLContext as ssl.context"
-NO_JKS = "Python cannot read JKS: the type is PEM, or PKCS12 if the file's name ends with .p12 or .pfx"
+NO_JKS = "Python reads PEM, and PKCS12 if kbatch[pkcs12] is installed, but not Java's own format"
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
 NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
@@ -199,8 +199,8 @@ class ClientConfig:
     ssl_truststore_certificates: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Certificates of the trusted authorities as PEM text.")
     ssl_truststore_type: str = key(STRING, "PEM", STORE_TYPE, MEDIUM,
-        "Format of the trust store. By default PKCS12 if its name ends with .p12 or .pfx, or if it has a "
-        "password.")
+        "Format of the trust store. By default PKCS12 if its name ends with .p12, .pfx or .jks, or if it has "
+        "a password.")
     ssl_truststore_password: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Password of a PKCS12 trust store.")
     ssl_crl_location: str | None = key(STRING, None, ANY, LOW,
@@ -218,8 +218,8 @@ class ClientConfig:
     ssl_key_password: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Password of the private key, if it is encrypted.")
     ssl_keystore_type: str = key(STRING, "PEM", STORE_TYPE, MEDIUM,
-        "Format of the key store. By default PKCS12 if its name ends with .p12 or .pfx, or if it has a "
-        "password.")
+        "Format of the key store. By default PKCS12 if its name ends with .p12, .pfx or .jks, or if it has "
+        "a password.")
     ssl_keystore_password: Password | None = key(PASSWORD, None, ANY, HIGH,
         "Password of a PKCS12 key store.")
     ssl_endpoint_identification_algorithm: str = key(STRING, "https",

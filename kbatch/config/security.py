@@ -4,7 +4,6 @@ No error shows a password, a token, PEM text or the line of sasl.jaas.config.
 """
 
 import logging
-import shlex
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 # Keys that a connection in plain text would ignore.
 TLS_KEYS = ("ssl.",)
 SASL_KEYS = ("sasl.", "enable.sasl.", "https.")
-PKCS12_NAMES = (".p12", ".pfx")
+PKCS12_NAMES = (".p12", ".pfx", ".jks")
 PEM_NAMES = (".pem", ".crt", ".cer", ".key")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
@@ -85,8 +84,6 @@ def _stores(values: Values, given: Collection[str]) -> None:
         if f"{store}.type" not in given and location is not None:
             values[f"{store}.type"] = _type_of(location, has_password)
         type = values[f"{store}.type"]
-        if type == "JKS" and location is not None:
-            raise ConfigError(jks_conversion(store, location))
         if type == "PEM" and has_password:
             raise ConfigError(
                 f"{store}.password is for PKCS12, but {store}.location={location!r} is PEM; remove it (an "
@@ -98,29 +95,17 @@ def _stores(values: Values, given: Collection[str]) -> None:
             )
         if type == "PKCS12" and location is None:
             raise ConfigError(f"{store}.type=PKCS12 needs {store}.location; set it")
-        if type == "JKS":  # of a store that is not there
-            values[f"{store}.type"] = "PEM"
+        if type == "JKS":
+            # Since Java 9 keytool writes PKCS12 under this name; who reads the file refuses the old format.
+            values[f"{store}.type"] = "PEM" if location is None else "PKCS12"
 
 
 def _type_of(location: str, has_password: bool) -> str:
     """Return the type of a store by its name. PEM has no store password, so with one it is PKCS12."""
     suffix = PurePath(location).suffix.lower()
-    if suffix == ".jks":
-        return "JKS"
     if suffix in PKCS12_NAMES or (has_password and suffix not in PEM_NAMES):
         return "PKCS12"
     return "PEM"
-
-
-def jks_conversion(store: str, location: str) -> str:
-    """Return the error for a store in Java's own format: `store` is ssl.keystore or ssl.truststore."""
-    target = str(PurePath(location).with_suffix(".p12"))
-    command = f"keytool -importkeystore -srckeystore {shlex.quote(location)}"
-    return (
-        f"{store}.location={location!r} is a JKS store, which Python cannot read; convert it with "
-        f"`{command} -destkeystore {shlex.quote(target)} -deststoretype PKCS12` and set {store}.location="
-        f"{target} and {store}.type=PKCS12"
-    )
 
 
 def _tls(values: Values, given: Collection[str]) -> None:

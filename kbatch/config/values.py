@@ -337,8 +337,8 @@ def class_named(*names: str, remedy: str, package: str | None = None) -> Check:
     return Check(f"a class named {' or '.join(names)}", holds, fold if package else None, remedy)
 
 
-# JKS passes here, so that the rules can show how to convert it.
-STORE_TYPE = Check("PEM or PKCS12", {"PEM", "PKCS12", "JKS"}.__contains__, str.upper)
+STORE_TYPES = ("PEM", "PKCS12", "JKS")
+STORE_TYPE = Check("PEM, PKCS12, or JKS for a PKCS12 file of that name", STORE_TYPES.__contains__, str.upper)
 
 
 def each_of(*names: str) -> Check:

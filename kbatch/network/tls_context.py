@@ -70,10 +70,11 @@ def _own_context(given: object) -> ssl.SSLContext:
         try:
             context = given()
         except Exception as error:
-            raise ConfigError(f"ssl.context ({given!r}) failed: {type(error).__name__}: {error}") from error
+            raise ConfigError(f"ssl.context failed: {type(error).__name__}: {error}") from error
     if not isinstance(context, ssl.SSLContext):
         verb = "return" if callable(given) else "be"
-        raise ConfigError(f"ssl.context must {verb} an ssl.SSLContext, got {context!r}")
+        # No repr, which may show a password of the user's object.
+        raise ConfigError(f"ssl.context must {verb} an ssl.SSLContext, got {type(context).__name__}")
     return context
 
 

@@ -5,13 +5,13 @@ converts them.
 """
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from kbatch.config.security import jks_conversion
 from kbatch.errors import ConfigError
 
 _PEM_MARK = b"-----BEGIN "
@@ -48,13 +48,24 @@ def read_store(location: str, kind: str, password: str | None, key: str) -> Pkcs
     """
     data = Path(location).read_bytes()
     if data[:4] in _JAVA_FORMATS:
-        raise ConfigError(jks_conversion(key, location))
+        raise ConfigError(_conversion(key, location))
     if _PEM_MARK in data:
         if kind == "PKCS12":
             raise ConfigError(f"{key}.location ({location}) is a PEM file: set {key}.type=PEM")
         return None
     # DER's SEQUENCE
     return _read_pkcs12(data, location, password, key) if data[:1] == b"\x30" or kind == "PKCS12" else None
+
+
+def _conversion(store: str, location: str) -> str:
+    """Return the error for a store in Java's own format: `store` is ssl.keystore or ssl.truststore."""
+    target = str(PurePath(location).with_suffix(".p12"))
+    command = f"keytool -importkeystore -srckeystore {shlex.quote(location)}"
+    return (
+        f"{store}.location={location!r} is a JKS store, which Python cannot read; convert it with "
+        f"`{command} -destkeystore {shlex.quote(target)} -deststoretype PKCS12` and set {store}.location="
+        f"{target} and {store}.type=PKCS12"
+    )
 
 
 def _read_pkcs12(data: bytes, location: str, password: str | None, key: str) -> Pkcs12:

@@ -197,8 +197,9 @@ def test_trust_store_that_java_made(files: Files, tmp_path: Path) -> None:
 
 
 @needs_keytool
-def test_key_store_that_java_made(tmp_path: Path) -> None:
-    store = str(tmp_path / "own.p12")
+@pytest.mark.parametrize("name", ["own.p12", "own.jks"])
+def test_key_store_that_java_made(name: str, tmp_path: Path) -> None:
+    store = str(tmp_path / name)
     keytool("-genkeypair", "-keyalg", "EC", "-dname", "CN=java", "-keystore", store, "-storetype", "PKCS12",
             "-storepass", "changeit")  # fmt: skip
     made(ssl_keystore_location=store, ssl_keystore_password="changeit")
@@ -214,6 +215,9 @@ def test_java_format_under_another_name_is_refused_with_command(kind: str, tmp_p
             "-storepass", "changeit", "-keypass", "changeit")  # fmt: skip
     with pytest.raises(ConfigError, match=r"keytool -importkeystore -srckeystore \S*own\.store"):
         made(ssl_keystore_location=str(store))
+    store = store.rename(tmp_path / "its own.jks")
+    with pytest.raises(ConfigError, match=r"-srckeystore '\S*its own\.jks' -destkeystore '\S*its own\.p12'"):
+        made(ssl_keystore_location=str(store), ssl_keystore_password="changeit")
 
 
 def test_pkcs12_store_without_its_password_or_key(files: Files, tmp_path: Path) -> None:
