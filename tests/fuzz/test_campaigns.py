@@ -28,6 +28,6 @@ def test_interrupts_at_any_moment_leave_a_producer_whole() -> None:
     )
 
 
-def test_what_was_accepted_before_the_end_of_the_interpreter_is_sent() -> None:
+def test_records_accepted_before_interpreter_exit_are_sent() -> None:
     tally = run_block_apart(0, 8, "tests.fuzz.exits")
     assert sum(tally.outcomes.values()) == 8

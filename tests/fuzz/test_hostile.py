@@ -34,7 +34,7 @@ def test_no_mutant_is_anything_but_valid_or_corrupt() -> None:
     assert min(outcomes["valid"], outcomes["corrupt"]) > MUTANTS // 20, outcomes
 
 
-def test_mutants_are_the_same_for_the_same_seed_and_differ_for_another() -> None:
+def test_mutants_depend_on_the_seed_alone() -> None:
     first = list(mutator.mutants(1, 50))
     assert first == list(mutator.mutants(1, 50))
     assert first != list(mutator.mutants(2, 50))
@@ -65,7 +65,7 @@ def _kbatch_reads(data: bytes) -> list[campaign.Fields] | None:
         return None
 
 
-def test_C03_the_verdict_on_an_uncompressed_mutant_is_the_oracles() -> None:
+def test_C03_verdict_on_uncompressed_mutant_equals_the_oracles() -> None:
     count = min(MUTANTS, 8000)
     read = 0
     for mutant in mutator.mutants("the oracle", count, ("none",)):

@@ -23,7 +23,7 @@ NOW_MS = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=["in memory", "with a directory"])
-def test_every_request_is_answered_or_refused_and_the_broker_goes_on(block: int) -> None:
+def test_broker_answers_or_refuses_every_request_and_continues(block: int) -> None:
     tally = campaign.run_block_apart(block, CASES, "tests.fuzz.hostile_requests")
     assert sum(tally.outcomes.values()) == CASES
     # valid and broken ones must both be there
@@ -87,7 +87,7 @@ def _random_request(persona: Persona, rng: random.Random) -> request_mutator.Req
     )
 
 
-def test_answers_over_a_socket_must_be_those_of_the_requests_in_their_order() -> None:
+def test_socket_responses_match_requests_in_order() -> None:
     frames = [
         b"".join(codec.encode_request(messages.ApiVersionsRequest(), 0, number))[4:] for number in range(3)
     ]

@@ -69,7 +69,7 @@ for name, module in list(sys.modules.items()):
 
 
 @pytest.mark.parametrize("name", soak.CAMPAIGNS)
-def test_a_campaign_begins_anew_when_a_module_that_it_runs_changes(name: str) -> None:
+def test_campaign_restarts_when_one_of_its_modules_changes(name: str) -> None:
     module, not_run = RUN_BY[name]
     printed = subprocess.check_output([sys.executable, "-c", LOADED, module], text=True, cwd=soak.ROOT)
     loaded = dict(line.split(" ", 1) for line in printed.splitlines())

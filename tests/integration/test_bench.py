@@ -35,7 +35,7 @@ PYTHON_CONTESTANTS = able(name for name in CONTESTANTS if name != JAVA)
 
 
 @pytest.mark.parametrize("name", PYTHON_CONTESTANTS)
-def test_a_contestant_delivers_all_that_it_is_asked_for(cluster: Address, name: str) -> None:
+def test_contestant_delivers_everything_requested(cluster: Address, name: str) -> None:
     contest = Contest(cluster, f"load-{PYTHON_CONTESTANTS.index(name)}", 3)
     with Driver(name) as driver:
         for codec in ("lz4", "none"):
@@ -110,7 +110,7 @@ class Standing(Consumer):
 
 
 @pytest.mark.parametrize("standing", [1, READERS])
-def test_a_reader_that_stands_still_is_not_taken_for_a_log_that_lacks_records(
+def test_stalled_reader_is_not_reported_as_missing_records(
     cluster: Address, standing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbatch.bench.log_reader.IDLE_SECONDS", 1.0)

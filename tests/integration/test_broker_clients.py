@@ -118,9 +118,7 @@ def test_librdkafka_idempotent_producer_gets_each_offset_once(target: str) -> No
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_librdkafka_reads_back_keys_values_headers_and_timestamps(
-    target: str, topic: str, codec: str
-) -> None:
+def test_librdkafka_reads_keys_values_headers_and_timestamps(target: str, topic: str, codec: str) -> None:
     headers = [("name", b"content"), ("name", b"again"), ("empty", b""), ("null", None)]
     producer = librdkafka_producer(target, compression_type=codec)
     sent = [(b"key-%d" % (n % 7) if n % 5 else None, b"value " * n, CREATE_TIME_MS + n) for n in range(200)]
@@ -153,7 +151,7 @@ def test_librdkafka_read_committed_sees_only_what_was_committed(target: str, top
     assert values_of(target, topic, 21, "read_uncommitted") == [*itertools.chain(*expected.values()), "last"]
 
 
-def test_librdkafka_open_transaction_holds_back_what_is_behind_it(target: str, topic: str) -> None:
+def test_librdkafka_open_transaction_holds_back_later_records(target: str, topic: str) -> None:
     producer = librdkafka_producer(target, transactional_id=f"transactional-{topic}")
     producer.init_transactions(TIMEOUT_SECONDS)
     produce(target, topic, ["before"])
@@ -169,7 +167,7 @@ def test_librdkafka_open_transaction_holds_back_what_is_behind_it(target: str, t
     assert values_of(target, topic, 3) == ["before", "inside", "behind"]
 
 
-def test_librdkafka_second_producer_of_a_transactional_id_fences_the_first(target: str, topic: str) -> None:
+def test_librdkafka_second_transactional_producer_fences_first(target: str, topic: str) -> None:
     first, second = (librdkafka_producer(target, transactional_id=f"fenced-{topic}") for _ in range(2))
     first.init_transactions(TIMEOUT_SECONDS)
     first.begin_transaction()
@@ -185,7 +183,7 @@ def test_librdkafka_second_producer_of_a_transactional_id_fences_the_first(targe
     assert values_of(target, topic, 1) == ["heir"]
 
 
-def test_librdkafka_offsets_of_an_aborted_transaction_are_not_committed(target: str, topic: str) -> None:
+def test_librdkafka_offsets_of_aborted_transaction_are_dropped(target: str, topic: str) -> None:
     source, group = new_topic(target), f"offsets-{topic}"
     produce(target, source, map(str, range(10)))
     producer = librdkafka_producer(target, transactional_id=group)
@@ -207,9 +205,7 @@ def test_librdkafka_offsets_of_an_aborted_transaction_are_not_committed(target: 
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_librdkafka_group_divides_partitions_and_takes_over_those_of_who_leaves(
-    target: str, strategy: str
-) -> None:
+def test_librdkafka_group_divides_partitions_and_rebalances(target: str, strategy: str) -> None:
     topic = new_topic(target, partitions=4)
     group = f"group-{topic}"
     messages: list[Message] = []
@@ -307,7 +303,7 @@ def test_aiokafka_read_committed_sees_only_what_was_committed(target: str, topic
     assert asyncio.run(scenario()) == [b"committed", b"committed again"]
 
 
-def test_aiokafka_group_divides_partitions_and_takes_over_those_of_who_leaves(target: str) -> None:
+def test_aiokafka_group_divides_partitions_and_rebalances(target: str) -> None:
     topic = new_topic(target, partitions=4)
 
     async def has(consumer: Any, count: int) -> None:

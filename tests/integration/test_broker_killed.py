@@ -39,7 +39,7 @@ def test_the_disk_is_read_up_to_a_torn_tail(tmp_path: Path) -> None:
     [["w 0", "w 0"], ["w 0", "w 2"], ["w 1"], ["w 0", "w 1", "w 0"]],
     ids=["doubled", "lost", "lost at the start", "out of order"],
 )
-def test_a_log_with_a_value_doubled_lost_or_out_of_order_is_refused(values: list[str]) -> None:
+def test_log_with_doubled_lost_or_reordered_value_is_refused(values: list[str]) -> None:
     log = [Stored(offset, 1, value) for offset, value in enumerate(values)]
     with pytest.raises(AssertionError):
         check_order(log, "topic-0", is_gapless=True)

@@ -19,7 +19,7 @@ KILLS = 4
 PARTITIONS = 3
 
 
-def test_a_worker_that_is_killed_at_random_writes_each_record_once() -> None:
+def test_worker_killed_at_random_writes_each_record_once() -> None:
     rng = random.Random(1)
     with ExitStack() as stack:
         broker = stack.enter_context(Broker(group_initial_rebalance_delay_ms=0))

@@ -79,7 +79,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Forgetful]:
         yield made
 
 
-def test_a_refused_batch_is_not_proved_by_one_that_a_forgetful_broker_took(broker: Forgetful) -> None:
+def test_batch_taken_by_forgetful_broker_proves_no_refused_batch(broker: Forgetful) -> None:
     topic = f"forgetful-{next(_numbers)}"
     broker.create_topic(topic)
     with (
@@ -98,7 +98,7 @@ def test_a_refused_batch_is_not_proved_by_one_that_a_forgetful_broker_took(broke
     assert [record.value for record in records] == [*WARM, b"b", b"c"]
 
 
-def test_the_first_batch_after_a_pause_travels_alone_and_nothing_is_lost(broker: Forgetful) -> None:
+def test_first_batch_after_a_pause_is_sent_alone(broker: Forgetful) -> None:
     topic = f"forgetful-{next(_numbers)}"
     broker.create_topic(topic)
     settings = {"kbatch.sequence.idle.ms": SHORT_IDLE_MS, "linger.ms": 0, "batch.size": 0}

@@ -51,7 +51,7 @@ def test_a_circle_is_found_through_types_and_functions(
     assert layers.circles() == {frozenset(f"kbatch.{name}" for name in "abcd")}
 
 
-def test_the_table_of_the_architecture_page_is_that_of_the_layers() -> None:
+def test_architecture_page_has_the_table_of_layers() -> None:
     text = PAGE.read_text()
     assert text == layers.with_table(text), "python -m tests.layers"
 

@@ -19,7 +19,7 @@ from tests import ROOT
 from tests.support.wheels import installed, interpreter, python_versions, requirements, run
 
 
-def test_the_sdist_has_every_source_and_nothing_that_a_build_made(sdist: Path) -> None:
+def test_sdist_has_every_source_and_no_build_output(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     ours = [path for suffix in ("py", "pyx", "pxd", "pyi") for path in (ROOT / "kbatch").rglob(f"*.{suffix}")]

@@ -203,7 +203,7 @@ def test_cut_connections_cost_and_double_nothing(target: str, seed: int, in_flig
     assert tally["acknowledged"] == sum(tally.values())
 
 
-def test_cut_connections_without_retries_tell_what_may_be_there(target: str) -> None:
+def test_cut_connection_without_retries_sets_possibly_persisted(target: str) -> None:
     topic = new_topic(target, partitions=2)
     with CuttingProxy(target, "no retries", cuts=20, spacing=4) as proxy:
         keys = EAGER | {"enable_idempotence": False, "retries": 0, "batch_size": 500}
@@ -276,7 +276,7 @@ def test_broker_that_stands_still_costs_and_doubles_nothing(broker: FaultyBroker
     assert tally["acknowledged"] == sum(tally.values())
 
 
-def test_records_that_take_too_long_fail_and_say_whether_they_may_be_there(broker: FaultyBroker) -> None:
+def test_expired_records_say_whether_they_may_be_persisted(broker: FaultyBroker) -> None:
     ledger, _ = under(
         broker,
         lambda broker: broker.pause(3),

@@ -33,7 +33,7 @@ def test_killed_and_paused_broker_goes_on_where_it_was() -> None:
         assert features["transaction.version"] == 1
 
 
-def test_death_at_start_is_told_with_its_reason() -> None:
+def test_failure_at_start_is_raised_with_its_reason() -> None:
     broker = RealKafka({"offsets.topic.num.partitions": "many"})
     with pytest.raises(KafkaDiedError, match=r"status 1(.|\n)*Invalid value many"):
         broker.start()

@@ -195,7 +195,7 @@ def test_librdkafkas_producer_fences_ours_and_ours_fences_it(brokers: str) -> No
 
 
 @pytest.mark.java
-def test_records_batches_and_tables_are_read_by_librdkafka_and_java(brokers: str) -> None:
+def test_librdkafka_and_java_read_records_batches_and_tables(brokers: str) -> None:
     topic = new_topic(brokers, 1)
     with transactional(brokers, topic) as producer:
         producer.init_transactions()

@@ -203,7 +203,7 @@ _answers = st.lists(
 
 @settings(max_examples=EXAMPLES * 4, deadline=None)
 @given(_answers)
-def test_N05_epochs_of_a_topic_never_go_back_and_an_update_is_always_due_some_time(answers: Any) -> None:
+def test_N05_topic_epochs_never_decrease_and_updates_stay_due(answers: Any) -> None:
     known = test_cluster.cluster(max_block_ms=10_000)
     known.want("t", 0)
     now_ns, epochs, topic_id = 0, {}, b""

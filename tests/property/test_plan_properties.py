@@ -81,7 +81,7 @@ def test_a_plan_reads_what_the_reader_does_or_nothing(kind: type[Message]) -> No
 
 
 @ALL_KINDS
-def test_of_hostile_bytes_a_plan_reads_nothing_else_than_the_reader(kind: type[Message]) -> None:
+def test_plan_reads_hostile_bytes_as_the_reader_does(kind: type[Message]) -> None:
     for version, plan in planned(kind, read_plan):
         for seed in range(2):
             data = encoded(random_message(kind, version, f"hostile {seed}"), version)

@@ -121,7 +121,7 @@ _acts = st.one_of(
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
 @given(st.lists(_acts, min_size=5, max_size=40))
-def test_what_brokers_append_is_in_the_order_in_which_it_was_accepted(acts: list[Any]) -> None:
+def test_brokers_append_records_in_the_order_of_acceptance(acts: list[Any]) -> None:
     """Brokers that append what is next in sequence, unless they refuse it for a reason of their own."""
     s = Sending(batch_size=16384, linger_ms=0).warmed()
     log: list[str] = []

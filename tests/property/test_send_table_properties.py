@@ -135,7 +135,7 @@ def test_with_compression_the_ratio_is_learnt_as_by_send(data: Any, codec: str) 
     st.sampled_from(("none", "lz4")),
     st.randoms(use_true_random=False),
 )
-def test_each_row_learns_what_became_of_its_record(
+def test_each_row_gets_the_outcome_of_its_record(
     counts: list[int], batch_size: int, codec: str, choices: Any
 ) -> None:
     """Tables of so many rows, with records of others between, in batches that are delivered, fail, fail in
@@ -202,7 +202,7 @@ def test_each_row_learns_what_became_of_its_record(
 
 @deterministic
 @given(st.lists(st.tuples(rows, named), max_size=60), st.sampled_from((61, 300, 2000)), st.booleans())
-def test_with_little_memory_rows_wait_and_none_is_lost_or_doubled(
+def test_rows_wait_for_memory_and_none_is_lost_or_doubled(
     data: Any, batch_size: int, ends_first: bool
 ) -> None:
     """Whenever memory is short what there is gets drained and answered, as a sender would."""
@@ -267,7 +267,7 @@ def test_a_batch_may_have_rows_of_very_many_tables() -> None:
     assert is_whole(records)
 
 
-def test_a_split_of_a_batch_that_is_not_in_flight_changes_nothing() -> None:
+def test_split_of_batch_not_in_flight_changes_nothing() -> None:
     records = accumulator()
     table = send_table(direct(records), pa.table({"value": [b"1", b"2"]}))
     (batch,) = all_drained(records)
@@ -280,7 +280,7 @@ def test_a_split_of_a_batch_that_is_not_in_flight_changes_nothing() -> None:
     assert TableReport(table.outcome).offsets.tolist() == [5, 6]
 
 
-def test_a_batch_that_had_no_room_for_a_row_does_not_hide_what_became_of_it() -> None:
+def test_full_batch_does_not_hide_the_outcome_of_the_next_row() -> None:
     """The open batch turns out to be full when the table comes; it fails behind the batch with the rows."""
     records = accumulator(batch_size=150)
     sender = direct(records)

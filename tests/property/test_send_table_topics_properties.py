@@ -110,7 +110,7 @@ def test_the_batches_are_those_of_send(
 
 @deterministic
 @given(items, st.sampled_from((61, 300, 2000)), st.randoms(use_true_random=False))
-def test_rows_wait_for_memory_and_for_topics_and_know_what_became_of_them(
+def test_rows_wait_for_memory_and_topics_and_get_their_outcome(
     data: list[Item], batch_size: int, choices: Any
 ) -> None:
     """Topics become known one by one, or are refused; batches are answered where memory is short, or fail."""

@@ -32,7 +32,7 @@ records = st.lists(
     request_bytes=st.sampled_from([1000, 2500, 50_000]),
     seals_at_once=st.booleans(),
 )
-def test_A04_open_batches_go_out_with_nothing_but_answers_however_small_requests_are(
+def test_A04_responses_alone_drain_open_batches_of_any_size(
     records: list[tuple[int, int]], later: list[tuple[int, int]], request_bytes: int, seals_at_once: bool
 ) -> None:
     """No time passes, and nobody else wakes the sender: it may not leave anything for then."""
@@ -113,7 +113,7 @@ steps = st.lists(
     linger_ms=st.sampled_from([0, 5]),
     timeouts=st.sampled_from([{}, {"request_timeout_ms": 500, "delivery_timeout_ms": 700}]),
 )
-def test_who_is_not_woken_has_nothing_to_do(
+def test_sender_not_woken_has_nothing_to_do(
     steps: list[tuple[Any, ...]], max_in_flight: int, linger_ms: int, timeouts: dict[str, int]
 ) -> None:
     """Nobody is woken for a node that takes nothing; what was left for it goes when that changes."""
@@ -154,7 +154,7 @@ def test_who_is_not_woken_has_nothing_to_do(
     assert all(s.is_done(name) for name in s.deliveries)
 
 
-def test_a_partition_that_moves_to_a_node_that_takes_requests_is_sent_to_at_once() -> None:
+def test_partition_moved_to_available_node_is_sent_at_once() -> None:
     s = Woken(3, batch_size=60_000, max_in_flight_requests_per_connection=1)
     for partition in range(3):
         s.send(f"warm{partition}", partition=partition)
@@ -174,7 +174,7 @@ def test_a_partition_that_moves_to_a_node_that_takes_requests_is_sent_to_at_once
     assert s.waiting == ["b0", "b2"]
 
 
-def test_records_that_slip_in_behind_a_failure_for_good_fail_as_well() -> None:
+def test_records_accepted_after_fatal_failure_fail_too() -> None:
     s = Woken(max_in_flight_requests_per_connection=1)
     s.send("b0")
     s.send("b1")
@@ -185,7 +185,7 @@ def test_records_that_slip_in_behind_a_failure_for_good_fail_as_well() -> None:
         assert s.is_done(name)
 
 
-def test_where_a_failure_stops_all_a_record_for_a_node_that_takes_nothing_fails_at_once() -> None:
+def test_fatal_failure_fails_records_of_unavailable_node_at_once() -> None:
     s = Woken(
         3, batch_size=60_000, max_in_flight_requests_per_connection=1, kbatch_on_delivery_failure="stop"
     )
@@ -198,7 +198,7 @@ def test_where_a_failure_stops_all_a_record_for_a_node_that_takes_nothing_fails_
     assert isinstance(s.error("b3"), PrecedingRecordFailedError)
 
 
-def test_D06_a_batch_for_a_node_that_takes_nothing_expires_in_time() -> None:
+def test_D06_batch_for_unavailable_node_expires_in_time() -> None:
     s = Woken(batch_size=60_000, request_timeout_ms=500, delivery_timeout_ms=700)
     s.resolves = False  # and so is silent for some seconds
     for name in ("b0", "b1"):  # the second when there is no older one

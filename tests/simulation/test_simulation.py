@@ -76,9 +76,7 @@ DEFECT = Bug(Sender, "run", _of_a_defect, "", False)
     ],
     ids=["broken promise", "defect"],
 )
-def test_a_failure_tells_its_seed_its_world_and_how_to_see_it_again(
-    bug: Bug, first_line: str, quiet: None
-) -> None:
+def test_failure_names_its_seed_world_and_replay_command(bug: Bug, first_line: str, quiet: None) -> None:
     with planted(bug), pytest.raises(SimulationError) as caught:
         simulate(4)
     first, *world, last = str(caught.value).splitlines()
@@ -94,7 +92,7 @@ def runner(monkeypatch: pytest.MonkeyPatch, arguments: str) -> int:
     return main()
 
 
-def test_the_runner_prints_what_replays_a_failure_and_exits_with_1(
+def test_runner_prints_replay_command_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quiet: None
 ) -> None:
     with planted(BUGS["completions_come_twice"]):
@@ -134,7 +132,7 @@ def test_worlds_have_records_that_arrive_and_records_that_fail(quiet: None) -> N
     assert len(faults) > 15
 
 
-def test_worlds_lose_what_was_not_replicated_and_in_unclean_elections_more(quiet: None) -> None:
+def test_worlds_lose_unreplicated_records_more_if_unclean(quiet: None) -> None:
     faults: Counter[str] = Counter()
     lost: Counter[str] = Counter()
     for seed in range(300):
@@ -162,7 +160,7 @@ def test_worlds_lose_what_was_not_replicated_and_in_unclean_elections_more(quiet
     ("acks", "was_replicated", "is_excused"),
     [("all", False, False), ("all", True, True), ("1", False, True), ("1", True, True)],
 )
-def test_loss_of_an_acknowledged_record_is_excused_by_acks_1_and_unclean_elections(
+def test_acks_1_and_unclean_elections_excuse_acknowledged_loss(
     acks: str, was_replicated: bool, is_excused: bool, quiet: None
 ) -> None:
     world = simulate(0)
@@ -178,7 +176,7 @@ def test_loss_of_an_acknowledged_record_is_excused_by_acks_1_and_unclean_electio
         check_deliveries(world, Logs(world))
 
 
-def test_worlds_have_tables_that_wait_rows_that_arrive_and_rows_that_fail(quiet: None) -> None:
+def test_worlds_have_waiting_tables_and_rows_that_arrive_or_fail(quiet: None) -> None:
     counts: Counter[str] = Counter()
     for seed in range(60):
         world = simulate(seed)

@@ -108,7 +108,7 @@ def test_failed_rename_is_undone(path: Path, failing: int, monkeypatch: pytest.M
     assert names(path) == {"t-0", "t-1", "t.json"}
 
 
-def test_unfinished_commit_is_told(path: Path) -> None:
+def test_unfinished_commit_is_reported(path: Path) -> None:
     write = StagedWrite(path, "t", replace=False)
     folder, _ = staged(write, 0, 0, 0)
     (folder / "t-0").rename(path / "t-0")

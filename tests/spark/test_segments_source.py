@@ -123,7 +123,7 @@ def test_failed_job_leaves_nothing(encoded: DataFrame, path: Path) -> None:
     assert left_behind(path) == set()
 
 
-def test_append_refuses_a_topic_that_is_there_and_overwrite_replaces_it(
+def test_append_refuses_existing_topic_and_overwrite_replaces_it(
     spark: SparkSession, sent: DataFrame, encoded: DataFrame, path: Path
 ) -> None:
     one = encoded.limit(1)

@@ -39,7 +39,7 @@ def test_exactly_once_whatever_fails(spark: SparkSession, sink: Sink) -> None:
     assert sink.values() == list(range(2 * COUNT))
 
 
-def test_an_attempt_that_is_given_up_and_takes_over_all_the_same_does_not_stop_the_job(
+def test_abandoned_attempt_that_takes_over_does_not_stop_the_job(
     spark: SparkSession, sink: Sink, tmp_path: Path
 ) -> None:
     """Its input has ended, so that it will never commit: the one it fenced does not wait for that."""

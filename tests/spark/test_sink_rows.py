@@ -220,7 +220,7 @@ def overtaken(
 
 
 @pytest.mark.parametrize("looks_before", [0, 3], ids=["at once", "while the other waits for it"])
-def test_a_fenced_attempt_fails_when_nobody_is_at_work_any_more(
+def test_fenced_attempt_fails_when_no_other_attempt_runs(
     broker: Broker, looks: threading.Semaphore, looks_before: int
 ) -> None:
     """It was fenced by one that Spark had given up: its input ends, and it aborts."""
@@ -282,7 +282,7 @@ def test_a_fenced_attempt_waits_for_one_that_has_no_rows_yet(
     assert committed(broker) == list(range(20))
 
 
-def test_a_task_that_takes_too_long_fails_before_the_brokers_end_it(
+def test_slow_task_fails_before_brokers_abort_its_transaction(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exactly_once, "GIVES_UP_AT", 0.0)
@@ -335,7 +335,7 @@ def test_what_a_task_that_is_gone_has_open_is_aborted(
     assert committed(broker) == [0]
 
 
-def test_a_group_of_somebody_else_is_no_marker(broker: Broker) -> None:
+def test_group_of_another_application_is_no_marker(broker: Broker) -> None:
     from kbatch import OffsetAndMetadata
 
     name = write_name("kbatch", "app", "t") + "0"

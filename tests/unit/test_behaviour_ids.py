@@ -91,7 +91,7 @@ def test_the_tests_that_the_page_names_are_there(heading: str) -> None:
         assert set(tests) <= set(names_of_tests()), case
 
 
-def test_each_case_of_librdkafka_has_a_row_and_each_test_of_one_is_in_it() -> None:
+def test_each_librdkafka_case_has_a_row_with_its_tests() -> None:
     rows = rows_of(LIBRDKAFKA)
     assert sorted({number for row in rows for number in re.findall(r"\d{4}", row[0])}) == CASES.split()
     for name in names_of_tests():

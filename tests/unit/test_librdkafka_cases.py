@@ -80,7 +80,7 @@ def warmed(broker: Broker, **keys: Any) -> Iterator[Producer]:
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_0011_records_without_key_are_refused_by_a_compacted_topic(broker: Broker, idempotent: bool) -> None:
+def test_0011_compacted_topic_refuses_records_without_key(broker: Broker, idempotent: bool) -> None:
     broker.create_topic("compacted", 1, **{"cleanup.policy": "compact"})
     keys = [b"0", None, b"2", b"3", None, b"5"]
     with producing(broker, linger_ms=600_000, enable_idempotence=idempotent) as producer:
@@ -101,7 +101,7 @@ def test_0011_records_without_key_are_refused_by_a_compacted_topic(broker: Broke
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_0076_a_message_that_was_damaged_on_its_way_is_sent_again(broker: Broker, idempotent: bool) -> None:
+def test_0076_message_damaged_in_transit_is_sent_again(broker: Broker, idempotent: bool) -> None:
     keys: dict[str, Any] = {"enable_idempotence": idempotent}
     if not idempotent:
         keys["max_in_flight_requests_per_connection"] = 1
@@ -118,7 +118,7 @@ def test_0076_connections_that_end_late_cost_nothing(broker: Broker, when: str) 
         check_all_there_once(broker, producer)
 
 
-def test_0076_a_broker_that_is_not_ready_at_the_start_is_waited_for() -> None:
+def test_0076_producer_waits_for_a_broker_not_yet_ready() -> None:
     broker = Broker({TOPIC: 1}).start()
     servers = broker.bootstrap_servers
     broker.stop()
@@ -130,7 +130,7 @@ def test_0076_a_broker_that_is_not_ready_at_the_start_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 6, 20], ids=lambda count: f"{count}-answers")
-def test_0090_what_timed_out_though_it_was_appended_is_there_once(broker: Broker, count: int) -> None:
+def test_0090_timed_out_but_appended_batch_is_in_the_log_once(broker: Broker, count: int) -> None:
     """Within the five batches that a broker remembers, and beyond."""
     with warmed(broker, **ONE_A_BATCH) as producer:
         codes = answering(broker, [Answer("REQUEST_TIMED_OUT") for _ in range(count)])
@@ -139,9 +139,7 @@ def test_0090_what_timed_out_though_it_was_appended_is_there_once(broker: Broker
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_0094_what_times_out_is_told_and_what_is_delivered_is_in_order_and_once(
-    broker: Broker, rounds: int
-) -> None:
+def test_0094_timeouts_are_reported_and_deliveries_are_once(broker: Broker, rounds: int) -> None:
     """However slow this machine is: nothing here has to be in time."""
     times: dict[str, Any] = {"delivery_timeout_ms": 400, "request_timeout_ms": 350, "linger_ms": 0}
     outcomes: dict[bytes | None, BaseException | None] = {}
@@ -187,7 +185,7 @@ def test_0117_a_storage_error_leads_to_the_new_leader() -> None:
         assert values(broker) == [b"value"]
 
 
-def test_0123_a_connection_that_the_broker_closes_when_it_is_idle_is_no_error(
+def test_0123_idle_connection_closed_by_broker_is_no_error(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with warmed(broker, **QUICK) as producer, caplog.at_level(logging.WARNING, "kbatch"):
@@ -200,7 +198,7 @@ def test_0123_a_connection_that_the_broker_closes_when_it_is_idle_is_no_error(
 
 
 @pytest.mark.parametrize("count", range(1, 6))
-def test_0144_a_what_may_be_there_and_is_refused_then_is_there_once(broker: Broker, count: int) -> None:
+def test_0144_a_refusal_of_appended_batch_leaves_one_copy(broker: Broker, count: int) -> None:
     """librdkafka took what a broker said of the second attempt for fatal (#3584, #4438)."""
     with warmed(broker, **ONE_A_BATCH) as producer:
         timed_out = [Answer("REQUEST_TIMED_OUT") for _ in range(count)]
@@ -210,7 +208,7 @@ def test_0144_a_what_may_be_there_and_is_refused_then_is_there_once(broker: Brok
 
 
 @pytest.mark.parametrize("count", range(1, 6))
-def test_0144_d_what_may_be_there_and_is_out_of_order_then_is_there_once(broker: Broker, count: int) -> None:
+def test_0144_d_gap_error_of_appended_batch_leaves_one_copy(broker: Broker, count: int) -> None:
     """No broker says that of a batch that it has: it is believed, and the delivery fails."""
     with warmed(broker, **ONE_A_BATCH) as producer:
         timed_out = [Answer("REQUEST_TIMED_OUT") for _ in range(count)]
@@ -236,7 +234,7 @@ def test_0144_b_a_duplicate_is_a_success(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_0144_c_too_few_replicas_behind_the_append_leave_one_copy(broker: Broker, count: int) -> None:
+def test_0144_c_too_few_replicas_after_append_leave_one_copy(broker: Broker, count: int) -> None:
     with warmed(broker, **QUICK) as producer:
         codes = answering(broker, [Answer("NOT_ENOUGH_REPLICAS_AFTER_APPEND") for _ in range(count)])
         assert producer.send(TOPIC, b"once").result(SECONDS).offset == 1

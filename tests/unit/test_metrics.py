@@ -109,7 +109,7 @@ def run(samples: int, window_ms: int, steps: Sequence[tuple[int, ...]]) -> list[
     return reads
 
 
-def test_several_sensors_are_told_at_once() -> None:
+def test_several_sensors_are_updated_at_once() -> None:
     first, second, twin = (sensor_of(2, 1000) for _ in range(3))
     record_each((first, second, second), (3, 4.5, 2), 7)
     for value in (4.5, 2):
@@ -168,7 +168,7 @@ def test_a_reading_is_of_the_latest_values_and_of_no_others(
 @given(windows=WINDOWS, first=st.integers(0, 9), steps=STEPS)
 # a window that a reading emptied begins with that reading
 @example(windows=(1, 100), first=5, steps=[(500, None), (90, 1), (15, 2), (90, None)])
-def test_windows_tell_what_kafkas_tell(
+def test_windows_report_as_kafkas_do(
     windows: tuple[int, int], first: int, steps: list[tuple[int, int | None]]
 ) -> None:
     timed = at_times([(0, first), *steps])
@@ -190,7 +190,7 @@ def test_rates_that_are_read_before_anything_happened_are_kafkas(
 
 
 @pytest.mark.parametrize(("samples", "window_ms"), [(2**31 - 1, 1), (2**31 - 1, 2**63 - 1), (1, 2**63 - 1)])
-def test_as_many_and_as_long_windows_as_can_be_take_memory_as_they_come(samples: int, window_ms: int) -> None:
+def test_largest_windows_allocate_memory_on_demand(samples: int, window_ms: int) -> None:
     sensor = sensor_of(samples, window_ms)
     for value in range(1000):
         sensor.record(value, 10 * value)

@@ -54,7 +54,7 @@ def test_plain_batch_equals_the_golden_bytes() -> None:
     assert plain.encode([(b"k", b"v", (), 1_700_000_000_000)]) == ONE_RECORD
 
 
-def test_C08_transactional_batch_equals_the_golden_bytes_whatever_the_order_of_timestamps() -> None:
+def test_C08_transactional_batch_equals_golden_bytes() -> None:
     assert plain.encode(TRANSACTIONAL_ROWS, **TRANSACTIONAL_STATE) == TRANSACTIONAL
     ((header, records),) = plain.decode(TRANSACTIONAL)
     assert (header["max_timestamp_ms"], header["base_timestamp_ms"]) == (1001, 1000)
@@ -199,7 +199,7 @@ def test_only_strict_refuses_a_varint_longer_than_needed() -> None:
         plain.decode_varint(longer)
 
 
-def test_check_produced_tells_a_log_batch_from_a_producers() -> None:
+def test_check_produced_distinguishes_log_and_producer_batches() -> None:
     rows = [(b"k", b"v", (), 5), (b"k", b"v", (), 6)]
     for log_only in ({"offsets": [0, 2]}, {"partition_leader_epoch": 3}, {"log_append_time_ms": 9}):
         (batch,) = plain.decode(plain.encode(rows, **log_only))
@@ -299,7 +299,7 @@ def test_C01_control_batch_equals_javas(java_oracle: JavaOracle, commit: bool) -
 
 
 @pytest.mark.java
-def test_an_exception_of_java_is_told_by_name(java_oracle: JavaOracle) -> None:
+def test_java_exception_is_reported_by_name(java_oracle: JavaOracle) -> None:
     with pytest.raises(JavaError, match="Invalid negative timestamp") as caught:
         java_oracle.build([(b"k", b"v", (), -5)])
     assert caught.value.class_name == "IllegalArgumentException"
@@ -341,7 +341,7 @@ def test_a_dump_names_every_record(java_oracle: JavaOracle, tmp_path: Path) -> N
 
 @pytest.mark.java
 @pytest.mark.usefixtures("java_oracle")  # which knows whether there is a Java at all
-def test_a_process_that_died_is_told() -> None:
+def test_dead_process_is_reported() -> None:
     with JavaOracle() as oracle:
         oracle._process.kill()
         with pytest.raises(JavaDiedError, match="status -9"):

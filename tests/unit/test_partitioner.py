@@ -86,7 +86,7 @@ def test_keys_can_be_ignored() -> None:
     assert choose(partitioner("murmur2", partitioner_ignore_keys=True), b"key") != STICKY
 
 
-def test_native_code_is_told_where_it_can_choose_by_itself() -> None:
+def test_native_code_knows_where_it_can_choose_itself() -> None:
     told = {name: partitioner(name) for name in (None, *HASHING)}
     assert {name for name, by in told.items() if isinstance(by, HashPartitioner) and by.is_javas} == {
         None,
@@ -169,7 +169,7 @@ def test_round_robin_counts_for_each_topic(name: str) -> None:
 # A program's own
 
 
-def test_a_callable_is_asked_with_everything() -> None:
+def test_callable_partitioner_gets_all_arguments() -> None:
     asked = []
 
     def by_length(topic: str, key: Any, value: Any, partition_count: int, available: Sequence[int]) -> int:
@@ -198,7 +198,7 @@ def test_a_callable_may_return_any_integer(returned: object, chosen: int) -> Non
 
 
 @pytest.mark.parametrize("returned", [-1, 17, 2**40])
-def test_a_partition_out_of_range_names_the_function_and_the_topic(returned: int) -> None:
+def test_partition_out_of_range_names_function_and_topic(returned: int) -> None:
     def mine(*_: object) -> int:
         return returned
 

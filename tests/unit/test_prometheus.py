@@ -43,7 +43,7 @@ def test_prometheus_reads_what_the_producer_measures() -> None:
         assert families["kafka_producer_record_send"].documentation == "Records sent. Unit: records."
 
 
-def test_producers_share_a_collector_and_nothing_measured_yet_is_nan() -> None:
+def test_producers_share_a_collector_and_unmeasured_is_nan() -> None:
     with (
         Broker([TOPIC]) as broker,
         producing(broker, client_id="a") as a,

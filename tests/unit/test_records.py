@@ -12,7 +12,7 @@ import kbatch
 from kbatch.records import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, Record, TopicPartition
 
 
-def test_a_topic_partition_is_a_key_and_prints_as_kafka_prints_it() -> None:
+def test_topic_partition_is_hashable_and_prints_as_in_kafka() -> None:
     partition = TopicPartition("my-topic", 3)
     assert {partition: 1}[TopicPartition(topic="my-topic", partition=3)] == 1
     assert str(partition) == f"{partition}" == "my-topic-3"
@@ -57,7 +57,7 @@ def test_T22_a_generation_needs_a_member() -> None:
 
 
 @pytest.mark.parametrize("instance", [None, "", "i", "ü"])
-def test_T22_the_membership_as_librdkafka_tells_it(instance: str | None) -> None:
+def test_T22_membership_as_librdkafka_reports_it(instance: str | None) -> None:
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     if instance:
         settings["group.instance.id"] = instance

@@ -14,7 +14,7 @@ TOO_FEW = ErrorCode.NOT_ENOUGH_REPLICAS
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_KAFKA_14034_a_leader_without_state_accepts_a_later_batch_first() -> None:
+def test_KAFKA_14034_new_leader_takes_a_later_batch_first() -> None:
     """Java's retry of the earlier one was refused until it expired."""
     s = Sending().warmed()
     s.send("b0", "b1")
@@ -48,7 +48,7 @@ def test_librdkafka_4953_a_change_of_leader_needs_no_new_epoch(named: bool) -> N
 
 @pytest.mark.usefixtures("shell")
 @pytest.mark.parametrize("batch_size", [0, 100, 16384])
-def test_KAFKA_9965_round_robin_skips_no_partition_where_batches_are_opened(batch_size: int) -> None:
+def test_KAFKA_9965_round_robin_skips_no_partition(batch_size: int) -> None:
     """Java asked the partitioner again when a record needed a new batch."""
     with Broker({TOPIC: 3}) as broker:
         with producing(broker, partitioner_class="round_robin", batch_size=batch_size) as producer:

@@ -137,7 +137,7 @@ def test_java_is_refused(site: Site, refusal: Refusal, java_refusals: dict[str, 
     assert answer.class_name == refusal.java, answer
 
 
-def test_token_endpoint_is_asked_in_every_way(site: Site, java_answers: dict[str, Any]) -> None:
+def test_token_endpoint_is_called_in_every_way(site: Site, java_answers: dict[str, Any]) -> None:
     assert {(call.grant_type, call.way) for call in site.tokens.calls} >= {
         ("client_credentials", "basic"),
         ("client_credentials", "assertion"),

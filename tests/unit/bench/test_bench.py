@@ -50,13 +50,13 @@ def question(*claims: Claim, in_turns: bool = True) -> Question:
     return Question("A question", "The limit.", contenders, claims, in_turns=in_turns)
 
 
-def test_a_ratio_is_the_median_of_the_rounds_where_contenders_took_turns() -> None:
+def test_ratio_is_the_median_of_paired_rounds() -> None:
     claim = Claim("ours", "theirs", 0.6, "faster")
     assert ratio(question(claim), claim) == pytest.approx(0.5)
     assert ratio(question(claim, in_turns=False), claim) == pytest.approx(1.0)
 
 
-def test_a_verdict_says_what_excuses_a_failure_and_nothing_where_there_is_none() -> None:
+def test_verdict_names_the_excuse_of_a_failure_only() -> None:
     reached = Claim("ours", "theirs", 0.6, "aim", "the broker is the bound")
     missed = Claim("ours", "theirs", 0.4, "aim", "the broker is the bound")
     assert "| aim | 2.0 x as fast as theirs | reached |" in report(question(reached))
@@ -66,7 +66,7 @@ def test_a_verdict_says_what_excuses_a_failure_and_nothing_where_there_is_none()
     )
 
 
-def test_a_page_keeps_the_groups_that_were_not_measured_and_their_order(tmp_path: Path) -> None:
+def test_page_keeps_unmeasured_groups_in_their_order(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
     page = Page(path, "# Head\n", ["first", "second"])
     page.put("second", "stamp of the second", [question()])
@@ -131,7 +131,7 @@ def test_a_table_has_the_rows_of_the_work() -> None:
     assert list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == list(work.each())
 
 
-def test_contents_tell_order_bounds_and_partitions_apart() -> None:
+def test_contents_distinguish_order_bounds_and_partitions() -> None:
     rows = [(0, b"k", b"v"), (0, b"l", b"w"), (1, b"k", b"v")]
     contents = contents_of(rows)
     assert contents[1] == contents_of([(1, b"k", b"v")])[1]
@@ -156,7 +156,7 @@ def test_every_partition_has_a_key_of_its_own() -> None:
     assert [partition_for_key(key, 500) for key in key_of_each(500)] == list(range(500))
 
 
-def test_a_tally_tells_offsets_apart() -> None:
+def test_tally_distinguishes_offsets() -> None:
     def placed(*offsets: int) -> Contents:
         tally = Tally()
         for offset in offsets:
@@ -272,7 +272,7 @@ def test_callgrinds_costs_are_a_functions_own() -> None:
     assert stage_of("LZ4_compress libtwo.so") == "compression"
 
 
-def test_who_cannot_take_part_is_told_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_contestant_that_cannot_run_gets_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert why_missing("kbatch") is None
     monkeypatch.setenv(JARS_VARIABLE, str(tmp_path))
     assert why_missing(JAVA) is not None

@@ -111,7 +111,7 @@ def test_table_of_batches_in_a_pipe(log: Path) -> None:
     assert second[5:] == ["1970-01-01T00:00:01.000Z", "7/1 from 5", "transactional"]
 
 
-def test_bytes_and_nulls_are_told_from_text(log: Path) -> None:
+def test_bytes_and_nulls_differ_from_text(log: Path) -> None:
     _, first, second, _ = dump(log, "--records").stdout.splitlines()
     assert first.split("\t")[2:] == ["k1", "text", "h=1 h=null"]
     assert second.split("\t")[2:] == ["null", r"b'\xff\x00'", ""]
@@ -132,7 +132,7 @@ def test_limit(log: Path) -> None:
     assert dump(log, "-n", 0, "--format", "jsonl").stdout == ""
 
 
-def test_torn_tail_is_told_and_no_error(log: Path) -> None:
+def test_torn_tail_is_reported_without_error(log: Path) -> None:
     whole = dump(log).stdout
     size = log.stat().st_size
     with log.open("ab") as file:

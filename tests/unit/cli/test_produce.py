@@ -174,7 +174,7 @@ def test_files_of_many_blocks(broker: Broker, tmp_path: Path) -> None:
     )
 
 
-def test_the_bar_is_for_terminals_unless_asked_for(broker: Broker, tmp_path: Path) -> None:
+def test_progress_bar_is_for_terminals_unless_requested(broker: Broker, tmp_path: Path) -> None:
     path = written(tmp_path / "orders.csv", CSV)
     assert "%" not in produced(broker, path)
     assert "100% 3 rows" in produced(broker, path, "--progress")
@@ -292,7 +292,7 @@ def test_unreachable_broker(tmp_path: Path) -> None:
     assert "0 rows acknowledged" in text
 
 
-def test_rows_that_are_refused_by_themselves_do_not_stop_the_others(broker: Broker, tmp_path: Path) -> None:
+def test_refused_rows_do_not_stop_the_others(broker: Broker, tmp_path: Path) -> None:
     rows = [b"x" * (2000 if number % 3 == 1 else 5) for number in range(30)]
     path = written(tmp_path / "a.csv", b"v\n" + b"\n".join(rows))
     limit = ("-X", "max.request.size=500")

@@ -69,7 +69,7 @@ HOLDERS: dict[str, Callable[[pa.Table], Any]] = {
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_whoever_holds_the_columns(holder: str) -> None:
+def test_any_holder_of_columns_is_accepted(holder: str) -> None:
     data = tables.table_of(ROWS)
     encoded = kbatch.encode_arrow(HOLDERS[holder](data), partitions=3)
     partitions = [plain.partition_for_key(row[0] or b"", 3) for row in ROWS]
@@ -96,9 +96,7 @@ def test_columns_are_found_by_name() -> None:
     assert encode(renamed, **names).equals(encode(tables.table_of(ROWS)))
 
 
-def test_absent_columns_mean_no_key_no_headers_and_the_time_of_the_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_absent_columns_mean_no_key_no_headers_and_current_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1234.5678)
     decoded = kbatch.decode_arrow(encode(table(other=[1, 2, 3]))["batch"])
     assert decoded["key"].to_pylist() == [None] * 3

@@ -205,7 +205,7 @@ def test_empty_file_has_no_batches(tmp_path: Path) -> None:
     assert list(read_segment(path)) == []
 
 
-def test_missing_file_is_told_by_the_call(tmp_path: Path) -> None:
+def test_missing_file_is_raised_by_the_call(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_segment(tmp_path / "none.log")
 

@@ -111,13 +111,15 @@ def test_a_plain_function_gets_the_free_columns() -> None:
         ({"value": Int64("id")}, TypeError, r"column 'id' must be of integers for Int64, got string"),
     ],
 )
-def test_what_cannot_be_is_told(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_impossible_requests_raise_errors(
+    arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
     data = pa.table({"id": ["a", "b"], "n": [1, 2]})
     with pytest.raises(error, match=text):
         records(data, **arguments)
 
 
-def test_columns_that_json_has_no_form_for_are_refused_before_anything_is_sent(broker: Broker) -> None:
+def test_columns_without_json_form_are_refused_before_sending(broker: Broker) -> None:
     data = pa.table({"u": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])})
     with producing(broker) as producer, pytest.raises(TypeError, match="column 'u' is of sparse_union"):
         producer.send_table(TOPIC, data, value=JsonLines())
@@ -144,7 +146,7 @@ def odd(columns: pa.RecordBatch) -> pa.Array:
     return columns["n"].cast(pa.string())
 
 
-def test_rows_before_a_bad_one_are_sent_and_the_others_are_told(broker: Broker) -> None:
+def test_rows_before_a_bad_one_are_sent_and_the_others_fail(broker: Broker) -> None:
     assert PIECE_ROWS < 20_000
     with producing(broker) as producer:
         report = producer.send_table(TOPIC, pa.table({"n": range(50_000)}), value=odd).result(SECONDS)

@@ -102,7 +102,7 @@ def test_defaults_that_are_not_javas_are_named(java: ProducerFacts) -> None:
         assert other.javas == (None if shown == NO_DEFAULT else shown), name
 
 
-def test_the_page_tells_of_the_defaults_that_are_not_javas() -> None:
+def test_page_names_the_defaults_that_differ_from_java() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     _, _, section = page.partition("\n## Defaults that are not those of Java\n")
     section, _, _ = section.partition("\n## ")
@@ -127,7 +127,7 @@ def test_every_attribute_has_the_type_it_says() -> None:
             assert type(None) in hint.__args__, name
 
 
-def test_the_hints_are_there_without_ssl_before_they_are_asked_for() -> None:
+def test_hints_exist_without_ssl() -> None:
     code = """
 import sys, typing, kbatch.config
 assert "ssl" not in sys.modules
@@ -160,7 +160,7 @@ def test_every_row_is_explained() -> None:
 # Keys of every client
 
 
-def test_client_keys_are_the_producers_without_those_about_records() -> None:
+def test_client_keys_are_producer_keys_except_record_keys() -> None:
     keys = keys_of(ClientConfig)
     assert keys.keys() < KEYS.keys()
     assert {name for name, row in keys.items() if row != KEYS[name]} == {"client.id"}  # its doc
@@ -199,7 +199,7 @@ def test_defaults() -> None:
     assert made.transactional_id is made.key_serializer is made.partitioner_class is None
 
 
-def test_client_id_counts_producers_or_names_the_transactional_id() -> None:
+def test_client_id_counts_producers_or_is_the_transactional_id() -> None:
     assert config().client_id == "kbatch-producer-1"
     assert ProducerConfig({"bootstrap.servers": SERVER}, 7).client_id == "kbatch-producer-7"
     assert config(transactional_id="orders").client_id == "kbatch-producer-orders"
@@ -223,7 +223,7 @@ def test_a_config_shows_what_was_given() -> None:
 # Names
 
 
-def test_keys_come_with_dots_in_a_mapping_or_with_underscores_as_keywords() -> None:
+def test_mapping_keys_have_dots_and_keywords_underscores() -> None:
     assert config({"linger.ms": 9}) == config(linger_ms=9)
     assert config({"max.in.flight": 2}) == config(max_in_flight=2)
 
@@ -265,7 +265,7 @@ def test_an_unknown_key_names_the_nearest(wrong: str, nearest: str) -> None:
         config(**{word: 1})
 
 
-def test_a_keyword_in_a_mapping_is_told_its_key() -> None:
+def test_keyword_in_a_mapping_is_corrected_to_its_key() -> None:
     with pytest.raises(ConfigError, match=r"^linger_ms .*did you mean linger\.ms\?"):
         config({"linger_ms": 1})
 
@@ -345,7 +345,7 @@ def test_keys_without_a_counterpart_say_what_to_do_instead(name: str) -> None:
         assert config({name: harmless}) == config()
 
 
-def test_callbacks_of_librdkafka_are_known_with_their_underscores() -> None:
+def test_librdkafka_callbacks_are_known_with_underscores() -> None:
     for name in ("error_cb", "stats_cb", "throttle_cb"):
         with pytest.raises(ConfigError, match=f"^{name} is not a key of kbatch"):
             config({name: print})
@@ -358,7 +358,7 @@ ANOTHER = {"boolean": True, "string": "other", "password": "other", "list": "oth
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_keys_accept_their_default_and_give_the_reason_otherwise(name: str) -> None:
+def test_refused_keys_accept_their_default_or_give_the_reason(name: str) -> None:
     row = REFUSED[name]
     another = ANOTHER.get(row.type.name, 0.06 if row.type.name == "double" else 61)
     if name.endswith("algorithm") and "RS256" in row.check.text:
@@ -598,7 +598,7 @@ def test_the_page_has_every_name_and_whole_rows() -> None:
         ({"retries": 0, "acks": 1}, "retries=0 .* and acks=1"),
     ],
 )
-def test_I33_a_default_idempotence_gives_way_and_an_explicit_one_does_not(
+def test_I33_default_idempotence_yields_and_explicit_conflicts(
     conflict: dict[str, object], reason: str
 ) -> None:
     assert config(conflict).enable_idempotence is False
@@ -607,7 +607,7 @@ def test_I33_a_default_idempotence_gives_way_and_an_explicit_one_does_not(
         config(conflict, enable_idempotence=True)
 
 
-def test_I33_at_most_five_in_flight_with_idempotence_even_by_default() -> None:
+def test_I33_default_idempotence_allows_five_in_flight() -> None:
     assert config(max_in_flight_requests_per_connection=5).enable_idempotence is True
     for idempotence in ({}, {"enable.idempotence": True}):
         with pytest.raises(ConfigError, match=r"at most 5 with idempotence, got 6"):
@@ -623,7 +623,7 @@ def test_I33_a_transactional_id_needs_idempotence(conflict: dict[str, object]) -
         config(conflict, transactional_id="t")
 
 
-def test_D08_an_explicit_delivery_timeout_covers_linger_and_one_request() -> None:
+def test_D08_delivery_timeout_must_cover_linger_and_a_request() -> None:
     assert config(delivery_timeout_ms=30005).delivery_timeout_ms == 30005
     with pytest.raises(ConfigError, match=r"linger.ms \+ request.timeout.ms = 30005, got 30004"):
         config(delivery_timeout_ms=30004)

@@ -82,7 +82,7 @@ def lineage(kind: type[KafkaError]) -> list[str]:
     return [base.__name__ for base in kind.__mro__ if issubclass(base, KafkaError)]
 
 
-def test_answers_to_a_produce_request_that_leave_it_open_what_is_in_the_log() -> None:
+def test_produce_errors_that_leave_persistence_unknown() -> None:
     # The ones that say so, the ones that say nothing, and what a broker that waits for its replicas answers
     # when partition, leader or disk has gone meanwhile: org.apache.kafka.server.purgatory.DelayedProduce.
     assert {code for code, row in ROWS.items() if row.possibly_persisted} == {-1, 3, 6, 7, 13, 20, 46, 56}
@@ -106,7 +106,7 @@ def test_an_error_of_a_code() -> None:
     assert str(error_of(6, "")) == str(error)
 
 
-def test_a_brokers_own_words_are_the_text_and_the_remedy_is_a_note() -> None:
+def test_broker_message_is_the_text_and_the_remedy_a_note() -> None:
     error = error_of(44, "topics need an owner")
     assert type(error) is errors.PolicyViolationError
     assert str(error) == "topics need an owner"
@@ -185,7 +185,7 @@ def test_every_class_says_a_sentence(kind: type[KafkaError]) -> None:
     assert kind.__module__ == "kbatch.errors"
 
 
-def test_a_users_own_subclass_stays_where_it_is_and_leaves_the_table_alone() -> None:
+def test_user_subclass_is_not_added_to_the_table() -> None:
     class QuotaError(errors.ThrottlingQuotaExceededError):
         """Ours."""
 
@@ -240,7 +240,7 @@ def test_marking_makes_a_copy() -> None:
     assert not marked.marked(possibly_persisted=False).possibly_persisted
 
 
-def test_marking_leaves_the_traceback_behind() -> None:
+def test_marking_drops_the_traceback() -> None:
     with pytest.raises(errors.RecordTooLargeError) as raised:
         raise error_of(10)
     assert raised.value.__traceback__ is not None
@@ -250,7 +250,7 @@ def test_marking_leaves_the_traceback_behind() -> None:
 # Errors with contents
 
 
-def test_a_delivery_error_tells_of_the_first() -> None:
+def test_delivery_error_names_the_first_failure() -> None:
     first = error_of(20).marked(possibly_persisted=True, abortable=True)
     error = errors.DeliveryError(3, first)
     assert (error.count, error.first, error.__cause__) == (3, first, first)
@@ -262,7 +262,7 @@ def test_a_delivery_error_tells_of_the_first() -> None:
     assert str(errors.DeliveryError(1, first)).startswith("a record failed with NotEnoughReplicas")
 
 
-def test_a_partial_send_tells_where_to_go_on() -> None:
+def test_partial_send_says_where_to_continue() -> None:
     cause = errors.BufferExhaustedError("no memory became free in 60 s")
     error = errors.PartialSendError(["a", "b"], 2, cause)
     assert (error.deliveries, error.index, error.cause, error.__cause__) == (["a", "b"], 2, cause, cause)

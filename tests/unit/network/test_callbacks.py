@@ -84,7 +84,7 @@ def test_the_records_charge_and_a_flush_end_with_the_callbacks(deliveries: Deliv
     assert is_whole(records)
 
 
-def test_a_delivery_can_be_asked_within_its_callback(deliveries: DeliveryThread) -> None:
+def test_delivery_result_is_available_in_its_callback(deliveries: DeliveryThread) -> None:
     seen: list[Any] = []
     records = accumulator()
     made: list[Delivery] = []
@@ -96,7 +96,7 @@ def test_a_delivery_can_be_asked_within_its_callback(deliveries: DeliveryThread)
     assert seen == [7]
 
 
-def test_whoever_wants_to_know_is_told_which_thread_it_is() -> None:
+def test_callback_thread_is_reported() -> None:
     seen: list[Any] = []
     deliveries = DeliveryThread(config(), None, lambda ident: seen.append(("started", ident)))
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_a_log_that_cannot_be_written_changes_nothing(
 # Closing
 
 
-def test_it_knows_when_a_callback_asks(deliveries: DeliveryThread) -> None:
+def test_calls_from_a_callback_are_recognized(deliveries: DeliveryThread) -> None:
     seen: list[bool] = []
     assert not deliveries.in_callback()
     deliveries.deliver([settled(lambda *_: seen.append(deliveries.in_callback()))])
@@ -239,7 +239,7 @@ def test_close_waits_no_longer_than_it_was_given(deliveries: DeliveryThread) -> 
     assert not is_running()
 
 
-def test_what_comes_behind_close_is_run_all_the_same(deliveries: DeliveryThread) -> None:
+def test_callbacks_added_after_close_still_run(deliveries: DeliveryThread) -> None:
     seen: list[int] = []
     for number in range(3):
         deliveries.deliver([settled(lambda *_, number=number: seen.append(number))])
@@ -306,7 +306,7 @@ def test_how_many_wait_is_a_metric() -> None:
 
 
 @pytest.mark.parametrize(("level", "is_recorded"), [("INFO", False), ("DEBUG", True), ("TRACE", True)])
-def test_the_time_of_callbacks_is_recorded_where_that_is_asked_for(level: str, is_recorded: bool) -> None:
+def test_time_of_callbacks_is_recorded_if_requested(level: str, is_recorded: bool) -> None:
     metrics = MetricsRegistry("test", recording_level=level)
     deliveries = DeliveryThread(config(metrics_recording_level=level), metrics)
     deliveries.deliver([settled(lambda *_: None)])

@@ -50,7 +50,7 @@ def test_bytes_go_out_and_come_in() -> None:
         assert engine.threads == {SENDER}
 
 
-def test_what_does_not_fit_the_socket_goes_out_part_by_part_and_in_order() -> None:
+def test_oversized_writes_go_out_in_parts_and_in_order() -> None:
     pieces = [os.urandom(size) for size in (100_000, 1, 300_000, 0, 70_000, 500_000)]
     later = os.urandom(50_000)
     whole = b"".join(pieces) + later
@@ -133,7 +133,7 @@ def test_the_sockets_have_the_options_of_the_configuration(monkeypatch: pytest.M
         assert not client.getblocking()
 
 
-def test_the_system_chooses_the_sizes_of_buffers_that_are_minus_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffer_size_minus_one_leaves_it_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening() as listener, socket.create_connection(listener.getsockname()) as other:
         chosen = buffer_bytes(other)
     sizes = {"send_buffer_bytes": -1, "receive_buffer_bytes": -1}
@@ -162,7 +162,7 @@ def test_it_speaks_with_a_broker() -> None:
 # The memory of batches
 
 
-def test_the_memory_of_a_batch_comes_back_when_its_bytes_are_written() -> None:
+def test_batch_memory_returns_when_its_bytes_are_written() -> None:
     records, batch = large_batch()
     data = data_of(batch)
     views = batch.buffers()
@@ -197,7 +197,7 @@ def test_what_was_written_is_let_go_of_while_the_rest_waits() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "stop", "fail"])
-def test_the_memory_of_a_batch_comes_back_when_the_connection_ends(how: str) -> None:
+def test_batch_memory_returns_when_the_connection_ends(how: str) -> None:
     records, batch = large_batch()
     views = batch.buffers()  # which are kept: it is not enough to forget them
     with one_connection({"SO_RCVBUF": 4096}, **TINY) as (engine, network, peer):
@@ -226,7 +226,7 @@ def test_the_memory_of_a_batch_comes_back_when_the_connection_ends(how: str) -> 
         assert is_whole(records)
 
 
-def test_writing_to_a_connection_that_has_ended_lets_go_of_the_memory_too() -> None:
+def test_write_to_closed_connection_releases_memory_too() -> None:
     records, batch = large_batch()
     views = batch.buffers()
     with one_connection() as (engine, _, _peer):
@@ -241,7 +241,7 @@ def test_writing_to_a_connection_that_has_ended_lets_go_of_the_memory_too() -> N
 # Connections that fail and end
 
 
-def test_a_refused_connection_says_who_refused_it() -> None:
+def test_refused_connection_names_the_address() -> None:
     with listening() as listener:
         action = connect_to(listener)
     with running() as (engine, network):
@@ -284,7 +284,7 @@ def test_no_descriptor_left_is_an_error_of_that_connection(monkeypatch: pytest.M
             pass
 
 
-def test_a_broker_that_closes_ends_the_connection_behind_its_last_bytes() -> None:
+def test_connection_ends_after_the_last_bytes_of_the_broker() -> None:
     with one_connection() as (engine, _, peer):
         peer.sendall(b"last words")
         peer.close()
@@ -308,7 +308,7 @@ def test_a_broker_that_closes_half_way_through_a_request() -> None:
         assert engine.events.empty()
 
 
-def test_a_reset_is_told_once() -> None:
+def test_reset_is_reported_once() -> None:
     with one_connection() as (engine, _, peer):
         reset(peer)
         assert "reset" in str(engine.next("closed")[2])
@@ -317,7 +317,7 @@ def test_a_reset_is_told_once() -> None:
         assert engine.events.empty()
 
 
-def test_answers_that_came_before_a_reset_are_not_lost_by_a_write_that_fails() -> None:
+def test_failed_write_loses_no_response_received_before_a_reset() -> None:
     with one_connection() as (engine, _, peer):
         begun, gone = threading.Event(), threading.Event()
 
@@ -335,7 +335,7 @@ def test_answers_that_came_before_a_reset_are_not_lost_by_a_write_that_fails() -
         engine.next("closed")
 
 
-def test_closing_while_data_is_queued_drops_it_and_says_nothing_more() -> None:
+def test_close_drops_queued_data_without_further_events() -> None:
     data = bytes(2_000_000)
     with one_connection({"SO_RCVBUF": 4096}, **TINY) as (engine, _, peer):
         engine.do(write([data]))

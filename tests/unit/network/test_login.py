@@ -80,7 +80,7 @@ def login_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("kbatch-login-")]
 
 
-def test_each_connection_has_its_exchange_and_all_share_the_thread() -> None:
+def test_connections_have_own_exchanges_and_share_the_thread() -> None:
     with logging_in(echo) as (login, mechanism, results):
         assert login_threads() == []  # until there is a step
         for connection_id, host in ((1, "a"), (2, "b")):

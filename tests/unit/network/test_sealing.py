@@ -55,7 +55,7 @@ def test_large_batches_go_to_the_threads_and_small_ones_do_not() -> None:
     sealers.stop()
 
 
-def test_when_the_threads_have_enough_to_do_the_caller_lends_a_hand() -> None:
+def test_caller_seals_when_the_threads_are_busy() -> None:
     sealers = started("sealer", "lz4", 1, count=1)
     held = threading.Event()
     waiting = [seal(sealers, Batch(held=held)) for _ in range(BACKLOG)]

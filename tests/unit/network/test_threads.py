@@ -146,7 +146,7 @@ def test_a_batch_that_cannot_be_sealed_is_a_defect(caplog: pytest.LogCaptureFixt
         assert "sealed twice" in str(engine.next("failed")[1])
 
 
-def test_an_action_of_the_engines_own_is_performed_until_the_network_stops() -> None:
+def test_engine_actions_are_performed_until_the_network_stops() -> None:
     class Own(NamedTuple):
         number: int
 
@@ -241,12 +241,12 @@ def ask_again_and_again(engine: ScriptedEngine, is_enough: Callable[[int], bool]
     return over
 
 
-def test_an_engine_that_asked_for_something_runs_again() -> None:
+def test_engine_that_requested_an_action_runs_again() -> None:
     with running() as (engine, _):
         assert ask_again_and_again(engine, lambda count: count == 100).wait(SECONDS)
 
 
-def test_an_engine_that_never_stops_asking_does_not_keep_the_sockets_from_being_read() -> None:
+def test_busy_engine_does_not_starve_the_sockets() -> None:
     with one_connection() as (engine, _, peer):
         stop = threading.Event()
         over = ask_again_and_again(engine, lambda _: stop.is_set())
@@ -371,7 +371,7 @@ def test_the_sender_can_be_stopped_by_itself() -> None:
 @pytest.mark.parametrize(
     "where", ["run", "poll_actions", "deadline_ns", "handle_bytes", "handle_closed", "handle_written"]
 )
-def test_an_error_out_of_the_engine_fails_everything_and_ends_the_thread(
+def test_engine_error_fails_everything_and_ends_the_thread(
     where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.CRITICAL), one_connection() as (engine, network, peer):
@@ -393,7 +393,7 @@ def test_an_error_out_of_the_engine_fails_everything_and_ends_the_thread(
         assert [record.levelname for record in caplog.records] == ["CRITICAL"]
 
 
-def test_what_was_to_be_written_when_the_engine_broke_is_let_go_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_pending_writes_are_released_when_the_engine_fails(caplog: pytest.LogCaptureFixture) -> None:
     records, batch = large_batch()
     views = batch.buffers()
     with one_connection() as (engine, network, _):

@@ -131,7 +131,7 @@ def test_requests_and_answers(files: Files, version: ssl.TLSVersion) -> None:
     assert outcome == [b"hello world!"]
 
 
-def test_answers_of_all_sizes_are_decrypted_whole_and_large_ones_in_place(files: Files) -> None:
+def test_responses_are_decrypted_whole_and_large_ones_in_place(files: Files) -> None:
     def serve(peer: ssl.SSLSocket) -> bytes:
         peer.sendall(framed(frames))
         return peer.recv(1)
@@ -187,7 +187,7 @@ def test_what_does_not_fit_the_socket_goes_out_part_by_part(files: Files) -> Non
 
 
 @pytest.mark.threads
-def test_the_memory_of_a_batch_comes_back_when_the_connection_is_closed(files: Files) -> None:
+def test_batch_memory_returns_when_the_connection_is_closed(files: Files) -> None:
     records, batch = large_batch()
     keys = files.trusted() | TINY
     closed = threading.Event()
@@ -243,7 +243,7 @@ def test_a_handshake_and_records_in_pieces(files: Files, size: int) -> None:
             assert engine.received(6) == b"answer"
 
 
-def test_a_goodbye_behind_an_answer_is_heard(files: Files) -> None:
+def test_close_notify_after_a_response_is_seen(files: Files) -> None:
     """In one piece, with nothing behind that would make the socket readable once more."""
     with listening() as listener, running(**files.trusted()) as (engine, _):
         engine.do(to(listener))
@@ -357,7 +357,7 @@ def test_a_listener_that_does_not_speak_tls(files: Files) -> None:
         assert "security.protocol=PLAINTEXT" in str(error)
 
 
-def test_a_listener_that_closes_in_the_handshake_may_do_better_next_time(files: Files) -> None:
+def test_close_during_the_handshake_is_retriable(files: Files) -> None:
     with listening() as listener, running(**files.trusted()) as (engine, _):
         engine.do(to(listener))
         with accepted(listener) as peer:

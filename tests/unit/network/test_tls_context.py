@@ -147,7 +147,7 @@ def test_what_cannot_be_used_is_named(keys: dict[str, str], named: str) -> None:
         made(**keys)
 
 
-def test_an_encrypted_key_without_its_password_is_not_asked_for_on_the_terminal(files: Files) -> None:
+def test_missing_key_password_never_prompts_on_the_terminal(files: Files) -> None:
     keys = own_keys(files, "encrypted file")
     del keys["ssl_key_password"]
     with pytest.raises(ConfigError, match=r"ssl\.key\.password"):

@@ -195,7 +195,7 @@ def test_no_thread_for_a_call_and_callbacks_on_the_loop(broker: Broker, run: Run
     run(program())
 
 
-def test_waiting_for_a_delivery_would_stop_the_loop_and_is_refused(broker: Broker, run: Runner) -> None:
+def test_blocking_on_a_delivery_in_the_loop_is_refused(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with made(broker) as producer:
             delivery = await producer.send(TOPIC, b"")
@@ -241,7 +241,7 @@ def test_another_loop_is_refused(broker: Broker, run: Runner) -> None:
     assert values(broker) == [b"first"]
 
 
-def test_a_second_loop_of_the_thread_and_one_of_another_thread_are_refused(broker: Broker) -> None:
+def test_second_loop_of_this_or_another_thread_is_refused(broker: Broker) -> None:
     producer = made(broker)
     home, second = asyncio.new_event_loop(), asyncio.new_event_loop()
     assert home.run_until_complete(producer.send(TOPIC, b"first"))
@@ -261,9 +261,7 @@ def test_a_second_loop_of_the_thread_and_one_of_another_thread_are_refused(broke
     assert values(broker) == [b"first"]
 
 
-def test_a_loop_that_ends_before_the_producer_is_closed_sends_what_is_left(
-    broker: Broker, run: Runner
-) -> None:
+def test_loop_ending_before_close_sends_remaining_records(broker: Broker, run: Runner) -> None:
     async def program() -> AsyncProducer:
         producer = made(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1)
         await producer.send(TOPIC, b"value")
@@ -399,7 +397,7 @@ def test_B04_a_task_waits_no_longer_than_max_block_ms(broker: Broker, run: Runne
     run(program())
 
 
-def test_a_task_that_is_cancelled_leaves_the_line_to_the_others(broker: Broker, run: Runner) -> None:
+def test_cancelled_task_leaves_the_queue_to_the_others(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with made(broker, **SMALL) as producer:
             await fill(broker, producer)
@@ -424,9 +422,7 @@ def test_a_task_that_is_cancelled_leaves_the_line_to_the_others(broker: Broker, 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_cancelled_at_any_step_loses_and_doubles_nothing(
-    broker: Broker, run: Runner, seed: int
-) -> None:
+def test_cancellation_at_any_step_loses_and_doubles_nothing(broker: Broker, run: Runner, seed: int) -> None:
     """Tasks do all that can be awaited, and are cancelled between any two turns of the loop. What `send` has
     returned for is in the log once; what it was cancelled for is not.
     """
@@ -491,7 +487,7 @@ def test_a_cancelled_close_goes_on_sending_and_is_called_again(broker: Broker, r
     run(program())
 
 
-def test_a_close_that_is_cancelled_at_any_step_leaves_nothing_open(broker: Broker, run: Runner) -> None:
+def test_close_cancelled_at_any_step_leaves_nothing_open(broker: Broker, run: Runner) -> None:
     class Counted(Interceptor):
         closed_count = 0
 
@@ -702,7 +698,7 @@ def test_records_keep_the_order_in_which_tasks_were_made(broker: Broker, run: Ru
     run(program())
 
 
-def test_task_that_is_cancelled_while_it_gives_way_holds_up_no_other(broker: Broker, run: Runner) -> None:
+def test_task_cancelled_while_giving_way_delays_no_other(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with made_lingering(broker) as producer:
             giving_way = [asyncio.create_task(producer._give_way()) for _ in range(5)]
@@ -775,7 +771,7 @@ def offset_of(broker: Broker) -> int | None:
     return None if offset is None or offset.offset < 0 else int(offset.offset)
 
 
-def test_a_cancelled_send_many_is_through_with_what_it_has_accepted(broker: Broker, run: Runner) -> None:
+def test_cancelled_send_many_keeps_the_records_it_accepted(broker: Broker, run: Runner) -> None:
     accepted: list[bytes] = []
 
     async def program() -> None:
@@ -894,9 +890,7 @@ def test_a_cancelled_begin_is_made_again(broker: Broker, run: Runner) -> None:
 
 @EITHER_VERSION
 @pytest.mark.parametrize("end", ["again", "abort", "commit"])
-def test_cancelled_offsets_are_part_of_the_transaction_or_not(
-    broker: Broker, run: Runner, end: str
-) -> None:
+def test_cancelled_offsets_are_part_of_the_transaction_or_not(broker: Broker, run: Runner, end: str) -> None:
     async def program() -> None:
         async with transactional(broker) as producer:
             await producer.init_transactions()

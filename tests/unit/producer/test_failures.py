@@ -57,7 +57,7 @@ def fail_some(broker: Broker, producer: Producer, count: int, **arguments: Any) 
     return deliveries
 
 
-def test_failures_that_nobody_saw_are_raised_by_flush_once(
+def test_unobserved_failures_are_raised_by_flush_once(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with producing(broker, **ONCE) as producer:
@@ -72,7 +72,7 @@ def test_failures_that_nobody_saw_are_raised_by_flush_once(
 
 
 @pytest.mark.parametrize("observe", ["on_delivery", "result", "exception"])
-def test_failures_that_somebody_saw_are_not_raised_again(broker: Broker, observe: str) -> None:
+def test_observed_failures_are_not_raised_again(broker: Broker, observe: str) -> None:
     with producing(broker, **ONCE) as producer:
         told = Tellings()
         (delivery,) = fail_some(broker, producer, 1, on_delivery=told if observe == "on_delivery" else None)
@@ -87,7 +87,7 @@ def test_failures_that_somebody_saw_are_not_raised_again(broker: Broker, observe
         producer.close()
 
 
-def test_the_first_failure_is_the_first_that_nobody_saw(broker: Broker) -> None:
+def test_first_failure_is_the_first_unobserved_one(broker: Broker) -> None:
     with producing(broker, **ONCE) as producer:
         deliveries = fail_some(broker, producer, 30)
         deliveries[0].exception(0)
@@ -97,7 +97,7 @@ def test_the_first_failure_is_the_first_that_nobody_saw(broker: Broker) -> None:
         assert told.value.first is deliveries[1].exception(0)
 
 
-def test_close_raises_what_nobody_saw_and_is_closed(broker: Broker) -> None:
+def test_close_raises_unobserved_failures_and_closes(broker: Broker) -> None:
     with producing(broker, **ONCE) as producer:
         fail_some(broker, producer, 1)
         with pytest.raises(DeliveryError, match="a record failed with NotEnoughReplicas"):
@@ -203,9 +203,7 @@ def close_now(producer: Any) -> None:
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
-def test_close_in_a_failure_callback_with_policy_stop_lets_nothing_pass(
-    broker: Broker, in_flight: int
-) -> None:
+def test_close_in_failure_callback_stops_later_records(broker: Broker, in_flight: int) -> None:
     """Java's idiom, which docs/delivery.md says needs the policy here."""
     errors: list[BaseException | None] = []
     all_are_sent = threading.Event()
@@ -254,7 +252,7 @@ def test_callbacks_run_apart_so_that_closing_in_one_is_late(broker: Broker) -> N
     until(lambda: values(broker) == [b"before", b"passes"])
 
 
-def test_A10_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker) -> None:
+def test_A10_purge_drops_queued_records_and_no_later_ones(broker: Broker) -> None:
     with producing(broker, linger_ms=600_000) as producer:
         for number in range(50):
             purged = producer.send(TOPIC, b"purged", partition=0)
@@ -267,7 +265,7 @@ def test_A10_purge_gives_up_what_is_there_and_nothing_that_comes(broker: Broker)
     assert values(broker, 0) == [b"kept-%d" % number for number in range(50)]
 
 
-def test_A10_purge_of_what_is_in_flight_leaves_open_whether_it_is_there(broker: Broker) -> None:
+def test_A10_purge_in_flight_is_possibly_persisted(broker: Broker) -> None:
     with producing(broker) as producer:
         producer.send(TOPIC, b"", partition=0).result(SECONDS)
         broker.hold_high_watermark(TOPIC, 0)
@@ -284,7 +282,7 @@ def test_A10_purge_of_what_is_in_flight_leaves_open_whether_it_is_there(broker: 
         assert producer.send(TOPIC, b"next", partition=0).result(SECONDS).offset == 2
 
 
-def test_a_flush_after_a_fatal_error_tells_of_failures_first_and_then_of_that(broker: Broker) -> None:
+def test_flush_after_fatal_error_raises_failures_first(broker: Broker) -> None:
     broker.fail_next("Produce", "CLUSTER_AUTHORIZATION_FAILED")
     with producing(broker) as producer:
         delivery = producer.send(TOPIC, b"")
@@ -321,7 +319,7 @@ def test_fatal_error_ends_the_producer_and_recreate_begins_anew(
     assert values(broker) == [b"value"]
 
 
-def test_recreate_logs_what_nobody_saw(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_recreate_logs_unobserved_failures(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     old = new_producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0, **ONCE)
     fail_some(broker, old, 1)
     old.recreate().close()

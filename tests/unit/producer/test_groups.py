@@ -80,7 +80,7 @@ def test_groups_of_all_nodes_are_named(broker: Broker) -> None:
         assert client.group_ids() == sorted(names)
 
 
-def test_a_connection_that_is_being_made_is_no_reason_to_back_off(broker: Broker) -> None:
+def test_connecting_node_causes_no_back_off(broker: Broker) -> None:
     hour_ms = 3_600_000
     with asking(broker, retry_backoff_ms=hour_ms, retry_backoff_max_ms=hour_ms) as client:
         assert client.group_ids(timeout=HANG_SECONDS) == []

@@ -47,7 +47,7 @@ class Failing(Interceptor):
         raise ZeroDivisionError
 
 
-def test_interceptors_change_records_and_are_told_before_the_caller(broker: Broker) -> None:
+def test_interceptors_change_records_and_run_before_the_caller(broker: Broker) -> None:
     watching = Watching()
     order: list[str] = []
     with producing(broker, interceptor_classes=[Failing, watching, Failing]) as producer:
@@ -69,7 +69,7 @@ def test_interceptors_change_records_and_are_told_before_the_caller(broker: Brok
     assert watching.closed_count == 1
 
 
-def test_N02_interceptors_are_told_of_refused_records(broker: Broker) -> None:
+def test_N02_interceptors_see_refused_records(broker: Broker) -> None:
     watching = Watching()
     with producing(broker, interceptor_classes=[watching], max_request_size=1000) as producer:
         with pytest.raises(RecordTooLargeError):
@@ -95,7 +95,7 @@ class Keeping(Interceptor):
 
 
 @pytest.mark.parametrize("intercepted", [False, True])
-def test_N02_what_is_changed_behind_send_changes_nothing(broker: Broker, intercepted: bool) -> None:
+def test_N02_changes_after_send_have_no_effect(broker: Broker, intercepted: bool) -> None:
     """Java makes headers read-only; here they are copied, and so are key and value."""
     keeping = Keeping()
     with producing(broker, linger_ms=600_000, interceptor_classes=[keeping] * intercepted) as producer:
@@ -118,7 +118,7 @@ def test_N02_what_is_changed_behind_send_changes_nothing(broker: Broker, interce
     assert sent.headers == (("first", b"header"), ("second", b"2"))
 
 
-def test_interceptors_are_told_of_failed_records(broker: Broker) -> None:
+def test_interceptors_see_failed_records(broker: Broker) -> None:
     watching = Watching()
     with producing(broker, interceptor_classes=[watching], **ONCE) as producer:
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
@@ -128,7 +128,7 @@ def test_interceptors_are_told_of_failed_records(broker: Broker) -> None:
         assert error is delivery.exception(SECONDS)
 
 
-def test_interceptors_do_not_hide_failures_that_nobody_saw(broker: Broker) -> None:
+def test_interceptors_do_not_hide_unobserved_failures(broker: Broker) -> None:
     with producing(broker, interceptor_classes=[Watching], **ONCE) as producer:
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
         producer.send(TOPIC, b"")

@@ -266,7 +266,7 @@ def test_block_may_be_left_by_close(broker: Broker) -> None:
     assert values(broker) == [b"value"]
 
 
-def test_configuration_that_cannot_be_leaves_nothing_behind() -> None:
+def test_invalid_configuration_leaves_nothing_open() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for keys in ({}, {"nonsense": 1}, {"security_protocol": "SASL_SSL"}, {"interceptor_classes": [5]}):
@@ -335,9 +335,7 @@ def test_producer_that_the_sender_collects_ends_too(broker: Broker) -> None:
         gc.enable()
 
 
-def test_defect_ends_the_producer_and_nobody_waits_for_ever(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_defect_ends_the_producer_and_every_wait(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     with producing(broker, linger_ms=600_000) as producer:
         delivery = producer.send(TOPIC, b"")
         producer._runtime.engine.submit(lambda now_ns: 1 // 0)

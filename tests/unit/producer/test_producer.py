@@ -106,7 +106,7 @@ def test_acks_say_what_is_waited_for(broker: Broker, acks: str) -> None:
         producer.flush(SECONDS)
 
 
-def test_acks_0_cannot_tell_a_failure(broker: Broker) -> None:
+def test_acks_0_reports_no_failure(broker: Broker) -> None:
     with producing(broker, acks=0, enable_idempotence=False) as producer:
         seen = requests_seen(broker)
         producer.send(TOPIC, b"fine").result(SECONDS)
@@ -140,7 +140,7 @@ def test_ignored_keys_share_it_too(broker: Broker) -> None:
     assert len({delivery.result().partition for delivery in deliveries}) == 1
 
 
-def test_own_partitioner_is_asked(broker: Broker) -> None:
+def test_custom_partitioner_is_called(broker: Broker) -> None:
     asked: list[Any] = []
 
     def last(topic: str, key: bytes | None, value: bytes | None, count: int, available: Sequence[int]) -> int:
@@ -231,7 +231,7 @@ class Late:
         return is_so()
 
 
-def test_N01_who_has_waited_for_all_his_time_is_told_so_however_late_he_looks(broker: Broker) -> None:
+def test_N01_wait_past_its_deadline_raises_however_late(broker: Broker) -> None:
     with producing(broker, max_block_ms=50, retry_backoff_ms=10, retry_backoff_max_ms=20) as producer:
         waiting = getattr(producer, "_producer", producer)
         waiting._runtime.changed = Late(waiting)
@@ -258,7 +258,7 @@ def test_N01_invalid_topic_is_refused_at_once(producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("topic", ["\ud800", "x" * 40_000, "ü" * 20_000])
-def test_topic_that_no_request_can_name_is_refused_and_does_no_harm(producer: Producer, topic: str) -> None:
+def test_topic_too_long_for_a_request_is_refused_harmlessly(producer: Producer, topic: str) -> None:
     for call in (producer.send, producer.try_send, producer.partitions_for):
         with pytest.raises(InvalidTopicError, match="no topic is named"):
             call(topic)
@@ -286,7 +286,7 @@ def test_topic_that_is_no_str_is_refused(producer: Producer, topic: Any) -> None
     assert producer.send(TOPIC, b"").result(SECONDS).topic == TOPIC
 
 
-def test_nobody_there_is_told_with_the_servers_names() -> None:
+def test_unreachable_servers_are_named_in_the_error() -> None:
     told = pytest.raises(KafkaTimeoutError, match=r"max.block.ms=100: none of 127.0.0.1:1 has sent any")
     with new_producer(bootstrap_servers="127.0.0.1:1", max_block_ms=100) as producer, told:
         producer.send(TOPIC, b"")
@@ -448,7 +448,7 @@ def test_send_many_says_how_far_it_came(broker: Broker, producer: Producer, wron
     assert [delivery.result(SECONDS).offset for delivery in partial.value.deliveries] == [0, 1]
 
 
-def test_send_many_keeps_the_deliveries_when_its_records_end_badly(producer: Producer) -> None:
+def test_send_many_keeps_deliveries_when_its_records_raise(producer: Producer) -> None:
     def records() -> Iterator[tuple[None, bytes]]:
         yield None, b"1"
         raise ZeroDivisionError

@@ -252,7 +252,7 @@ producer.close()
 """
 
 
-def test_storm_of_interrupts_leaves_nothing_behind(broker: Broker) -> None:
+def test_storm_of_interrupts_leaves_no_threads(broker: Broker) -> None:
     assert ended(program(broker, INTERRUPTING + STORM)) == ("", "")
 
 
@@ -495,9 +495,7 @@ asyncio.run_coroutine_threadsafe(work(), loop).result()
 
 @pytest.mark.parametrize("run", [STOPPED, IN_A_DAEMON], ids=["stopped", "in_a_daemon"])
 @pytest.mark.parametrize("kind", LOOPS)
-def test_program_whose_loop_was_not_shut_down_sends_all_and_says_so(
-    broker: Broker, kind: str, run: str
-) -> None:
+def test_program_without_loop_shutdown_sends_all_and_warns(broker: Broker, kind: str, run: str) -> None:
     text = f"""
 import asyncio, {kind}
 producer = kbatch.AsyncProducer(
@@ -526,7 +524,7 @@ except kbatch.KafkaTimeoutError:
     assert output == "none there\n"
 
 
-def test_program_whose_broker_is_dead_ends_in_time_and_tells_of_the_loss(broker: Broker) -> None:
+def test_program_with_dead_broker_ends_in_time_and_reports_loss(broker: Broker) -> None:
     text = """
 kbatch.producer.threads.EXIT_SECONDS = 0.2
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
@@ -548,7 +546,7 @@ producer.send(topic, b"lost")
     assert "at exit: a record failed with ProducerClosedError" in complaints
 
 
-def test_threads_of_a_program_may_go_on_behind_its_end(broker: Broker) -> None:
+def test_threads_may_continue_after_the_end_of_the_program(broker: Broker) -> None:
     text = """
 producer = Producer(bootstrap_servers=servers, linger_ms=0)
 def go_on():

@@ -56,7 +56,7 @@ def give(s: Sending, *names: str, compression: str = "none") -> BatchDelivery:
     return delivery
 
 
-def test_sequences_go_on_behind_all_records_of_a_batch() -> None:
+def test_sequences_continue_after_all_records_of_a_batch() -> None:
     s = Sending().warmed()
     give(s, "a", "b", "c")
     s.send("d")
@@ -184,9 +184,7 @@ TOPICS = {TOPIC: 3}
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("own", ["none", "zstd"])
-def test_the_log_has_the_batch_but_for_what_is_the_brokers_and_the_producers(
-    broker: Broker, codec: str, own: str
-) -> None:
+def test_log_has_the_batch_except_broker_and_producer_fields(broker: Broker, codec: str, own: str) -> None:
     data = kbatch.encode(
         [(b"k%d" % at, b"v" * at, [("h", b"x")], 5000 + at) for at in range(50)], compression=codec
     )
@@ -346,7 +344,7 @@ def test_records_of_a_batch_are_counted(broker: Broker, producer: Producer) -> N
     assert metric(producer, "record-error-total") == 3
 
 
-def test_a_failure_that_nobody_asked_for_is_raised_by_flush(broker: Broker, producer: Producer) -> None:
+def test_unobserved_failure_is_raised_by_flush(broker: Broker, producer: Producer) -> None:
     broker.fail_next("Produce", "TOPIC_AUTHORIZATION_FAILED")
     delivery = producer.send_batch(TOPIC, 0, BATCH)
     with pytest.raises(DeliveryError) as raised:

@@ -256,7 +256,7 @@ def test_a_reader_is_pulled_no_further_than_rows_are_accepted(broker: Broker) ->
         assert values(broker, topic="one") == batch["value"].to_pylist() * 50
 
 
-def test_if_accepting_stops_the_rest_has_failed_and_what_was_accepted_goes_on(broker: Broker) -> None:
+def test_stopped_table_fails_the_rest_and_sends_accepted_rows(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
     with producing(broker, buffer_memory=24_000, batch_size=10000, max_block_ms=100) as producer:
         producer.partitions_for("one")
@@ -311,7 +311,7 @@ def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
         producer.send_table(TOPIC, numbered(1))
 
 
-def test_a_call_that_raises_tells_nobody(broker: Broker) -> None:
+def test_call_that_raises_runs_no_callback(broker: Broker) -> None:
     told: list[Any] = []
     data = pa.table({"value": ["v"], "timestamp": [-5]})
     with producing(broker) as producer:
@@ -321,7 +321,7 @@ def test_a_call_that_raises_tells_nobody(broker: Broker) -> None:
         assert told == []
 
 
-def test_a_faulty_row_behind_accepted_ones_ends_the_table(broker: Broker) -> None:
+def test_faulty_row_after_accepted_ones_ends_the_table(broker: Broker) -> None:
     good = pa.table({"value": ["a", "b"], "timestamp": [1, 2]})
     bad = pa.table({"value": ["c", "d"], "timestamp": [3, -5]})
     with producing(broker) as producer:
@@ -390,7 +390,7 @@ def test_rows_of_a_lost_answer_may_be_in_the_log(broker: Broker) -> None:
         assert report.offsets.tolist() == [-1, -1]
 
 
-def test_what_is_too_large_for_the_broker_is_split_and_each_row_knows_where_it_went(broker: Broker) -> None:
+def test_oversized_batch_is_split_and_rows_keep_their_offsets(broker: Broker) -> None:
     broker.create_topic("small", 1, **{"max.message.bytes": 600})
     with producing(broker, batch_size=4000, linger_ms=1000) as producer:
         producer.send("small", b"other")
@@ -485,7 +485,7 @@ def test_a_report_can_be_looked_at_before_it_is_done(broker: Broker) -> None:
         assert not report.offsets.flags.writeable
 
 
-def test_failures_that_nobody_looks_at_are_raised_by_flush(broker: Broker) -> None:
+def test_unobserved_failures_of_rows_are_raised_by_flush(broker: Broker) -> None:
     with producing(broker, **ONE_BY_ONE) as producer:
         producer.partitions_for("one")
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
@@ -616,7 +616,7 @@ def resident_bytes() -> int:
 # Too large
 
 
-def test_the_errors_of_rows_that_are_too_large_name_the_size_of_each(broker: Broker) -> None:
+def test_errors_of_oversized_rows_name_each_size(broker: Broker) -> None:
     data = pa.table({"value": [bytes(5000 + row % 700) for row in range(3000)]})
     with producing(broker, max_request_size=4000) as producer:
         report = producer.send_table("one", data).result(SECONDS)
@@ -797,7 +797,7 @@ def test_N02_rows_count_as_records_do(
     assert sum(by_record[name, "producer-metrics"] for name in COUNTED) >= 100
 
 
-def test_rows_behind_a_stop_and_of_refused_topics_count_once(broker: Broker) -> None:
+def test_rows_after_a_stop_and_of_refused_topics_count_once(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
     to = ["nowhere", "one"] * 500
     data = pa.table({"value": ["v" * 500] * 1000, "to": to})
@@ -815,7 +815,7 @@ def attempt(function: Callable[[], Any]) -> Any:
         return error
 
 
-def test_a_table_that_is_refused_whole_is_counted_and_told_of(broker: Broker) -> None:
+def test_table_refused_whole_is_counted_and_reported(broker: Broker) -> None:
     told: list[Any] = []
 
     class Listening(Interceptor):

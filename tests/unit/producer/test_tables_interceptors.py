@@ -65,7 +65,7 @@ def records_of(data: pa.Table) -> Iterator[dict[str, Any]]:
         }
 
 
-def test_rows_are_told_of_as_records_are(broker: Broker) -> None:
+def test_interceptors_see_rows_as_records(broker: Broker) -> None:
     data = numbered(500)
     by_table, by_record = Listening(), Listening()
     with producing(broker, interceptor_classes=[by_table], **LINGERING) as producer:
@@ -82,7 +82,7 @@ def test_rows_are_told_of_as_records_are(broker: Broker) -> None:
     assert {metadata.serialized_key_size for metadata, _ in by_table.told} == {-1, 1, 2}
 
 
-def test_rows_of_a_batch_are_told_of_in_order_before_the_report(broker: Broker) -> None:
+def test_interceptors_see_rows_in_order_before_the_report(broker: Broker) -> None:
     listening = Listening()
     counts: list[int] = []
     with producing(broker, interceptor_classes=[Failing, listening], batch_size=1000) as producer:
@@ -119,7 +119,7 @@ def test_rows_of_tables_and_records_in_one_batch(broker: Broker) -> None:
             assert metadata.serialized_value_size == len(record.value)
 
 
-def test_each_part_of_a_batch_that_is_split_tells_its_own(broker: Broker) -> None:
+def test_each_part_of_a_split_batch_reports_its_rows(broker: Broker) -> None:
     broker.create_topic("small", 1, **{"max.message.bytes": 600})
     listening = Listening()
     keys = {"batch_size": 4000, **LINGERING, "interceptor_classes": [listening]}
@@ -132,7 +132,7 @@ def test_each_part_of_a_batch_that_is_split_tells_its_own(broker: Broker) -> Non
         assert len(broker.batches("small")) > 1
 
 
-def test_a_failed_batch_is_told_of_row_by_row(broker: Broker) -> None:
+def test_failed_batch_is_reported_row_by_row(broker: Broker) -> None:
     listening = Listening()
     with producing(broker, interceptor_classes=[listening], **LINGERING, **ONCE) as producer:
         producer.partitions_for("one")
@@ -144,7 +144,7 @@ def test_a_failed_batch_is_told_of_row_by_row(broker: Broker) -> None:
         assert isinstance(report.errors[0], NotEnoughReplicasError)
 
 
-def test_rows_that_no_batch_had_are_told_of_before_the_report(broker: Broker) -> None:
+def test_interceptors_see_refused_rows_before_the_report(broker: Broker) -> None:
     data = pa.table({"value": ["a" * 5000, "b", "c" * 6000, "d"], "to": ["one", "one", None, "nowhere"]})
     listening = Listening()
     told: list[int] = []
@@ -170,7 +170,7 @@ def test_rows_that_no_batch_had_are_told_of_before_the_report(broker: Broker) ->
         )
 
 
-def test_rows_behind_a_stop_are_told_of(broker: Broker) -> None:
+def test_interceptors_see_rows_after_a_stop(broker: Broker) -> None:
     broker.hold_high_watermark("one", 0)
     listening = Listening()
     rows = 3 * CALLBACK_ROWS + 7

@@ -196,7 +196,7 @@ def test_a_stream_larger_than_memory(broker: Broker) -> None:
         assert metric(producer, "buffer-available-bytes") == 30_000
 
 
-def test_the_data_come_from_anywhere_and_serializers_leave_the_topic_out(broker: Broker) -> None:
+def test_any_arrow_source_works_and_topic_is_not_serialized(broker: Broker) -> None:
     frame = pl.DataFrame({"to": ["one", "one"], "id": [1, 2]})
     columns = {"value": np.array([b"a", b"b"]), "topic": pa.array(["one", "three"])}
     with producing(broker) as producer:
@@ -225,7 +225,7 @@ def test_one_topic_for_all_rows_needs_no_memory_for_codes(broker: Broker) -> Non
         assert report.topic_codes.strides == (0,) and report.topic_codes.dtype == np.int32
 
 
-def test_topics_are_asked_for_together(broker: Broker) -> None:
+def test_topics_are_requested_together(broker: Broker) -> None:
     with producing(broker) as producer:
         producer.send_table(None, rows([*PARTITIONS]), **COLUMN).result(SECONDS)
     asked = [[topic.name for topic in each.message.topics or ()] for each in broker.requests("Metadata")]
@@ -257,7 +257,7 @@ def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
         assert values(broker, topic="one") == []
 
 
-def test_a_null_behind_accepted_rows_ends_the_table(broker: Broker) -> None:
+def test_null_after_accepted_rows_ends_the_table(broker: Broker) -> None:
     data = pa.concat_tables([rows(["one", "three"]), rows(["one", None]), rows(["one"])])
     with producing(broker) as producer:
         report = producer.send_table(None, data, **COLUMN).result(SECONDS)
@@ -316,7 +316,7 @@ def test_errors_are_those_of_the_rows_own_topic(broker: Broker) -> None:
         assert {type(error) for error in report.errors.values()} == {InvalidRecordError}
 
 
-def test_rows_that_no_batch_took_are_raised_by_flush_unless_somebody_looks(broker: Broker) -> None:
+def test_refused_rows_are_raised_by_flush_unless_observed(broker: Broker) -> None:
     data = rows(["one", "bad name!", "three", "bad name!"])
     with producing(broker) as producer:
         producer.send_table(None, data, **COLUMN)
@@ -345,7 +345,7 @@ def test_a_refused_topic_is_missing_in_a_transaction(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("topic", "column"), [("bad name!", {}), (None, COLUMN)], ids=["topic", "topic column"]
 )
-def test_a_table_that_is_refused_whole_is_missing_in_a_transaction(
+def test_table_refused_whole_makes_transaction_abortable(
     broker: Broker, topic: str | None, column: dict[str, str]
 ) -> None:
     with producing(broker, transactional_id="t", max_block_ms=1000) as producer:
@@ -372,7 +372,7 @@ class SeesTables(Interceptor):
 
 
 @pytest.mark.threads
-def test_rows_that_waited_while_their_transaction_ended_are_not_part_of_the_next(broker: Broker) -> None:
+def test_rows_waiting_past_their_transaction_join_no_other(broker: Broker) -> None:
     data = pa.Table.from_batches(rows(["one"]).to_batches() + rows(["late"]).to_batches())
     with producing(broker, transactional_id="t", max_block_ms=SECONDS_MS) as producer:
         producer.init_transactions()

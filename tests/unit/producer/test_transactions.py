@@ -99,7 +99,7 @@ def test_0103_with_each_codec(broker: Broker, codec: str) -> None:
         assert {batch.compression for batch in data} == {codec}
 
 
-def test_0103_empty_transactions_ask_the_coordinator_for_nothing(broker: Broker, producer: Producer) -> None:
+def test_0103_empty_transactions_send_no_request(broker: Broker, producer: Producer) -> None:
     producer.init_transactions()
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
@@ -107,9 +107,7 @@ def test_0103_empty_transactions_ask_the_coordinator_for_nothing(broker: Broker,
     assert not broker.requests("EndTxn")
 
 
-def test_0103_calls_in_the_wrong_order_are_refused_and_change_nothing(
-    broker: Broker, producer: Producer
-) -> None:
+def test_0103_calls_in_wrong_order_are_refused(broker: Broker, producer: Producer) -> None:
     for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
         with pytest.raises(IllegalStateError, match=r"init_transactions\(\) first"):
             call()
@@ -180,9 +178,7 @@ def test_0103_a_second_producer_fences_the_first(broker: Broker, producer: Produ
     assert committed(broker) == [b"b", b"d"]
 
 
-def test_T02_after_a_fatal_error_every_call_says_which_and_what_to_do(
-    broker: Broker, producer: Producer
-) -> None:
+def test_T02_every_call_after_fatal_error_names_it_and_remedy(broker: Broker, producer: Producer) -> None:
     broker.fail_next("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
     producer.init_transactions()
     producer.begin_transaction()
@@ -274,7 +270,7 @@ def test_T22_offsets_are_checked(
     producer.commit_transaction()
 
 
-def test_T10_offsets_that_are_sent_again_do_not_replace_later_ones(broker: Broker) -> None:
+def test_T10_retried_offsets_do_not_replace_later_ones(broker: Broker) -> None:
     is_queued = threading.Event()
     answers = iter(["COORDINATOR_LOAD_IN_PROGRESS"])
 
@@ -324,9 +320,7 @@ def test_T12_a_call_that_timed_out_is_made_again_and_no_other(broker: Broker, pr
     assert len(broker.requests("InitProducerId")) == 1
 
 
-def test_T12_a_failure_that_came_after_the_time_out_is_told_to_who_asks_again(
-    broker: Broker, producer: Producer
-) -> None:
+def test_T12_failure_after_timeout_is_raised_by_the_next_call(broker: Broker, producer: Producer) -> None:
     producer.init_transactions()
     producer.begin_transaction()
     sent(producer, "a")
@@ -341,9 +335,7 @@ def test_T12_a_failure_that_came_after_the_time_out_is_told_to_who_asks_again(
         producer.commit_transaction()
 
 
-def test_T26_a_record_that_send_refused_is_missing_in_the_transaction(
-    broker: Broker, producer: Producer
-) -> None:
+def test_T26_record_refused_by_send_fails_the_commit(broker: Broker, producer: Producer) -> None:
     producer.init_transactions()
     producer.begin_transaction()
     sent(producer, "a")
@@ -396,9 +388,7 @@ def test_a_commit_that_fails_in_a_with_block_is_aborted(broker: Broker, producer
 
 
 @pytest.mark.threads
-def test_callbacks_have_run_when_a_commit_returns_and_cannot_commit(
-    broker: Broker, producer: Producer
-) -> None:
+def test_callbacks_run_before_commit_returns_and_cannot_commit(broker: Broker, producer: Producer) -> None:
     told: list[Any] = []
     refused: list[Any] = []
 
@@ -457,7 +447,7 @@ def test_T24_close_does_not_hang(broker: Broker, api: str) -> None:
         waiting.result(HANG_SECONDS)
 
 
-def test_N04_after_a_timed_out_init_the_same_is_repeated_or_the_producer_closed(broker: Broker) -> None:
+def test_N04_timed_out_init_allows_retry_or_close_only(broker: Broker) -> None:
     broker.delay("FindCoordinator", 0.2)
     with transactional(broker) as producer:
         with pytest.raises(KafkaTimeoutError):
@@ -495,7 +485,7 @@ def test_a_transaction_that_takes_too_long_is_fenced(broker: Broker) -> None:
     assert committed(broker) == []
 
 
-def test_what_failed_in_a_transaction_is_told_by_the_commit_and_not_by_close(broker: Broker) -> None:
+def test_commit_raises_transaction_failures_and_close_does_not(broker: Broker) -> None:
     broker.fail_next("Produce", "INVALID_RECORD")
     keys = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": TRANSACTIONAL_ID}
     with new_producer(**keys) as producer:
@@ -568,7 +558,7 @@ def test_versions_are_those_of_the_feature(broker: Broker, producer: Producer) -
     assert produce.message.transactional_id == TRANSACTIONAL_ID
 
 
-def test_delivery_errors_of_other_causes_are_told_still(broker: Broker) -> None:
+def test_delivery_errors_of_other_causes_are_still_raised(broker: Broker) -> None:
     broker.fail_next("Produce", "INVALID_RECORD")
     with transactional(broker) as producer:
         producer.init_transactions()
@@ -602,7 +592,7 @@ def test_T24_close_does_not_hang_where_offsets_have_no_answer(broker: Broker, ve
     assert committed(broker) == []
 
 
-def test_T24_close_behind_a_fatal_error_asks_for_nothing_and_does_not_hang(broker: Broker) -> None:
+def test_T24_close_after_fatal_error_sends_nothing(broker: Broker) -> None:
     broker.fail_next("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
     producer = new_transactional(broker)
     producer.init_transactions()
@@ -617,9 +607,7 @@ def test_T24_close_behind_a_fatal_error_asks_for_nothing_and_does_not_hang(broke
     assert len(broker.requests("EndTxn")) == 1
 
 
-def test_T18_who_goes_on_in_a_transaction_that_took_too_long_learns_of_it_by_the_abort(
-    broker: Broker, version: int
-) -> None:
+def test_T18_expired_transaction_fails_by_the_abort(broker: Broker, version: int) -> None:
     """The coordinator has aborted it by a new epoch (KIP-588). Under version 2 an abort is repeated there."""
     with transactional(broker, transaction_timeout_ms=100) as producer:
         producer.init_transactions()
@@ -721,9 +709,7 @@ PRODUCE = {1: 11, 2: 13}
 END_TXN = {1: 4, 2: 5}
 
 
-def test_T07_a_version_that_changes_while_idle_counts_for_the_next_transaction(
-    broker: Broker, version: int
-) -> None:
+def test_T07_version_changed_while_idle_applies_to_next(broker: Broker, version: int) -> None:
     other = 3 - version
     with transactional(broker, metadata_max_age_ms=10) as producer:
         producer.init_transactions()

@@ -35,7 +35,7 @@ def producer(broker: Broker) -> Iterator[Producer]:
     [(False, False), (True, False), (True, True)],
     ids=["refused", "unanswered", "until it is forgotten"],
 )
-def test_0105_a_topic_that_vanishes_and_returns_keeps_sequences_and_queue(
+def test_0105_returning_topic_keeps_sequences_and_queue(
     broker: Broker, producer: Producer, is_in_the_log: bool, is_forgotten: bool
 ) -> None:
     producer.begin_transaction()

@@ -272,7 +272,7 @@ def test_0105_the_table_of_batches_is_that_of_the_oracle() -> None:
 
 
 @pytest.mark.parametrize(("version", "request_name"), ASKED)
-def test_0105_what_coordinators_answer(version: int, request_name: str) -> None:
+def test_0105_responses_of_coordinators(version: int, request_name: str) -> None:
     for code, times in itertools.product(CODES, REPEATS):
         play(version, judge_coordinator, request_name, code, times)
 
@@ -286,7 +286,7 @@ def test_0105_what_coordinators_answer(version: int, request_name: str) -> None:
     ],
     indirect=["broker"],
 )
-def test_what_coordinators_answer_over_sockets(
+def test_responses_of_coordinators_over_sockets(
     broker: Broker, producer: Producer, request_name: str, code: int
 ) -> None:
     judge_coordinator(broker, producer, request_name, code, 1)
@@ -331,7 +331,7 @@ def forget_as_it_is_said(broker: Broker, times: int) -> None:
     broker.intercept("EndTxn", forget)
 
 
-def test_0105_what_the_init_after_an_abort_is_answered() -> None:
+def test_0105_responses_to_init_after_an_abort() -> None:
     """The abort is what waits for it; where it can be made again it leads to the next transaction."""
     for code, times in itertools.product(CODES, REPEATS):
         play(1, judge_init_after_abort, code, times)
@@ -339,9 +339,7 @@ def test_0105_what_the_init_after_an_abort_is_answered() -> None:
 
 @pytest.mark.parametrize("code", one_of_each("InitProducerId", CODES))
 @pytest.mark.parametrize("broker", [pytest.param(1, id="TV1")], indirect=True)
-def test_what_the_init_after_an_abort_is_answered_over_sockets(
-    broker: Broker, producer: Producer, code: int
-) -> None:
+def test_responses_to_init_after_an_abort_over_sockets(broker: Broker, producer: Producer, code: int) -> None:
     judge_init_after_abort(broker, producer, code, 1)
 
 
@@ -368,7 +366,7 @@ def judge_init_after_abort(broker: Broker, producer: Producer, code: int, times:
 
 @pytest.mark.parametrize("code", [None, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
 @pytest.mark.parametrize("broker", [pytest.param(1, id="TV1")], indirect=True)
-def test_0105_a_slow_init_after_an_abort_is_awaited_by_the_same_call(
+def test_0105_slow_init_after_abort_is_awaited_by_the_abort(
     broker: Broker, producer: Producer, code: ErrorCode | None
 ) -> None:
     failed = Story(broker, producer)
@@ -395,13 +393,13 @@ def test_0105_a_slow_init_after_an_abort_is_awaited_by_the_same_call(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_0105_what_leaders_answer(version: int) -> None:
+def test_0105_responses_of_leaders(version: int) -> None:
     for code, times in itertools.product(PRODUCE_CODES, REPEATS):
         play(version, judge_leader, code, times)
 
 
 @pytest.mark.parametrize("code", one_of_each("Produce", PRODUCE_CODES))
-def test_what_leaders_answer_over_sockets(broker: Broker, producer: Producer, code: int) -> None:
+def test_responses_of_leaders_over_sockets(broker: Broker, producer: Producer, code: int) -> None:
     judge_leader(broker, producer, code, 1)
 
 
@@ -464,14 +462,14 @@ def judge_loss(broker: Broker, producer: Producer, api: str, times: int, when: s
         assert finds(broker, producer)[GROUP if api == "TxnOffsetCommit" else TRANSACTION] >= 1 + times
 
 
-def test_0105_nobody_coordinates_for_a_while(broker: Broker, producer: Producer) -> None:
+def test_0105_coordinator_is_missing_for_a_while(broker: Broker, producer: Producer) -> None:
     broker.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", 20)
     story = Story(broker, producer)
     story.tell(0)
     assert not story.errors
 
 
-def test_0105_the_end_is_told_though_offsets_were_tried_again(broker: Broker, producer: Producer) -> None:
+def test_0105_end_is_reported_after_retried_offsets(broker: Broker, producer: Producer) -> None:
     api = "AddOffsetsToTxn" if is_version_1(broker) else "TxnOffsetCommit"
     broker.fail_next(api, "COORDINATOR_LOAD_IN_PROGRESS", 3)
     producer.init_transactions()

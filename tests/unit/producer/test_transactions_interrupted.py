@@ -80,9 +80,7 @@ def expected(end: str, count: int) -> list[bytes]:
 
 
 @ENDS
-def test_T12_an_end_that_is_cancelled_at_any_step_is_called_again(
-    broker: Broker, run: Runner, end: str
-) -> None:
+def test_T12_end_cancelled_at_any_step_can_be_repeated(broker: Broker, run: Runner, end: str) -> None:
     async def cancelled(producer: AsyncProducer, step: int) -> bool:
         """Whether it was too late."""
         ending = asyncio.create_task(getattr(producer, end)())
@@ -113,9 +111,7 @@ def test_T12_an_end_that_is_cancelled_at_any_step_is_called_again(
 
 
 @ENDS
-def test_T12_an_end_that_is_cancelled_while_callbacks_run_is_called_again(
-    broker: Broker, run: Runner, end: str
-) -> None:
+def test_T12_end_cancelled_during_callbacks_can_be_repeated(broker: Broker, run: Runner, end: str) -> None:
     told: list[Any] = []
 
     def slow(metadata: Any, error: BaseException | None) -> None:
@@ -150,9 +146,7 @@ def test_T12_an_end_that_is_cancelled_while_callbacks_run_is_called_again(
     assert len(values(broker, topic="wide")) == (MANY if end == "commit_transaction" else 0)
 
 
-def test_T12_a_cancelled_commit_that_fails_says_so_when_it_is_called_again(
-    broker: Broker, run: Runner
-) -> None:
+def test_T12_cancelled_commit_that_fails_raises_when_repeated(broker: Broker, run: Runner) -> None:
     async def program() -> None:
         async with made(broker) as producer:
             await producer.init_transactions()
@@ -171,9 +165,7 @@ def test_T12_a_cancelled_commit_that_fails_says_so_when_it_is_called_again(
     run(program())
 
 
-def test_T26_a_table_that_was_cancelled_forces_an_abort_and_the_commit_says_why(
-    broker: Broker, run: Runner
-) -> None:
+def test_T26_cancelled_table_forces_abort_and_commit_says_why(broker: Broker, run: Runner) -> None:
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"value": [bytes(1000)] * 100})
 
@@ -228,7 +220,7 @@ def test_a_commit_waits_for_callbacks_up_to_its_time(broker: Broker) -> None:
 
 
 @ENDS
-def test_T12_an_end_that_is_interrupted_in_any_line_is_called_again(broker: Broker, end: str) -> None:
+def test_T12_end_interrupted_at_any_line_can_be_repeated(broker: Broker, end: str) -> None:
     with transactional(broker) as producer:
         producer.init_transactions()
         is_over, line = False, 0
@@ -245,7 +237,7 @@ def test_T12_an_end_that_is_interrupted_in_any_line_is_called_again(broker: Brok
         assert values(broker) == expected(end, line)
 
 
-def test_T12_a_begin_that_is_interrupted_in_any_line_is_called_again(broker: Broker) -> None:
+def test_T12_begin_interrupted_at_any_line_can_be_repeated(broker: Broker) -> None:
     with transactional(broker) as producer:
         producer.init_transactions()
         is_over, line = False, 0

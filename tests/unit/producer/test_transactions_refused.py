@@ -136,7 +136,7 @@ def test_T26_the_example_of_the_page_aborts_and_goes_on(broker: Broker, producer
     assert committed(broker) == [b"b"]
 
 
-def test_T26_what_is_refused_outside_of_a_transaction_is_not_abortable(broker: Broker) -> None:
+def test_T26_refusal_outside_transaction_is_not_abortable(broker: Broker) -> None:
     with producing(broker) as plain:
         for topic, value in ((TOPIC, HUGE), ("a topic", b"b")):
             with pytest.raises(KafkaError) as raised:
@@ -144,7 +144,7 @@ def test_T26_what_is_refused_outside_of_a_transaction_is_not_abortable(broker: B
             assert not raised.value.abortable
 
 
-def test_T26_the_same_error_outside_of_the_transaction_is_not_abortable(producer: Producer) -> None:
+def test_T26_same_error_outside_transaction_is_not_abortable(producer: Producer) -> None:
     producer.begin_transaction()
     with pytest.raises(InvalidTopicError) as raised:
         producer.send("a topic", b"b")
@@ -182,9 +182,7 @@ def sending_late(broker: Broker, producer: Producer) -> Future[Any]:
 
 @pytest.mark.threads
 @pytest.mark.parametrize("begun", [False, True], ids=["none yet", "begun"])
-def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the_next(
-    broker: Broker, begun: bool
-) -> None:
+def test_T02_record_waiting_past_its_transaction_joins_no_other(broker: Broker, begun: bool) -> None:
     with transactional(broker) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -203,9 +201,7 @@ def test_T02_a_record_that_waited_while_its_transaction_ended_is_not_part_of_the
 
 
 @pytest.mark.threads
-def test_T02_a_record_whose_time_is_over_when_the_next_transaction_has_begun_fails_none(
-    broker: Broker,
-) -> None:
+def test_T02_record_timing_out_in_next_transaction_is_harmless(broker: Broker) -> None:
     with transactional(broker, max_block_ms=1000) as producer:
         producer.init_transactions()
         producer.begin_transaction()

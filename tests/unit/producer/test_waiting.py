@@ -119,7 +119,7 @@ def test_B05_senders_get_memory_in_the_order_in_which_they_came(broker: Broker) 
     assert later == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_one_that_gives_up_leaves_the_line_to_the_others(broker: Broker) -> None:
+def test_waiter_that_gives_up_leaves_the_queue_to_the_others(broker: Broker) -> None:
     with producing(broker, **(SMALL | {"max_block_ms": 1_000})) as short:
         fill(broker, short)
         first = within(lambda: short.send(TOPIC, RECORD))
@@ -227,7 +227,7 @@ def test_slow_callback_holds_up_no_record(broker: Broker) -> None:
         producer.flush(SECONDS)
 
 
-def test_flush_returns_behind_the_callbacks(broker: Broker) -> None:
+def test_flush_returns_after_the_callbacks(broker: Broker) -> None:
     with producing(broker) as producer:
         for _ in range(50):
             told = Tellings()
@@ -316,7 +316,7 @@ def test_several_threads_may_flush(broker: Broker) -> None:
 # wait, as_completed
 
 
-def test_wait_tells_what_is_done(broker: Broker) -> None:
+def test_wait_reports_completed_deliveries(broker: Broker) -> None:
     with producing(broker) as producer:
         done = producer.send(TOPIC, b"")
         done.result(SECONDS)
@@ -328,7 +328,7 @@ def test_wait_tells_what_is_done(broker: Broker) -> None:
         assert kbatch.wait([]) == ([], [])
 
 
-def test_wait_does_not_count_as_asking(broker: Broker) -> None:
+def test_wait_does_not_count_as_observing_a_failure(broker: Broker) -> None:
     with producing(broker, retries=0, enable_idempotence=False) as producer:
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
         kbatch.wait([producer.send(TOPIC, b"")], SECONDS)
@@ -387,7 +387,7 @@ def test_as_completed_in_a_callback_is_refused_and_wait_is_not(broker: Broker) -
 # Metadata
 
 
-def test_N03_close_wakes_who_waits_for_metadata(broker: Broker) -> None:
+def test_N03_close_wakes_waiters_for_metadata(broker: Broker) -> None:
     with producing(broker, max_block_ms=SECONDS_MS) as producer:
         seen = requests_seen(broker, "Metadata")
         waiting = [
@@ -404,7 +404,7 @@ def test_N03_close_wakes_who_waits_for_metadata(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.05, None])
-def test_N03_close_wakes_who_waits_for_memory(broker: Broker, timeout: float | None) -> None:
+def test_N03_close_wakes_waiters_for_memory(broker: Broker, timeout: float | None) -> None:
     with producing(broker, **SMALL) as producer:
         deliveries = fill(broker, producer)
         waiting = [within(lambda: producer.send(TOPIC, RECORD)) for _ in range(3)]
@@ -417,7 +417,7 @@ def test_N03_close_wakes_who_waits_for_memory(broker: Broker, timeout: float | N
         assert all(delivery.done() for delivery in deliveries)
 
 
-def test_fatal_error_wakes_who_waits(broker: Broker) -> None:
+def test_fatal_error_wakes_waiters(broker: Broker) -> None:
     with producing(broker, **SMALL) as producer:
         fill(broker, producer)
         waiting = [

@@ -199,7 +199,7 @@ def test_a_request_has_size_and_header(version: int, header_tags: bytes) -> None
 
 
 @pytest.mark.parametrize("version", [3, 12])
-def test_of_a_large_request_small_pieces_go_out_as_one_and_large_ones_by_reference(version: int) -> None:
+def test_large_request_joins_small_pieces_and_refers_to_large(version: int) -> None:
     small, large = b"s" * 100, b"l" * 100_000
     each = [small] * 2000 + [large] + [small] * 2000
     partitions = [
@@ -245,7 +245,7 @@ def test_tagged_fields_of_a_header_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("api_key", "version"), [(18, 5), (0, 2), (0, 14), (22, 6), (4, 0), (-1, 0), (0, -1)]
 )
-def test_an_unknown_api_or_version_leaves_what_the_answer_needs(api_key: int, version: int) -> None:
+def test_unknown_api_or_version_keeps_header_for_the_response(api_key: int, version: int) -> None:
     frame = struct.pack(">hhi", api_key, version, 4711) + b"whatever may follow"
     with pytest.raises(UnsupportedVersionError) as caught:
         codec.decode_request(frame)
@@ -351,7 +351,7 @@ def test_a_field_that_the_version_lacks_must_be_its_default(
         codec.encode(message, version)
 
 
-def test_an_ignorable_field_is_left_out_of_a_version_that_lacks_it() -> None:
+def test_ignorable_field_is_omitted_in_versions_without_it() -> None:
     request = FetchRequest(rack_id="r", session_id=5, cluster_id="c", max_wait_ms=9)
     assert codec.decode(FetchRequest, 4, encoded(request, 4)) == FetchRequest(max_wait_ms=9)
 
@@ -366,7 +366,7 @@ def test_trailing_bytes_are_refused() -> None:
         codec.decode_response(ListGroupsResponse, 0, bytes(11))
 
 
-def test_bytes_behind_a_request_are_passed_over() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     frame = b"".join(codec.encode_request(ApiVersionsRequest(), 0, 1))[4:]
     assert codec.decode_request(frame + b"x") == codec.decode_request(frame)
 
@@ -422,7 +422,7 @@ def test_the_path_of_a_wrong_field_has_its_indices() -> None:
         ("ffffffff0f", "tagged fields: it ends at"),
     ],
 )
-def test_known_tagged_fields_fill_their_size_and_come_once_in_order(tags: str, complaint: str) -> None:
+def test_tagged_fields_fill_their_size_once_and_in_order(tags: str, complaint: str) -> None:
     data = bytes.fromhex("0000 01 00000000" + tags)
     with pytest.raises(ProtocolError, match=re.escape(complaint)):
         codec.decode(ApiVersionsResponse, 3, data)

@@ -180,9 +180,7 @@ def test_all_messages_are_there() -> None:
 
 @pytest.mark.java
 @pytest.mark.parametrize("kind", messages.MESSAGES.values(), ids=lambda kind: kind.__name__)
-def test_every_field_of_every_version_is_as_in_kafkas_schema(
-    kind: type[Message],
-) -> None:
+def test_every_field_of_every_version_is_as_in_kafkas_schema(kind: type[Message]) -> None:
     kafka = kafka_schemas()[kind.__name__]
     assert list(kind.versions) == stable_with_responses(kafka)
     flexible = [version for version in kind.versions if has(kafka["flexibleVersions"], version)]
@@ -205,7 +203,7 @@ def fields_of(*lines: str) -> tuple[Field, ...]:
     return message.body.fields
 
 
-def test_a_line_says_type_versions_and_options() -> None:
+def test_a_line_gives_type_versions_and_options() -> None:
     plain, nullable, later, ranged, tagged = fields_of(
         "plain     int32  # a comment",
         "nullable  string?           default null",
@@ -222,7 +220,7 @@ def test_a_line_says_type_versions_and_options() -> None:
     assert tagged.secret and not later.secret
 
 
-def test_a_struct_named_again_has_the_same_fields_in_all_versions() -> None:
+def test_struct_named_again_has_the_same_fields() -> None:
     first, second = fields_of("first  []Pair  5+", "    left  int8", "    right bool 6+", "second []Pair 2-4")
     assert first.struct is not None and first.struct is second.struct
     assert [field.versions for field in first.struct.fields] == [range(2, 10), range(6, 10)]

@@ -8,7 +8,7 @@ from kbatch.sasl.plain import Plain
 SECRET = "s3cret-of-alice"
 
 
-def test_user_and_password_travel_as_utf8_with_an_empty_authorization_id() -> None:
+def test_user_and_password_are_utf8_without_authorization_id() -> None:
     exchange = Plain("$Connectionström", Password("Endpoint=sb://ns/;Key=ä,=\t" + "x" * 5000)).exchange(
         "host"
     )

@@ -125,7 +125,7 @@ def test_brokers_with_the_same_salt_share_one_salted_password(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("digits", ["1", "4095", "1000001", "1000000000", "9" * 5000], ids=len)
-def test_an_iteration_count_out_of_bounds_is_refused_before_it_is_computed(digits: str) -> None:
+def test_iteration_count_out_of_bounds_is_refused_early(digits: str) -> None:
     exchange, nonce = _begun()
     challenge = f"r={nonce}more,s=c2FsdA==,i={digits}".encode()
     text = failing(lambda: exchange.step(challenge), AuthenticationError, SECRET)
@@ -162,7 +162,7 @@ def test_a_first_message_that_cannot_be_right_is_refused(message: str, text: str
     assert text in failing(lambda: exchange.step(challenge), AuthenticationError, SECRET)
 
 
-def test_extensions_of_the_server_are_signed_and_otherwise_ignored() -> None:
+def test_server_extensions_are_signed_but_ignored() -> None:
     exchange, nonce = _begun()
     assert exchange.step(f"r={nonce}x,s=c2FsdA==,i=4096,later=yes".encode()) is not None
 

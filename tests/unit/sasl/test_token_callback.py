@@ -102,7 +102,7 @@ def test_kafka_pythons_provider_is_called_anew_for_each_token() -> None:
     assert [source().value, source().value] == [f"{SECRET}-1", f"{SECRET}-2"]
 
 
-def test_a_plain_callback_runs_on_the_calling_thread_and_a_coroutine_on_the_loop() -> None:
+def test_plain_callback_runs_in_caller_and_coroutine_on_loop() -> None:
     threads = {}
 
     def run_elsewhere(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -116,13 +116,13 @@ def test_connections_share_a_token_until_it_expires() -> None:
     assert world.calls == 2
 
 
-def test_a_token_without_an_end_is_asked_anew_each_time_and_never_refreshed() -> None:
+def test_token_without_expiry_is_requested_each_time() -> None:
     world = World(token("first", None), token("second", None))
     assert [world.login.token().value, world.login.token().value] == ["first", "second"]
     assert world.login.refresh_deadline_ns() == NEVER
 
 
-def test_a_token_that_has_expired_is_sent_once_and_left_to_the_broker_to_judge() -> None:
+def test_expired_token_is_sent_once_for_the_broker_to_judge() -> None:
     world = World(token("old", -60), token("new", 60))
     assert [world.login.token().value, world.login.token().value] == ["old", "new"]
 
@@ -156,7 +156,7 @@ def test_the_old_token_stays_in_use_while_refreshes_fail(caplog: pytest.LogCaptu
     ]
 
 
-def test_a_source_that_returns_the_same_token_is_asked_every_ten_seconds_at_most() -> None:
+def test_repeated_token_is_requested_every_ten_seconds_at_most() -> None:
     same = token("first", 100)
     world = World(*itertools.repeat(same, 30))
     world.login.token()
@@ -179,7 +179,7 @@ def test_a_failure_holds_for_the_backoff_and_doubles_it() -> None:
     assert world.login.token().value == "late"
 
 
-def test_an_error_of_kafka_is_raised_as_it_is_and_again_within_the_backoff() -> None:
+def test_kafka_error_is_raised_unchanged_and_during_backoff() -> None:
     world = World(AuthenticationError("unknown client"), token("first", 60))
     assert failing(world.login.token, AuthenticationError) == "unknown client"
     assert failing(world.login.token, AuthenticationError) == "unknown client"

@@ -43,7 +43,7 @@ def jwt(claims: object) -> str:
     ],
     ids=lambda value: str(value)[-20:],
 )
-def test_only_a_jwt_with_exp_tells_its_own_end(value: str, expires_at: float | None) -> None:
+def test_only_a_jwt_with_exp_knows_its_expiry(value: str, expires_at: float | None) -> None:
     token = Token(value)
     assert (token.value, token.expires_at) == (value, expires_at)
 

@@ -75,7 +75,7 @@ def test_fixture_gives_each_test_a_broker_as_its_marker_says(tmp_path: Path) -> 
     assert "Broker has no 'nods': did you mean 'nodes'?" in done.stdout
 
 
-def test_plugin_comes_with_the_package_and_loads_the_broker_only_when_it_is_used() -> None:
+def test_plugin_is_installed_and_loads_the_broker_lazily() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert PLUGIN in project["project"]["entry-points"]["pytest11"].values()
     code = f"import sys, {PLUGIN}; sys.exit('kbatch.testing.broker.core' in sys.modules)"
@@ -181,7 +181,7 @@ def test_machine_that_is_not_as_needed_ends_with_status_1(signals: None, tmp_pat
             assert len(result.stderr.splitlines()) == 1
 
 
-def test_address_that_others_reach_is_warned_of_in_one_line(signals: None) -> None:
+def test_reachable_address_is_warned_of_in_one_line(signals: None) -> None:
     result = call("--host", "192.0.2.1", "--port", 0)
     warning, error = result.stderr.splitlines()
     assert warning.startswith("Warning: the broker listens on 192.0.2.1: any client that reaches it")

@@ -157,7 +157,7 @@ def test_condition_wakes_its_callers_in_order() -> None:
 # Virtual time
 
 
-def test_virtual_task_runs_when_it_is_let_and_ends_when_it_is_killed() -> None:
+def test_virtual_task_runs_on_demand_and_ends_when_killed() -> None:
     schedule, seen = Schedule(0), []
 
     async def script() -> None:
@@ -184,7 +184,7 @@ def test_virtual_task_runs_when_it_is_let_and_ends_when_it_is_killed() -> None:
     assert seen == [0, 5, -1]
 
 
-def test_what_a_virtual_task_raises_comes_out_where_it_was_let_run() -> None:
+def test_virtual_task_error_is_raised_where_it_was_run() -> None:
     async def script() -> None:
         raise ValueError("in the task")
 

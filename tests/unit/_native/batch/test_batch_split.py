@@ -54,7 +54,7 @@ def single_parts(records: RecordAccumulator, batch: ProducerBatch) -> list[Produ
     raise AssertionError("splitting does not end")
 
 
-def test_S01_sequences_are_those_of_the_records_and_the_parts_count_as_never_tried() -> None:
+def test_S01_parts_keep_sequences_and_count_as_never_sent() -> None:
     records = accumulator(batch_size=MEGABYTE)
     put(records, b"first", now_ns=3)
     delivery = put(records, b"second", now_ns=5)
@@ -75,7 +75,7 @@ def test_S01_sequences_are_those_of_the_records_and_the_parts_count_as_never_tri
     assert delivery.result(0).offset == 200
 
 
-def test_S01_the_parts_are_as_old_as_the_whole_and_expire_with_it() -> None:
+def test_S01_parts_keep_the_age_of_the_batch_and_expire_with_it() -> None:
     records = accumulator(2, batch_size=MEGABYTE, delivery_timeout_ns=100)
     put(records, b"first")
     put(records, b"second")
@@ -94,7 +94,7 @@ def test_S01_what_may_have_been_appended_stays_so() -> None:
         assert [part.possibly_persisted for part in records.split(batch)] == [possibly] * 2
 
 
-def test_S02_the_ratio_is_what_it_was_at_least_one_and_falls_again() -> None:
+def test_S02_split_raises_the_ratio_to_one_and_it_falls_again() -> None:
     records = accumulator(compression="lz4", batch_size=4096)
     for _ in range(1000):
         put(records, bytes(500))
@@ -276,7 +276,7 @@ def test_S08_a_flush_waits_for_the_parts(ends: str) -> None:
     assert is_whole(records)
 
 
-def test_S08_a_flush_that_begins_after_the_split_waits_for_the_parts_too() -> None:
+def test_S08_flush_started_after_the_split_waits_for_the_parts() -> None:
     records = filled(10)
     records.split(one(records))
     flush = records.begin_flush()

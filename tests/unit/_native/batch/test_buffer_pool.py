@@ -103,7 +103,7 @@ def test_B01_the_free_list_gives_way_to_other_sizes() -> None:
     assert is_whole(pool)
 
 
-def test_a_buffer_is_writable_memory_of_the_size_asked_for() -> None:
+def test_buffer_is_writable_memory_of_the_requested_size() -> None:
     pool = BufferPool(100, 10)
     buffer = pool.allocate(7)
     with memoryview(buffer) as view:
@@ -174,7 +174,7 @@ def test_B03_memory_is_collected_piece_by_piece() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.02])
-def test_B04_a_time_out_leaves_the_queue_and_gives_back_what_it_had(timeout: float) -> None:
+def test_B04_timed_out_waiter_leaves_queue_and_returns_memory(timeout: float) -> None:
     pool = BufferPool(100, 10)
     held = pool.allocate(60)
     with pytest.raises(
@@ -287,7 +287,7 @@ def test_B06_an_interrupt_wakes_the_next_in_the_queue() -> None:
     pool.release(held)
 
 
-def test_B06_a_signal_whose_handler_returns_does_not_end_the_wait() -> None:
+def test_B06_wait_continues_after_a_signal_handler_returns() -> None:
     pool = BufferPool(10, 10)
     held = pool.allocate(10)
     main = threading.get_ident()
@@ -441,7 +441,7 @@ def test_B11_a_buffer_with_views_is_not_taken_back() -> None:
     assert is_whole(pool)
 
 
-def test_B11_a_buffer_that_is_dropped_comes_back_with_its_last_view() -> None:
+def test_B11_dropped_buffer_is_returned_with_its_last_view() -> None:
     pool = BufferPool(100, 10)
     view = memoryview(pool.allocate(10))
     gc.collect()
@@ -453,7 +453,7 @@ def test_B11_a_buffer_that_is_dropped_comes_back_with_its_last_view() -> None:
     assert is_whole(pool)
 
 
-def test_B11_a_dropped_buffer_wakes_who_waits() -> None:
+def test_B11_dropped_buffer_wakes_a_waiter() -> None:
     pool = BufferPool(10, 10)
     held: list[Buffer] = [pool.allocate(10)]
     asking = Asking(pool, 10)

@@ -92,7 +92,7 @@ def test_a_batch_that_failed_raises_from_all_its_deliveries() -> None:
     assert is_whole(records)
 
 
-def test_the_traceback_of_an_error_does_not_grow_with_those_who_ask() -> None:
+def test_traceback_of_an_error_does_not_grow_when_raised_again() -> None:
     _, batch, (delivery, *_) = sent()
     batch.fail(FAILURE)
     depths = []
@@ -142,7 +142,7 @@ def test_F01_I28_a_batch_ends_once(first: str, second: str) -> None:
 # Callbacks
 
 
-def test_F01_callbacks_come_once_in_the_order_of_records_and_survive_one_that_throws() -> None:
+def test_F01_callbacks_run_once_in_record_order_despite_errors() -> None:
     calls = Calls({0: ValueError("first"), 2: ValueError("third")})
     records, batch, _ = sent(5, on_delivery=calls)
     assert batch.completion.has_callbacks
@@ -156,7 +156,7 @@ def test_F01_callbacks_come_once_in_the_order_of_records_and_survive_one_that_th
     assert is_whole(records)
 
 
-def test_F03_a_callback_of_a_failure_still_learns_topic_and_partition() -> None:
+def test_F03_failure_callback_gets_topic_and_partition() -> None:
     calls = Calls()
     _, batch, _ = sent(1, on_delivery=calls)
     batch.fail(FAILURE)
@@ -175,7 +175,7 @@ def test_only_some_records_have_callbacks() -> None:
     assert [metadata.offset for metadata, _ in calls.seen] == [*range(3, 100, 7)]
 
 
-def test_callbacks_come_once_whoever_runs_them() -> None:
+def test_callbacks_run_once_on_any_thread() -> None:
     for _ in range(20):
         calls = Calls()
         _, batch, _ = sent(100, on_delivery=calls)
@@ -188,7 +188,7 @@ def test_callbacks_come_once_whoever_runs_them() -> None:
         assert [metadata.offset for metadata, _ in calls.seen] == [*range(100)]
 
 
-def test_an_interrupt_in_a_callback_goes_through_and_the_next_call_goes_on_behind_it() -> None:
+def test_interrupt_in_callback_propagates_and_next_call_resumes() -> None:
     calls = Calls({1: KeyboardInterrupt()})
     records, batch, _ = sent(3, on_delivery=calls)
     batch.complete(0)
@@ -236,7 +236,7 @@ def test_waiting_in_vain_is_a_timeout_and_the_delivery_goes_on() -> None:
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_all_who_wait_are_woken(split: bool) -> None:
+def test_all_waiters_are_woken(split: bool) -> None:
     records, batch, deliveries = sent(8)
     results: list[Any] = [None] * 8
     waiting = threading.Barrier(9)
@@ -262,7 +262,7 @@ def test_all_who_wait_are_woken(split: bool) -> None:
     assert [result.offset for result in results] == [*range(8)]
 
 
-def test_done_callbacks_come_behind_those_of_the_batch_or_now() -> None:
+def test_done_callbacks_run_after_those_of_the_batch_or_at_once() -> None:
     order: list[object] = []
 
     def called(metadata: RecordMetadata, error: BaseException | None) -> None:
@@ -312,7 +312,7 @@ def test_await_gives_what_result_gives() -> None:
 # What nobody saw
 
 
-def test_failures_that_nobody_observed_are_counted() -> None:
+def test_unobserved_failures_are_counted() -> None:
     records = accumulator()
     kept = put(records)
     asked = put(records)
@@ -334,7 +334,7 @@ def test_failures_that_nobody_observed_are_counted() -> None:
 # Flushes
 
 
-def test_A07_a_flush_waits_for_the_batches_that_were_there_and_their_callbacks() -> None:
+def test_A07_flush_waits_for_existing_batches_and_callbacks() -> None:
     records, batch, _ = sent(on_delivery=Calls())
     assert records.begin_flush().pending_count == 1
     flush = records.begin_flush()

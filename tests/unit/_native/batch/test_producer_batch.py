@@ -86,7 +86,7 @@ _Package = types.SimpleNamespace
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_who_fills_a_batch_compresses_it_while_others_have_the_gil(codec: str) -> None:
+def test_filling_thread_compresses_the_batch_without_the_gil(codec: str) -> None:
     """What appends without filling lets go of it nowhere; nobody has to give it up here."""
     module, name, replaced = COMPRESSING[codec]
     noted: list[tuple[int, bool]] = []
@@ -203,7 +203,7 @@ def test_a_small_batch_can_be_had_as_a_copy_that_outlives_it(codec: str, count: 
     assert type(copy) is bytes and copy == data
 
 
-def test_of_a_batch_that_is_too_large_for_that_the_header_is_a_copy() -> None:
+def test_large_batch_is_referenced_and_its_header_copied() -> None:
     records = accumulator(compression="lz4", batch_size=60_000)
     put(records, bytes(5000))
     batch = one(records)
@@ -330,7 +330,7 @@ def test_an_accumulator_that_is_dropped_frees_what_is_in_it() -> None:
 # F04: leader epochs
 
 
-def test_F04_the_leader_epoch_only_grows_and_the_attempt_of_a_change_is_known() -> None:
+def test_F04_leader_epoch_only_grows_and_keeps_its_attempt() -> None:
     records = accumulator(retry_backoff_ns=1, retry_backoff_max_ns=1)
     put(records)
     steps = [(-1, -1, 0), (3, 3, 1), (3, 3, 1), (2, 3, 1), (-1, 3, 1), (5, 5, 5)]
@@ -358,7 +358,7 @@ def test_only_an_accumulator_makes_batches() -> None:
             cls()
 
 
-def test_views_of_a_batch_may_be_garbage_together_with_their_accumulator() -> None:
+def test_batch_views_and_accumulator_are_collected_together() -> None:
     """The collector lets go of them in any order."""
     for _ in range(20):
         records = accumulator()

@@ -36,7 +36,7 @@ def test_names_are_in_wire_order() -> None:
 
 @pytest.mark.parametrize("codec", plain.CODECS)
 @pytest.mark.parametrize("data", [b"x", SMALL, DATA, bytes(200_000)], ids=["one", "small", "blocks", "zeros"])
-def test_streams_are_read_by_the_codecs_own_packages_and_theirs_by_us(codec: str, data: bytes) -> None:
+def test_streams_are_interchangeable_with_the_codecs_packages(codec: str, data: bytes) -> None:
     assert plain.decompress(compress(data, codec), codec) == data
     assert decompress(plain.compress(data, codec), codec) == data
     assert decompress(compress(data, codec), codec) == data
@@ -143,7 +143,7 @@ def test_snappy_is_blocks_of_32_kib_in_javas_framing() -> None:
     assert sizes == [32768] * (len(DATA) // 32768) + [len(DATA) % 32768]
 
 
-def test_lz4_is_independent_blocks_of_64_kib_without_content_checksum() -> None:
+def test_lz4_writes_independent_64_kib_blocks_without_checksum() -> None:
     info = lz4.frame.get_frame_info(compress(DATA, "lz4"))
     assert (info["block_size"], info["block_linked"], info["content_checksum"]) == (65536, False, False)
     assert (info["block_checksum"], info["content_size"]) == (False, 0)
@@ -215,7 +215,7 @@ def test_a_stream_cut_off_anywhere_is_corrupt(name: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_behind_a_stream_are_corrupt(codec: str) -> None:
+def test_bytes_after_a_stream_are_corrupt(codec: str) -> None:
     stream = compress(RECORDS, codec)
     for tail in (b"\0", b"\0" * 64, b"\xff", stream[:-1], RECORDS):
         assert _reads(stream + tail, codec) is None, tail

@@ -80,7 +80,7 @@ def test_encode_names_the_parameter(parameters: dict[str, Any], error: type[Exce
         kbatch.encode(**({"records": ROWS} | parameters))
 
 
-def test_decode_refuses_what_is_no_bytes_and_parameters_out_of_range() -> None:
+def test_decode_refuses_other_types_and_parameters_out_of_range() -> None:
     for data in (None, "text", 5, [b"x"]):
         with pytest.raises(TypeError, match="bytes-like"):
             kbatch.decode(data)

@@ -55,7 +55,7 @@ def test_C08_transactional_batch_equals_the_golden_bytes() -> None:
     )
 
 
-def test_records_tuples_and_subclasses_of_tuple_are_the_same_input() -> None:
+def test_records_tuples_and_tuple_subclasses_are_equal_input() -> None:
     records = [Record(*row) for row in ROWS]
     named = [plain.Record(0, 0, *row[:3]) for row in ROWS]
     assert kbatch.encode(records) == kbatch.encode(ROWS) == kbatch.encode(iter(ROWS))
@@ -130,7 +130,7 @@ def test_the_header_is_read_without_the_records() -> None:
 
 
 @pytest.mark.parametrize("field", range(len(plain.HEADER.format) - 1))
-def test_C02_only_base_offset_and_leader_epoch_are_outside_of_the_crc(field: int) -> None:
+def test_C02_crc_covers_all_but_base_offset_and_leader_epoch(field: int) -> None:
     header = list(plain.HEADER.unpack_from(ONE_RECORD))
     header[field] ^= 1
     bent = plain.HEADER.pack(*header) + ONE_RECORD[plain.HEADER_BYTES :]
@@ -261,7 +261,7 @@ def test_C05_every_iteration_of_a_batch_gives_the_same_records(compression: str)
     ]
 
 
-def test_C05_nothing_is_yielded_of_a_batch_with_a_broken_last_record() -> None:
+def test_C05_batch_with_broken_last_record_yields_nothing() -> None:
     records = [plain.encode_record(row, number, 1000) for number, row in enumerate(ROWS)]
     broken = b"".join(records)[:-1]
     batch = read_one(
@@ -271,7 +271,7 @@ def test_C05_nothing_is_yielded_of_a_batch_with_a_broken_last_record() -> None:
         iter(batch)
 
 
-def test_a_batch_outlives_the_name_of_its_bytes_and_locks_a_bytearray() -> None:
+def test_batch_keeps_its_bytes_alive_and_locks_a_bytearray() -> None:
     data = bytearray(kbatch.encode(ROWS))
     batch = read_one(data)
     with pytest.raises(BufferError):
@@ -280,7 +280,7 @@ def test_a_batch_outlives_the_name_of_its_bytes_and_locks_a_bytearray() -> None:
     assert len(list(batch)) == len(ROWS)
 
 
-def test_memory_that_changes_while_it_is_read_is_corrupt_at_worst() -> None:
+def test_memory_changed_while_read_is_corrupt_at_worst() -> None:
     data = bytearray(kbatch.encode(ROWS))
     records = iter(read_one(data))
     next(records)
@@ -315,7 +315,7 @@ def test_C06_impossible_producer_state_is_refused(state: dict[str, Any], message
         kbatch.encode(ROWS, **state)
 
 
-def test_C06_a_control_batch_is_transactional_and_needs_no_sequence() -> None:
+def test_C06_control_batch_is_transactional_without_sequence() -> None:
     with pytest.raises(ValueError, match="transactional=True"):
         RecordBatchWriter(control=True)
     writer = written(ROWS[:1], control=True, transactional=True)
@@ -327,7 +327,7 @@ def test_C06_a_control_batch_is_transactional_and_needs_no_sequence() -> None:
 
 
 @pytest.mark.parametrize("compression", plain.CODECS)
-def test_stamping_again_changes_the_header_alone_and_no_bytes_that_were_seen(compression: str) -> None:
+def test_stamping_again_changes_the_header_of_new_bytes_only(compression: str) -> None:
     writer = written(ROWS, compression=compression)
     writer.seal()
     first = writer.getvalue()
@@ -372,7 +372,7 @@ def test_C07_a_write_limit_of_0_takes_exactly_one_record() -> None:
     assert writer.is_full
 
 
-def test_C07_without_a_codec_the_estimate_is_exact_and_the_last_byte_is_used() -> None:
+def test_C07_estimate_without_codec_is_exact_to_the_last_byte() -> None:
     size = len(kbatch.encode(ROWS))
     for limit, fits in ((size, True), (size - 1, False)):
         writer = written(ROWS[:4], write_limit=limit)
@@ -386,7 +386,7 @@ def test_C07_without_a_codec_the_estimate_is_exact_and_the_last_byte_is_used() -
 
 
 @pytest.mark.parametrize("ratio", [0.1, 1.0, 1.3])
-def test_C07_the_estimate_is_the_ratio_times_1_05_and_never_falls(ratio: float) -> None:
+def test_C07_estimate_is_1_05_times_the_ratio_and_never_falls(ratio: float) -> None:
     writer = RecordBatchWriter("lz4", ratio=ratio)
     assert writer.estimated_bytes == plain.HEADER_BYTES
     before, raw = writer.estimated_bytes, 0
@@ -427,7 +427,7 @@ def test_C07_a_sealed_or_aborted_batch_takes_nothing_more() -> None:
     assert list(read_one(before)) == list(read_one(kbatch.encode(ROWS)))
 
 
-def test_an_open_batch_is_not_read_and_an_empty_one_is_not_sealed() -> None:
+def test_open_batch_cannot_be_read_nor_an_empty_one_sealed() -> None:
     writer = RecordBatchWriter()
     for call in (writer.getvalue, writer.stamp):
         with pytest.raises(IllegalStateError, match="open"):
@@ -505,7 +505,7 @@ def test_C08_base_is_the_first_timestamp_and_max_the_largest(timestamps: tuple[i
     assert (batch.base_timestamp_ms, batch.max_timestamp_ms) == (timestamps[0], max(timestamps))
 
 
-def test_C08_a_timestamp_left_out_is_the_time_of_the_call_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_C08_missing_timestamps_are_the_time_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter((1234.5678, 99999.0))
     monkeypatch.setattr("time.time", lambda: next(clock))
     batch = read_one(kbatch.encode([(b"k", b"v"), (b"k", b"v", (), 5), (b"k", b"v", (), None), Record(b"k")]))

@@ -38,7 +38,7 @@ def received(peer: socket.socket, size: int) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=20))
-def test_buffers_go_out_one_behind_another(pieces: list[bytes]) -> None:
+def test_buffers_are_written_in_order(pieces: list[bytes]) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         buffers = [memoryview(piece) if len(piece) % 2 else piece for piece in pieces]
@@ -87,7 +87,7 @@ def test_all_buffers_are_let_go(pair: tuple[socket.socket, socket.socket]) -> No
         each.append(1)
 
 
-def test_nobody_else_gets_the_gil_for_what_is_small(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_small_writes_keep_the_gil(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     waker = Waker()
     space = bytearray(len(SMALL))

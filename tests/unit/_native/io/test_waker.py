@@ -53,7 +53,7 @@ def test_a_clear_in_vain_does_not_wait(waker: Waker) -> None:
     assert not is_awake(waker)
 
 
-def test_wakes_that_nobody_clears_do_not_wait_or_fail(waker: Waker) -> None:
+def test_uncleared_wakes_neither_wait_nor_fail(waker: Waker) -> None:
     for _ in range(100_000):  # more than a socket takes
         waker.wake()
     assert is_awake(waker)
@@ -68,7 +68,7 @@ def test_every_thread_that_wakes_is_heard(waker: Waker) -> None:
     assert is_awake(waker)
 
 
-def test_the_descriptor_is_open_as_long_as_somebody_may_write_to_it() -> None:
+def test_descriptor_stays_open_while_a_writer_may_use_it() -> None:
     waker = Waker()
     wake, descriptor = waker.wake, waker.fileno()
     del waker

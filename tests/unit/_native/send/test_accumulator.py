@@ -158,7 +158,7 @@ def lacks_memory(records: RecordAccumulator, value: bytes) -> bool:
     return records.append("t", 0, None, value, None, 0, 0, first_in_line=True) is Refusal.MEMORY
 
 
-def test_A08_everything_is_ready_while_the_first_in_line_lacks_memory() -> None:
+def test_A08_all_is_ready_while_the_first_waiter_lacks_memory() -> None:
     records = accumulator(2, linger_ns=NEVER, batch_size=1000, buffer_memory=6500)
     put(records, FULL, partition=1)
     waiter = records.begin_waiting()
@@ -169,7 +169,7 @@ def test_A08_everything_is_ready_while_the_first_in_line_lacks_memory() -> None:
     assert records.ready(0)[0] == set()
 
 
-def test_A08_everything_is_ready_while_a_callback_waits_for_memory() -> None:
+def test_A08_all_is_ready_while_a_callback_waits_for_memory() -> None:
     """Or it would wait for lingering batches, and those after it in line too."""
     records = accumulator(2, linger_ns=NEVER, batch_size=1000, buffer_memory=6500)
     put(records, FULL, partition=1)
@@ -188,7 +188,7 @@ def test_A08_everything_is_ready_while_a_callback_waits_for_memory() -> None:
     finish(records)
 
 
-def test_A08_nothing_is_hurried_once_there_is_memory_for_the_first_in_line() -> None:
+def test_A08_linger_applies_once_the_first_waiter_has_memory() -> None:
     records = accumulator([1, 2], linger_ns=NEVER, batch_size=1000, buffer_memory=9000)
     put(records, FULL)
     answered = one(records)
@@ -237,7 +237,7 @@ def test_A04_one_batch_of_each_partition_a_pass() -> None:
     assert sorted(batch.partition for batch in drained(records)) == [0, 1, 2]
 
 
-def test_A04_a_request_ends_before_it_grows_too_large_and_the_next_goes_on_there() -> None:
+def test_A04_full_request_ends_and_the_next_one_continues_there() -> None:
     records = accumulator(4, batch_size=500)
     for partition in range(4):
         for _ in range(3):
@@ -263,7 +263,7 @@ def test_a_blocked_partition_does_not_stop_its_node() -> None:
     assert sorted(batch.partition for batch in drained(records)) == [0, 1]
 
 
-def test_D01_a_muted_partition_is_neither_ready_nor_drained_even_by_a_new_leader() -> None:
+def test_D01_muted_partition_is_neither_ready_nor_drained() -> None:
     records = full_batches(1)
     one(records)
     records.set_gate("t", 0, muted=True)
@@ -360,7 +360,7 @@ def test_I29_a_retry_has_the_same_bytes() -> None:
     assert data_of(batch) == before
 
 
-def test_what_was_not_sent_after_all_goes_back_without_backing_off() -> None:
+def test_unsent_batch_returns_to_the_queue_without_back_off() -> None:
     records = full_batches(0)
     batch = one(records)
     assert records.reenqueue(batch, 5, attempted=False)
@@ -437,7 +437,7 @@ def test_D11_A14_a_newer_leader_need_not_be_spared() -> None:
     assert drained(records, 2) == []
 
 
-def test_D11_A14_drain_knows_the_newer_leader_of_what_was_not_at_the_head_before() -> None:
+def test_D11_A14_drain_sees_new_leader_of_later_batches() -> None:
     records = full_batches(2, retry_backoff_ns=100 * MS)
     records.publish(view(3))
     retries = [one(records), one(records)]
@@ -451,7 +451,7 @@ def test_D11_A14_drain_knows_the_newer_leader_of_what_was_not_at_the_head_before
 # What is too old
 
 
-def test_D03_batches_expire_when_they_are_as_old_as_allowed_wherever_they_are() -> None:
+def test_D03_batches_expire_at_their_age_in_every_queue() -> None:
     records = accumulator(4, delivery_timeout_ns=100 * MS, batch_size=1000)
     for partition in range(4):
         put(records, FULL, partition, now_ns=partition * MS)
@@ -469,7 +469,7 @@ def test_D03_batches_expire_when_they_are_as_old_as_allowed_wherever_they_are() 
     assert is_whole(records)
 
 
-def test_D03_a_batch_that_is_a_moment_younger_than_the_oldest_is_left() -> None:
+def test_D03_batch_slightly_younger_than_the_oldest_stays() -> None:
     records = accumulator(2, delivery_timeout_ns=100)
     for partition in range(2):
         put(records, partition=partition, now_ns=partition)
@@ -500,7 +500,7 @@ def test_A17_D06_the_next_expiry_is_that_of_the_oldest() -> None:
     assert records.next_expiry_ns == NEVER
 
 
-def test_D05_an_expired_batch_is_out_of_the_queue_and_nothing_is_appended_to_it() -> None:
+def test_D05_expired_batch_leaves_queue_and_takes_no_records() -> None:
     records = accumulator(delivery_timeout_ns=100)
     delivery = put(records)
     (expired,) = records.expire(100)
@@ -511,7 +511,7 @@ def test_D05_an_expired_batch_is_out_of_the_queue_and_nothing_is_appended_to_it(
     assert values_of(one(records, 100)) == [b"newer"]
 
 
-def test_D09_what_is_appended_when_a_batch_expired_goes_into_a_new_one() -> None:
+def test_D09_records_after_expiry_go_into_a_new_batch() -> None:
     records = accumulator(delivery_timeout_ns=100)
     put(records, on_delivery=lambda metadata, error: put(records, b"again", now_ns=100, in_callback=True))
     (expired,) = records.expire(100)
@@ -535,7 +535,7 @@ def test_A10_failing_all_batches_takes_everything_back() -> None:
     assert records.batches("t", 0) == []
 
 
-def test_A11_nothing_is_taken_after_close_and_what_is_there_is_ready() -> None:
+def test_A11_close_refuses_records_and_makes_batches_ready() -> None:
     records = accumulator(linger_ns=NEVER)
     put(records)
     records.close()
@@ -550,7 +550,7 @@ def test_A11_nothing_is_taken_after_close_and_what_is_there_is_ready() -> None:
 # Waking
 
 
-def test_the_sender_is_woken_for_what_comes_earlier_than_it_knows_and_once() -> None:
+def test_sender_is_woken_once_for_an_earlier_deadline() -> None:
     rings: list[int] = []
     records = accumulator(2, linger_ns=10 * MS, batch_size=1000, wake=lambda: rings.append(1))
     put(records, now_ns=0)
@@ -606,7 +606,7 @@ def test_counters() -> None:
     assert records.incomplete_count == 4 and records.has_undrained
 
 
-def test_a_batch_tells_what_it_is() -> None:
+def test_batch_describes_itself() -> None:
     records = accumulator()
     put(records, key=b"k", headers=[("h", None)], timestamp_ms=5, now_ns=3)
     batch = one(records, 4)
@@ -753,7 +753,7 @@ def in_line(records: RecordAccumulator, value: bytes, taken: list[bytes]) -> thr
     return thread
 
 
-def test_B03_B05_memory_gathers_for_the_first_in_line() -> None:
+def test_B03_B05_memory_gathers_for_the_first_waiter() -> None:
     records = accumulator(buffer_memory=20_000, batch_size=1000)
     for _ in range(6):
         put(records, bytes(1000))
@@ -777,7 +777,7 @@ def test_B03_B05_memory_gathers_for_the_first_in_line() -> None:
     assert is_whole(records)
 
 
-def test_B04_B06_who_gives_up_leaves_the_line_to_the_next() -> None:
+def test_B04_B06_waiter_that_gives_up_leaves_queue_to_the_next() -> None:
     records = accumulator(buffer_memory=6500, batch_size=1000)
     put(records, bytes(2000))
     with pytest.raises(BufferExhaustedError):
@@ -823,7 +823,7 @@ def test_waiting_is_for_a_batch_not_for_a_record() -> None:
     assert is_whole(records)
 
 
-def test_large_record_is_not_starved_by_those_that_take_what_they_find() -> None:
+def test_large_record_is_not_starved_by_small_ones() -> None:
     """Memory that comes free gathers from when the first in line found too little."""
     records = accumulator(buffer_memory=200_000, batch_size=4000)
     answered: list[ProducerBatch] = []
@@ -842,7 +842,7 @@ def test_large_record_is_not_starved_by_those_that_take_what_they_find() -> None
     assert 10 < len(answered) < 30, "what was freed went to it, some 6,000 bytes a batch"
 
 
-def test_memory_wakes_the_first_in_line_when_it_is_enough() -> None:
+def test_memory_wakes_the_first_waiter_when_it_suffices() -> None:
     """And nobody else, nor before: to be woken in vain costs more than to append."""
     rings: list[int] = []
     records = accumulator(buffer_memory=40_000, batch_size=1000, memory_freed=lambda: rings.append(1))
@@ -874,7 +874,7 @@ def test_memory_wakes_the_first_in_line_when_it_is_enough() -> None:
     assert is_whole(records)
 
 
-def test_waiter_that_is_dropped_leaves_the_line() -> None:
+def test_dropped_waiter_leaves_the_queue() -> None:
     records = accumulator()
     waiters = [records.begin_waiting() for _ in range(3)]
     assert records.memory.queued == 3
@@ -887,7 +887,7 @@ def test_waiter_that_is_dropped_leaves_the_line() -> None:
     assert records.memory.queued == 0
 
 
-def test_waiter_in_a_forked_child_leaves_the_line_alone() -> None:
+def test_waiter_in_forked_child_leaves_the_queue_alone() -> None:
     """Its lock may be held by a thread that the child does not have."""
     records = accumulator()
     waiter = records.begin_waiting()
@@ -896,7 +896,7 @@ def test_waiter_in_a_forked_child_leaves_the_line_alone() -> None:
     assert records.memory.queued == 1
 
 
-def test_a_callback_stands_in_no_line_and_may_pass_the_budget_by_what_waits_for_callbacks() -> None:
+def test_append_from_callback_skips_queue_and_may_overdraw() -> None:
     records = accumulator(buffer_memory=20_000, batch_size=1000)
     for number in range(5):
         put(records, b"%d" % number + bytes(800), on_delivery=lambda metadata, error: None)
@@ -918,7 +918,7 @@ def test_a_callback_stands_in_no_line_and_may_pass_the_budget_by_what_waits_for_
 # What it costs
 
 
-def test_ten_thousand_open_partitions_live_within_the_default_memory() -> None:
+def test_ten_thousand_open_partitions_fit_the_default_memory() -> None:
     records = accumulator(10_000, batch_size=131_072, compression="lz4", linger_ns=NEVER)
     for partition in range(10_000):
         put(records, bytes(100), partition)
@@ -944,7 +944,7 @@ def test_everything_accepted_is_charged(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [0, 10, 1000, 40_000, 300_000])
-def test_sealing_asks_for_no_memory(codec: str, size: int) -> None:
+def test_sealing_needs_no_memory(codec: str, size: int) -> None:
     """What it may add, where nothing shrinks, is charged when the record is accepted."""
     records = accumulator(compression=codec, batch_size=1, seal_policy=BY_OTHERS)
     put(records, random.Random(1).randbytes(size))
@@ -966,7 +966,7 @@ def test_a_busy_partition_takes_chunks_that_are_reused() -> None:
     assert is_whole(records)
 
 
-def test_A13_who_comes_second_with_a_new_batch_gives_it_up() -> None:
+def test_A13_second_thread_with_a_new_batch_drops_it() -> None:
     """Another opens the batch while the first one allocates: here from within a garbage collection."""
     records = accumulator(batch_size=MEGABYTE)
     put(records)  # so that nothing but the batch is new
@@ -995,7 +995,7 @@ def test_A13_who_comes_second_with_a_new_batch_gives_it_up() -> None:
     assert is_whole(records)
 
 
-def test_who_makes_a_new_batch_while_its_topic_goes_gives_it_up() -> None:
+def test_new_batch_is_dropped_if_its_topic_vanishes_meanwhile() -> None:
     """The metadata come while the batch is allocated: here from within a garbage collection."""
     records = accumulator(batch_size=MEGABYTE)
     put(records, partition=-1)  # so that nothing but the batch is new
@@ -1099,7 +1099,7 @@ def test_an_interrupt_while_sealing_leaves_the_batch_whole() -> None:
 
 
 @pytest.mark.parametrize("end", ["fail", "expire"])
-def test_a_batch_that_ends_while_it_is_sealed_is_freed_by_its_sealer(end: str) -> None:
+def test_batch_that_ends_during_sealing_is_freed_by_the_sealer(end: str) -> None:
     records = accumulator(compression="lz4", batch_size=1000, delivery_timeout_ns=10)
     delivery = put(records, bytes(800))
     compress = sys.modules["lz4.frame"].compress
@@ -1173,7 +1173,7 @@ def test_A12_all_records_once_and_each_threads_in_order() -> None:
     assert is_whole(records)
 
 
-def test_A11_closing_while_others_append_leaves_nothing_behind() -> None:
+def test_A11_close_during_appends_leaves_no_batch_open() -> None:
     for _ in range(20):
         records = accumulator(4, batch_size=500)
         taken: list[Delivery] = []
@@ -1285,14 +1285,14 @@ def test_drain_seals_what_the_policy_of_the_codec_calls_small(
 
 
 @pytest.mark.parametrize(("on_loop", "state"), [(False, "sealed"), (True, "sealing")])
-def test_the_thread_that_fills_a_batch_seals_it_unless_it_runs_a_loop(on_loop: bool, state: str) -> None:
+def test_filling_thread_seals_a_batch_unless_it_runs_a_loop(on_loop: bool, state: str) -> None:
     records = accumulator(batch_size=1000, seal_policy=SealPolicy.of("none", on_loop=on_loop))
     put(records, FULL)
     put(records, FULL)
     assert [batch.state for batch in records.batches("t", 0)] == [state, "open"]
 
 
-def test_drain_leaves_no_sealed_batch_behind_where_the_request_is_full() -> None:
+def test_drain_of_full_request_leaves_no_sealed_batch() -> None:
     records = accumulator(3, batch_size=100_000, seal_policy=SealPolicy(inline_bytes=1000))
     for partition in range(3):
         put(records, b"x" * 900, partition)

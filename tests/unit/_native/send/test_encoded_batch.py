@@ -111,7 +111,7 @@ def test_a_batch_is_sent_as_it_is_whatever_the_codecs(codec: str, own: str) -> N
     assert is_whole(records)
 
 
-def test_the_offset_and_leader_epoch_that_a_batch_had_in_a_log_are_left_behind() -> None:
+def test_offset_and_leader_epoch_of_an_earlier_log_are_dropped() -> None:
     records = accumulator()
     data = encoded(b"a", b"b")
     give(records, kbatch.rebase(altered(data, leader_epoch=7), 1000))
@@ -161,7 +161,7 @@ def test_a_batch_that_only_we_have_is_poisoned_at_the_end() -> None:
     assert is_whole(records)
 
 
-def test_a_batch_goes_behind_what_was_sent_before_and_before_what_is_sent_later() -> None:
+def test_encoded_batch_keeps_its_place_among_records() -> None:
     records = accumulator(2, linger_ns=NEVER)
     put(records, b"0")
     put(records, b"1")
@@ -184,7 +184,7 @@ def test_a_batch_goes_behind_what_was_sent_before_and_before_what_is_sent_later(
     assert records.counters()["records"] == 10
 
 
-def test_what_is_open_before_it_is_left_to_its_sealer_and_it_waits_for_that() -> None:
+def test_encoded_batch_waits_until_the_open_batch_is_sealed() -> None:
     records = accumulator(seal_policy=BY_OTHERS)
     put(records, b"0")
     give(records, encoded(b"1"))
@@ -206,7 +206,7 @@ def test_a_batch_does_not_linger_and_wakes_the_sender() -> None:
     assert records.ready(0)[0] == {1}
 
 
-def test_a_sticky_partition_goes_on_behind_a_batch() -> None:
+def test_sticky_partition_continues_after_an_encoded_batch() -> None:
     records = accumulator(3, batch_size=200)
     for number in range(30):
         delivery = put(records, b"%d" % number, partition=-1)
@@ -299,7 +299,7 @@ NO_BATCHES: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("data", "kind", "text"), NO_BATCHES, ids=range(len(NO_BATCHES)))
-def test_what_is_no_batch_for_a_producer_is_refused_and_says_why(data: Any, kind: Any, text: str) -> None:
+def test_unsuitable_batch_is_refused_with_the_reason(data: Any, kind: Any, text: str) -> None:
     records = accumulator()
     put(records, b"open")
     with pytest.raises(kind, match=text) as refused:
@@ -313,7 +313,7 @@ def test_what_is_no_batch_for_a_producer_is_refused_and_says_why(data: Any, kind
 
 @pytest.mark.parametrize("attributes", [0, 0x10])
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_the_batches_of_a_transactional_producer_are_transactional(attributes: int, codec: str) -> None:
+def test_transactional_producer_marks_encoded_batches(attributes: int, codec: str) -> None:
     records = accumulator(transactional=True)
     batch = encoded(b"0", b"1", b"2", compression=codec)
     give(records, altered(batch, attributes=fields_of(batch)["attributes"] | attributes))
@@ -342,7 +342,7 @@ def test_on_delivery_must_be_callable() -> None:
         accumulator().append_batch("t", 0, BATCH, 0, 5)  # type: ignore[arg-type]
 
 
-def test_a_closed_accumulator_takes_no_batch_and_keeps_nothing_of_it() -> None:
+def test_closed_accumulator_refuses_a_batch_and_keeps_nothing() -> None:
     records = accumulator()
     records.close()
     told: list[Any] = []
@@ -354,7 +354,7 @@ def test_a_closed_accumulator_takes_no_batch_and_keeps_nothing_of_it() -> None:
     assert sys.getrefcount(data) == count
 
 
-def test_close_races_with_batches_and_every_one_is_taken_or_refused() -> None:
+def test_close_racing_with_batches_takes_or_refuses_each() -> None:
     for _ in range(20):
         records = accumulator(4)
         taken: list[int] = []
@@ -398,7 +398,7 @@ def test_what_a_batch_takes_is_charged_and_comes_back_once() -> None:
     assert is_whole(records)
 
 
-def test_a_batch_waits_for_memory_in_line() -> None:
+def test_encoded_batch_queues_for_memory() -> None:
     data = encoded(b"a" * 1500)
     records = accumulator(buffer_memory=5000)
     give(records, data)
@@ -412,7 +412,7 @@ def test_a_batch_waits_for_memory_in_line() -> None:
     assert is_whole(records)
 
 
-def test_a_callback_may_pass_the_budget_by_what_it_is_about_to_give_back() -> None:
+def test_callback_may_overdraw_by_the_memory_it_returns() -> None:
     data = encoded(b"a" * 3000)
     records = accumulator(buffer_memory=len(data) + STATE_BYTES)
     outcomes: list[Any] = []
@@ -476,7 +476,7 @@ def test_one_delivery_says_where_all_records_are() -> None:
     assert is_whole(records)
 
 
-def test_the_brokers_time_is_told_where_it_sets_it() -> None:
+def test_log_append_time_is_reported_if_the_broker_sets_it() -> None:
     _, delivery, batch = given()
     batch.complete(40, 777)
     assert delivery.result(0).timestamp_ms == 777
@@ -516,7 +516,7 @@ def test_a_callback_that_raises_is_reported_by_its_own_name() -> None:
     assert is_whole(records)
 
 
-def test_a_failure_that_nobody_asked_for_counts_all_records() -> None:
+def test_unobserved_failure_counts_all_records() -> None:
     _, delivery, batch = given()
     batch.fail(FAILURE)
     assert batch.completion.unobserved_count == 3
@@ -612,7 +612,7 @@ def end(records: Any, *ends: tuple[ProducerBatch, Any]) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("own", [("none", None), ("zstd", 5), ("gzip", 9)])
-def test_a_batch_of_any_codec_is_split_in_halves_which_have_that_codec(codec: str, own: Any) -> None:
+def test_split_halves_keep_the_codec_of_the_batch(codec: str, own: Any) -> None:
     source = random.Random(3)
     values = [source.randbytes(40) + bytes(400) for _ in range(64)]
     records, _, batch = in_flight(
@@ -665,7 +665,7 @@ def test_parts_of_a_part_are_cut_around_the_largest_record() -> None:
     assert [part.largest_record_bytes > 3000 for part in parts] == [False, True, False]
 
 
-def test_the_estimate_of_own_batches_learns_nothing_from_those_of_others() -> None:
+def test_encoded_batches_do_not_change_the_ratio_estimate() -> None:
     def sealed_sizes(with_split: bool) -> list[int]:
         records = accumulator(compression="zstd", batch_size=2000, linger_ns=2**62)
         for _ in range(400):  # which compress well, so that more of them are put into a batch
@@ -687,9 +687,7 @@ EXTREMES = [(2**63 - 1, 1), (0, 2**63 - 1), (-(2**63), 1000), (-1, 0), (2**62, 2
 
 
 @pytest.mark.parametrize(("base", "maximum"), EXTREMES)
-def test_timestamps_that_no_producer_would_write_come_out_as_readers_see_them(
-    base: int, maximum: int
-) -> None:
+def test_unusual_timestamps_are_reported_as_readers_see_them(base: int, maximum: int) -> None:
     data = altered(encoded(b"a", b"b", b"c", b"d"), base_timestamp=base, max_timestamp=maximum)
     (whole,) = kbatch.decode(data)
     expected = [record.timestamp_ms for record in whole]
@@ -733,7 +731,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_records_that_cannot_be_read_are_not_split_and_the_batch_stays_as_it_is(case: str) -> None:
+def test_batch_with_unreadable_records_is_not_split(case: str) -> None:
     records, delivery, batch = in_flight(BROKEN[case])
     with pytest.raises(CorruptRecordError):
         records.split(batch)
@@ -805,7 +803,7 @@ def test_a_callback_that_is_late_hears_of_all_parts() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_part_that_failed_fails_the_batch_which_may_be_in_the_log_in_part(order: tuple[int, int]) -> None:
+def test_failed_part_fails_the_batch_as_possibly_persisted(order: tuple[int, int]) -> None:
     told: list[Any] = []
     records = accumulator()
     delivery = give(records, FOUR_RECORDS, on_delivery=lambda *arguments: told.append(arguments))
@@ -877,7 +875,7 @@ def test_waiting_goes_from_part_to_part() -> None:
     assert list(kbatch.as_completed([delivery], 1)) == [delivery]
 
 
-def test_ordinary_batches_are_split_as_before_between_encoded_ones() -> None:
+def test_ordinary_batches_between_encoded_ones_split_normally() -> None:
     records = accumulator()
     give(records, FOUR_RECORDS)
     for number in range(4):

@@ -74,7 +74,7 @@ def accepted(partition: int, offset: int = 100) -> Any:
     return Answer(index=partition, error_code=0, base_offset=offset + partition, log_append_time_ms=-1)
 
 
-def test_new_batches_get_the_next_numbers_and_keep_what_is_tried_again_in_order() -> None:
+def test_new_batches_get_next_sequences_after_retried_ones() -> None:
     request = Request(sequence=2**31 - 1)
     first = request.entries()
     assert list(first) == [("t", 0), ("t", 1)]
@@ -169,7 +169,7 @@ def test_an_answer_that_is_not_yes_to_all_is_left_alone(odd: str) -> None:
 
 
 @pytest.mark.parametrize("known_ns", [OLDEST_NS, UNKNOWN_NS])
-def test_a_request_with_a_second_batch_to_a_forgetful_leader_is_left_alone(known_ns: int) -> None:
+def test_second_batch_to_forgetful_leader_is_left_alone(known_ns: int) -> None:
     """The gate was open when it was set."""
     request = Request()
     request.entries()
@@ -212,7 +212,7 @@ def test_another_leader_or_epoch_ends_what_is_known() -> None:
         assert not state.is_known_since(OLDEST_NS)
 
 
-def test_what_a_former_leader_acknowledges_makes_the_new_one_no_better_known() -> None:
+def test_acknowledgement_of_former_leader_proves_no_new_leader() -> None:
     request = Request()
     entries = request.entries()
     for state in request.states.values():

@@ -75,7 +75,7 @@ def test_idle_partitions_are_not_looked_at(partitions: int) -> None:
 
 
 @pytest.mark.parametrize("partitions", SIZES)
-def test_new_partitions_are_not_paid_for_by_those_that_were_there(partitions: int) -> None:
+def test_new_partitions_cost_existing_ones_nothing(partitions: int) -> None:
     """A partition that is sent to for the first time does not have all leaders looked up again."""
     records = accumulator(partitions, linger_ns=0)
 
@@ -89,7 +89,7 @@ def test_new_partitions_are_not_paid_for_by_those_that_were_there(partitions: in
 
 
 @pytest.mark.parametrize("partitions", SIZES)
-def test_a_record_for_each_partition_is_visited_a_fixed_number_of_times(partitions: int) -> None:
+def test_record_per_partition_is_visited_a_fixed_number_of_times(partitions: int) -> None:
     records = used(partitions)
     for partition in range(partitions):
         put(records, partition=partition, now_ns=10 * MS)
@@ -111,7 +111,7 @@ def test_a_queue_that_was_forgotten_has_the_leader_of_now() -> None:
 
 
 @pytest.mark.parametrize("partitions", SIZES)
-def test_to_append_looks_at_no_queue_and_leaves_no_other_to_be_looked_at(partitions: int) -> None:
+def test_append_visits_no_other_queue(partitions: int) -> None:
     records = used(partitions)
 
     def append() -> None:
@@ -225,5 +225,5 @@ def calls(partitions: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("partitions", SIZES[1:])
-def test_the_sender_does_the_same_for_a_record_whatever_other_partitions_there_are(partitions: int) -> None:
+def test_sender_cost_of_a_record_ignores_other_partitions(partitions: int) -> None:
     assert calls(partitions) == calls(SIZES[0])

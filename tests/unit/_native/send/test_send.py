@@ -117,7 +117,7 @@ def test_P05_a_key_goes_by_murmur2_over_all_partitions(key: Any) -> None:
     assert delivery.partition == partition_for_key(key, 7)
 
 
-def test_without_a_key_and_when_keys_are_ignored_the_sticky_partition_gets_it() -> None:
+def test_missing_or_ignored_key_uses_the_sticky_partition() -> None:
     for settings, keys in (({}, [None] * 20), ({"ignore_keys": True}, [b"%d" % i for i in range(20)])):
         producer = sender(50, **settings)
         first = [producer.send("t", bytes(100), key).partition for key in keys]
@@ -141,7 +141,7 @@ class Every(NamedTuple):
         return self.answer
 
 
-def test_a_partitioner_is_asked_where_the_caller_does_not_say() -> None:
+def test_partitioner_is_called_if_no_partition_is_given() -> None:
     every = Every([], 3)
     producer = sender([1, -1, 1, -1], partitioner=every, value_serializer=lambda topic, headers, value: b"x")
     assert producer.send("t", 5, bytearray(b"k")).partition == 3
@@ -179,7 +179,7 @@ def test_a_record_without_timestamp_has_that_of_the_call() -> None:
     assert (none.timestamp_ms, last.timestamp_ms) == (-1, 2**63 - 2)
 
 
-def test_a_batch_is_as_old_as_its_first_record_by_the_monotonic_clock() -> None:
+def test_batch_age_is_monotonic_time_since_its_first_record() -> None:
     producer = sender(batch_size=1000)
     marks = [time.monotonic_ns()]
     for _ in range(3):
@@ -248,7 +248,7 @@ def test_a_mistake_is_raised_before_anything_is_waited_for(
         (82 + 1 + 1 + 1 + 1 + 3 + 1 + 5 + 1 + 1 + 1, None, None, [("hé", b"value"), ("n", None)]),
     ],
 )
-def test_the_upper_bound_of_a_record_may_be_max_request_size_and_no_more(
+def test_upper_bound_of_record_may_equal_max_request_size(
     size: int, value: bytes | None, key: bytes | None, headers: Any
 ) -> None:
     producer = sender(max_request_size=size)
@@ -271,7 +271,7 @@ def test_a_record_beyond_buffer_memory_is_too_large_as_well() -> None:
 # Serializers
 
 
-def test_serializers_are_given_topic_headers_and_what_is_not_none() -> None:
+def test_serializers_get_topic_headers_and_values_except_none() -> None:
     calls: list[Any] = []
 
     def serializer(name: str) -> Callable[..., Any]:
@@ -317,9 +317,7 @@ def counting(calls: list[Any]) -> Callable[[str, Any, Any], bytes]:
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("new", None), ("t", 1), ("empty", None), ("empty", 0)])
-def test_N01_metadata_that_is_missing_is_waited_for_by_the_producer(
-    topic: str, partition: int | None
-) -> None:
+def test_N01_producer_waits_for_missing_metadata(topic: str, partition: int | None) -> None:
     calls: list[Any] = []
     producer = sender(value_serializer=counting(calls), key_serializer=counting(calls))
     view = ClusterView({"t": [(1, 0)], "empty": []})
@@ -344,7 +342,7 @@ def test_N01_metadata_that_is_missing_is_waited_for_by_the_producer(
 
 
 @pytest.mark.parametrize("wrong", [{"partition": -5}, {"timestamp_ms": -5}, {"on_delivery": 5}])
-def test_what_is_wrong_with_an_argument_is_said_before_anything_is_serialized(wrong: dict[str, Any]) -> None:
+def test_arguments_are_checked_before_serializers_run(wrong: dict[str, Any]) -> None:
     calls: list[Any] = []
     producer = sender(value_serializer=counting(calls), key_serializer=counting(calls))
     for producer.accumulator.accepts_directly in (True, False):
@@ -392,7 +390,7 @@ def test_memory_that_is_missing_is_waited_for_by_the_producer() -> None:
     assert is_whole(producer.accumulator)
 
 
-def test_who_is_first_in_line_gets_what_is_there() -> None:
+def test_first_waiter_gets_the_memory_there_is() -> None:
     producer = sender()
     waiter = producer.accumulator.begin_waiting()
     assert producer.try_send("t", b"second") is None
@@ -413,7 +411,7 @@ def test_a_partition_is_chosen_once() -> None:
     waiter.leave()
 
 
-def test_everything_goes_to_a_producer_that_does_not_send_directly() -> None:
+def test_indirect_producer_gets_every_record() -> None:
     calls: list[Any] = []
     producer = sender(3, value_serializer=counting(calls))
     producer.accumulator.accepts_directly = False
@@ -476,7 +474,7 @@ def test_a_send_that_comes_upon_a_close_is_refused() -> None:
     assert producer.refused_count == 1
 
 
-def test_a_callback_stands_in_no_line() -> None:
+def test_send_from_callback_skips_the_queue() -> None:
     producer = sender(batch_size=1)
     waiter = producer.accumulator.begin_waiting()
     assert producer.try_send("t", b"in line") is None
@@ -489,7 +487,7 @@ def test_a_callback_stands_in_no_line() -> None:
     waiter.leave()
 
 
-def test_a_subclass_has_to_say_what_it_does_with_what_is_slow() -> None:
+def test_subclass_must_implement_the_slow_path() -> None:
     with pytest.raises(NotImplementedError):
         RecordSender(accumulator()).send("t")
     with pytest.raises(TypeError):
@@ -549,7 +547,7 @@ def test_send_many_accepts_a_prefix(bad: Any, error: type[Exception], text: str)
     assert [delivery.result(0).offset for delivery in raised.value.deliveries] == [0, 1]
 
 
-def test_send_many_gives_the_deliveries_when_the_records_end_in_an_error() -> None:
+def test_send_many_keeps_deliveries_if_the_records_raise() -> None:
     def records() -> Iterator[tuple[bytes, bytes]]:
         yield b"k", b"v"
         raise OSError("cut off")

@@ -103,7 +103,7 @@ def test_P03_the_weights_are_javas(queues: list[int], data: st.DataObject) -> No
         assert chosen(partitioner, view, javas[-1]) == dict(enumerate(weights))
 
 
-def test_A16_the_accumulator_tells_how_long_queues_are() -> None:
+def test_A16_accumulator_reports_queue_lengths() -> None:
     records = accumulator(3, batch_size=1000, seed=5)
     for partition, batches in enumerate((1, 7, 2)):
         for _ in range(batches):
@@ -130,7 +130,7 @@ def test_P03_without_adaptive_partitioning_queues_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("empty", [False, True])
-def test_A16_D16_partitions_of_a_node_that_does_not_keep_up_are_not_chosen(empty: bool) -> None:
+def test_A16_D16_partitions_of_slow_node_are_not_chosen(empty: bool) -> None:
     records = accumulator([1, 2, 1], batch_size=1, partition_availability_timeout_ns=100 * MS, linger_ns=0)
     for partition in range(3):
         put(records, partition=partition)
@@ -151,7 +151,7 @@ def test_A16_D16_partitions_of_a_node_that_does_not_keep_up_are_not_chosen(empty
     assert 1 in {partition_of(put(records, b"v", -1)) for _ in range(1000)}
 
 
-def test_P04_no_fraction_of_a_batch_is_left_behind() -> None:
+def test_P04_no_fraction_of_a_batch_remains() -> None:
     """A partition that got batch.size while its batch is still open is kept until that is full or sent."""
     records = accumulator(8, batch_size=1000, seed=1)
     first = partition_of(put(records, bytes(700), -1))
@@ -173,7 +173,7 @@ def test_P04_twice_batch_size_is_the_most() -> None:
     assert sum(batch.records_bytes for batch in records.batches("t", first)) <= 20_000 - 9000 + 510
 
 
-def test_P04_twice_batch_size_is_the_most_even_where_others_open_every_batch() -> None:
+def test_P04_at_most_two_batch_sizes_go_to_a_partition() -> None:
     records = accumulator(50, batch_size=1000, seed=1)
     first = partition_of(put(records, b"", -1))
     sticky_bytes = 0
@@ -205,7 +205,7 @@ def test_P05_new_partitions_are_chosen_and_missing_ones_are_not() -> None:
     assert {partition_of(put(records, b"v", -1)) for _ in range(20)} == {0}
 
 
-def test_P05_the_load_of_other_metadata_chooses_no_partition_that_the_view_lacks() -> None:
+def test_P05_load_of_other_metadata_chooses_no_missing_partition() -> None:
     """Who sends a table has the view that its rows were placed by, though there are new metadata since."""
     partitioner = StickyPartitioner(1000)
     partitioner.update_load(range(8), [3, 3, 3, 3, 3, 3, 3, 0], 8)
@@ -234,7 +234,7 @@ def test_the_same_seed_makes_the_same_choices() -> None:
     assert choices(1) == choices(1) != choices(2)
 
 
-def test_a_view_says_who_leads() -> None:
+def test_view_names_the_leaders() -> None:
     view = ClusterView({"t": [(3, 7), (-1, -1)]})
     assert [view.partition_count(topic) for topic in ("t", "u")] == [2, 0]
     assert [view.leader("t", partition) for partition in (-1, 0, 1, 2)] == [-1, 3, -1, -1]

@@ -88,7 +88,7 @@ def use_until_due(shell: Shell, peer: Peer, lifetime_ms: int) -> None:
 # The first login
 
 
-def test_login_sends_handshake_then_tokens_until_the_mechanism_is_done() -> None:
+def test_login_sends_handshake_then_tokens_until_complete() -> None:
     shell = new_shell()
     peer = connect(shell)
     assert shell.tokens_due[peer.connection_id] == Authenticate(peer.connection_id, "a", None)

@@ -31,7 +31,7 @@ def test_D10_waits_double_up_to_the_limit() -> None:
     assert delays_ms(100, 400) == pytest.approx([100, 200, 400, 400, 400])
 
 
-def test_D10_waits_are_a_fifth_shorter_or_longer_but_never_above_the_limit() -> None:
+def test_D10_waits_vary_by_a_fifth_within_the_limit() -> None:
     assert delays_ms(50, 1000, 0.0) == pytest.approx([40, 80, 160, 320, 640])
     assert delays_ms(50, 1000, 1.0) == pytest.approx([60, 120, 240, 480, 960])
     assert delays_ms(100, 150, 1.0) == pytest.approx([120, 150, 150, 150, 150])

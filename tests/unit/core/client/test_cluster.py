@@ -96,7 +96,7 @@ def leaders(known: Cluster, name: str = "t") -> list[tuple[int, int]]:
 # When
 
 
-def test_N05_nodes_are_asked_for_from_the_start() -> None:
+def test_N05_nodes_are_requested_from_the_start() -> None:
     known = cluster(now_ns=5)
     assert known.update_delay_ns(5) == 0
     request = known.make_request()
@@ -110,7 +110,7 @@ def test_N05_nodes_are_asked_for_from_the_start() -> None:
     assert known.snapshot.updated_ns == 7
 
 
-def test_N05_a_new_topic_is_asked_for_at_once_and_alone() -> None:
+def test_N05_new_topic_is_requested_at_once_and_alone() -> None:
     known = knowing(topic("t", [(1, 0)]))
     assert known.update_delay_ns(1) > 50 * MS
     known.want("u", 1)
@@ -121,7 +121,7 @@ def test_N05_a_new_topic_is_asked_for_at_once_and_alone() -> None:
     assert known.snapshot.leader("u", 2) == known.snapshot.leader("v", 0) == (-1, -1)
 
 
-def test_N05_a_topic_wanted_while_a_request_is_out_is_asked_for_right_after_it() -> None:
+def test_N05_topic_wanted_during_a_request_is_requested_next() -> None:
     known = cluster()
     known.make_request()
     known.want("t", 1)
@@ -130,7 +130,7 @@ def test_N05_a_topic_wanted_while_a_request_is_out_is_asked_for_right_after_it()
     assert known.update_delay_ns(3) > 0
 
 
-def test_N05_metadata_are_asked_for_again_at_their_age() -> None:
+def test_N05_metadata_are_refreshed_at_their_maximum_age() -> None:
     known = knowing(topic("t", [(1, 0)]), metadata_max_age_ms=10_000)
     assert known.update_delay_ns(SECOND) == 9 * SECOND
     known.want("u", SECOND)
@@ -158,7 +158,7 @@ def test_N05_equivalent_answers_back_off_and_news_start_anew() -> None:
     assert known.update_delay_ns(now_ns) <= 120 * MS
 
 
-def test_N05_updates_that_were_just_due_do_not_count_as_equivalent() -> None:
+def test_N05_overdue_updates_do_not_count_as_equivalent() -> None:
     known = knowing(metadata_max_age_ms=10_000)
     for number in range(1, 6):
         update(known, 10 * number * SECOND)
@@ -166,7 +166,7 @@ def test_N05_updates_that_were_just_due_do_not_count_as_equivalent() -> None:
     assert known.update_delay_ns(50 * SECOND) <= 120 * MS
 
 
-def test_N05_failures_back_off_and_are_asked_again() -> None:
+def test_N05_failures_back_off_and_are_retried() -> None:
     known = cluster()
     known.want("t", 0)
     now_ns = 0
@@ -184,7 +184,7 @@ def test_N05_failures_back_off_and_are_asked_again() -> None:
     assert known.update_delay_ns(now_ns) > 100 * SECOND
 
 
-def test_N05_an_update_requested_while_a_request_is_out_is_not_forgotten() -> None:
+def test_N05_update_requested_during_a_request_is_kept() -> None:
     known = knowing()
     known.request_update(SECOND)
     known.make_request()
@@ -213,7 +213,7 @@ def test_an_answer_without_brokers_or_with_an_error_is_a_failure(response: Any, 
 
 
 @pytest.mark.parametrize("index", [-1, MAX_PARTITIONS, 2**31 - 1])
-def test_an_answer_with_an_impossible_partition_is_a_failure_and_costs_no_memory(index: int) -> None:
+def test_response_with_impossible_partition_fails_cheaply(index: int) -> None:
     known = cluster()
     known.want("t", 0)
     known.make_request()
@@ -239,7 +239,7 @@ def test_D18_an_idle_topic_leaves_and_comes_back_when_it_is_used() -> None:
     assert leaders(known) == [(2, 7)]
 
 
-def test_topics_nobody_wants_are_not_taken_from_an_answer() -> None:
+def test_unwanted_topics_of_a_response_are_ignored() -> None:
     known = knowing(topic("t", [(1, 0)]))
     known.request_update(SECOND)
     update(known, SECOND, topic("t", [(1, 0)]), topic("x", [(1, 0)]))
@@ -250,7 +250,7 @@ def test_topics_nobody_wants_are_not_taken_from_an_answer() -> None:
 
 
 @pytest.mark.parametrize("code", [17, 29])
-def test_N01_a_topic_that_cannot_be_had_is_an_error_at_once_and_asked_again_now_and_then(code: int) -> None:
+def test_N01_refused_topic_fails_at_once_and_is_retried_later(code: int) -> None:
     known = cluster()
     known.want("t", 0)
     update(known, 0, topic("t", error=code))
@@ -264,7 +264,7 @@ def test_N01_a_topic_that_cannot_be_had_is_an_error_at_once_and_asked_again_now_
     assert known.topic_error("t") is None
 
 
-def test_invalid_topics_have_their_class_and_each_caller_an_exception_of_its_own() -> None:
+def test_each_caller_gets_its_own_invalid_topic_exception() -> None:
     known = cluster()
     known.want("t t", 0)
     update(known, 0, topic("t t", error=17))
@@ -273,7 +273,7 @@ def test_invalid_topics_have_their_class_and_each_caller_an_exception_of_its_own
     assert first is not second
 
 
-def test_an_unknown_topic_is_waited_for_and_then_remembered_as_unknown_for_a_short_time() -> None:
+def test_unknown_topic_is_awaited_then_remembered_briefly() -> None:
     known = cluster(max_block_ms=10_000)
     known.want("t", 0)
     now_ns = 0
@@ -291,7 +291,7 @@ def test_an_unknown_topic_is_waited_for_and_then_remembered_as_unknown_for_a_sho
     assert leaders(known) == [(1, 0)]
 
 
-def test_a_topic_that_vanishes_keeps_its_partitions_without_leaders_for_a_while() -> None:
+def test_vanished_topic_keeps_leaderless_partitions_for_a_while() -> None:
     known = knowing(topic("t", [(1, 3), (2, 4)]), max_block_ms=10_000)
     known.request_update(SECOND)
     update(known, SECOND, topic("t", error=3))
@@ -310,7 +310,7 @@ def test_a_topic_that_vanishes_keeps_its_partitions_without_leaders_for_a_while(
     assert isinstance(known.topic_error("t"), UnknownTopicOrPartitionError)
 
 
-def test_a_partition_without_a_leader_is_asked_for_again_with_its_topic_alone() -> None:
+def test_leaderless_partition_refreshes_its_topic_alone() -> None:
     known = cluster()
     known.want("t", 0)
     known.want("u", 0)
@@ -340,7 +340,7 @@ def test_N05_an_older_leader_epoch_is_not_believed(topic_id: bytes) -> None:
     assert leaders(known) == [(1, 5), (2, 5), (2, 6)]
 
 
-def test_N05_a_topic_made_again_starts_over_with_its_epochs_and_partitions() -> None:
+def test_N05_recreated_topic_resets_epochs_and_partitions() -> None:
     known = knowing(topic("t", [(1, 5), (1, 5)]))
     known.request_update(SECOND)
     update(known, SECOND, topic("t", [(2, 0)], topic_id=OTHER_ID))
@@ -348,14 +348,14 @@ def test_N05_a_topic_made_again_starts_over_with_its_epochs_and_partitions() -> 
     assert known.snapshot.topics["t"].topic_id == OTHER_ID
 
 
-def test_an_answer_with_fewer_partitions_of_the_same_topic_is_an_old_one() -> None:
+def test_response_with_fewer_partitions_is_stale() -> None:
     known = knowing(topic("t", [(1, 0), (2, 0)]))
     known.request_update(SECOND)
     update(known, SECOND, topic("t", [(1, 1)]))
     assert leaders(known) == [(1, 1), (2, 0)]
 
 
-def test_partitions_stand_at_their_numbers_in_whatever_order_they_come() -> None:
+def test_partitions_are_indexed_by_number_in_any_order() -> None:
     shuffled = topic("t", [(1, 0), (2, 1), (1, 2)])
     shuffled.partitions.reverse()
     shuffled.partitions.pop(1)
@@ -371,14 +371,14 @@ def test_an_old_broker_that_knows_no_epochs_is_believed() -> None:
     assert leaders(known) == [(2, -1)]
 
 
-def test_a_leader_kept_for_its_epoch_is_none_when_its_node_is_gone() -> None:
+def test_leader_kept_for_its_epoch_is_none_without_its_node() -> None:
     known = knowing(topic("t", [(1, 5)]))
     known.request_update(SECOND)
     update(known, SECOND, topic("t", [(2, 4)]), nodes=[NODES[2]])
     assert leaders(known) == [(-1, 5)]
 
 
-def test_a_node_that_an_answer_of_another_topic_leaves_out_leads_nothing_until_it_is_back() -> None:
+def test_node_missing_in_other_topics_response_leads_nothing() -> None:
     known = knowing(topic("t", [(1, 0), (2, 0)]))
     known.want("u", SECOND)
     assert update(known, SECOND, topic("u", [(2, 0)]), nodes=[NODES[2]]) == ["u"]
@@ -423,7 +423,7 @@ def test_snapshots_do_not_change_and_share_what_stays() -> None:
 # KIP-951
 
 
-def test_D12_a_newer_leader_of_a_produce_answer_is_taken_over_with_its_node() -> None:
+def test_D12_newer_leader_of_produce_response_is_adopted() -> None:
     known = knowing(topic("t", [(1, 5), (1, 5)]))
     before, version = known.snapshot, known.version
     assert known.update_leader("t", 1, 3, 6, [Node(3, "host3", 9092, "r")])
@@ -449,7 +449,7 @@ def test_D12_a_newer_leader_of_a_produce_answer_is_taken_over_with_its_node() ->
         ("x", 0, 2, 6),
     ],
 )
-def test_D12_a_leader_that_is_not_newer_or_not_known_changes_nothing(
+def test_D12_older_or_unknown_leader_changes_nothing(
     name: str, partition: int, leader: int, epoch: int
 ) -> None:
     known = knowing(topic("t", [(1, 5)]))
@@ -472,7 +472,7 @@ def failing(known: Cluster, start_ns: int, end_ns: int) -> int:
     return now_ns
 
 
-def test_N12_without_metadata_for_the_trigger_time_the_client_starts_over() -> None:
+def test_N12_client_rebootstraps_after_the_trigger_time() -> None:
     known = knowing(topic("t", [(1, 5)]), metadata_recovery_rebootstrap_trigger_ms=10_000)
     start_ns = 20 * SECOND
     known.request_update(start_ns)
@@ -489,7 +489,7 @@ def test_N12_without_metadata_for_the_trigger_time_the_client_starts_over() -> N
     assert leaders(known) == [(2, 5)]
 
 
-def test_N12_time_with_fresh_metadata_does_not_count_and_an_answer_starts_it_anew() -> None:
+def test_N12_response_restarts_the_rebootstrap_trigger() -> None:
     known = knowing(metadata_recovery_rebootstrap_trigger_ms=10_000)
     assert not known.must_rebootstrap(299 * SECOND, is_hopeful=lambda: False)
     now_ns = failing(known, 300 * SECOND, 306 * SECOND)

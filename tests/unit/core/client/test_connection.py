@@ -74,7 +74,7 @@ def test_a_frame_does_not_change_with_the_memory_it_came_in() -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 3, MAX_FRAME_BYTES + 1, int.from_bytes(b"HTTP", "big")])
-def test_N07_an_impossible_size_is_a_fault_behind_the_frames_before_it(length: int) -> None:
+def test_N07_impossible_size_fails_after_the_earlier_frames(length: int) -> None:
     conn = connection()
     data = framed(b"abcd") + length.to_bytes(4, "big", signed=True) + b"rest"
     assert list(conn.frames(data)) == [b"abcd"]
@@ -87,7 +87,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def test_N07_a_large_size_costs_no_memory_before_the_bytes_are_there() -> None:
+def test_N07_large_size_costs_no_memory_before_its_bytes() -> None:
     before = peak_bytes()
     conn = connection()
     assert list(conn.frames(MAX_FRAME_BYTES.to_bytes(4, "big"))) == []
@@ -178,7 +178,7 @@ def test_answers_belong_to_the_oldest_request() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"\0\0\0\1", b"\xff\xff\xff\xff"])
-def test_N07_another_correlation_id_is_a_fault_and_takes_no_request(frame: bytes) -> None:
+def test_N07_wrong_correlation_id_fails_and_completes_no_request(frame: bytes) -> None:
     conn = connection()
     add(conn)
     add(conn)
@@ -220,7 +220,7 @@ def test_N06_a_request_knows_whether_a_byte_of_it_was_written() -> None:
     assert (second.start_offset, second.end_offset) == (10, 15)
 
 
-def test_D17_a_request_without_an_answer_is_done_with_its_last_byte() -> None:
+def test_D17_request_without_response_completes_when_written() -> None:
     conn = connection()
     asked = add(conn, 4)
     assert conn.handle_written(4, 1) is None
@@ -232,7 +232,7 @@ def test_D17_a_request_without_an_answer_is_done_with_its_last_byte() -> None:
 
 
 @pytest.mark.parametrize("written_bytes", [-1, 11])
-def test_more_written_than_was_given_out_is_refused_and_changes_nothing(written_bytes: int) -> None:
+def test_acknowledging_too_many_written_bytes_is_refused(written_bytes: int) -> None:
     conn = connection()
     add(conn, 10)
     with pytest.raises(ValueError, match="10 that were to be"):
@@ -245,9 +245,7 @@ def test_more_written_than_was_given_out_is_refused_and_changes_nothing(written_
 
 @pytest.mark.parametrize("event", ConnectionEvent)
 @pytest.mark.parametrize("state", ConnectionState)
-def test_a_transition_is_in_the_table_or_is_refused_and_changes_nothing(
-    state: ConnectionState, event: ConnectionEvent
-) -> None:
+def test_transition_not_in_the_table_is_refused(state: ConnectionState, event: ConnectionEvent) -> None:
     node = NodeState(NODE)
     node.state = state
     if event in TRANSITIONS[state]:
@@ -269,7 +267,7 @@ def test_every_state_can_be_reached_and_left() -> None:
     )
 
 
-def test_N08_the_address_tried_last_is_not_the_first_of_the_next_round() -> None:
+def test_N08_next_round_does_not_begin_with_the_last_address() -> None:
     node = NodeState(NODE)
     addresses = [(2, ("10.0.0.1", 1)), (2, ("10.0.0.2", 1)), (2, ("10.0.0.3", 1))]
     node.set_addresses(addresses)

@@ -37,7 +37,7 @@ def codes(responses: list[Response]) -> list[Any]:
 # The handshake
 
 
-def test_N09_a_connection_begins_with_api_versions_and_is_ready_when_it_is_answered() -> None:
+def test_N09_connection_is_ready_after_api_versions() -> None:
     shell = Shell(client_id="me")
     peer = shell.connect(-1)
     (request,) = peer.requests()
@@ -56,9 +56,7 @@ def test_N09_a_connection_begins_with_api_versions_and_is_ready_when_it_is_answe
 @pytest.mark.parametrize(
     ("told", "asked"), [({18: (0, 3)}, 3), ({18: (0, 2)}, 2), ({}, 0), ({18: (0, 9)}, 3)]
 )
-def test_N09_a_node_that_does_not_know_the_version_is_asked_in_one_it_knows(
-    told: dict[int, tuple[int, int]], asked: int
-) -> None:
+def test_N09_node_gets_an_api_versions_request_it_knows(told: dict[int, tuple[int, int]], asked: int) -> None:
     shell = Shell()
     peer = shell.connect(-1)
     shell.answer(peer, versions_answer(told, error=35), version=0)
@@ -103,7 +101,7 @@ def test_N09_a_node_that_never_answers_the_handshake_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("versions", [{0: (3, 7)}, {3: (90, 99)}])
-def test_a_node_without_metadata_is_left_and_another_asked(
+def test_node_without_metadata_is_replaced_by_another(
     versions: dict[int, tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A KRaft controller's listener, or a proxy: the producer used to end for good."""
@@ -183,7 +181,7 @@ def test_N11_no_more_requests_than_allowed_are_in_flight(max_in_flight: int) -> 
     assert shell.connections.is_ready(-1, 0)
 
 
-def test_answers_reach_their_requests_in_order_and_may_come_together() -> None:
+def test_responses_reach_requests_in_order_even_in_one_read() -> None:
     shell = Shell()
     peer = shell.ready()
     requests = [shell.ask() for _ in range(3)]
@@ -201,7 +199,7 @@ def test_answers_reach_their_requests_in_order_and_may_come_together() -> None:
     assert {(response.error, response.now_ns) for response in responses} == {(None, 5)}
 
 
-def test_D17_a_request_that_expects_no_answer_is_done_when_it_is_written() -> None:
+def test_D17_request_without_response_is_done_when_written() -> None:
     shell = Shell(acks=0)
     peer = shell.ready()
     request = shell.produce(written=False)
@@ -226,7 +224,7 @@ def test_D17_a_disconnect_before_that_is_an_error() -> None:
     assert request.was_written
 
 
-def test_a_message_that_cannot_be_written_is_refused_and_nothing_sent() -> None:
+def test_unwritable_message_is_refused_and_not_sent() -> None:
     shell = Shell()
     peer = shell.ready()
     with pytest.raises(ProtocolError):
@@ -268,7 +266,7 @@ def test_answers_may_bring_new_requests() -> None:
 # The end of a connection
 
 
-def test_N06_a_disconnect_fails_all_requests_in_the_order_they_were_sent() -> None:
+def test_N06_disconnect_fails_all_requests_in_order() -> None:
     shell = Shell()
     peer = shell.ready()
     requests = [shell.ask(), shell.ask(), shell.ask(written=False)]
@@ -297,7 +295,7 @@ def test_N06_what_was_not_fetched_for_writing_is_withdrawn() -> None:
     assert peer.unwritten == b""
 
 
-def test_a_connection_that_nobody_was_told_to_make_need_not_be_closed() -> None:
+def test_connection_never_requested_need_not_be_closed() -> None:
     shell = Shell()
     shell.connections.connect(-1, 0)
     shell.poll()
@@ -307,7 +305,7 @@ def test_a_connection_that_nobody_was_told_to_make_need_not_be_closed() -> None:
     assert shell.connections.poll_actions() == []
 
 
-def test_N07_a_late_answer_ends_the_connection_and_late_bytes_are_ignored() -> None:
+def test_N07_late_response_closes_connection_and_is_ignored() -> None:
     shell = Shell(request_timeout_ms=1000, linger_ms=0)
     peer = shell.ready()
     late = shell.ask()
@@ -354,7 +352,7 @@ def test_N07_bytes_that_are_no_answer_end_the_connection(data: bytes) -> None:
     assert isinstance(responses[0].error.__cause__, ProtocolError)
 
 
-def test_N07_an_answer_that_cannot_be_read_fails_its_request_and_ends_the_connection() -> None:
+def test_N07_unreadable_response_fails_request_and_connection() -> None:
     shell = Shell()
     peer = shell.ready()
     first, second = shell.ask(), shell.ask()
@@ -366,7 +364,7 @@ def test_N07_an_answer_that_cannot_be_read_fails_its_request_and_ends_the_connec
     assert peer.is_closed
 
 
-def test_N07_what_comes_behind_the_bad_bytes_is_not_looked_at() -> None:
+def test_N07_bytes_after_bad_ones_are_ignored() -> None:
     shell = Shell()
     peer = shell.ready()
     shell.give(peer, b"\0\0\0\4\0\0\0\7" * 5)
@@ -399,7 +397,7 @@ def test_a_node_that_does_not_accept_us_is_known_until_it_does() -> None:
 # Throttling
 
 
-def test_D15_a_throttled_node_is_left_alone_and_the_time_does_not_count() -> None:
+def test_D15_throttled_node_gets_no_requests_and_no_timeouts() -> None:
     shell = Shell(request_timeout_ms=1000, linger_ms=0)
     peer = shell.ready()
     shell.ask()
@@ -440,7 +438,7 @@ def test_D15_a_shorter_throttle_does_not_end_a_longer_one() -> None:
 # Idle connections
 
 
-def test_an_idle_connection_is_closed_but_not_while_a_request_is_out() -> None:
+def test_idle_connection_is_closed_unless_request_in_flight() -> None:
     shell = Shell(connections_max_idle_ms=10_000, request_timeout_ms=60_000, delivery_timeout_ms=120_000)
     peer = shell.ready()
     shell.advance(9 * SECOND)
@@ -540,7 +538,7 @@ def cluster(**settings: Any) -> Shell:
 # Names and addresses
 
 
-def test_N08_all_addresses_of_a_name_are_tried_at_once_before_it_is_resolved_again() -> None:
+def test_N08_all_addresses_are_tried_before_resolving_again() -> None:
     shell = Shell()
     peer = shell.begin(-1, address(1), address(2), address(3))
     tried = [peer.action.sockaddr]
@@ -560,7 +558,7 @@ def test_N08_all_addresses_of_a_name_are_tried_at_once_before_it_is_resolved_aga
     assert peer.action.sockaddr == address(1)[1]  # not the one that failed last
 
 
-def test_N08_a_name_is_resolved_again_after_a_connection_that_worked() -> None:
+def test_N08_name_is_resolved_again_after_a_connection() -> None:
     shell = Shell()
     peer = shell.connect(-1, address(1), address(2))
     shell.answer(peer, versions_answer())
@@ -573,7 +571,7 @@ def test_N08_a_name_is_resolved_again_after_a_connection_that_worked() -> None:
 
 
 @pytest.mark.parametrize("addresses", [(), OSError("no such name")])
-def test_N08_a_name_that_is_not_resolved_is_asked_again_after_a_pause(addresses: Any) -> None:
+def test_N08_failed_resolution_is_retried_after_a_pause(addresses: Any) -> None:
     shell = Shell()
     shell.connections.connect(-1, 0)
     shell.poll()
@@ -585,7 +583,7 @@ def test_N08_a_name_that_is_not_resolved_is_asked_again_after_a_pause(addresses:
     shell.ready()
 
 
-def test_N08_one_question_for_a_name_serves_all_nodes_that_have_it() -> None:
+def test_N08_one_lookup_serves_all_nodes_of_a_name() -> None:
     shell = Shell()
     shell.connections.connect(-1, 0)
     shell.connections.set_nodes({1: Node(1, "a", 9092, None), 2: Node(2, "a", 9092, None)})
@@ -619,7 +617,7 @@ def test_names_of_servers_stay_as_they_are_by_default() -> None:
     assert [name.canonical for name in shell.resolves] == [False]
 
 
-def test_N08_a_resolver_that_hangs_is_not_waited_for_nor_asked_twice() -> None:
+def test_N08_hanging_resolver_is_not_awaited_nor_called_twice() -> None:
     shell = Shell()
     shell.connections.connect(-1, 0)
     shell.poll()
@@ -635,7 +633,7 @@ def test_N08_a_resolver_that_hangs_is_not_waited_for_nor_asked_twice() -> None:
 # Time
 
 
-def test_N08_setting_up_times_out_at_ten_seconds_doubling_to_thirty() -> None:
+def test_N08_setup_timeout_doubles_from_ten_to_thirty_seconds() -> None:
     shell = Shell()
     for expected in (10, 20, 30, 30):
         shell.begin(-1)
@@ -655,7 +653,7 @@ def test_N08_setting_up_times_out_at_ten_seconds_doubling_to_thirty() -> None:
     assert peer.is_closed  # it is ten seconds again
 
 
-def test_N08_pauses_double_to_a_second_and_are_short_again_after_success() -> None:
+def test_N08_pauses_double_to_a_second_and_reset_after_success() -> None:
     shell = Shell()
     for expected in (50, 100, 200, 400, 800, 1000, 1000):
         shell.close(shell.begin(-1), REFUSED)
@@ -681,7 +679,7 @@ def test_a_node_that_is_being_connected_to_is_heard_of_otherwise() -> None:
 # Which node
 
 
-def test_N10_the_node_with_the_fewest_requests_is_asked() -> None:
+def test_N10_node_with_fewest_requests_is_chosen() -> None:
     shell = cluster()
     for node_id in NODES:
         shell.ready(node_id)
@@ -690,7 +688,7 @@ def test_N10_the_node_with_the_fewest_requests_is_asked() -> None:
     assert shell.connections.least_loaded(0) == 2
 
 
-def test_N10_a_ready_node_is_preferred_then_one_on_its_way_then_the_one_left_alone_longest() -> None:
+def test_N10_ready_nodes_come_first_then_connecting_then_idle() -> None:
     shell = cluster()
     found = {shell.connections.least_loaded(0) for _ in range(50)}
     assert found == {1, 2, 3}  # all alike: chance decides
@@ -708,7 +706,7 @@ def test_N10_a_ready_node_is_preferred_then_one_on_its_way_then_the_one_left_alo
     assert shell.connections.least_loaded(shell.now_ns) == 3
 
 
-def test_N10_with_no_node_that_can_be_asked_there_is_none() -> None:
+def test_N10_no_node_is_chosen_if_none_is_available() -> None:
     shell = Shell(bootstrap_servers="a:9092,b:9092")
     for node_id in (-1, -2):
         shell.close(shell.begin(node_id), REFUSED)
@@ -717,7 +715,7 @@ def test_N10_with_no_node_that_can_be_asked_there_is_none() -> None:
     assert shell.connections.least_loaded(shell.now_ns) in (-1, -2)
 
 
-def test_N10_a_node_that_is_full_or_still_writing_is_not_asked() -> None:
+def test_N10_full_or_writing_node_gets_no_requests() -> None:
     shell = Shell(max_in_flight_requests_per_connection=1)
     peer = shell.ready()
     shell.ask(written=False)
@@ -731,7 +729,7 @@ def test_N10_a_node_that_is_full_or_still_writing_is_not_asked() -> None:
 # Nodes come and go
 
 
-def test_bootstrap_connections_are_closed_when_the_cluster_is_known_and_nothing_is_out_on_them() -> None:
+def test_idle_bootstrap_connections_close_with_cluster_known() -> None:
     shell = Shell(bootstrap_servers="a:9092,b:9092")
     idle, busy = shell.ready(-1), shell.ready(-2)
     shell.ask(-2)
@@ -748,7 +746,7 @@ def test_bootstrap_connections_are_closed_when_the_cluster_is_known_and_nothing_
     assert shell.connections.poll_disconnected() == []
 
 
-def test_a_node_that_vanishes_and_returns_keeps_its_connection_while_a_request_is_out() -> None:
+def test_returning_node_keeps_connection_with_request_in_flight() -> None:
     shell = cluster()
     peer = shell.ready(1)
     shell.ask(1)
@@ -761,7 +759,7 @@ def test_a_node_that_vanishes_and_returns_keeps_its_connection_while_a_request_i
     assert not peer.is_closed
 
 
-def test_0151_a_vanished_node_is_not_connected_to_and_its_attempt_is_dropped() -> None:
+def test_0151_vanished_node_gets_no_connection() -> None:
     shell = cluster()
     peer = shell.begin(1)
     shell.connections.set_nodes({2: NODES[2]})
@@ -824,7 +822,7 @@ def test_no_nodes_at_all_leave_the_bootstrap_nodes_as_they_are() -> None:
 # Starting over
 
 
-def test_N12_starting_over_closes_everything_and_fails_requests_in_order() -> None:
+def test_N12_rebootstrap_closes_all_and_fails_requests_in_order() -> None:
     shell = cluster()
     first, second = shell.ready(1), shell.ready(2)
     requests = [shell.ask(1), shell.ask(1), shell.ask(2)]
@@ -843,7 +841,7 @@ def test_N12_starting_over_closes_everything_and_fails_requests_in_order() -> No
     shell.resolve(address(1))
 
 
-def test_N12_starting_over_while_starting_resolves_names_afresh_after_a_pause() -> None:
+def test_N12_rebootstrap_while_starting_resolves_names_again() -> None:
     shell = Shell()
     peer = shell.begin(-1, address(1), address(2))
     shell.connections.rebootstrap(0)
@@ -951,7 +949,7 @@ def test_starting_over_closes_all_lanes() -> None:
     assert [shell.ready(-1, lane=lane).action.node_id for lane in range(2)] == [-1, -1]
 
 
-def test_what_any_node_can_answer_is_asked_in_the_first_lane() -> None:
+def test_any_node_requests_use_the_first_lane() -> None:
     shell = cluster(lane_count=2)
     shell.ready(2, lane=1)
     assert shell.connections.least_loaded(shell.now_ns) is not None

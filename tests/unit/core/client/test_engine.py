@@ -211,7 +211,7 @@ def test_coordinator_is_ready_in_the_lane_of_the_request() -> None:
     assert not alone.engine.is_ready(node_id, alone.now_ns)  # nothing needed the first lane
 
 
-def test_a_client_that_failed_fails_its_requests_and_asks_no_more() -> None:
+def test_failed_client_fails_its_requests_and_sends_no_more() -> None:
     alone = Alone()
     request = CommittedOffsets(GROUP, [(TOPIC, 0)])
     alone.engine.ask(request)

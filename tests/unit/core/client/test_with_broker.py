@@ -78,7 +78,7 @@ def test_a_client_finds_the_leader_of_a_topic_and_produces_to_it() -> None:
     assert pair.broker.values() == [b"value"]
 
 
-def test_a_topic_that_is_not_there_is_made_by_asking_for_it() -> None:
+def test_missing_topic_is_created_by_a_metadata_request() -> None:
     pair = Pair()
     pair.cluster.want("new", 0)
     for _ in range(3):

@@ -131,9 +131,7 @@ def test_which_codes_split_a_batch(code: int, idempotent: bool) -> None:
 
 
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-def test_I22_without_a_log_start_offset_code_59_leaves_it_open_whether_there_is_a_gap(
-    idempotent: bool,
-) -> None:
+def test_I22_code_59_without_log_start_leaves_a_gap_open(idempotent: bool) -> None:
     """It is of no use to a batch that has no place in a sequence."""
     s, _ = refused(59, idempotent=idempotent, log_start=-1)
     if idempotent:

@@ -37,7 +37,7 @@ def sent_late(*names: str, **settings: Any) -> Sending:
 # Retries without idempotence
 
 
-def test_I06_the_last_disconnect_is_the_error_when_retries_are_used_up() -> None:
+def test_I06_last_disconnect_is_the_error_without_retries_left() -> None:
     s = Sending(retries=1, **PLAIN)
     s.send("b0")
     s.drop()
@@ -48,7 +48,7 @@ def test_I06_the_last_disconnect_is_the_error_when_retries_are_used_up() -> None
     assert s.error("b0").possibly_persisted
 
 
-def test_I06_a_failed_authentication_is_a_disconnect_for_batches_in_flight() -> None:
+def test_I06_failed_authentication_disconnects_batches_in_flight() -> None:
     s = Sending(**PLAIN)
     s.send("b0", "b1")
     s.drop(error=errors.AuthenticationError("a TLS record is broken"))
@@ -72,7 +72,7 @@ def test_I06_other_errors_keep_their_class() -> None:
     ("codes", "persisted"),
     [((INVALID,), False), ((TIMED_OUT, INVALID), True), ((ErrorCode.NOT_ENOUGH_REPLICAS, INVALID), False)],
 )
-def test_what_may_be_in_the_log_is_remembered_over_all_attempts(codes: Any, persisted: bool) -> None:
+def test_possibly_persisted_survives_later_attempts(codes: Any, persisted: bool) -> None:
     """Decision 11."""
     s = Sending().warmed()
     s.send("b0")
@@ -106,7 +106,7 @@ WAYS: dict[str, Callable[[Sending], None]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_D01_a_partition_is_muted_from_sending_to_whatever_ends_it(way: str) -> None:
+def test_D01_partition_is_muted_until_its_request_ends(way: str) -> None:
     s = Sending(batch_size=16384, delivery_timeout_ms=2000, request_timeout_ms=2000, **ORDERED)
     s.cut_off()
     s.put("b0", "b0+1")
@@ -126,7 +126,7 @@ def test_D01_a_partition_is_muted_from_sending_to_whatever_ends_it(way: str) -> 
     assert order == sorted(order)
 
 
-def test_D01_a_new_leader_gets_nothing_before_the_old_one_has_answered() -> None:
+def test_D01_new_leader_waits_for_response_of_the_old_one() -> None:
     s = Sending(**ORDERED)
     s.send("b0", "b1")
     s.move(2)
@@ -146,7 +146,7 @@ def test_D01_a_muted_partition_does_not_hold_up_others() -> None:
     assert s.waiting == ["b0", "c0"]
 
 
-def test_D02_behind_a_batch_that_expires_nothing_is_sent_before_its_request_is_over() -> None:
+def test_D02_nothing_follows_expired_batch_before_request_ends() -> None:
     s = Sending(**SHORT, **ORDERED)
     s.cut_off()
     s.put("b0")
@@ -201,7 +201,7 @@ def test_D03_what_has_expired_is_not_sent_any_more() -> None:
 
 
 @pytest.mark.parametrize("answer_first", [True, False])
-def test_D04_whatever_comes_first_completes_a_batch_and_only_that(answer_first: bool) -> None:
+def test_D04_first_outcome_completes_a_batch_and_no_other(answer_first: bool) -> None:
     s = sent_late("b0")
     s.now_ns += 500 * MS
     if not answer_first:
@@ -239,7 +239,7 @@ def test_D06_the_sender_sleeps_until_something_is_due() -> None:
     assert s.now_ns < s.engine.deadline_ns(s.now_ns) <= start_ns + 2020 * MS
 
 
-def test_D06_metadata_that_became_due_while_the_sender_worked_are_not_slept_over() -> None:
+def test_D06_metadata_due_during_a_run_are_not_delayed() -> None:
     s = Sending()
     s.refresh()
     s.refresh()  # not asked for yet, for the answer before is too young
@@ -249,7 +249,7 @@ def test_D06_metadata_that_became_due_while_the_sender_worked_are_not_slept_over
         assert s.engine.deadline_ns(now_ns) <= due_ns
 
 
-def test_D06_a_batch_expires_at_its_time_though_nothing_else_is_due() -> None:
+def test_D06_batch_expires_on_time_if_nothing_else_is_due() -> None:
     s = Sending(**SHORT).warmed()
     times: list[int] = []
     s.cut_off()
@@ -285,7 +285,7 @@ def test_D07_a_clock_that_goes_back_ages_nothing() -> None:
     assert s.offset("b0") == 1
 
 
-def test_D09_a_record_sent_when_one_has_expired_goes_into_a_new_batch() -> None:
+def test_D09_record_after_expiry_goes_into_a_new_batch() -> None:
     s = Sending(**SHORT).warmed()
     s.cut_off()
 
@@ -345,7 +345,7 @@ def test_D11_the_same_leader_or_an_unknown_epoch_is(epoch: int) -> None:
     assert s.waiting == ["b0"]
 
 
-def test_D11_a_leader_that_is_new_at_the_first_attempt_does_not_count() -> None:
+def test_D11_new_leader_at_first_attempt_does_not_count() -> None:
     s = Sending().warmed()
     s.move(2)
     s.refresh()
@@ -355,7 +355,7 @@ def test_D11_a_leader_that_is_new_at_the_first_attempt_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("code", [NOT_LEADER, ErrorCode.FENCED_LEADER_EPOCH])
-def test_D12_the_leader_that_a_broker_names_gets_the_batch_at_once(code: int) -> None:
+def test_D12_leader_named_by_a_broker_gets_the_batch_at_once(code: int) -> None:
     s = Sending().warmed()
     s.metadata_waits = True
     s.nodes.add(3)
@@ -367,7 +367,7 @@ def test_D12_the_leader_that_a_broker_names_gets_the_batch_at_once(code: int) ->
     assert s.asked["Metadata"] == 2
 
 
-def test_D12_one_that_is_not_named_is_asked_for() -> None:
+def test_D12_unnamed_leader_is_requested() -> None:
     s = Sending().warmed()
     s.metadata_waits = True
     s.send("b0")
@@ -402,7 +402,7 @@ def test_D13_records_at_fault_have_errors_of_their_own() -> None:
     assert "was in one batch with 3" in str(s.error("b1"))
 
 
-def test_D13_records_at_fault_that_the_batch_has_not_are_none_of_ours() -> None:
+def test_D13_faulty_indexes_beyond_the_batch_are_ignored() -> None:
     s = Sending(batch_size=16384).warmed()
     s.put("b0", "b1")
     s.run()
@@ -412,7 +412,7 @@ def test_D13_records_at_fault_that_the_batch_has_not_are_none_of_ours() -> None:
     assert "was in one batch with 1" in str(s.error("b0"))
 
 
-def test_D13_several_records_at_fault_are_invalid_whatever_the_code() -> None:
+def test_D13_several_faulty_records_are_invalid_for_any_code() -> None:
     s = Sending(batch_size=16384).warmed()
     s.put("b0", "b1")
     s.run()
@@ -430,7 +430,7 @@ def test_D13_a_single_record_has_the_error_of_the_answer() -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), [("no key", "no key"), ("", None), (None, None)])
-def test_D14_what_the_broker_says_is_the_text_of_the_error(text: Any, expected: Any) -> None:
+def test_D14_message_of_the_broker_is_the_error_text(text: Any, expected: Any) -> None:
     s = Sending().warmed()
     s.send("b0")
     s.answer(b0=Reply(INVALID, text=text))
@@ -473,7 +473,7 @@ def test_D15_a_node_that_throttles_does_not_stop_others() -> None:
     assert s.waiting == ["c0"]
 
 
-def test_D16_partitions_of_a_node_that_takes_nothing_are_not_chosen() -> None:
+def test_D16_partitions_of_unavailable_node_are_not_chosen() -> None:
     s = Sending(3, partitioner_availability_timeout_ms=1000, max_in_flight_requests_per_connection=1)
     s.move(2, partition=1)
     s.move(2, partition=2)
@@ -498,7 +498,7 @@ def test_D17_without_acks_a_batch_is_done_when_it_is_written() -> None:
     assert s.offset("b0") == -1
 
 
-def test_D17_without_acks_a_connection_that_ends_before_is_a_retry() -> None:
+def test_D17_disconnect_before_writing_acks_0_is_retried() -> None:
     s = Sending(acks=0)
     s.send("w0")
     s.writes_at_once = False
@@ -520,7 +520,7 @@ def test_D17_without_acks_a_failure_leaves_everything_open() -> None:
     assert s.error("b0").possibly_persisted
 
 
-def test_D18_a_topic_that_is_not_used_is_forgotten_and_found_again() -> None:
+def test_D18_unused_topic_is_forgotten_and_found_again() -> None:
     s = Sending(metadata_max_idle_ms=5000, metadata_max_age_ms=1000).warmed()
     s.advance(4000)
     assert TOPIC in s.engine.snapshot.topics
@@ -538,7 +538,7 @@ def test_D18_a_topic_with_records_under_way_is_not_idle() -> None:
     assert TOPIC in s.engine.snapshot.topics
 
 
-def test_the_bootstrap_servers_are_asked_in_the_round_that_finds_nobody_else() -> None:
+def test_bootstrap_servers_are_used_if_no_node_is_available() -> None:
     s = Sending(request_timeout_ms=1000, metadata_recovery_rebootstrap_trigger_ms=900).warmed()
     s.nodes.remove(2)
     s.refresh()
@@ -627,7 +627,7 @@ def test_an_unsealed_batch_stops_its_partition_only() -> None:
     assert s.waiting == ["c0", "b0"]
 
 
-def test_a_batch_that_is_purged_while_it_is_sealed_is_freed_by_its_sealer() -> None:
+def test_batch_purged_during_sealing_is_freed_by_the_sealer() -> None:
     """Decision 3."""
     s = Sending(batch_size=65536).warmed()
     s.seals_at_once = False
@@ -641,7 +641,7 @@ def test_a_batch_that_is_purged_while_it_is_sealed_is_freed_by_its_sealer() -> N
 
 
 @pytest.mark.usefixtures("bytes_by_reference")
-def test_B11_bytes_that_a_closing_connection_holds_are_not_sent_again_meanwhile() -> None:
+def test_B11_bytes_of_closing_connection_are_not_sent_again() -> None:
     s = Sending().warmed()
     s.writes_at_once = s.lets_go = False
     s.send("b0")
@@ -673,7 +673,7 @@ def test_B11_a_batch_is_renumbered_when_its_bytes_are_free() -> None:
 
 
 @pytest.mark.usefixtures("bytes_by_reference")
-def test_B11_the_memory_of_an_expired_batch_comes_back_when_the_network_is_done_with_it() -> None:
+def test_B11_expired_batch_returns_memory_after_the_network() -> None:
     s = Sending(delivery_timeout_ms=2000, request_timeout_ms=2000).warmed()
     s.lets_go = False
     s.writes_at_once = False

@@ -152,7 +152,7 @@ def test_a_tls_handshake_counts_as_an_authentication(secured: Broker, files: Fil
 
 
 @needs_openssl
-def test_a_handshake_that_fails_counts_as_a_failed_authentication(secured: Broker, files: Files) -> None:
+def test_failed_handshake_counts_as_failed_authentication(secured: Broker, files: Files) -> None:
     keys = files.trusted() | {"ssl_truststore_location": files.path("stranger")}
     with producing(secured, **keys) as producer:
         with pytest.raises(AuthenticationError):
@@ -228,7 +228,7 @@ def test_retries_are_counted_and_splits_are_not() -> None:
         assert metric(producer, "record-retry-total") == of_topic(producer, "record-retry-total", TOPIC) == 6
 
 
-def test_a_batch_is_queued_from_its_first_record_until_it_is_drained() -> None:
+def test_queue_time_runs_from_first_record_to_drain() -> None:
     with Broker([TOPIC]) as broker, producing(broker, linger_ms=60_000) as producer:
         producer.partitions_for(TOPIC)
         began = time.monotonic()

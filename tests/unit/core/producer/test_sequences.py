@@ -41,7 +41,7 @@ def test_I01_a_batch_gets_its_sequence_when_it_is_drained() -> None:
     assert s.sequence("b1") == 1
 
 
-def test_I01_the_next_sequence_is_behind_the_records_of_the_batch() -> None:
+def test_I01_next_sequence_follows_the_records_of_the_batch() -> None:
     s = Sending(batch_size=16384).warmed()
     s.put("b0", "b0+1", "b0+2")
     s.run()
@@ -51,7 +51,7 @@ def test_I01_the_next_sequence_is_behind_the_records_of_the_batch() -> None:
     assert [s.offset(name) for name in ("b0", "b0+1", "b0+2", "b1")] == [1, 2, 3, 4]
 
 
-def test_I02_several_batches_are_in_flight_and_acknowledged_one_by_one() -> None:
+def test_I02_batches_in_flight_are_acknowledged_one_by_one() -> None:
     s = Sending().warmed()
     s.send("b0", "b1")
     assert s.waiting == ["b0", "b1"]
@@ -63,7 +63,7 @@ def test_I02_several_batches_are_in_flight_and_acknowledged_one_by_one() -> None
     assert (s.offset("b0"), s.offset("b1")) == (100, 101)
 
 
-def test_I02_no_more_than_five_batches_of_a_partition_are_unanswered() -> None:
+def test_I02_at_most_five_batches_of_a_partition_in_flight() -> None:
     s = Sending().warmed()
     s.send("b0", "b1", "b2", "b3", "b4", "b5")
     assert s.waiting == ["b0", "b1", "b2", "b3", "b4"]
@@ -71,7 +71,7 @@ def test_I02_no_more_than_five_batches_of_a_partition_are_unanswered() -> None:
     assert s.waiting == ["b1", "b2", "b3", "b4", "b5"]
 
 
-def test_I02_a_new_leader_gets_nothing_new_before_the_old_one_has_answered() -> None:
+def test_I02_new_leader_waits_for_response_of_the_old_one() -> None:
     """Java can have ten unanswered batches then, of which brokers remember five (decision 15)."""
     s = Sending().warmed()
     s.send("b0", "b1", "b2")
@@ -104,7 +104,7 @@ def test_I03_retries_go_one_by_one_in_order_before_anything_new() -> None:
     assert [s.stamp(f"b{i}") for i in range(4)] == [(PRODUCER_ID, 0, i + 1) for i in range(4)]
 
 
-def test_I04_what_comes_back_in_another_order_is_sent_in_the_old_one() -> None:
+def test_I04_retries_keep_the_original_order() -> None:
     """Answers of one connection come in order; of two, after a leader has moved, they need not."""
     s = Sending().warmed()
     s.send("b0", "b1")
@@ -158,7 +158,7 @@ def test_I05_a_passed_batch_refused_as_out_of_order_fails() -> None:
     assert len(s.attempts("b0")) == 2
 
 
-def test_I05_a_passed_batch_that_no_broker_took_is_not_in_the_log() -> None:
+def test_I05_passed_batch_taken_by_no_broker_is_not_in_the_log() -> None:
     s = Sending().warmed()
     s.send("b0", "b1")
     s.answer(b0=TOO_FEW, b1=Reply(OK, offset=1))
@@ -177,7 +177,7 @@ def test_I05_nothing_new_follows_a_passed_batch() -> None:
     assert s.waiting == ["b2"]
 
 
-def test_I05_a_passed_batch_is_sent_again_if_the_application_wants_it() -> None:
+def test_I05_passed_batch_is_retried_if_configured() -> None:
     s = passed(kbatch_sequence_gap="resend")
     s.back_off()
     s.answer(b0=OUT_OF_ORDER)
@@ -185,7 +185,7 @@ def test_I05_a_passed_batch_is_sent_again_if_the_application_wants_it() -> None:
     assert s.stamp("b0") == (PRODUCER_ID, 1, 0)
 
 
-def test_I05_a_passed_batch_is_proved_whatever_else_it_is_refused_for() -> None:
+def test_I05_passed_batch_is_proved_despite_other_errors() -> None:
     s = passed()
     s.back_off()
     s.answer(b0=TOO_LARGE)  # brokers look at sizes before duplicates
@@ -222,7 +222,7 @@ def lost_touch(how: str) -> Sending:
 
 
 @pytest.mark.parametrize("how", ["idleness", "topic", "leader", "epoch"])
-def test_I01_a_batch_travels_alone_to_a_leader_that_may_have_forgotten(how: str) -> None:
+def test_I01_batch_to_forgetful_leader_is_sent_alone(how: str) -> None:
     s = lost_touch(how)
     s.send("b0", "b1", "b2")
     assert s.waiting == ["b0"]
@@ -316,7 +316,7 @@ def test_callbacks_of_what_one_answer_settles_come_in_order() -> None:
     assert calls == [("b0", False), ("b1", False), ("b2", True)]
 
 
-def test_callbacks_of_a_lost_batch_come_before_those_of_the_failed_one() -> None:
+def test_callbacks_of_lost_batch_precede_those_of_failed_one() -> None:
     s = Sending().warmed()
     calls = told(s, "b0", "b1")
     s.drop()
@@ -348,7 +348,7 @@ def test_callbacks_come_in_order_when_everything_ends(end: str) -> None:
 # Gaps
 
 
-def test_I07_behind_a_batch_that_fails_the_others_are_renumbered() -> None:
+def test_I07_batches_after_a_failed_one_are_renumbered() -> None:
     s = Sending().warmed()
     s.send("b0", "b1")
     s.answer(b0=TOO_LARGE, b1=OUT_OF_ORDER)
@@ -359,7 +359,7 @@ def test_I07_behind_a_batch_that_fails_the_others_are_renumbered() -> None:
     assert s.offset("b1") == 1
 
 
-def test_I07_passed_batch_is_not_renumbered_after_the_one_that_passed() -> None:
+def test_I07_passed_batch_is_not_renumbered_after_its_successor() -> None:
     """The leader forgot, and took b1 without b0. Java would append b0 after b1, under the next epoch."""
     s = Sending().warmed()
     s.send("b0", "b1", "b2", "b3")
@@ -405,7 +405,7 @@ def test_I08_a_gap_that_a_later_batch_jumps_is_no_delivery() -> None:
     assert (s.stamp("b0"), s.stamp("b1")) == ((PRODUCER_ID, 0, 1), (PRODUCER_ID, 0, 2))
 
 
-def test_I08_what_may_be_in_the_log_is_not_sent_under_another_number() -> None:
+def test_I08_possibly_persisted_batch_keeps_its_sequence() -> None:
     """Java sends it again, perhaps a second time into the log (decision 16)."""
     s = Sending().warmed()
     s.send("b0")
@@ -446,7 +446,7 @@ def test_I08_what_was_in_a_topic_that_is_gone_is_sent_again(code: int) -> None:
     assert s.stamp("b0") == (PRODUCER_ID, 1, 0)
 
 
-def test_I09_a_batch_behind_one_that_is_missing_is_just_tried_again() -> None:
+def test_I09_batch_after_a_missing_one_is_retried() -> None:
     s = Sending().warmed()
     s.send("b0", "b1", "b2")
     s.answer(b0=TOO_FEW, b1=OUT_OF_ORDER)
@@ -459,7 +459,7 @@ def test_I09_a_batch_behind_one_that_is_missing_is_just_tried_again() -> None:
 
 
 @pytest.mark.parametrize("end", [OK, TIMED_OUT, INVALID])
-def test_I10_other_partitions_take_the_new_epoch_when_they_have_nothing_in_flight(end: int) -> None:
+def test_I10_partitions_take_new_epoch_with_nothing_in_flight(end: int) -> None:
     s = Sending(2, retries=1).warmed()
     s.send("c0", partition=1)
     s.send("b0", "b1")
@@ -496,7 +496,7 @@ def test_I11_what_was_drained_under_the_old_epoch_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("reply", [OK, DUPLICATE, INVALID, OUT_OF_ORDER])
-def test_I12_the_end_of_a_batch_of_an_old_epoch_is_nothing_to_the_new_one(reply: int) -> None:
+def test_I12_outcome_of_old_epoch_batch_leaves_the_new_alone(reply: int) -> None:
     s = Sending(2).warmed()
     s.send("b0", "b1")
     s.send("c0", partition=1)
@@ -557,7 +557,7 @@ def exhausted(code: int = OUT_OF_ORDER) -> Sending:
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, TOO_FEW])
-def test_I15_behind_the_last_epoch_comes_a_new_producer_id(code: int) -> None:
+def test_I15_last_epoch_is_followed_by_a_new_producer_id(code: int) -> None:
     """Java sends what is in flight without any id meanwhile; here it waits."""
     s = exhausted(code)
     assert s.waiting == []
@@ -590,7 +590,7 @@ def test_I15_one_that_is_closed_by_force_completes_everything() -> None:
 # What brokers forget
 
 
-def test_I22_an_unknown_producer_id_without_log_start_is_tried_again_unchanged() -> None:
+def test_I22_unknown_producer_id_without_log_start_is_retried() -> None:
     s = Sending().warmed()
     s.send("b0")
     s.answer(b0=UNKNOWN_ID)
@@ -616,7 +616,7 @@ def test_I22_an_unknown_producer_id_is_a_gap(log_start: int) -> None:
 
 
 @pytest.mark.parametrize("failure", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_LEADER, "drop"])
-def test_I23_batches_wait_for_a_producer_id_that_is_asked_for_in_peace(failure: Any) -> None:
+def test_I23_batches_wait_while_a_producer_id_is_requested(failure: Any) -> None:
     s = Sending(identities=(failure, failure))
     s.send("b0")
     assert (s.waiting, s.asked["InitProducerId"]) == ([], 1)
@@ -628,7 +628,7 @@ def test_I23_batches_wait_for_a_producer_id_that_is_asked_for_in_peace(failure: 
     assert (s.waiting, s.asked["InitProducerId"]) == (["b0"], 3)
 
 
-def test_I23_without_the_right_to_one_batches_fail_until_it_is_granted() -> None:
+def test_I23_batches_fail_until_a_producer_id_is_authorized() -> None:
     s = Sending(identities=("wait",))
     s.send("b0")
     s.answer_identity(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -738,7 +738,7 @@ def test_I27_a_hole_at_the_wrap_is_settled() -> None:
 
 
 @pytest.mark.parametrize("code", [TIMED_OUT, TOO_FEW, NO_LEADER])
-def test_I29_a_retry_is_the_same_to_the_byte_whatever_came_behind(code: int) -> None:
+def test_I29_retry_has_the_same_bytes_after_later_batches(code: int) -> None:
     s = Sending(batch_size=16384, compression="gzip").warmed()
     s.put("b0", "b0+1")
     s.run()
@@ -844,7 +844,7 @@ def expired_behind_a_retry(code: int = TIMED_OUT, code_behind: int = TIMED_OUT) 
 # What the error tells
 
 
-def test_I16_the_error_of_an_unsent_batch_says_how_old_it_is_and_that_it_was_never_sent() -> None:
+def test_I16_expiry_error_of_unsent_batch_gives_age_and_state() -> None:
     s = Sending(**SHORT).warmed()
     s.cut_off()
     s.put("b0")
@@ -856,7 +856,7 @@ def test_I16_the_error_of_an_unsent_batch_says_how_old_it_is_and_that_it_was_nev
     )
 
 
-def test_I16_the_error_of_an_expired_batch_names_the_failed_authentication() -> None:
+def test_I16_expiry_error_names_the_failed_authentication() -> None:
     s = Sending(**SHORT).warmed()
     s.refusal = errors.SaslAuthenticationError("no such user")
     s.cut_off()
@@ -866,7 +866,7 @@ def test_I16_the_error_of_an_expired_batch_names_the_failed_authentication() -> 
     assert s.error("b0").__cause__ is s.refusal
 
 
-def test_I17_the_error_of_a_sent_batch_says_how_often_it_was_tried_and_what_went_wrong_last() -> None:
+def test_I17_expiry_error_gives_attempts_and_last_error() -> None:
     text = str(expired_behind_a_retry().error("b0"))
     assert " were not delivered in 2000 ms since their batch was opened " in text
     assert f"; tried 1 times; the last error was: {errors.error_of(TIMED_OUT)}" in text
@@ -885,21 +885,21 @@ def test_I21_the_error_of_a_batch_under_way_counts_that_attempt() -> None:
     assert str(s.error("b0")).endswith("; tried 3 times; the last error was: too slow")
 
 
-def test_I17_behind_a_sent_batch_that_expired_only_retries_go() -> None:
+def test_I17_only_retries_follow_an_expired_sent_batch() -> None:
     s = expired_behind_a_retry()
     assert s.waiting == ["b1"]
     assert s.stamp("b1") == (PRODUCER_ID, 0, 2)
     assert s.attempts("b3") == []
 
 
-def test_I18_a_later_batch_that_is_accepted_settles_it_without_a_bump() -> None:
+def test_I18_later_accepted_batch_settles_it_without_a_bump() -> None:
     s = expired_behind_a_retry()
     s.answer(b1=OK)
     assert s.waiting == ["b2", "b3"]
     assert [s.stamp(f"b{i}") for i in range(4)] == [(PRODUCER_ID, 0, i + 1) for i in range(4)]
 
 
-def test_I19_when_all_behind_it_are_refused_too_it_is_settled_by_a_bump() -> None:
+def test_I19_bump_settles_it_when_all_later_ones_are_refused() -> None:
     """Java bumps with the first refusal, and sends again what may be in the log (decision 16)."""
     s = expired_behind_a_retry()
     s.answer(b1=OUT_OF_ORDER)
@@ -910,14 +910,14 @@ def test_I19_when_all_behind_it_are_refused_too_it_is_settled_by_a_bump() -> Non
 
 
 @pytest.mark.parametrize("code", [TIMED_OUT, TOO_FEW])
-def test_I19_what_was_refused_already_need_not_be_tried_before_the_bump(code: int) -> None:
+def test_I19_refused_batches_need_no_retry_before_the_bump(code: int) -> None:
     s = expired_behind_a_retry(code, OUT_OF_ORDER)
     s.answer(b1=OK)
     s.answer(b2=OK)
     assert [s.stamp(f"b{i}") for i in range(1, 4)] == [(PRODUCER_ID, 1, i - 1) for i in range(1, 4)]
 
 
-def test_I20_when_all_have_expired_the_next_batch_begins_a_new_epoch() -> None:
+def test_I20_next_batch_after_all_expired_begins_a_new_epoch() -> None:
     s = expired_in_flight()
     s.send("b1")
     assert s.attempts("b1") == []
@@ -928,7 +928,7 @@ def test_I20_when_all_have_expired_the_next_batch_begins_a_new_epoch() -> None:
     assert s.offset("b1") == 1
 
 
-def test_I21_a_batch_that_expires_in_its_first_transmission_leaves_a_hole_too() -> None:
+def test_I21_batch_expiring_in_its_first_attempt_leaves_a_gap() -> None:
     """Java does not see it, and followers are refused until they expire."""
     s = expired_in_flight("b1")
     assert len(s.attempts("b0")) == 1
@@ -954,7 +954,7 @@ def test_I28_a_late_success_of_an_expired_batch_still_counts() -> None:
     assert s.is_whole
 
 
-def test_I28_a_batch_that_expires_behind_a_later_success_is_delivered() -> None:
+def test_I28_batch_expiring_after_a_later_success_is_delivered() -> None:
     """It is in the log (decision 16); Java fails it."""
     s = Sending(**SHORT, retry_backoff_ms=3000, retry_backoff_max_ms=3000).warmed()
     s.send("b0", "b1")

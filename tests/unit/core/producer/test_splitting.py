@@ -28,7 +28,7 @@ def sending(*names: str, **settings: Any) -> Sending:
     return s
 
 
-def test_S01_parts_have_the_sequences_of_the_whole_and_go_one_by_one() -> None:
+def test_S01_parts_keep_sequences_and_are_sent_one_by_one() -> None:
     s = sending("b0", "b1")
     s.answer(b0=TOO_LARGE)
     assert s.waiting == ["b0"]
@@ -120,7 +120,7 @@ def test_S05_parts_come_before_what_was_sent_later() -> None:
     assert [s.offset(f"b{i}") for i in range(4)] == [1, 2, 3, 4]
 
 
-def test_S05_without_idempotence_order_is_kept_by_one_request_at_a_time() -> None:
+def test_S05_order_without_idempotence_needs_one_in_flight() -> None:
     s = sending("b0", "b1", enable_idempotence=False, max_in_flight_requests_per_connection=1)
     s.send("b2")
     s.answer(b0=TOO_LARGE)

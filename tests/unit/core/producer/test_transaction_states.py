@@ -47,7 +47,7 @@ def test_the_page_names_every_code_that_is_special_somewhere() -> None:
     assert all(f"| {code:d} | {code.name} |" in page() for code in special)
 
 
-def test_every_state_is_reached_and_none_but_the_fatal_one_is_the_end() -> None:
+def test_every_state_is_reached_and_only_fatal_is_final() -> None:
     reached = {TransactionState.UNINITIALIZED}
     while (more := reached | {each for state in reached for each in TRANSITIONS[state].values()}) != reached:
         reached = more

@@ -84,7 +84,7 @@ def test_T01_one_table_says_which_state_follows_which() -> None:
     }
 
 
-def test_T01_a_bad_call_is_an_error_only_and_a_bad_transition_ends_the_producer() -> None:
+def test_T01_bad_call_raises_and_bad_transition_is_fatal() -> None:
     tx = Transacting().ready()
     assert isinstance(failed(tx.commit()), IllegalStateError)
     assert tx.transactions.state is TransactionState.READY
@@ -166,7 +166,7 @@ def test_T05_the_version_of_produce_is_that_of_transactions(version: int | None,
     assert message.transactional_id == "tx"
 
 
-def test_T06_the_epoch_of_the_answer_is_taken_and_sequences_begin_again() -> None:
+def test_T06_epoch_of_response_is_adopted_and_sequences_restart() -> None:
     tx = Transacting(2).delivered("a", "b")
     assert [tx.stamp("a"), tx.stamp("b")] == [(4242, 0, 0), (4242, 0, 1)]
     ok(tx.commit())
@@ -225,7 +225,7 @@ def test_T07_back_to_version_1_and_older_features_do_not_count() -> None:
     assert tx.stamp("c") == (4242, 2, 0)
 
 
-def test_T08_a_transaction_that_is_being_completed_is_waited_for_20_ms() -> None:
+def test_T08_completing_transaction_is_retried_after_20_ms() -> None:
     tx = Transacting(1, partitions=2).ready().script("AddPartitionsToTxn", CONCURRENT, OK, CONCURRENT)
     tx.begun("a")
     tx.advance(19)
@@ -255,7 +255,7 @@ def test_T08_others_try_again_too(api: str) -> None:
     assert tx.apis().count(api) == 3
 
 
-def test_T09_what_was_sent_goes_on_after_an_error_and_nothing_new_does() -> None:
+def test_T09_in_flight_continues_after_an_error_nothing_new_does() -> None:
     tx = Transacting(1, partitions=3).delivered("w")
     tx.script("AddPartitionsToTxn", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     tx.send("a", partition=0)
@@ -280,7 +280,7 @@ def test_T09_nothing_goes_after_a_fatal_error() -> None:
     assert tx.is_whole
 
 
-def test_T10_one_request_at_a_time_in_order_and_the_end_behind_all_batches() -> None:
+def test_T10_requests_are_in_order_and_the_end_follows_batches() -> None:
     tx = Transacting(1, partitions=2, linger_ms=1000, batch_size=1000).ready()
     tx.script("AddPartitionsToTxn", "wait")
     ok(tx.begin())
@@ -321,7 +321,7 @@ def test_T11_the_coordinator_is_found_again(api: str, what: Any) -> None:
     assert tx.apis().count(api) == 2
 
 
-def test_T11_while_it_loads_the_same_is_asked() -> None:
+def test_T11_same_coordinator_is_retried_while_it_loads() -> None:
     tx = Transacting().script("InitProducerId", *[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3)
     call = tx.init()
     tx.advance(3 * BACKOFF_MS)
@@ -356,7 +356,7 @@ def test_T11_the_group_has_a_coordinator_of_its_own(version: int) -> None:
     assert tx.last("TxnOffsetCommit").node_id == GROUP_COORDINATOR
 
 
-def test_T15_an_abort_fails_what_was_not_sent_and_asks_for_nothing_that_was_not_begun() -> None:
+def test_T15_abort_fails_unsent_batches_without_new_requests() -> None:
     tx = Transacting(2, linger_ms=1000, batch_size=1000).begun()
     tx.send("a")
     ok(tx.abort())
@@ -405,7 +405,7 @@ def test_T16_an_abort_does_not_wait_for_what_was_refused() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 )
-def test_T16_an_abort_asks_once_more_for_what_may_have_been_added(code: int) -> None:
+def test_T16_abort_repeats_requests_of_unknown_outcome_once(code: int) -> None:
     """Refused then, it may have been added all the same: the abort is sent, and may find nothing."""
     tx = Transacting(1).ready().script("AddPartitionsToTxn", "drop", *[code] * 100)
     tx.begun("a")
@@ -466,7 +466,7 @@ def test_T16_an_abort_does_not_wait_for_offsets_without_end(version: int, answer
     assert "EndTxn" in tx.apis()
 
 
-def test_T16_a_group_that_may_not_be_read_is_asked_for_once() -> None:
+def test_T16_unauthorized_group_is_requested_once() -> None:
     tx = (
         Transacting(2).delivered("a").script("FindCoordinator", *[ErrorCode.GROUP_AUTHORIZATION_FAILED] * 100)
     )
@@ -488,7 +488,7 @@ def test_T16_a_batch_is_sent_again_before_the_abort() -> None:
     assert tx.offset("a") == 0
 
 
-def test_T16_errors_while_aborting_keep_aborting_unless_they_are_fatal() -> None:
+def test_T16_abort_continues_after_errors_unless_fatal() -> None:
     for code, is_fatal in ((ErrorCode.GROUP_AUTHORIZATION_FAILED, False), (ErrorCode.PRODUCER_FENCED, True)):
         tx = Transacting(1).begun().script("AddOffsetsToTxn", "wait")
         offsets = tx.offsets()
@@ -536,7 +536,7 @@ def test_T17_without_new_epochs_what_may_be_in_the_log_is_fatal() -> None:
     assert tx.error("a").possibly_persisted
 
 
-def test_T18_a_stale_epoch_is_abortable_in_produce_and_fenced_elsewhere() -> None:
+def test_T18_stale_epoch_is_abortable_in_produce_else_fenced() -> None:
     tx = Transacting(2).begun("a")
     tx.answer(a=ErrorCode.INVALID_PRODUCER_EPOCH)
     assert tx.at is TransactionState.ABORTABLE_ERROR
@@ -555,7 +555,7 @@ def test_T18_some_answers_to_produce_are_fatal(code: int) -> None:
     assert failed(tx.commit()).code == code
 
 
-def test_T19_the_topics_are_named_and_what_was_not_tried_hides_nothing() -> None:
+def test_T19_error_names_topics_despite_unattempted_ones() -> None:
     tx = Transacting(1, partitions=2).ready()
     kind = messages.AddPartitionsToTxnResponse
     codes = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -628,7 +628,7 @@ def test_T21_transaction_abortable_is(api: str) -> None:
     ok(tx.commit())
 
 
-def test_T21_at_the_end_it_is_abortable_for_a_commit_and_fatal_for_an_abort() -> None:
+def test_T21_it_is_abortable_in_commit_and_fatal_in_abort() -> None:
     tx = Transacting().delivered("a").script("EndTxn", *[ErrorCode.TRANSACTION_ABORTABLE] * 2)
     assert isinstance(failed(tx.commit()), TransactionAbortableError)
     assert tx.transactions.state is TransactionState.ABORTABLE_ERROR
@@ -655,7 +655,7 @@ def test_T22_a_broker_that_cannot_check_it_is_too_old() -> None:
     ok(tx.offsets())
 
 
-def test_T23_another_partition_ends_with_the_old_epoch_before_the_new_one() -> None:
+def test_T23_partition_finishes_old_epoch_before_the_new_one() -> None:
     tx = Transacting(1, partitions=2).begun("a")
     tx.send("b", partition=1)
     tx.answer(a=ErrorCode.MESSAGE_TOO_LARGE)
@@ -695,7 +695,7 @@ def test_T26_a_refused_record_makes_the_transaction_abortable() -> None:
 
 
 @BOTH
-def test_T28_an_empty_transaction_asks_for_nothing(version: int) -> None:
+def test_T28_empty_transaction_sends_no_request(version: int) -> None:
     tx = Transacting(version)
     for end in (tx.commit, tx.abort):
         tx.begun()
@@ -711,7 +711,7 @@ UNKNOWN_PRODUCER = ErrorCode.UNKNOWN_PRODUCER_ID
 SHORT = {"delivery_timeout_ms": 31_000, "request_timeout_ms": 30_000}
 
 
-def test_T07_a_change_is_told_with_metadata_too() -> None:
+def test_T07_change_is_learnt_from_metadata_too() -> None:
     tx = Transacting(1, metadata_max_age_ms=60_000).delivered("a")
     ok(tx.commit())
     tx.begun("b")
@@ -735,7 +735,7 @@ def changed_while_idle(before: int, after: int, **settings: Any) -> Transacting:
     return tx
 
 
-def test_T07_a_higher_version_that_is_known_at_the_beginning_counts_with_a_new_epoch() -> None:
+def test_T07_higher_version_at_begin_applies_with_a_new_epoch() -> None:
     tx = changed_while_idle(1, 2)
     assert tx.apis()[-1] == "EndTxn"  # nothing was asked meanwhile
     since = len(tx.said)
@@ -759,7 +759,7 @@ def test_T07_without_new_epochs_a_higher_version_counts_at_once() -> None:
     assert tx.last("EndTxn").version == 5
 
 
-def test_T07_a_lower_version_that_is_known_at_the_beginning_counts() -> None:
+def test_T07_lower_version_known_at_begin_applies() -> None:
     tx = changed_while_idle(2, 1)
     since = len(tx.said)
     tx.delivered("b")
@@ -789,7 +789,7 @@ def test_T07_nothing_is_sent_before_the_new_epoch() -> None:
         ErrorCode.PRODUCER_FENCED,
     ],
 )
-def test_T07_a_begin_tells_what_came_of_the_new_epoch(code: int) -> None:
+def test_T07_begin_reports_the_outcome_of_the_new_epoch(code: int) -> None:
     tx = changed_while_idle(1, 2).script("InitProducerId", code)
     error = failed(tx.begin())
     assert error.code == code
@@ -806,7 +806,7 @@ def test_T07_a_begin_tells_what_came_of_the_new_epoch(code: int) -> None:
 
 
 @pytest.mark.parametrize("ends", ["abort", "commit"])
-def test_T07_a_transaction_may_be_ended_while_it_waits_for_the_new_epoch(ends: str) -> None:
+def test_T07_transaction_may_end_while_awaiting_the_new_epoch(ends: str) -> None:
     """As close() does when begin_transaction() has timed out."""
     tx = changed_while_idle(1, 2).script("InitProducerId", "wait")
     calls = [tx.begin(), getattr(tx, ends)()]
@@ -820,7 +820,7 @@ def test_T07_a_transaction_may_be_ended_while_it_waits_for_the_new_epoch(ends: s
 
 
 @BOTH
-def test_T13_a_failed_batch_fails_the_commit_and_an_abort_leads_on(version: int) -> None:
+def test_T13_failed_batch_fails_the_commit_and_abort_recovers(version: int) -> None:
     tx = Transacting(version).delivered("w")
     tx.send("a")
     tx.answer(a=TOO_LARGE)
@@ -835,7 +835,7 @@ def test_T13_a_failed_batch_fails_the_commit_and_an_abort_leads_on(version: int)
 
 
 @BOTH
-def test_T13_batches_that_expire_while_committing_keep_the_commit_from_being_sent(version: int) -> None:
+def test_T13_batches_expired_during_commit_prevent_it(version: int) -> None:
     tx = Transacting(version, partitions=2, **SHORT).delivered("w")
     tx.leaders[0] = tx.leaders[1] = -1
     tx.send("a", partition=0)
@@ -853,7 +853,7 @@ def test_T13_batches_that_expire_while_committing_keep_the_commit_from_being_sen
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_T14_what_says_nothing_of_the_record_is_a_matter_of_the_transaction(code: int) -> None:
+def test_T14_errors_not_about_the_record_fail_the_transaction(code: int) -> None:
     tx = Transacting(2, retries=1).begun("a")
     for _ in range(2):
         if tx.waiting:
@@ -866,7 +866,7 @@ def test_T14_what_says_nothing_of_the_record_is_a_matter_of_the_transaction(code
     assert error.__cause__.code == code
 
 
-def test_T08_a_batch_is_tried_again_under_version_2_the_first_ones_soon() -> None:
+def test_T08_first_batches_are_retried_soon_under_version_2() -> None:
     tx = Transacting(2, partitions=2).delivered("w")
     ok(tx.commit())
     tx.begun("a")
@@ -917,7 +917,7 @@ def test_I07_what_follows_a_refused_batch_moves_up() -> None:
 
 
 @BOTH
-def test_I08_what_is_missing_fails_the_transaction_and_asks_for_no_epoch_within_it(version: int) -> None:
+def test_I08_gap_fails_the_transaction_without_a_new_epoch(version: int) -> None:
     tx = Transacting(version).delivered("w")
     tx.send("a")
     tx.answer(a=OUT_OF_ORDER)
@@ -931,7 +931,7 @@ def test_I08_what_is_missing_fails_the_transaction_and_asks_for_no_epoch_within_
 
 
 @BOTH
-def test_I20_what_expired_after_it_was_sent_is_settled_by_a_new_epoch(version: int) -> None:
+def test_I20_new_epoch_settles_batches_expired_after_sending(version: int) -> None:
     tx = Transacting(version, **SHORT).delivered("w")
     tx.send("a", "b")
     tx.advance(32_000)
@@ -959,7 +959,7 @@ def test_I22_a_forgotten_producer_can_abort_and_go_on(version: int) -> None:
     assert tx.stamp("b") == (4242, 1, 0)
 
 
-def test_the_end_waits_for_the_answer_of_a_batch_that_was_given_up() -> None:
+def test_end_waits_for_the_response_of_an_abandoned_batch() -> None:
     tx = Transacting(2).delivered("w")
     tx.send("a")
     tx.engine.purge(PurgedError("purged"), queued=True, in_flight=True)
@@ -993,7 +993,7 @@ def test_init_may_be_called_again_when_it_was_not_allowed(code: int) -> None:
     ok(tx.commit())
 
 
-def test_an_aborted_init_asks_again_for_a_producer_id() -> None:
+def test_aborted_init_requests_a_producer_id_again() -> None:
     tx = Transacting().script("InitProducerId", ErrorCode.TRANSACTION_ABORTABLE)
     failed(tx.init())
     ok(tx.abort())
@@ -1003,7 +1003,7 @@ def test_an_aborted_init_asks_again_for_a_producer_id() -> None:
     ok(tx.commit())
 
 
-def test_a_new_epoch_that_was_abortable_is_asked_for_again() -> None:
+def test_new_epoch_is_requested_again_after_abortable_error() -> None:
     tx = Transacting(1).begun("a")
     tx.answer(a=TOO_LARGE)
     tx.script("InitProducerId", ErrorCode.TRANSACTION_ABORTABLE)
@@ -1028,7 +1028,7 @@ def test_an_unanswered_init_does_not_outlive_an_error() -> None:
 
 @pytest.mark.parametrize("found", [OK, ErrorCode.INVALID_TXN_STATE])
 @pytest.mark.parametrize("api", ["AddOffsetsToTxn", "AddPartitionsToTxn"])
-def test_what_was_refused_behind_an_unanswered_attempt_is_aborted(api: str, found: int) -> None:
+def test_refusal_after_an_unanswered_attempt_is_aborted(api: str, found: int) -> None:
     """The coordinator may have a transaction, or not: either answer is well."""
     tx = Transacting(1).ready().script(api, "drop", ErrorCode.TRANSACTION_ABORTABLE).script("EndTxn", found)
     tx.begun("a") if api == "AddPartitionsToTxn" else tx.begun()
@@ -1043,7 +1043,7 @@ def test_what_was_refused_behind_an_unanswered_attempt_is_aborted(api: str, foun
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_commit_that_may_be_done_is_asked_for_until_it_is_known(version: int) -> None:
+def test_commit_of_unknown_outcome_is_retried_until_known(version: int) -> None:
     tx = Transacting(version).delivered("a").script("EndTxn", "drop")
     tx.script("FindCoordinator", ErrorCode.TRANSACTION_ABORTABLE)
     call = tx.commit()
@@ -1082,7 +1082,7 @@ def test_a_commit_was_done_whatever_comes_of_the_next_epoch(code: int) -> None:
     ok(tx.commit())
 
 
-def test_a_commit_was_done_though_the_coordinator_is_not_found_again() -> None:
+def test_commit_succeeds_though_coordinator_is_not_found_again() -> None:
     tx = Transacting(1).delivered("a")
     tx.version, tx.features_epoch = 2, 2
     tx.drop(COORDINATOR)
@@ -1095,7 +1095,7 @@ def test_a_commit_was_done_though_the_coordinator_is_not_found_again() -> None:
     ok(tx.abort())
 
 
-def test_an_abort_whose_new_epoch_was_not_allowed_is_called_again() -> None:
+def test_abort_denied_a_new_epoch_can_be_called_again() -> None:
     tx = Transacting(1).begun("a")
     tx.answer(a=TOO_LARGE)
     tx.script("InitProducerId", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -1108,7 +1108,7 @@ def test_an_abort_whose_new_epoch_was_not_allowed_is_called_again() -> None:
     ok(tx.commit())
 
 
-def test_what_may_have_been_added_is_asked_for_until_it_is_known() -> None:
+def test_additions_of_unknown_outcome_are_retried_until_known() -> None:
     """Else the coordinator would have a transaction of which nobody knows."""
     tx = Transacting(1, partitions=2).delivered("w")
     tx.script("AddPartitionsToTxn", "drop")
@@ -1123,7 +1123,7 @@ def test_what_may_have_been_added_is_asked_for_until_it_is_known() -> None:
     ok(tx.abort())
 
 
-def test_a_lost_answer_to_the_commit_is_asked_for_again() -> None:
+def test_commit_is_retried_after_a_lost_response() -> None:
     tx = Transacting(2).delivered("a").script("EndTxn", "drop", "drop")
     call = tx.commit()
     tx.advance(3000)
@@ -1131,7 +1131,7 @@ def test_a_lost_answer_to_the_commit_is_asked_for_again() -> None:
     assert [s.message.committed for s in tx.said if s.api == "EndTxn"] == [True] * 3
 
 
-def test_a_group_coordinator_of_no_node_is_asked_for_again() -> None:
+def test_missing_group_coordinator_is_requested_again() -> None:
     tx = Transacting().begun()
     tx.coordinators[0] = 99
     call = tx.offsets()
@@ -1164,9 +1164,7 @@ def test_offsets_that_were_refused_alone_are_sent_again() -> None:
 @BOTH
 @pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
 @pytest.mark.parametrize("fault", ["drop", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
-def test_T10_offsets_that_are_sent_again_stay_ahead_of_those_that_came_later(
-    version: int, api: str, fault: Any
-) -> None:
+def test_T10_retried_offsets_stay_ahead_of_later_ones(version: int, api: str, fault: Any) -> None:
     """Else the older offsets would replace the newer ones."""
     tx = Transacting(version).begun()
     tx.script(api, fault)
@@ -1241,7 +1239,7 @@ def test_T15_offsets_that_were_refused_alone_need_no_end(code: int) -> None:
     assert tx.last("EndTxn").message.committed
 
 
-def test_T17_without_new_epochs_a_forgotten_partition_begins_at_0() -> None:
+def test_T17_forgotten_partition_restarts_at_0_in_its_epoch() -> None:
     tx = Transacting(None, versions=OLD, partitions=2).delivered("a0", "a1")
     tx.send("other", partition=1)
     tx.answer(other=OK)
@@ -1259,7 +1257,7 @@ def test_T17_without_new_epochs_a_forgotten_partition_begins_at_0() -> None:
 
 
 @pytest.mark.parametrize("code", FENCED)
-def test_T18_a_stale_epoch_leads_to_a_new_one_and_there_to_being_fenced(code: int) -> None:
+def test_T18_stale_epoch_requests_a_new_one_and_is_fenced(code: int) -> None:
     tx = Transacting(1).begun("a").script("InitProducerId", code)
     tx.answer(a=ErrorCode.INVALID_PRODUCER_EPOCH)
     assert tx.at is TransactionState.ABORTABLE_ERROR
@@ -1273,7 +1271,7 @@ def test_T18_a_stale_epoch_leads_to_a_new_one_and_there_to_being_fenced(code: in
     assert (request.producer_id, request.producer_epoch) == (4242, 0)
 
 
-def test_T18_a_stale_epoch_of_which_nobody_else_knows_is_left_behind() -> None:
+def test_T18_stale_epoch_without_a_rival_is_replaced() -> None:
     tx = Transacting(1).begun("a")
     tx.answer(a=ErrorCode.INVALID_PRODUCER_EPOCH)
     ok(tx.abort())
@@ -1304,7 +1302,7 @@ def test_T25_what_was_never_sent_leaves_nothing_to_be_settled() -> None:
     assert tx.stamp("c") == (4242, 0, 1)
 
 
-def test_T25_a_fatal_error_is_not_replaced_by_batches_that_fail_behind_it() -> None:
+def test_T25_fatal_error_is_not_replaced_by_later_failures() -> None:
     tx = Transacting(1, partitions=2).begun("a")
     tx.send("b", partition=1)
     tx.answer(a=ErrorCode.INVALID_PRODUCER_ID_MAPPING)

@@ -92,7 +92,7 @@ def test_broker_runs_from_start_to_stop() -> None:
     broker.stop()
 
 
-def test_broker_that_starts_again_has_its_ports_and_in_memory_nothing_else() -> None:
+def test_restarted_broker_keeps_ports_but_nothing_in_memory() -> None:
     broker = Broker([TOPIC], nodes=2)
     with broker:
         address = broker.bootstrap_servers
@@ -116,7 +116,7 @@ def test_brokers_live_side_by_side() -> None:
         assert (len(one.records(TOPIC)), len(two.records(TOPIC))) == (1, 0)
 
 
-def test_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_port_in_use_leaves_nothing_open(tmp_path: Path) -> None:
     with Broker() as other:
         threads = broker_threads()
         port = int(other.bootstrap_servers.rsplit(":", 1)[1])
@@ -130,7 +130,7 @@ def test_port_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
         assert taken.records(TOPIC) == []
 
 
-def test_topic_that_cannot_be_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_invalid_topic_leaves_nothing_open(tmp_path: Path) -> None:
     others = broker_threads()
     wrong = Broker({"good": 1, "bad": {"partitions": 1, "retention_ms": "soon"}}, directory=tmp_path)
     with pytest.raises(ValueError, match=r"topic 'bad': INVALID_CONFIG: retention.ms='soon'"):
@@ -193,7 +193,7 @@ def test_calls_from_other_threads_end_with_the_broker() -> None:
         ({"group_initial_rebalance_delay_ms": -1}, ValueError, "group_initial_rebalance_delay_ms"),
     ],
 )
-def test_wrong_arguments_are_told_at_once(arguments: dict[str, Any], error: type, told: str) -> None:
+def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], error: type, told: str) -> None:
     with pytest.raises(error, match=told):
         Broker(**arguments)
 
@@ -291,7 +291,7 @@ def test_garbage_closes_the_connection_and_no_other(broker: Broker, wire: Wire) 
     assert len(wire.ask(messages.MetadataRequest()).brokers) == 3
 
 
-def test_reader_who_is_slow_is_waited_for_and_gets_all(broker: Broker, wire: Wire) -> None:
+def test_slow_reader_is_awaited_and_gets_all(broker: Broker, wire: Wire) -> None:
     """What it does not read is not made: its requests stay where they are."""
     values = [bytes([number]) * 700_000 for number in range(3)]
     for value in values:
@@ -308,7 +308,7 @@ def test_reader_who_is_slow_is_waited_for_and_gets_all(broker: Broker, wire: Wir
     assert len(broker.requests("Fetch")) == count
 
 
-def test_answer_that_nobody_waits_for_any_more(broker: Broker, wire: Wire) -> None:
+def test_response_after_the_client_has_left(broker: Broker, wire: Wire) -> None:
     with Wire(broker.bootstrap_servers) as gone:
         gone.socket.sendall(gone.frame(fetch_request(max_wait_ms=10_000), 12))
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -385,7 +385,7 @@ def test_faults_end_to_end(broker: Broker, wire: Wire) -> None:
     assert wire.is_closed
 
 
-def test_requests_behind_a_dropped_one_are_not_handled(broker: Broker, wire: Wire) -> None:
+def test_requests_after_a_dropped_one_are_not_handled(broker: Broker, wire: Wire) -> None:
     broker.drop_connection("Metadata", when="before")
     frames = [wire.frame(messages.MetadataRequest()), wire.frame(messages.HeartbeatRequest(group_id="g"))]
     wire.socket.sendall(b"".join(frames))
@@ -577,7 +577,7 @@ def test_librdkafka_lists_all_topics() -> None:
 
 # Broker with a directory: what a restart finds.
 
-def test_restart_on_a_directory_keeps_topics_records_groups_and_producers(tmp_path: Path) -> None:
+def test_restart_on_a_directory_keeps_all_state(tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"directory": tmp_path, "nodes": 2}
     with Broker({TOPIC: {"partitions": 2, "retention_ms": 10**12}}, **arguments) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})

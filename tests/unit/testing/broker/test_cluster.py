@@ -55,7 +55,7 @@ def test_moved_leader_has_a_new_epoch() -> None:
     assert cluster.partition("t", 0).log.end_of_leader_epoch(1) == (1, 0)
 
 
-def test_stopped_node_leads_nothing_and_gets_back_what_nobody_could_lead() -> None:
+def test_stopped_node_leads_nothing_until_it_returns() -> None:
     cluster = make(3)
     cluster.create_topic("replicated", 3)
     cluster.create_topic("single", 3, replication_factor=1)
@@ -113,7 +113,7 @@ def test_leader_does_not_move_to_a_node_that_is_stopped() -> None:
         cluster.move_leader("t", 0, 2)
 
 
-def test_partitions_are_asked_for_where_they_are_led() -> None:
+def test_partitions_are_served_by_their_leader() -> None:
     cluster = make(2)
     cluster.create_topic("t", 1)
     assert cluster.led_partition("t", 0, 0) is cluster.partition("t", 0)
@@ -157,7 +157,7 @@ def test_refused_topic_leaves_nothing(tmp_path: Path) -> None:
 # What is kept
 
 
-def test_cluster_is_the_same_behind_a_restart_but_for_new_epochs(tmp_path: Path) -> None:
+def test_restarted_cluster_differs_in_epochs_only(tmp_path: Path) -> None:
     cluster = make(3, tmp_path)
     cluster.create_topic("t", 2, configs={"retention.ms": "5"})
     cluster.create_topic("gone", 1)
@@ -188,7 +188,7 @@ def test_restart_with_fewer_nodes(tmp_path: Path) -> None:
     assert leaders(smaller, "t") == [(0, 1), (0, 1), (0, 1)]
 
 
-def test_same_seed_behind_a_restart_gives_no_topic_id_twice(tmp_path: Path) -> None:
+def test_same_seed_after_a_restart_gives_no_topic_id_twice(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         cluster = make(1, tmp_path, _seeded())
         cluster.create_topic(name, 1)

@@ -67,13 +67,13 @@ def test_what_cannot_be_read_closes_the_connection(broker: VirtualBroker, frame:
     assert not broker.core.requests
 
 
-def test_bytes_behind_a_request_are_passed_over(broker: VirtualBroker) -> None:
+def test_bytes_after_a_request_are_ignored(broker: VirtualBroker) -> None:
     """As in Kafka: librdkafka has some behind its Metadata requests for all topics."""
     reply = send_bytes(broker, struct.pack(">hhih", 16, 0, 1, -1) + bytes(3))
     assert (reply.closes_connection, bool(reply.buffers)) == (False, True)
 
 
-def test_api_versions_of_an_unknown_version_is_answered_in_version_0(broker: VirtualBroker) -> None:
+def test_unknown_api_versions_request_is_answered_in_version_0(broker: VirtualBroker) -> None:
     """KIP-511: with the versions of ApiVersions alone."""
     reply = send_bytes(broker, struct.pack(">hhi", 18, 99, 5) + b"what that version has")
     data = b"".join(reply.buffers)
@@ -83,7 +83,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(broker: Vir
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_api_versions_lists_what_is_answered_and_the_transaction_version(level: int) -> None:
+def test_api_versions_lists_apis_and_transaction_version(level: int) -> None:
     broker = VirtualBroker(transaction_version=level)
     answer = broker.client().ask(
         messages.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
@@ -142,7 +142,7 @@ def test_requests_are_remembered_as_they_came_the_last_of_them(broker: VirtualBr
 # Produce
 
 
-def test_produced_batches_get_offsets_one_behind_another(broker: VirtualBroker) -> None:
+def test_produced_batches_get_consecutive_offsets(broker: VirtualBroker) -> None:
     client = broker.client()
     answers = [client.ask(produce_request(broker, batch(b"a", b"b")), version) for version in (3, 8, 13)]
     assert [produced(answer).base_offset for answer in answers] == [0, 2, 4]
@@ -201,7 +201,7 @@ def test_acks_0_has_no_answer_and_an_error_closes_the_connection(broker: Virtual
     assert broker.client().send(produce_request(broker, acks=NONE, index=5)).is_closed
 
 
-def test_duplicates_get_the_first_offset_and_gaps_are_out_of_order(broker: VirtualBroker) -> None:
+def test_duplicates_get_first_offset_and_gaps_out_of_order(broker: VirtualBroker) -> None:
     client = broker.client()
     (producer_id, epoch) = (5, 0)
     sent = []
@@ -212,7 +212,7 @@ def test_duplicates_get_the_first_offset_and_gaps_are_out_of_order(broker: Virtu
     assert sent == [(0, 0), (0, 1), (0, 0), (0, 1), (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
 
 
-def test_acks_all_waits_for_the_high_watermark_and_acks_1_does_not(broker: VirtualBroker) -> None:
+def test_acks_all_but_not_acks_1_waits_for_high_watermark(broker: VirtualBroker) -> None:
     hold(broker)
     waiting = [broker.client().send(produce_request(broker, acks=ALL)) for _ in range(2)]
     assert produced(broker.client().ask(produce_request(broker, acks=LEADER))).base_offset == 2
@@ -256,7 +256,7 @@ def test_only_the_partition_that_is_not_replicated_times_out() -> None:
 
 
 @pytest.mark.parametrize(("version", "hints"), [(9, []), (10, [1]), (13, [1])])
-def test_leader_that_moves_away_refuses_what_waits_for_replication(version: int, hints: list[int]) -> None:
+def test_moved_leader_refuses_unreplicated_batches(version: int, hints: list[int]) -> None:
     """DelayedProduce; and KIP-951."""
     broker = VirtualBroker(nodes=2)
     hold(broker)
@@ -269,7 +269,7 @@ def test_leader_that_moves_away_refuses_what_waits_for_replication(version: int,
     assert broker.values() == [b"value"]
 
 
-def test_topic_that_is_deleted_refuses_what_waits_for_replication(broker: VirtualBroker) -> None:
+def test_deleted_topic_refuses_unreplicated_batches(broker: VirtualBroker) -> None:
     hold(broker)
     answer = broker.client().send(produce_request(broker))
     broker.act(lambda state: state.delete_topic(TOPIC))
@@ -299,7 +299,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
     assert len(broker.values("strict")) == 1
 
 
-def test_replicas_that_are_lost_behind_the_append() -> None:
+def test_replicas_lost_after_the_append() -> None:
     broker = VirtualBroker(nodes=2, min_insync_replicas=2)
     hold(broker)
     answer = broker.client(0).send(produce_request(broker))
@@ -311,7 +311,7 @@ def test_replicas_that_are_lost_behind_the_append() -> None:
 
 
 @pytest.mark.parametrize("request_of", [produce_request, fetch_request])
-def test_who_does_not_lead_hints_at_who_does(request_of: Any) -> None:
+def test_follower_names_the_leader(request_of: Any) -> None:
     """KIP-951, from Produce 10 and Fetch 16 on."""
     broker = VirtualBroker(nodes=3)
     broker.act(lambda state: state.move_leader(TOPIC, 0, 2))
@@ -327,7 +327,7 @@ def test_who_does_not_lead_hints_at_who_does(request_of: Any) -> None:
         )
 
 
-def test_partition_without_leader_has_nobody_to_hint_at() -> None:
+def test_partition_without_leader_gives_no_hint() -> None:
     broker = VirtualBroker(nodes=2)
     broker.state.cluster.create_topic("single", 1, replication_factor=1)
     broker.act(lambda state: state.stop_node(0))
@@ -383,7 +383,7 @@ def test_fetch_that_does_not_wait(broker: VirtualBroker, max_wait_ms: int) -> No
     assert fetched_values(broker.client().ask(fetch_request(broker, max_wait_ms=max_wait_ms))) == []
 
 
-def test_fetch_of_several_partitions_is_woken_by_any_and_has_room_for_all(broker: VirtualBroker) -> None:
+def test_fetch_of_several_partitions_is_woken_by_any(broker: VirtualBroker) -> None:
     broker.state.cluster.create_topic("other", 1)
     size = len(batch(b"value"))
 

@@ -60,7 +60,7 @@ def test_metadata_while_nodes_are_stopped() -> None:
     assert (replicated.isr_nodes, replicated.offline_replicas) == ([1], [0])
 
 
-def test_metadata_makes_topics_that_are_asked_for() -> None:
+def test_metadata_creates_requested_topics() -> None:
     broker = VirtualBroker(topics=(), default_partitions=3)
     assert len(metadata(broker, "new").topics[0].partitions) == 3
     refused = metadata(broker, "other", allow_auto_topic_creation=False).topics[0]
@@ -71,7 +71,7 @@ def test_metadata_makes_topics_that_are_asked_for() -> None:
     assert metadata(closed, "new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_internal_topics_that_are_asked_for_serve_groups_afterwards(broker: VirtualBroker) -> None:
+def test_requested_internal_topics_serve_groups_afterwards(broker: VirtualBroker) -> None:
     (topic,) = metadata(broker, "__consumer_offsets").topics
     assert (topic.is_internal, len(topic.partitions)) == (True, 5)
     for group in map(str, range(20)):
@@ -96,7 +96,7 @@ def test_metadata_of_all_topics_of_none_and_by_id(broker: VirtualBroker) -> None
     assert names(13, unknown) == [(None, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
-def test_metadata_names_each_topic_once_and_by_ids_alone_where_there_is_one(broker: VirtualBroker) -> None:
+def test_metadata_names_each_topic_once(broker: VirtualBroker) -> None:
     kind = messages.MetadataRequest.MetadataRequestTopic
     broker.state.cluster.create_topic("other", 1)
     by_id = kind(name=None, topic_id=broker.topic_id())
@@ -128,7 +128,7 @@ def test_metadata_of_topics_that_are_not_named(
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [(TOPIC, code), ("", code)]
 
 
-def test_authorized_operations_are_told_on_demand(broker: VirtualBroker) -> None:
+def test_authorized_operations_are_reported_on_demand(broker: VirtualBroker) -> None:
     unasked = metadata(broker, TOPIC, version=8).topics[0].topic_authorized_operations
     asked = metadata(broker, TOPIC, version=8, include_topic_authorized_operations=True)
     assert (unasked, asked.topics[0].topic_authorized_operations) == (-(2**31), 0b1101_1111_1000)
@@ -216,7 +216,7 @@ def test_topics_that_cannot_be(wanted: dict[str, Any], code: ErrorCode, validate
     assert list(broker.state.cluster.topics) == [TOPIC, "dotted.name"]
 
 
-def test_one_request_does_not_name_a_topic_twice_nor_make_thousands(broker: VirtualBroker) -> None:
+def test_request_cannot_repeat_a_topic_nor_create_thousands(broker: VirtualBroker) -> None:
     twice = create(broker, {"num_partitions": 10_000}, {"num_partitions": 2}, {"name": "good"})
     assert [(each.name, each.error_code) for each in twice] == [
         ("new", ErrorCode.INVALID_REQUEST),

@@ -77,7 +77,7 @@ def test_other_nodes_are_not_the_coordinator(api: str) -> None:
         assert not answer.is_there or ErrorCode.NOT_COORDINATOR not in codes(answer.message)
 
 
-def test_coordinator_moves_with_its_partition_and_is_nowhere_without() -> None:
+def test_coordinator_follows_its_partition_or_is_missing() -> None:
     broker = VirtualBroker(nodes=2)
     (before,) = find_coordinators(broker, [GROUP])
     broker.act(lambda state: state.stop_node(before.node_id))
@@ -133,7 +133,7 @@ def test_member_that_falls_silent_is_removed(broker: VirtualBroker) -> None:
     assert second.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_new_group_waits_for_others_where_it_is_told_to() -> None:
+def test_new_group_waits_for_others_if_configured() -> None:
     broker = VirtualBroker(group_initial_rebalance_delay_ms=3000)
     first, second = Consumer(broker), Consumer(broker)
     first.join()
@@ -147,7 +147,7 @@ def test_new_group_waits_for_others_where_it_is_told_to() -> None:
     assert second.joined.generation_id == 1
 
 
-def test_offsets_are_committed_by_members_and_by_who_is_alone(broker: VirtualBroker) -> None:
+def test_members_and_standalone_consumers_commit_offsets(broker: VirtualBroker) -> None:
     assert committed(broker) == (0, -1)
     alone = Consumer(broker)
     assert alone.commit(3) == 0

@@ -110,7 +110,7 @@ def test_some_batches_fail_their_whole_request(
     assert broker.values("other") == []
 
 
-def test_batch_cut_off_behind_its_producer_id_fails_alone(broker: VirtualBroker) -> None:
+def test_batch_cut_off_after_its_producer_id_fails_alone(broker: VirtualBroker) -> None:
     broker.state.cluster.create_topic("other", 1)
     request: Any = produce_request(broker, cut(39))
     request.topic_data += produce_request(broker, topic="other").topic_data  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ def test_batch_cut_off_behind_its_producer_id_fails_alone(broker: VirtualBroker)
     assert second.partition_responses[0].error_code == 0
 
 
-def test_batches_of_two_transactional_producers_fail_their_whole_request(broker: VirtualBroker) -> None:
+def test_batches_of_two_transactional_producers_fail_the_request(broker: VirtualBroker) -> None:
     broker.state.cluster.create_topic("other", 1)
     request: Any = produce_request(broker, transactional_id=TRANSACTIONAL_ID, topic="unknown")
     for topic, producer_id in ((TOPIC, 1), ("other", 2)):
@@ -140,7 +140,7 @@ def test_of_a_partition_named_twice_the_last_counts(broker: VirtualBroker, versi
     assert broker.values() == [b"last"]
 
 
-def test_transactional_batch_without_producer_id_is_in_no_transaction(broker: VirtualBroker) -> None:
+def test_transactional_batch_without_producer_id_is_refused(broker: VirtualBroker) -> None:
     data = batch(b"x", transactional=True)
     answer = broker.client().ask(produce_request(broker, data, transactional_id=TRANSACTIONAL_ID))
     assert produced(answer).error_code == 0
@@ -148,7 +148,7 @@ def test_transactional_batch_without_producer_id_is_in_no_transaction(broker: Vi
     assert (read.last_stable_offset, len(plain.decode(bytes(read.records)))) == (1, 1)
 
 
-def test_error_behind_the_append_leaves_the_offset_in_the_answer() -> None:
+def test_error_after_the_append_keeps_the_offset_in_the_response() -> None:
     """DelayedProduce sets the error alone."""
     broker = VirtualBroker(nodes=2)
     broker.client().ask(produce_request(broker))
@@ -202,7 +202,7 @@ def two_epochs() -> VirtualBroker:
         (2, 1, (0, 3)),
     ],
 )
-def test_fetch_tells_where_the_logs_part(
+def test_fetch_reports_where_the_logs_diverge(
     two_epochs: VirtualBroker, offset: int, last_fetched_epoch: int, diverging_epoch: tuple[int, int]
 ) -> None:
     """KIP-595; the answer comes at once."""
@@ -215,7 +215,7 @@ def test_fetch_tells_where_the_logs_part(
 
 
 @pytest.mark.parametrize(("offset", "last_fetched_epoch"), [(3, 3), (0, 0), (0, 1)])
-def test_fetch_of_an_epoch_to_come_or_before_the_log_is_out_of_range(
+def test_fetch_of_future_epoch_or_before_the_log_is_out_of_range(
     two_epochs: VirtualBroker, offset: int, last_fetched_epoch: int
 ) -> None:
     two_epochs.state.cluster.partition(TOPIC, 0).log.delete_records_before(1)
@@ -249,7 +249,7 @@ def test_special_timestamps_have_their_versions(
         assert listed(broker, asked, timestamp) == [(0, offset) if asked >= version else unsupported]
 
 
-def test_partition_that_is_asked_for_twice_has_one_answer(broker: VirtualBroker) -> None:
+def test_partition_requested_twice_has_one_response(broker: VirtualBroker) -> None:
     assert listed(broker, 11, -1, -2) == [(ErrorCode.INVALID_REQUEST, -1)]
 
 
@@ -292,7 +292,7 @@ def test_clients_do_not_add_internal_topics_to_transactions(broker: VirtualBroke
         (4, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_offsets_that_were_not_added_are_refused_in_the_versions_terms(
+def test_offsets_not_added_are_refused_as_the_version_does(
     broker: VirtualBroker, version: int, code: ErrorCode
 ) -> None:
     assert txn_offset_commit(broker, version) == code

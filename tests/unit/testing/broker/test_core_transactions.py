@@ -292,7 +292,7 @@ def test_acls_of_producers() -> None:
     assert producer.produce(b"x") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_markers_are_not_fenced_by_earlier_ones_behind_a_restart(tmp_path: Path) -> None:
+def test_earlier_markers_fence_no_later_ones_after_a_restart(tmp_path: Path) -> None:
     """Each restart is an election of coordinators, whose epoch no request has told of yet."""
     for _ in range(2):
         broker = VirtualBroker(directory=tmp_path, topics=())

@@ -100,7 +100,7 @@ def test_samples_are_of_all_apis_that_the_protocol_has() -> None:
 
 
 @every_version
-def test_fail_next_gives_the_error_where_kafka_has_it_and_does_nothing(
+def test_fail_next_sets_the_error_where_kafka_has_it(
     broker: VirtualBroker, no_failures: None, api: str, version: int
 ) -> None:
     client, request = broker.client(), SAMPLES[api](broker, version)
@@ -112,7 +112,7 @@ def test_fail_next_gives_the_error_where_kafka_has_it_and_does_nothing(
     assert CODE not in dict(error_places(client.ask(request, version))).values(), "it was for one request"
 
 
-def test_fail_next_counts_requests_of_its_api_alone_and_errors_come_in_order(broker: VirtualBroker) -> None:
+def test_fail_next_counts_requests_of_its_api_in_order(broker: VirtualBroker) -> None:
     client = broker.client()
     broker.core.faults.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=2)
     broker.core.faults.fail_next("Produce", 7, times=1)
@@ -125,7 +125,7 @@ def test_fail_next_counts_requests_of_its_api_alone_and_errors_come_in_order(bro
 
 
 @pytest.mark.parametrize("make", [produce_request, fetch_request])
-def test_fail_next_with_a_leader_error_where_there_is_no_such_partition(
+def test_fail_next_with_leader_error_of_missing_partition(
     broker: VirtualBroker, no_failures: None, make: Any
 ) -> None:
     client = broker.client()
@@ -137,7 +137,7 @@ def test_fail_next_with_a_leader_error_where_there_is_no_such_partition(
         assert answer.node_endpoints == []
 
 
-def test_fail_next_with_a_session_error_of_fetch_is_about_the_whole_request(broker: VirtualBroker) -> None:
+def test_fail_next_with_fetch_session_error_fails_the_request(broker: VirtualBroker) -> None:
     for code in (
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -231,7 +231,7 @@ def test_dropped_connections(no_failures: None, api: str) -> None:
         assert not broker.client().send(request, version).is_closed, "each was for one request"
 
 
-def test_connection_dropped_behind_a_request_that_would_wait(broker: VirtualBroker) -> None:
+def test_connection_dropped_after_a_request_that_would_wait(broker: VirtualBroker) -> None:
     broker.act(lambda state: state.hold_high_watermark(TOPIC, 0, True))
     broker.core.faults.drop_connection("Produce", "after", times=1)
     assert broker.client().send(produce_request(broker)).is_closed
@@ -340,7 +340,7 @@ def test_interceptor_gives_the_response(broker: VirtualBroker) -> None:
         lambda request: messages.MetadataResponse(controller_id="one"),  # type: ignore[arg-type]
     ],
 )
-def test_interceptor_that_is_wrong_closes_the_connection_and_no_more(
+def test_failing_interceptor_only_closes_the_connection(
     broker: VirtualBroker, caplog: pytest.LogCaptureFixture, wrong: Any
 ) -> None:
     broker.core.faults.intercept("Metadata", wrong)

@@ -79,7 +79,7 @@ def test_older_records_have_neither_time_nor_rebalance_timeout() -> None:
     assert loaded[1].retention_start_ms(77) is None, "its subscription cannot be read"
 
 
-def test_other_kinds_of_keys_are_passed_over_and_broken_ones_refused() -> None:
+def test_other_key_types_are_skipped_and_broken_ones_refused() -> None:
     assert from_record(bytes.fromhex("0001000167"), None, 0) is None
     for key, value in [(b"\x00", None), (bytes.fromhex(KEY)[:-1], None), (bytes.fromhex(KEY), b"\x00\x03")]:
         with pytest.raises(ProtocolError):

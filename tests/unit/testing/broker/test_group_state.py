@@ -160,7 +160,7 @@ def test_the_shortest_and_the_longest_session(session_timeout_ms: int) -> None:
     assert joined is not None and joined.error_code == NONE
 
 
-def test_a_new_group_does_not_wait_for_who_was_given_an_id() -> None:
+def test_new_group_does_not_wait_for_a_member_given_an_id() -> None:
     groups = Groups()
     Member(groups, "a").join(version=4)
     joined = Member(groups, "b").join()
@@ -188,7 +188,7 @@ def test_a_group_too_large_loses_the_last_ones_to_join() -> None:
     assert [member.generation_id for member in members] == [3, 3, 2]
 
 
-def test_who_waits_already_has_its_place_in_a_full_group() -> None:
+def test_waiting_member_keeps_its_place_in_a_full_group() -> None:
     groups = Groups(max_size=2, initial_rebalance_delay_ms=3_000)
     members = [Member(groups, name) for name in "ab"]
     for member in members:
@@ -245,7 +245,7 @@ def test_a_member_that_joins_again(state: str, is_changed: bool, is_leader: bool
         assert groups.state == state
 
 
-def test_a_rebalance_lets_those_who_wait_for_their_assignment_go() -> None:
+def test_rebalance_releases_members_awaiting_an_assignment() -> None:
     groups = Groups()
     leader, follower = Member(groups, "a"), Member(groups, "b")
     groups.stable(leader, follower)
@@ -256,7 +256,7 @@ def test_a_rebalance_lets_those_who_wait_for_their_assignment_go() -> None:
     assert follower.syncs[-1] == SyncResult(REBALANCING)
 
 
-def test_a_request_that_is_sent_again_takes_the_place_of_the_first() -> None:
+def test_repeated_request_replaces_the_first() -> None:
     groups = Groups()
     leader, follower = Member(groups, "a"), Member(groups, "b")
     groups.stable(leader, follower)
@@ -294,7 +294,7 @@ def test_a_request_that_is_sent_again_takes_the_place_of_the_first() -> None:
         ({}, NONE),
     ],
 )
-def test_what_sync_and_heartbeat_ask_for(changes: dict[str, Any], code: ErrorCode) -> None:
+def test_requirements_of_sync_and_heartbeat(changes: dict[str, Any], code: ErrorCode) -> None:
     groups = Groups()
     member, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
     groups.stable(member, static)
@@ -313,7 +313,7 @@ def test_sync_during_a_rebalance_says_so() -> None:
     assert member.sync() == SyncResult(REBALANCING)
 
 
-def test_an_empty_group_knows_nobody() -> None:
+def test_empty_group_has_no_members() -> None:
     groups = Groups()
     member = Member(groups, "a")
     groups.stable(member)
@@ -365,7 +365,7 @@ def test_leaving_without_a_group() -> None:
     assert refusal == ErrorCode.INVALID_GROUP_ID
 
 
-def test_who_is_removed_while_waiting_is_told() -> None:
+def test_member_removed_while_waiting_gets_an_error() -> None:
     groups = Groups()
     leader, follower, joining = (Member(groups, name) for name in "abc")
     groups.stable(leader, follower)
@@ -379,7 +379,7 @@ def test_who_is_removed_while_waiting_is_told() -> None:
     assert joining.syncs[-1] == SyncResult(UNKNOWN_MEMBER)
 
 
-def test_the_last_one_to_be_waited_for_leaves_and_the_rebalance_is_over() -> None:
+def test_rebalance_ends_when_the_last_awaited_member_leaves() -> None:
     groups = Groups()
     leaving, staying = Member(groups, "a"), Member(groups, "b")
     groups.stable(leaving, staying)
@@ -523,7 +523,7 @@ def test_a_group_becomes_empty_also_where_that_cannot_be_stored() -> None:
 # Sessions
 
 
-def test_a_member_without_heartbeats_is_removed_and_the_others_share_out_again() -> None:
+def test_member_without_heartbeats_is_removed_and_rebalanced() -> None:
     groups = Groups()
     alive, dead = Member(groups, "a"), Member(groups, "b")
     groups.stable(alive, dead)
@@ -584,7 +584,7 @@ def test_a_member_id_that_is_not_used_is_forgotten() -> None:
     assert member.join(member_id=given.member_id) == JoinResult(UNKNOWN_MEMBER, given.member_id)
 
 
-def test_a_rebalance_waits_for_who_was_given_an_id() -> None:
+def test_rebalance_waits_for_a_member_given_an_id() -> None:
     groups = Groups()
     member, pending = Member(groups, "a"), Member(groups, "b")
     groups.stable(member)
@@ -612,7 +612,7 @@ def test_a_new_member_that_waits_too_long_is_taken_for_gone() -> None:
 # Rebalances
 
 
-def test_who_does_not_join_in_time_is_removed_and_another_leads() -> None:
+def test_member_that_joins_too_late_is_removed_and_another_leads() -> None:
     groups = Groups()
     late, quick = Member(groups, "a"), Member(groups, "b")
     groups.stable(late, quick)
@@ -626,7 +626,7 @@ def test_who_does_not_join_in_time_is_removed_and_another_leads() -> None:
     assert late.heartbeat() == UNKNOWN_MEMBER
 
 
-def test_who_does_not_sync_in_time_is_removed() -> None:
+def test_member_that_syncs_too_late_is_removed() -> None:
     groups = Groups()
     leader, follower = Member(groups, "a"), Member(groups, "b")
     groups.stable(leader, follower)
@@ -643,7 +643,7 @@ def test_who_does_not_sync_in_time_is_removed() -> None:
     groups.stable(follower)
 
 
-def test_a_follower_that_does_not_sync_is_removed_from_a_stable_group() -> None:
+def test_follower_that_does_not_sync_is_removed() -> None:
     groups = Groups()
     leader, follower = Member(groups, "a"), Member(groups, "b")
     groups.stable(leader, follower)
@@ -689,7 +689,7 @@ def test_an_empty_group_waits_for_more_members(
     assert len(members[0].joins[0].members) == len(members)
 
 
-def test_an_initial_rebalance_ends_when_the_last_one_waited_for_leaves() -> None:
+def test_initial_rebalance_ends_when_the_last_awaited_leaves() -> None:
     groups = Groups(initial_rebalance_delay_ms=3_000)
     member, pending = Member(groups, "a"), Member(groups, "b")
     pending.join(version=4, session_timeout_ms=6_000)
@@ -712,7 +712,7 @@ def test_a_group_left_by_all_before_it_began_takes_any_protocol() -> None:
     assert other.joins[-1].protocol_name == "sticky"
 
 
-def test_who_left_leaves_nothing_to_expire() -> None:
+def test_departed_member_leaves_no_timer() -> None:
     groups = Groups()
     leaving, staying = Member(groups, "a"), Member(groups, "b")
     groups.stable(leaving, staying)
@@ -767,7 +767,7 @@ def test_a_static_member_that_comes_back_is_stored() -> None:
     assert static.heartbeat() == NONE
 
 
-def test_a_static_member_that_changes_the_protocol_starts_a_rebalance() -> None:
+def test_static_member_changing_the_protocol_rebalances() -> None:
     groups = Groups()
     both = (("range", b""), ("sticky", b""))
     leader = Member(groups, "a", protocols=both)
@@ -779,7 +779,7 @@ def test_a_static_member_that_changes_the_protocol_starts_a_rebalance() -> None:
     assert leader.joins[-1].protocol_name == static.joins[-1].protocol_name == "sticky"
 
 
-def test_a_static_member_that_comes_back_before_the_assignment_starts_a_rebalance() -> None:
+def test_static_member_back_before_assignment_rebalances() -> None:
     groups = Groups()
     leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
     groups.stable(leader, static)
@@ -814,7 +814,7 @@ def test_static_members_stay_though_they_do_not_join_in_time() -> None:
     assert [each.group_instance_id for each in leader.joins[-1].members] == [None, "i"]
 
 
-def test_a_group_of_absent_static_members_waits_until_their_sessions_end() -> None:
+def test_group_awaits_absent_static_members_until_sessions_end() -> None:
     groups = Groups()
     dynamic, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
     static.fields["session_timeout_ms"] = 3 * REBALANCE
@@ -827,7 +827,7 @@ def test_a_group_of_absent_static_members_waits_until_their_sessions_end() -> No
 
 
 @pytest.mark.parametrize("syncs", [True, False])
-def test_a_static_member_that_came_back_has_to_ask_for_its_assignment(syncs: bool) -> None:
+def test_returned_static_member_must_sync_for_its_assignment(syncs: bool) -> None:
     groups = Groups()
     leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
     groups.stable(leader, static)
@@ -855,7 +855,7 @@ def test_an_absent_static_leader_does_not_lead_on() -> None:
     assert len(dynamic.joins[-1].members) == 2
 
 
-def test_sessions_begin_anew_when_the_wait_for_an_assignment_is_over() -> None:
+def test_sessions_restart_when_the_assignment_arrives() -> None:
     groups = Groups()
     leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
     groups.stable(leader, static)
@@ -868,7 +868,7 @@ def test_sessions_begin_anew_when_the_wait_for_an_assignment_is_over() -> None:
     assert static.heartbeat() == UNKNOWN_MEMBER
 
 
-def test_sessions_begin_anew_when_the_wait_for_an_assignment_is_given_up() -> None:
+def test_sessions_restart_when_an_assignment_is_abandoned() -> None:
     groups = Groups()
     leader, static = Member(groups, "a"), Member(groups, "b", group_instance_id="i")
     groups.stable(leader, static)
@@ -882,7 +882,7 @@ def test_sessions_begin_anew_when_the_wait_for_an_assignment_is_given_up() -> No
     assert [each.group_instance_id for each in leader.joins[-1].members] == [None]
 
 
-def test_a_static_member_that_is_back_waits_for_another_no_longer_than_a_rebalance() -> None:
+def test_returned_static_member_waits_one_rebalance_at_most() -> None:
     groups = Groups()
     dynamic = Member(groups, "a")
     back, absent = (Member(groups, name, group_instance_id=name) for name in "bc")
@@ -925,7 +925,7 @@ def test_a_restart_keeps_members_generation_and_assignments() -> None:
     assert leader.joins[-1].generation_id == 3
 
 
-def test_a_restart_in_the_middle_of_a_rebalance_goes_back_to_what_was_stable() -> None:
+def test_restart_during_rebalance_restores_the_stable_state() -> None:
     groups = Groups()
     member = Member(groups, "a")
     groups.stable(member)

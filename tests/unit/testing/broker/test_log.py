@@ -147,7 +147,7 @@ def test_segment_ends_by_the_clock_where_batches_have_no_time(open_log: OpenLog)
     assert log.segment_base_offsets == [0, 2, 4]
 
 
-def test_appending_tells_of_a_new_segment(open_log: OpenLog) -> None:
+def test_append_reports_a_new_segment(open_log: OpenLog) -> None:
     log = open_log(internal_segment_bytes=100)
     assert [
         log.append(plain.encode([(b"k", b"v", (), 1)], base_offset=offset), now_ms=0) for offset in range(3)
@@ -237,7 +237,7 @@ def test_segment_without_times_is_as_old_as_its_last_batch(open_log: OpenLog) ->
     assert log.delete_old_segments(10**12 + 101, NEVER) == 1
 
 
-def test_nothing_at_the_high_watermark_or_behind_is_deleted(open_log: OpenLog) -> None:
+def test_nothing_at_or_after_the_high_watermark_is_deleted(open_log: OpenLog) -> None:
     log = open_log(internal_segment_bytes=1, retention_ms=0)
     for _ in range(4):
         add(log)

@@ -77,7 +77,7 @@ OTHER_ID = bytes(15) + b"\x02"
         ("CompletingRebalance", {}, (UNKNOWN_MEMBER, NONE)),
     ],
 )
-def test_who_may_commit(
+def test_permission_to_commit(
     state: str, changes: dict[str, Any], codes: tuple[ErrorCode, ErrorCode], is_transactional: bool
 ) -> None:
     cluster = Offsets()
@@ -102,7 +102,7 @@ def test_who_may_commit(
     assert (len(cluster.log.batches) > before) == (codes[is_transactional] == NONE)
 
 
-def test_before_version_9_a_missing_group_is_an_illegal_generation() -> None:
+def test_missing_group_before_version_9_is_illegal_generation() -> None:
     assert Offsets().commit({T0: 5}, generation_id=1, version=8) == ILLEGAL
 
 
@@ -388,7 +388,7 @@ def test_a_client_may_set_the_retention_of_a_commit() -> None:
     assert cluster.fetched() == {}
 
 
-def test_an_offset_with_a_pending_commit_stays_and_so_does_its_group() -> None:
+def test_offset_with_pending_commit_keeps_its_group() -> None:
     cluster = Offsets(retention_ms=MINUTE)
     cluster.commit({T0: 1})
     cluster.commit_in_transaction({T0: 5})
@@ -482,7 +482,7 @@ def test_a_restart_knows_what_was_pending() -> None:
     assert cluster.fetched() == {T0: 1, OTHER: 3}
 
 
-def test_a_restart_keeps_the_order_of_plain_and_transactional_commits() -> None:
+def test_restart_keeps_order_of_plain_and_transactional_commits() -> None:
     cluster = Offsets()
     cluster.commit_in_transaction({T0: 5, T1: 5})
     cluster.commit({T0: 9})

@@ -140,7 +140,7 @@ def test_duplicate_beyond_five_is_out_of_order(open_partition: OpenPartition) ->
     assert code_of(lambda: send(partition, idempotent(0))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_log_append_time_is_the_brokers_and_a_duplicates_the_first(open_partition: OpenPartition) -> None:
+def test_log_append_time_of_a_duplicate_is_the_first(open_partition: OpenPartition) -> None:
     partition = open_partition(message_timestamp_type="LogAppendTime")
     assert send(partition, idempotent(0)).log_append_time_ms == NOW_MS
     again = send(partition, idempotent(0), now_ms=NOW_MS + 50)
@@ -420,7 +420,7 @@ def test_offset_out_of_the_log_is_refused(open_partition: OpenPartition, offset:
     assert partition.fetch(5, max_bytes=EVERYTHING).batches == []
 
 
-def test_first_batch_may_be_larger_than_asked_for(open_partition: OpenPartition) -> None:
+def test_first_batch_may_exceed_the_requested_size(open_partition: OpenPartition) -> None:
     partition = open_partition()
     send(partition, data_of(5))
     assert len(partition.fetch(3, max_bytes=1).batches) == 1

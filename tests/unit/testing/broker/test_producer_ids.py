@@ -56,7 +56,7 @@ def test_a_file_says_which_block_was_given_and_to_whom(tmp_path: Path) -> None:
     }
 
 
-def test_a_restart_goes_on_behind_the_last_block(tmp_path: Path) -> None:
+def test_restart_continues_after_the_last_block(tmp_path: Path) -> None:
     path = tmp_path / "producer_ids.json"
     ProducerIdBlocks(path).next()
     assert ProducerIdBlocks(path).next() == BLOCK_SIZE
@@ -120,7 +120,7 @@ def test_several_processes_never_get_the_same_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_a_killed_process_leaves_neither_a_lock_nor_a_block_to_give_again(tmp_path: Path) -> None:
+def test_killed_process_leaves_no_lock_and_no_reusable_block(tmp_path: Path) -> None:
     path = tmp_path / "producer_ids.json"
     survivor = start_taker(path, 0, 200, 1)
     ids: list[int] = []

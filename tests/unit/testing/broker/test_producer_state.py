@@ -167,11 +167,11 @@ def test_R05_open_transaction_takes_only_its_own_batches() -> None:
     append(table, batch(2))
 
 
-def test_R06_without_state_a_transaction_of_version_1_begins_anywhere() -> None:
+def test_R06_stateless_version_1_transaction_begins_anywhere() -> None:
     begin(ProducerStateTable(), batch(5, transactional=True), supports_epoch_bump=False)
 
 
-def test_R06_without_state_a_transaction_of_version_2_begins_at_0() -> None:
+def test_R06_stateless_version_2_transaction_begins_at_0() -> None:
     table = ProducerStateTable()
     assert table.requires_verification(PID, 0, 5, supports_epoch_bump=True, now_ms=0)
     late = batch(5, transactional=True)
@@ -179,7 +179,7 @@ def test_R06_without_state_a_transaction_of_version_2_begins_at_0() -> None:
     begin(table, batch(0, transactional=True), supports_epoch_bump=True)
 
 
-def test_R06_known_epoch_without_batches_counts_as_no_state_of_version_2() -> None:
+def test_R06_epoch_without_batches_is_no_state_in_version_2() -> None:
     table = ProducerStateTable()
     end(table, 0, epoch=3)
     assert table.requires_verification(PID, 3, 1, supports_epoch_bump=True, now_ms=0)
@@ -228,7 +228,7 @@ def test_R08_open_transaction_keeps_its_producer() -> None:
     assert table.describe() == []
 
 
-def test_R08_transaction_that_waits_for_its_coordinator_is_forgotten() -> None:
+def test_R08_transaction_awaiting_its_coordinator_is_forgotten() -> None:
     table = ProducerStateTable(expiration_ms=10)
     assert table.requires_verification(PID, 0, 0, supports_epoch_bump=False, now_ms=100)
     table.remove_expired(110)
@@ -250,7 +250,7 @@ def test_older_duplicate_than_five_batches_is_out_of_order(sequence: int) -> Non
     assert table.find_duplicate(batch(6, 1)) is None, "a part of one is none"
 
 
-def test_verification_is_asked_of_transactional_batches_only_until_they_are_in() -> None:
+def test_transactional_batches_are_verified_until_added() -> None:
     table = ProducerStateTable()
     made = batch(0, transactional=True)
     assert code_for(table, made) == ErrorCode.INVALID_TXN_STATE
@@ -455,7 +455,7 @@ def test_forgotten_producer_begins_anywhere() -> None:
     append(table, batch(17, producer_id=1))
 
 
-def test_description_tells_all() -> None:
+def test_description_is_complete() -> None:
     table = ProducerStateTable()
     begin(table, batch(3, 2, epoch=1, offset=40, timestamp_ms=5, transactional=True))
     end(table, 42, epoch=1, coordinator_epoch=9, timestamp_ms=6)

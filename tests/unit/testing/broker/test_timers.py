@@ -11,7 +11,7 @@ from kbatch.testing.broker.timers import Timers
     cancelled=st.sets(st.integers(0, 11)),
     calls=st.lists(st.integers(0, 25), max_size=8).map(sorted),
 )
-def test_what_is_due_runs_once_in_order_and_what_is_cancelled_does_not(
+def test_due_timers_run_once_in_order_unless_cancelled(
     deadlines: list[int], cancelled: set[int], calls: list[int]
 ) -> None:
     timers = Timers()

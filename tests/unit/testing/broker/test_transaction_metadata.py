@@ -95,7 +95,7 @@ def test_the_feature_level_decides_the_version_of_the_record(level: int, version
     assert value is not None and int.from_bytes(value[:2], "big") == version
 
 
-def test_other_kinds_of_keys_are_passed_over_and_broken_ones_refused() -> None:
+def test_other_key_types_are_skipped_and_broken_ones_refused() -> None:
     assert from_record(bytes.fromhex("0007") + b"anything", b"\x00\x00") is None
     for key, value in [(b"\x00", None), (b"\x00\x00\x00\x09a", None), (tombstone("a")[0], b"\x00\x01\x00")]:
         with pytest.raises(ProtocolError):

@@ -288,7 +288,7 @@ def test_a_second_producer_fences_the_first() -> None:
     assert error_of(lambda: cluster.add(*first, TOPIC)) == FENCED
 
 
-def test_a_lost_reply_to_a_bump_is_given_again_as_often_as_asked() -> None:
+def test_lost_reply_to_a_bump_is_repeated_on_request() -> None:
     cluster = Cluster()
     first = cluster.init()
     answers = [cluster.init(*first) for _ in range(3)]
@@ -304,7 +304,7 @@ def test_a_restart_forgets_which_epoch_was_before() -> None:
     assert error_of(lambda: cluster.init(*first)) == FENCED
 
 
-def test_init_of_an_ongoing_transaction_aborts_it_and_the_retry_gets_an_epoch_beyond() -> None:
+def test_init_aborts_ongoing_transaction_and_retry_bumps_epoch() -> None:
     cluster = Cluster()
     first = cluster.init()
     cluster.add(*first, TOPIC)
@@ -345,7 +345,7 @@ def test_a_lost_reply_that_brought_a_new_id_is_given_again() -> None:
     assert error_of(lambda: cluster.init(ID, 32_766)) == FENCED
 
 
-def test_a_new_id_for_who_named_none_is_not_given_to_the_old_producer() -> None:
+def test_new_id_for_unnamed_producer_is_not_given_to_the_old() -> None:
     cluster = Cluster()
     cluster.put(in_state(EMPTY, producer_epoch=32_766))
     assert cluster.init() == FRESH
@@ -353,7 +353,7 @@ def test_a_new_id_for_who_named_none_is_not_given_to_the_old_producer() -> None:
 
 
 @pytest.mark.parametrize("epoch", [5, 32_765])
-def test_another_epoch_than_the_exhausted_one_is_an_error_of_the_server(epoch: int) -> None:
+def test_epoch_other_than_the_exhausted_one_is_a_server_error(epoch: int) -> None:
     """As in Kafka, which has an IllegalStateException there."""
     cluster = Cluster()
     cluster.put(in_state(EMPTY, producer_epoch=32_766, last_producer_epoch=32_765))
@@ -362,9 +362,7 @@ def test_another_epoch_than_the_exhausted_one_is_an_error_of_the_server(epoch: i
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_end_txn_with_exhausted_epochs_gives_a_new_id_and_its_retry_the_same(
-    commit: bool, restarts: bool
-) -> None:
+def test_end_txn_and_retry_give_the_same_id_if_exhausted(commit: bool, restarts: bool) -> None:
     cluster = Cluster()
     cluster.put(in_state(ONGOING, producer_epoch=32_766))
     assert cluster.end(ID, 32_766, commit) == FRESH
@@ -387,14 +385,14 @@ def test_end_txn_uses_the_last_epoch_before_the_exhausted_one() -> None:
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_an_abort_of_nothing_with_exhausted_epochs_gives_a_new_id(state: TransactionState) -> None:
+def test_empty_abort_with_exhausted_epochs_gives_a_new_id(state: TransactionState) -> None:
     cluster = Cluster()
     cluster.put(in_state(state, producer_epoch=32_766))
     assert cluster.end(ID, 32_766, False) == FRESH
     assert cluster.markers == []
 
 
-def test_an_exhausted_transaction_keeps_its_new_id_over_a_restart_before_its_markers() -> None:
+def test_exhausted_transaction_keeps_new_id_over_a_restart() -> None:
     cluster = Cluster()
     cluster.put(in_state(ONGOING, producer_epoch=32_766))
     cluster.without_leader = {TOPIC}
@@ -735,7 +733,7 @@ def test_a_timeout_that_cannot_be_stored_is_tried_again() -> None:
     assert cluster.known().state is COMPLETE_ABORT
 
 
-def test_transactional_ids_expire_when_nobody_used_them() -> None:
+def test_unused_transactional_ids_expire() -> None:
     cluster = Cluster(expiration_ms=10 * EXPIRY_CHECK_INTERVAL_MS)
     cluster.init()
     busy = cluster.coordinator.init_producer_id("busy", 900_000, -1, -1, NOW)
@@ -824,7 +822,7 @@ def test_a_restart_without_a_leader_tries_the_markers_again() -> None:
     assert cluster.known().state is COMPLETE_COMMIT
 
 
-def test_after_a_restart_the_time_of_a_transaction_runs_from_its_start() -> None:
+def test_transaction_time_after_a_restart_runs_from_its_start() -> None:
     cluster = Cluster()
     first = cluster.init()
     cluster.add(*first, TOPIC)
@@ -835,7 +833,7 @@ def test_after_a_restart_the_time_of_a_transaction_runs_from_its_start() -> None
     assert cluster.known().state is COMPLETE_ABORT
 
 
-def test_a_restart_between_end_txn_and_its_retry_gives_the_same_answer() -> None:
+def test_restart_between_end_txn_and_retry_repeats_the_response() -> None:
     cluster = Cluster()
     first = cluster.init()
     cluster.add(*first, TOPIC)

@@ -87,7 +87,7 @@ def test_not_exactly_one_batch(data: bytes, code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0", GOOD[:11], GOOD[:-1]])
-def test_cut_off_batch_behind_another_is_trimmed(tail: bytes) -> None:
+def test_cut_off_batch_after_another_is_trimmed(tail: bytes) -> None:
     produced = read_produced(GOOD + tail, LATEST_VERSION)
     assert bytes(produced.data) == GOOD
     assert produced.trailing_bytes == len(tail)
@@ -375,7 +375,7 @@ def test_wrong_largest_timestamp_is_put_right() -> None:
     assert bytes(result.data) == bent(base_offset=70, leader_epoch=5)
 
 
-def test_unknown_attribute_bits_go_where_the_header_is_written_anew() -> None:
+def test_unknown_attribute_bits_vanish_if_header_is_rewritten() -> None:
     attributes = plain.HEADER.unpack_from(bytes(prepared(bent(attributes=0x100)).data))[5]
     assert attributes == 0x100
     attributes = plain.HEADER.unpack_from(bytes(prepared(bent(attributes=0x100, max_timestamp_ms=5)).data))[5]
@@ -383,7 +383,7 @@ def test_unknown_attribute_bits_go_where_the_header_is_written_anew() -> None:
 
 
 @pytest.mark.parametrize("compression", plain.CODECS)
-def test_offsets_that_skip_are_put_right_where_all_is_written_anew(compression: str) -> None:
+def test_skipping_offsets_are_corrected_if_rewritten(compression: str) -> None:
     batch = plain.encode(ROWS, compression=compression, offsets=[0, 5, 2])
     another = "zstd" if compression == "gzip" else "gzip"
     result = prepared(batch, compression_type=another)
@@ -394,7 +394,7 @@ def test_offsets_that_skip_are_put_right_where_all_is_written_anew(compression: 
         assert refused(batch).code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_timestamp_that_cannot_be_written_again_is_a_server_error() -> None:
+def test_timestamp_that_cannot_be_rewritten_is_a_server_error() -> None:
     rows: list[plain.Row] = [(b"k", b"v", (), -5)]
     assert prepared(plain.encode(rows))
     assert refused(plain.encode(rows), compression_type="gzip").code == ErrorCode.UNKNOWN_SERVER_ERROR
