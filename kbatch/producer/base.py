@@ -258,7 +258,8 @@ class ProducerBase(RecordSender):
             self._runtime.network.wake()
             done = self._runtime.new_event()
             flush.add_done_callback(lambda flush: done.set())
-            if not await done.wait(deadline):
+            # closing the producer, which ends the network, finishes the batches too
+            if not await self._runtime.await_until(done.is_set, deadline, done, needs_network=False):
                 return f"{flush.pending_count} batches in flight"
             return "" if await self._runtime.await_callbacks(deadline) else "callbacks have not run"
         finally:

@@ -345,7 +345,7 @@ class AsyncProducer(ProducerBase):
             await self._network.ended(deadline)
             last = self._runtime.new_event()
             self._delivery.deliver([Marker(last.set)])
-            await last.wait(deadline)
+            await self._runtime.await_until(last.is_set, deadline, last, needs_network=False)
         self._delivery.report()
 
     def _close_at_exit(self) -> None:

@@ -48,7 +48,7 @@ class GroupQueries:
         """Return the consumer groups of the cluster for which this client has the ACL Describe."""
         deadline = self._runtime.block_deadline(timeout)
         self._runtime.check_usable()
-        await self._wait(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
+        await self._await_answer(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
         requests = [GroupIds(node_id) for node_id in self._engine.snapshot.nodes]
         await self._ask(requests, deadline)
         return sorted({group_id for each in requests for group_id in each.answer})
@@ -59,14 +59,14 @@ class GroupQueries:
             self._engine.ask(request)
         try:
             for request in requests:
-                await self._wait(partial(attrgetter("is_done"), request), deadline, request.name)
+                await self._await_answer(partial(attrgetter("is_done"), request), deadline, request.name)
                 if request.error is not None:
                     raise request.error
         finally:
             for request in requests:  # in case that it was not answered
                 request.finish()
 
-    async def _wait(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
+    async def _await_answer(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
         """Return once `is_there()` is true; raise if the producer fails or its brokers refuse it."""
 
         def is_answered() -> bool:

@@ -199,18 +199,36 @@ class Runtime:
     # How its callers wait
 
     async def await_until(
-        self, is_so: Callable[[], Any], deadline: Deadline, condition: Condition | None = None
+        self,
+        is_so: Callable[[], Any],
+        deadline: Deadline,
+        condition: Condition | None = None,
+        *,
+        request: Callable[[], object] = lambda: None,
+        needs_network: bool = True,
     ) -> bool:
         """Return True once `is_so()` is true; False if the deadline or the end of the network comes first.
+        Its exceptions propagate.
 
-        It is called after every change of `condition` (None: of the engine), and every LOOK_SECONDS. Its
-        exceptions propagate.
+        Parameters
+        ----------
+        is_so : callable
+            Called after every change of `condition`.
+        deadline : Deadline
+        condition : Condition or None
+            None for the changes of the engine.
+        request : callable
+            Called at first and every LOOK_SECONDS: requests what is waited for.
+        needs_network : bool
+            False if `is_so()` becomes true without the network, too.
         """
         changed = self.changed if condition is None else condition
-        while not deadline.is_over and self.network.is_alive:
-            if await changed.wait_until(is_so, deadline.within(LOOK_SECONDS)):
+        while True:
+            request()
+            if deadline.is_over or (needs_network and not self.network.is_alive):
+                return bool(is_so())
+            if await changed.wait_until(is_so, deadline.within(LOOK_SECONDS) if needs_network else deadline):
                 return True
-        return bool(is_so())
 
     async def await_sender(self) -> None:
         """Return after the engine has run all earlier commands; what is sent next comes after them."""
@@ -230,7 +248,7 @@ class Runtime:
         self.network.wake()
         if not await self.await_until(reached.is_set, deadline, reached) and not self.network.is_alive:
             self.callbacks.deliver([answered])  # the ended engine will not
-            await reached.wait(deadline)
+            await self.await_until(reached.is_set, deadline, reached, needs_network=False)
         return reached.is_set() or not memory.callback_bytes
 
     async def await_memory(
@@ -264,21 +282,24 @@ class Runtime:
         instead of waiting.
         """
         start_ns = self._clock_ns()
-        is_known = partial(self._is_known, topic, partition)
+        want = partial(self._want, topic)
         try:
-            while not is_known():
-                check_topic(topic)
-                self.engine.want_topic(topic)  # repeated while the metadata lack it
-                self.network.wake()
-                if not may_wait:
-                    return False
-                if deadline.is_over:
-                    raise KafkaTimeoutError(self._why_unknown(topic, partition))
-                is_known = partial(self._is_known, topic, partition, deadline)
-                await self.await_until(is_known, deadline.within(LOOK_SECONDS))
+            if self._is_known(topic, partition):
+                return True
+            check_topic(topic)
+            if not may_wait:
+                want()
+                return False
+            is_known = partial(self._is_known, topic, partition, deadline)
+            if not await self.await_until(is_known, deadline, request=want):
+                raise KafkaTimeoutError(self._why_unknown(topic, partition))
+            return True
         finally:
             self.observe("metadata-wait-time", self._clock_ns() - start_ns)
-        return True
+
+    def _want(self, topic: str) -> None:
+        self.engine.want_topic(topic)
+        self.network.wake()
 
     def _is_known(self, topic: str, partition: SupportsIndex | None, wait: Deadline | None = None) -> bool:
         """True if the topic has the partition. Raise why it cannot be used, unless the error is retriable and

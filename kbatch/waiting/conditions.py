@@ -56,7 +56,3 @@ class Event(Condition):
 
     def is_set(self) -> bool:
         return self._is_set
-
-    async def wait(self, deadline: Deadline) -> bool:
-        """Return True after it was set, False if the deadline comes first."""
-        return await self.wait_until(self.is_set, deadline)

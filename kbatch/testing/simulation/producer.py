@@ -144,7 +144,7 @@ class SimulatedProducer(ProducerBase):
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         reached = self._runtime.new_event()
         self._runtime.callbacks.deliver([Marker(reached.set)])
-        await reached.wait(deadline)
+        await self._runtime.await_until(reached.is_set, deadline, reached, needs_network=False)
 
     def _close_elsewhere(self) -> None:
         """Do nothing: the end of a world closes no producer."""

@@ -70,7 +70,7 @@ SHELLS = pytest.mark.parametrize(
 @SHELLS
 def test_event_set_elsewhere_ends_the_wait(new_waiter: Any, run: Any) -> None:
     event = Event(new_waiter)
-    assert run(event.wait, event.set) is True
+    assert run(partial(event.wait_until, event.is_set), event.set) is True
     assert event.is_set()
 
 
@@ -78,7 +78,7 @@ def test_event_set_elsewhere_ends_the_wait(new_waiter: Any, run: Any) -> None:
 def test_event_set_before_is_not_waited_for(new_waiter: Any, run: Any) -> None:
     event = Event(new_waiter)
     event.set()
-    assert run(lambda deadline: event.wait(deadline.within(0)), lambda: None) is True
+    assert run(lambda deadline: event.wait_until(event.is_set, deadline.within(0)), lambda: None) is True
 
 
 @SHELLS
