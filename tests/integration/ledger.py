@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -81,12 +82,17 @@ class Ledger:
 
     def send(self, count: int) -> None:
         """So many records more to each partition."""
+        for value, arguments in self.records(count):
+            self._producer.send(self._topic, value, **arguments)
+
+    def records(self, count: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """The values of so many records more to each partition, and the other arguments of `send`."""
         for _ in range(count):
             for partition in range(self._partitions):
                 number = self._sent[partition]
                 value = (b"%d " % number).ljust(self._record_bytes, b".")
-                self._producer.send(self._topic, value, partition=partition, on_delivery=self._note(number))
                 self._sent[partition] += 1
+                yield value, {"partition": partition, "on_delivery": self._note(number)}
 
     def send_until(self, stop: threading.Event, rest_seconds: float = 0.001) -> None:
         while not stop.is_set():
