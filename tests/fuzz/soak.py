@@ -103,10 +103,9 @@ CAMPAIGNS = {
     "hostile tls": _campaign_of(
         hostile_tls,
         50,
-        "kbatch/network/*.py",
-        "kbatch/_native/io/*.pyx",
-        "src_c/descriptor.h",
-        "tests/fuzz/hostile_tls.py",
+        *CODEC_SOURCES,
+        *(f"kbatch/{folder}/*.py" for folder in ("config", "network")),
+        *(f"tests/{name}.py" for name in ("fuzz/campaign", "fuzz/hostile_tls", "support/certificates")),
     ),
     "broker killed": _campaign_of(broker_kills, 20, *CODEC_SOURCES, *BROKER_SOURCES, "tests/fuzz/*.py"),
     "simulation": _campaign_of(worlds, 50, *PRODUCER_SOURCES, *SIMULATION_SOURCES),

@@ -50,6 +50,7 @@ RUN_BY = {
     "hostile bytes": ("tests.fuzz.campaign", NOT_RUN),
     "hostile requests": ("tests.fuzz.hostile_requests", NOT_RUN - {"kbatch.protocol"}),
     "hostile sasl": ("tests.fuzz.hostile_sasl", NOT_RUN - {"kbatch.config"}),
+    "hostile tls": ("tests.fuzz.hostile_tls", NOT_RUN - {"kbatch.config", "kbatch.network"}),
     "broker killed": ("tests.fuzz.broker_kills", NOT_RUN - {"kbatch.protocol"}),
     "simulation": ("tests.simulation.campaign", set()),
     "producer under faults": ("tests.fuzz.producer_faults", set()),
