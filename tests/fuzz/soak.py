@@ -76,7 +76,8 @@ CODEC_SOURCES = (
 )
 PROTOCOL_SOURCES = ("kbatch/protocol/*.py", "kbatch/protocol/tables/*.py")
 CLIENT_SOURCES = (
-    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core", "core/*", "network")),
+    *(f"kbatch/{folder}/*.py" for folder in ("column_serializers", "config", "core", "core/*")),
+    *(f"kbatch/{folder}/*.py" for folder in ("network", "sasl")),
     *PROTOCOL_SOURCES,
 )
 SIMULATION_SOURCES = ("kbatch/testing/simulation/*.py", "tests/simulation/*.py")
