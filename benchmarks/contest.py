@@ -38,7 +38,7 @@ def described() -> str:
     """Describe the broker's version, heap and properties."""
     options = " ".join((*JVM_OPTIONS, *JAVA_OPTIONS, *BROKER_OPTIONS))
     return (
-        f"Apache Kafka {KAFKA_VERSION}, KRaft, broker and controller in one process, `java {options}`, of "
-        "repeated options the last; its own defaults, and "
+        f"Apache Kafka {KAFKA_VERSION}, KRaft, broker and controller in one process, `java {options}` "
+        "(if an option is repeated, the last one counts); its own defaults, and "
         f"{listed({**DEFAULTS, **BROKER_PROPERTIES})}, with its log in {IN_MEMORY} if that exists"
     )

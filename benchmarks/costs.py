@@ -33,7 +33,7 @@ CODECS = ("lz4", "none")
 # From this utilization on, a part is the bound.
 BUSY = 0.9
 FEW, MANY = 2_000, 22_000  # records that callgrind sees
-HEAD = """# What a record costs
+HEAD = """# Costs of a record
 
 Where does the time of a record go? The tables below split it into stages. Nanoseconds are processor time a
 record, for 16-byte keys and, unless stated otherwise, 100-byte JSON values, in batches of 128 KiB, compressed
@@ -42,9 +42,9 @@ by lz4.
 The stages of a table add up to the time of the client's process *under the profiler*. Profiling adds to it:
 perf stops each thread some 2,000 times in a second of its time, and timing the sender's stages wraps each of
 its calls in Python. The line above each table has the time of the same process just before, without either.
-So a stage's share says more than its nanoseconds. Work per batch (a seal, a stamp) or per request (its
-encoding, sendmsg, its answer) is divided by the records in it, so it grows as batches get smaller; work per
-record does not.
+So a stage's share says more than its nanoseconds. Work per batch (a seal, a stamp) or per request (encoding,
+sendmsg, the response) is divided by its records. So its share grows as batches get smaller; work per record
+does not.
 
 [benchmarks.md](benchmarks.md) has latency, memory and peers. `make bench` writes this page (`.venv/bin/python
 -m benchmarks costs` writes only this one).
@@ -67,7 +67,7 @@ def write(plan: Plan, path: Path | None, commit: str = "") -> None:
 
 
 def bounds(plan: Plan) -> Iterator[str]:
-    yield "## What bounds each path\n"
+    yield "## Bounds of each path\n"
     yield (
         f"Against a real Kafka that shares the {os.cpu_count()} cores, without a profiler; each in "
         f"its own process, the last of {BOUND_ROUNDS} rounds. {PARTITIONS} partitions. "

@@ -5,7 +5,6 @@ same batches and keeps them, and `send_many`, which gets the same rows as Python
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +58,7 @@ def question(peers: Peers, codec: str, batch_size: int) -> Question:
     return Question(
         f"A table accepted and answered, {codec}, batches of {batch_size >> 10} KiB",
         f"{TABLE_ROWS:,} rows of key, value and timestamp, {PARTITIONS} partitions by murmur2 of the key; "
-        f"{threading.active_count()} threads.",
+        "the calling thread seals.",
         contenders,
         claims,
     )

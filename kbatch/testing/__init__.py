@@ -1,8 +1,8 @@
 """A Kafka broker in this process, to develop and test against.
 
 `Broker` speaks Kafka's own protocol on loopback, so that any client can talk to it, and keeps the server's
-half of idempotence, transactions and consumer groups as Kafka 4.3 does. It is a tool, not a store to run a
-business on. The pytest fixture `kafka_broker` comes with the package.
+half of idempotence, transactions and consumer groups as Kafka 4.3 does. It is not for production. The pytest
+fixture `kafka_broker` comes with the package.
 """
 
 from importlib import import_module

@@ -730,7 +730,7 @@ Would the simulator find a bug in the producer? Each row below is a bug that was
 of a world that detects it, and the message of that world.
 `python -m tests.simulation --seed N --verbose` replays one; `make simulate SEEDS=0:1000` runs many.
 
-## What a world is
+## Worlds
 
 The producer that users run, an application that calls it, a network and the embedded broker's core run in one
 thread and in virtual time; a seed replays exactly. Connections break at any byte, requests arrive twice,
@@ -738,8 +738,8 @@ answers are late, lost or errors, leaders move, brokers restart and forget, topi
 clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or
 below it in an unclean election. Some applications send tables and encoded batches between their records.
 Some brokers want a login, and end sessions that are not renewed; some tokens do not come.
-Every third world, from 2 on, runs transactions: applications crash, close, repeat calls that timed out, are
-taken for dead and go on; coordinators move, refuse and stay silent; transactions exceed
+Every third world, from 2 on, runs transactions. Applications crash, close, repeat calls that timed out, and
+are declared dead but continue. Coordinators move, refuse and stay silent. Transactions exceed
 `transaction.timeout.ms`; `transaction.version` changes.
 
 Then all is healed, and these must be true:
@@ -750,10 +750,10 @@ Then all is healed, and these must be true:
   producer.
 - What had time enough is delivered. All memory came back.
 - Readers of committed data see all that was committed, nothing that was aborted, and all or nothing of a
-  transaction with unknown outcome, in order, a fenced producer's records before its successor's. Offsets go
-  with their transaction. No transaction stays open.
+  transaction with unknown outcome. They see it in order, a fenced producer's records before its
+  successor's. Offsets go with their transaction. No transaction stays open.
 
-## What was planted
+## Planted bugs
 
 Transaction bugs are hunted only in worlds with transactions.
 
@@ -800,7 +800,7 @@ def find(name: str, budget: int) -> Caught:
 def page(found: dict[str, Caught]) -> str:
     """Return docs/simulation.md."""
     lines = [
-        "# What the simulation detects",
+        "# Bugs that the simulation detects",
         "",
         INTRODUCTION,
         "| bug | what it does | seed | message |",
