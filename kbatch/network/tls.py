@@ -71,8 +71,8 @@ _REMEDIES = {
     "HANDSHAKE_FAILURE": "no cipher is common to both sides (ssl.cipher.suites), or " + _NO_CLIENT,
     "UNRECOGNIZED_NAME": "the listener does not serve this host name: see advertised.listeners",
 }
-# The least recently kept session makes room above this number, so that names that come and go do not add up.
-_MOST_SESSIONS = 1_000
+# The session that was kept first makes room above this number, so that names that come and go do not add up.
+_MOST_SESSIONS = 256
 
 
 def explained(error: ssl.SSLError) -> str:
@@ -102,7 +102,8 @@ class ClientTls:
         self._stamp: object = files_stamp(config)
         self._context = context_of(config)
         self._failure = ""
-        self._sessions: dict[tuple[str, int], ssl.SSLSession] = {}
+        # of the last connection to a host and port, since reading its session costs a fifth of a handshake
+        self._last: dict[tuple[str, int], ssl.SSLObject] = {}
 
     def handshake(self, host: str, port: int, peer: str) -> "Handshake":
         """Begin a connection: `peer` names it in errors."""
@@ -130,7 +131,7 @@ class ClientTls:
         self._failure = ""
         if context is not self._context:
             self._context = context
-            self._sessions.clear()
+            self._last.clear()
             logger.info("TLS: new connections use the renewed certificates, keys and trust stores")
 
     def take_session(self, context: ssl.SSLContext, place: tuple[str, int]) -> ssl.SSLSession | None:
@@ -138,17 +139,16 @@ class ClientTls:
         # contexts of other classes may verify outside of OpenSSL, which resuming would leave out
         if context is not self._context or type(context) is not ssl.SSLContext:
             return None
-        return self._sessions.pop(place, None)
+        last = self._last.pop(place, None)
+        return None if last is None else last.session
 
-    def keep_session(
-        self, context: ssl.SSLContext, place: tuple[str, int], session: ssl.SSLSession | None
-    ) -> None:
+    def keep_session(self, context: ssl.SSLContext, place: tuple[str, int], tls: ssl.SSLObject) -> None:
         """Keep the session of a connection for the next one to the same host and port."""
-        if session is None or context is not self._context:
+        if context is not self._context:
             return
-        if len(self._sessions) >= _MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        self._sessions[place] = session
+        if len(self._last) >= _MOST_SESSIONS:
+            del self._last[next(iter(self._last))]
+        self._last[place] = tls
 
 
 @final
@@ -210,7 +210,7 @@ class Handshake:
         """Note the first data. Sessions of TLS 1.3 have come by then."""
         assert self._tls is not None
         self.is_over = self._is_verified = True
-        self._owner.keep_session(self._context, self._place, self._tls.session)
+        self._owner.keep_session(self._context, self._place, self._tls)
 
     @property
     def hint(self) -> str:

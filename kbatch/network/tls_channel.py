@@ -112,6 +112,7 @@ class TlsChannel(Channel):
                 self._tls.do_handshake()
                 self._handshake.handle_shaken()
                 self.is_ready = True
+                self.may_have_more = self._incoming.pending > 0  # what came with the end of the handshake
             except ssl.SSLWantReadError:
                 self._answer()
                 size = self._receive_into(self._scratch)

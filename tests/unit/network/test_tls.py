@@ -445,6 +445,30 @@ def test_an_end_before_the_first_answer_names_the_client_certificate(files: File
     assert "ssl.keystore.location" in str(error)
 
 
+def test_data_in_one_piece_with_the_end_of_the_handshake_is_read(files: Files) -> None:
+    """Nothing comes behind it that would make the socket readable once more."""
+    context = files.server()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with listening() as listener, running(**files.trusted()) as (engine, _):
+        engine.do(to(listener))
+        with accepted(listener) as raw:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context.wrap_bio(incoming, outgoing, server_side=True)
+            with pytest.raises(ssl.SSLWantReadError):
+                incoming.write(raw.recv(1 << 16))
+                tls.do_handshake()
+            raw.sendall(outgoing.read())
+            while True:
+                incoming.write(raw.recv(1 << 16))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    tls.do_handshake()
+                    break
+            tls.write(b"welcome")
+            raw.sendall(outgoing.read())
+            engine.next("connected")
+            assert engine.received(7) == b"welcome"
+
+
 @pytest.mark.threads
 def test_part_of_a_record_does_not_drain_the_socket(files: Files) -> None:
     """After a failed write everything is read that the broker has sent."""
