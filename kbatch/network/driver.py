@@ -47,7 +47,7 @@ _RUNS = 8
 _LONGEST_NS = 3_600_000_000_000
 
 
-class Engine(Protocol):
+class DrivenEngine(Protocol):
     """The part of an engine that its owner uses: a ClientEngine with results (`poll_completed`)."""
 
     def handle_resolved(
@@ -74,7 +74,7 @@ class EngineDriver(ABC):
 
     Parameters
     ----------
-    engine : Engine
+    engine : DrivenEngine
     config : ClientConfig
         Its socket buffers, ssl and sasl keys are used.
     deliver : callable
@@ -105,7 +105,7 @@ class EngineDriver(ABC):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DrivenEngine,
         *,
         config: ClientConfig,
         deliver: Callable[[list[Any]], object],

@@ -22,7 +22,7 @@ from kbatch.errors import KafkaError, NetworkError
 from kbatch.network.channels import release
 from kbatch.network.driver import (
     RECEIVE_BYTES,
-    Engine,
+    DrivenEngine,
     EngineDriver,
     distinct,
     peer_of,
@@ -56,7 +56,7 @@ class LoopNetwork(EngineDriver):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DrivenEngine,
         *,
         after_round: Callable[[], object] = lambda: None,
         **rest: Any,
@@ -142,7 +142,7 @@ class LoopNetwork(EngineDriver):
             self._set_timer(wait_ns)
         self._after_round()
 
-    def _tell(self, event: Callable[[], object]) -> None:
+    def _report(self, event: Callable[[], object]) -> None:
         """Report an event to the engine by `event()`."""
         if self._is_stopped:
             return
@@ -183,35 +183,37 @@ class LoopNetwork(EngineDriver):
 
     def post(self, function: Callable[[], object]) -> None:
         if self.is_alive and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._tell, function)
+            self._loop.call_soon_threadsafe(self._report, function)
 
     # Events
 
     def handle_made(self, channel: TransportChannel) -> None:
         self._made.add(channel)
-        self._tell(partial(self._engine.handle_connected, channel.connection_id, time.monotonic_ns()))
+        self._report(partial(self._engine.handle_connected, channel.connection_id, time.monotonic_ns()))
 
     def handle_received(self, channel: TransportChannel, data: memoryview) -> None:
         def receive() -> None:
             channel.space = self._engine.handle_bytes(channel.connection_id, data, time.monotonic_ns())
 
-        self._tell(receive)
+        self._report(receive)
 
     def handle_written(self, channel: TransportChannel, written_bytes: int) -> None:
         now_ns = time.monotonic_ns()
-        self._tell(partial(self._engine.handle_written, channel.connection_id, written_bytes, now_ns))
+        self._report(partial(self._engine.handle_written, channel.connection_id, written_bytes, now_ns))
 
     def handle_lost(self, channel: TransportChannel, error: KafkaError) -> None:
         self._made.discard(channel)
         self._lost.notify()
         if self._channels.pop(channel.connection_id, None) is not None:
-            self._tell(partial(self._engine.handle_closed, channel.connection_id, error, time.monotonic_ns()))
+            self._report(
+                partial(self._engine.handle_closed, channel.connection_id, error, time.monotonic_ns())
+            )
 
     # Actions
 
     def _resolve(self, action: Resolve) -> None:
         nothing = without_address(action.host, asyncio.CancelledError("the look-up was cancelled"))
-        self._begin(self._look_up(action), partial(self._tell, partial(self._resolved, action, nothing)))
+        self._begin(self._look_up(action), partial(self._report, partial(self._resolved, action, nothing)))
 
     async def _look_up(self, action: Resolve) -> None:
         assert self._loop is not None
@@ -222,7 +224,7 @@ class LoopNetwork(EngineDriver):
                 addresses = [await self._with_name(address) for address in addresses]
         except (OSError, UnicodeError) as error:
             addresses = without_address(action.host, error)
-        self._tell(partial(self._resolved, action, addresses))
+        self._report(partial(self._resolved, action, addresses))
 
     async def _address_infos(self, host: str, port: int) -> list[Any]:
         assert self._loop is not None

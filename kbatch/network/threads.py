@@ -24,7 +24,7 @@ from kbatch.errors import IllegalStateError, NetworkError
 from kbatch.network.channels import Channel, PlainChannel, release
 from kbatch.network.driver import (
     RECEIVE_BYTES,
-    Engine,
+    DrivenEngine,
     EngineDriver,
     distinct,
     peer_of,
@@ -41,7 +41,7 @@ _RESOLVERS = 4
 class ThreadNetwork(EngineDriver):
     """Drives an engine on its own thread, from `start` to `stop`. It has the parameters of EngineDriver."""
 
-    def __init__(self, engine: Engine, *, config: ClientConfig, name: str, **rest: Any) -> None:
+    def __init__(self, engine: DrivenEngine, *, config: ClientConfig, name: str, **rest: Any) -> None:
         super().__init__(engine, config=config, name=name, **rest)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._waker, selectors.EVENT_READ)

@@ -353,7 +353,7 @@ class ProducerBase(RecordSender):
                 _open_networks.discard(self._runtime.network)
                 self._runtime.interceptors.close()
 
-    async def _leave(
+    async def _end_block(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,

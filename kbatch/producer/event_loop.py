@@ -271,7 +271,7 @@ class AsyncProducer(ProducerBase):
         self._check_here()
         return self
 
-    __aexit__ = ProducerBase._leave
+    __aexit__ = ProducerBase._end_block
 
     def recreate(self) -> Self:
         """Return a new producer with the same configuration; like Producer.recreate. While the loop runs it

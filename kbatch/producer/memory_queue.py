@@ -72,7 +72,7 @@ class ThreadQueue:
 
 
 class _Queued(NamedTuple):
-    place: Place
+    waiter: Place
     memory: Condition
 
 
@@ -94,12 +94,12 @@ class TaskQueue:
         goes_first: bool = False,
     ) -> T | Refusal:
         outcome: T | Refusal = Refusal.MEMORY
-        place = accumulator.begin_waiting(goes_first=goes_first)
-        mine = _Queued(place, Condition(self._new_waiter))
+        waiter = accumulator.begin_waiting(goes_first=goes_first)
+        mine = _Queued(waiter, Condition(self._new_waiter))
 
         def is_served() -> bool:
             nonlocal outcome
-            if place.may_try():
+            if waiter.may_try():
                 outcome = append()
             return outcome is not Refusal.MEMORY
 
@@ -108,16 +108,16 @@ class TaskQueue:
             await mine.memory.wait_until(is_served, deadline)
             return outcome
         finally:
-            self._leave(mine)
+            self._withdraw(mine)
 
-    def _leave(self, mine: _Queued) -> None:
+    def _withdraw(self, mine: _Queued) -> None:
         self._waiting.remove(mine)
-        mine.place.leave()
+        mine.waiter.leave()
         self.look()
 
     def look(self) -> None:
         """Make the first in the queue check again, if there may be memory for it."""
-        if self._waiting and self._waiting[0].place.is_rung:
+        if self._waiting and self._waiting[0].waiter.is_rung:
             self._waiting[0].memory.notify()
 
     def wake_first(self, accumulator: RecordAccumulator) -> None:

@@ -17,7 +17,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final
 
 from kbatch._native.send.accumulator import Refusal
-from kbatch.core.producer.engine import Engine
+from kbatch.core.producer.engine import ProducerEngine
 from kbatch.core.producer.transaction_states import TransactionState
 from kbatch.errors import (
     BufferExhaustedError,
@@ -31,7 +31,7 @@ from kbatch.interceptors import InterceptorChain
 from kbatch.metrics import MetricsRegistry
 from kbatch.producer.configured import accumulator_of
 from kbatch.records import is_sendable
-from kbatch.waiting.conditions import Condition, Event
+from kbatch.waiting.conditions import AwaitableEvent, Condition
 from kbatch.waiting.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Runtime:
     on_loop : bool
         True if the network runs on an event loop, which leaves compression to other threads.
     engine_keys, accumulator_keys : mapping
-        More arguments of Engine and RecordAccumulator, for the simulator.
+        More arguments of ProducerEngine and RecordAccumulator, for the simulator.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Runtime:
         self.config = config
         self.queue = queue
         self.changed = Condition(new_waiter)
-        self.new_event = partial(Event, new_waiter)
+        self.new_event = partial(AwaitableEvent, new_waiter)
         self._clock_ns = clock_ns
         self._check_caller = check_caller
         self.registry = MetricsRegistry(
@@ -144,7 +144,7 @@ class Runtime:
         self.accumulator = accumulator_of(
             config, random, wake, queue.freed, on_loop=on_loop, **accumulator_keys
         )
-        self.engine = Engine(
+        self.engine = ProducerEngine(
             config,
             self.accumulator,
             random=random,

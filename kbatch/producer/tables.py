@@ -196,7 +196,7 @@ class TableSending:
             if not isinstance(stopped, Exception):
                 raise
         else:
-            await self._end_whole(table)
+            await self._finish_whole(table)
         if table.outcome.unsent_count:
             rows = UnsentRows(table.outcome)  # the next flush raises them unless the report is checked
             self._runtime.engine.failures.note(rows)
@@ -238,7 +238,7 @@ class TableSending:
                 table.count_rest(time.monotonic_ns() + _COUNTING_NS)
         table.give_up(error)
         self._transactions.refuse(error)
-        self._end(table, error)
+        self._finish(table, error)
 
     @property
     def _on_acknowledgement(self) -> OnAcknowledgement | None:
@@ -264,18 +264,18 @@ class TableSending:
             for _ in range(row_count):
                 self._on_acknowledgement(metadata, error)
 
-    async def _end_whole(self, table: TableSender) -> None:
-        ended = self._ended(table, None)
+    async def _finish_whole(self, table: TableSender) -> None:
+        ended = self._finished(table, None)
         try:
             if ended and table.outcome.on_acknowledgement is not None and not self._sender.gives_way:
                 await self._runtime.await_sender()  # it delivers the last batch's callbacks first
         finally:
             self._runtime.callbacks.deliver(ended)
 
-    def _end(self, table: TableSender, error: KafkaError | None) -> None:
-        self._runtime.callbacks.deliver(self._ended(table, error))
+    def _finish(self, table: TableSender, error: KafkaError | None) -> None:
+        self._runtime.callbacks.deliver(self._finished(table, error))
 
-    def _ended(self, table: TableSender, error: KafkaError | None) -> list[_TableCallbacks]:
+    def _finished(self, table: TableSender, error: KafkaError | None) -> list[_TableCallbacks]:
         if table.outcome.unsent_count:
             self._runtime.observe("record-error", table.outcome.unsent_count)
         if table.outcome.on_acknowledgement is not None and table.outcome.unsent_count:
@@ -385,13 +385,13 @@ class _UnsentRowsCallbacks:
         self._table = table
         self._outcome = table.outcome
         self._row = first
-        self._end = end
+        self._end_row = end
 
     def run_callbacks(self, threw: Callable[[Callable[..., object], Exception], object]) -> int:
         count = 0
         on_acknowledgement = self._outcome.on_acknowledgement
         assert on_acknowledgement is not None
-        while (row := self._outcome.next_unsent(self._row, self._end)) >= 0:
+        while (row := self._outcome.next_unsent(self._row, self._end_row)) >= 0:
             self._row = row + 1
             metadata = RecordMetadata(*self._outcome.topic_and_partition(row))
             on_acknowledgement(metadata, self._outcome.error_of(row))

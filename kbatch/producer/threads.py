@@ -103,7 +103,7 @@ class Producer(ProducerBase):
     committed_offsets = blocking(GroupQueries.committed_offsets, "_groups")
     group_ids = blocking(GroupQueries.group_ids, "_groups")
     close = blocking(ProducerBase._close)
-    __exit__ = blocking(ProducerBase._leave)
+    __exit__ = blocking(ProducerBase._end_block)
 
     def __enter__(self) -> Self:
         return self

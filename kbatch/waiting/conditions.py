@@ -45,7 +45,7 @@ class Condition:
 
 
 @final
-class Event(Condition):
+class AwaitableEvent(Condition):
     """A condition that becomes true once."""
 
     _is_set = False

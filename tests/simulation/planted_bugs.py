@@ -452,7 +452,7 @@ def a_completion_is_lost(original: Any) -> Any:
     return done
 
 
-@plants(engine.Engine, "poll_completed")
+@plants(engine.ProducerEngine, "poll_completed")
 def completions_come_twice(original: Any) -> Any:
     """The list of completed batches is not cleared."""
 
@@ -591,7 +591,7 @@ def _moved(answer: Any, index: int) -> Any:
     return answer
 
 
-@plants(engine.Engine, "poll_completed")
+@plants(engine.ProducerEngine, "poll_completed")
 def failed_batches_are_called_back_first(original: Any) -> Any:
     """The callbacks of failed batches run before those of delivered ones."""
     return lambda self: sorted(

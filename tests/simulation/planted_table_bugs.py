@@ -94,12 +94,12 @@ def the_rest_of_a_table_that_stops_is_forgotten(original: Any) -> Any:
     def stop(self: TableSending, table: Any, stopped: BaseException) -> None:
         if not table.has_begun:
             raise stopped
-        self._end(table, None)
+        self._finish(table, None)
 
     return stop
 
 
-@plants(TableSending, "_end")
+@plants(TableSending, "_finish")
 def a_table_that_is_done_early_is_not_reported(original: Any) -> Any:
     """An answer before the last row is accepted counts as the last one, and no callback runs."""
 

@@ -12,13 +12,13 @@ from kbatch.waiting.deadline import Deadline
 from tests.simulation.planting import plants
 
 
-@plants(TaskQueue, "_leave")
+@plants(TaskQueue, "_withdraw")
 def a_waiter_leaves_without_waking_the_next(original: Any) -> Any:
     """A caller that got memory, or gave up, leaves the queue, and the next one is not woken."""
 
     def leave(self: TaskQueue, mine: Any) -> None:
         self._waiting.remove(mine)
-        mine.place.leave()
+        mine.waiter.leave()
 
     return leave
 

@@ -1,8 +1,8 @@
 """A whole engine with scripted brokers: the tests say what brokers answer, and when.
 
-Theory of operation. `Sending` is a real Engine over a real RecordAccumulator. What it writes is read by the
-protocol's codec; ApiVersions, Metadata and InitProducerId are answered at once, as the script says, and
-Produce requests wait until the test answers them. Time is virtual, and nothing is left to chance but the
+Theory of operation. `Sending` is a real ProducerEngine over a real RecordAccumulator. What it writes is read
+by the protocol's codec; ApiVersions, Metadata and InitProducerId are answered at once, as the script says,
+and Produce requests wait until the test answers them. Time is virtual, and nothing is left to chance but the
 jitter of back-offs, which are constant here unless a test wants them to grow.
 
 Batches go by the value of their first record ("b0"), partitions by a number of topic "t". A batch holds one
@@ -27,7 +27,7 @@ from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.config import ProducerConfig
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
 from kbatch.core.producer.actions import Seal
-from kbatch.core.producer.engine import Engine
+from kbatch.core.producer.engine import ProducerEngine
 from kbatch.errors import ErrorCode
 from kbatch.metrics import MetricsRegistry
 from kbatch.network.channels import release
@@ -141,7 +141,7 @@ class Sending:
             wake=self._wake,
         )
         self.metrics = MetricsRegistry(config.client_id)
-        self.engine = Engine(
+        self.engine = ProducerEngine(
             config,
             self.accumulator,
             random=random.Random(1),

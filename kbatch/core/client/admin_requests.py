@@ -76,15 +76,15 @@ class AdminRequest(Call):
 class CommittedOffsets(AdminRequest):
     """The committed offsets of a group, after all transactions that may change them."""
 
-    __slots__ = ("places",)
+    __slots__ = ("partitions",)
     kind = messages.OffsetFetchRequest
     highest_version = LAST_VERSION_WITH_NAMES
 
-    def __init__(self, group_id: str, places: Iterable[tuple[str, int]]) -> None:
+    def __init__(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> None:
         super().__init__("committed_offsets", group_id=group_id)
-        self.places: dict[str, list[int]] = {}
-        for topic, partition in places:
-            self.places.setdefault(topic, []).append(partition)
+        self.partitions: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            self.partitions.setdefault(topic, []).append(partition)
 
     def message(self, version: int) -> Message:
         kind = messages.OffsetFetchRequest
@@ -96,12 +96,12 @@ class CommittedOffsets(AdminRequest):
         if version < FETCHES_BY_GROUP:
             single = [
                 kind.OffsetFetchRequestTopic(name=name, partition_indexes=each)
-                for name, each in self.places.items()
+                for name, each in self.partitions.items()
             ]
             return kind(group_id=self.group_id, topics=single, require_stable=True)
         topics = [
             kind.OffsetFetchRequestTopics(name=name, partition_indexes=each)
-            for name, each in self.places.items()
+            for name, each in self.partitions.items()
         ]
         return kind(
             groups=[kind.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)], require_stable=True

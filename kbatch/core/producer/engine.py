@@ -1,4 +1,4 @@
-"""Engine: the whole client of a producer, without sockets, threads and clocks.
+"""ProducerEngine: the whole client of a producer, without sockets, threads and clocks.
 
 Theory of operation. It is a ClientEngine that also seals batches (`Seal`) and sends them. Finished batches
 come out of `poll_completed`, since their callbacks run elsewhere.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kbatch.core.client.cluster import ClusterSnapshot
 
 
-class Engine(ClientEngine):
+class ProducerEngine(ClientEngine):
     """The engine of a producer.
 
     Parameters
@@ -195,8 +195,8 @@ class Engine(ClientEngine):
             return min(deadline_ns, self._producer_ids.deadline_ns)
         return deadline_ns
 
-    def _record_work(self) -> None:
-        self._metrics.record_sent()
+    def _observe_work(self) -> None:
+        self._metrics.observe_sent()
 
     # Metadata
 

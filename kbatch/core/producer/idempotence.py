@@ -71,7 +71,7 @@ from kbatch._native.send.in_flight import (
     number_new,
 )
 from kbatch.core.client.backoff import NEVER_NS
-from kbatch.core.producer.outcome import OUTCOMES, Outcome
+from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
 
 if TYPE_CHECKING:
     from kbatch._native.batch.delivery import Completion
@@ -205,7 +205,9 @@ class Idempotence:
         batch needed it, and the leader has not denied it.
         """
         error = entry.last_error
-        is_denied = error is not None and error.code is not None and OUTCOMES.get(error.code) is Outcome.GAP
+        is_denied = (
+            error is not None and error.code is not None and OUTCOMES.get(error.code) is ErrorOutcome.GAP
+        )
         return entry.is_proved and entry.is_unsure and not is_denied
 
     def is_lost(self, entry: InFlight) -> bool:

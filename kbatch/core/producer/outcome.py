@@ -11,7 +11,7 @@ from typing import Any
 from kbatch.errors import ROWS, ErrorCode
 
 
-class Outcome(Enum):
+class ErrorOutcome(Enum):
     """The fate of a batch after an answer."""
 
     COMPLETE = "it is in the log"
@@ -22,7 +22,7 @@ class Outcome(Enum):
     FATAL = "it fails, and so does all that the producer has and is given"
 
 
-COMPLETE, RETRY, SPLIT, GAP, FAIL, FATAL = Outcome
+COMPLETE, RETRY, SPLIT, GAP, FAIL, FATAL = ErrorOutcome
 
 _SPECIAL = {
     ErrorCode.NONE: COMPLETE,
@@ -38,14 +38,14 @@ _SPECIAL = {
     ErrorCode.PRODUCER_FENCED: FATAL,
 }
 # One row for each code; unknown codes count as UNKNOWN_SERVER_ERROR.
-OUTCOMES: dict[ErrorCode, Outcome] = {
+OUTCOMES: dict[ErrorCode, ErrorOutcome] = {
     code: RETRY if row.retriable else FAIL for code, row in ROWS.items()
 } | _SPECIAL
 # The topic was deleted, or its id is outdated: an appended batch is gone with it.
 GONE_WITH_THE_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def outcome_of(code: int, answer: Any, *, is_idempotent: bool) -> Outcome:
+def outcome_of(code: int, answer: Any, *, is_idempotent: bool) -> ErrorOutcome:
     """Return what to do about the code, if the batch has attempts left and can be split.
 
     `answer` is the broker's for the partition; None without one. For a batch without a sequence, an error

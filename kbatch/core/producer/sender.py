@@ -28,7 +28,7 @@ from kbatch.core.client.cluster import Node
 from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.failures import Failures, errors_of, expiry_error
 from kbatch.core.producer.idempotence import Idempotence, WithoutIdempotence
-from kbatch.core.producer.outcome import GONE_WITH_THE_TOPIC, Outcome, outcome_of
+from kbatch.core.producer.outcome import GONE_WITH_THE_TOPIC, ErrorOutcome, outcome_of
 from kbatch.core.producer.produce_attempt import ProduceAttempt
 from kbatch.errors import (
     CorruptRecordError,
@@ -376,20 +376,20 @@ class Sender:
         entry.attempt = None
         entry.last_error = error
         outcome = outcome_of(code, answer, is_idempotent=self._sequences.is_idempotent)
-        if outcome is Outcome.COMPLETE:
+        if outcome is ErrorOutcome.COMPLETE:
             self._succeed(entry, -1, -1)
         elif batch.is_done:
             self._sequences.fail(entry)
-        elif outcome is Outcome.FATAL:
+        elif outcome is ErrorOutcome.FATAL:
             self.fail_for_good(error)
-        elif outcome is Outcome.RETRY:
+        elif outcome is ErrorOutcome.RETRY:
             self._retry(entry, error, now_ns)
         elif self._sequences.is_proved(entry):
             self._complete_proved(entry)
-        elif outcome is Outcome.GAP and not self._sequences.is_lost(entry):
+        elif outcome is ErrorOutcome.GAP and not self._sequences.is_lost(entry):
             if not self._sequences.hold(entry):
                 self._retry(entry, error, now_ns)
-        elif outcome is Outcome.SPLIT and batch.record_count > 1 and not self._keeps_its_number(entry):
+        elif outcome is ErrorOutcome.SPLIT and batch.record_count > 1 and not self._keeps_its_number(entry):
             self._split(entry)
         else:
             self._give_up(entry.batch, entry, *errors_of(error, answer, batch.record_count))

@@ -42,18 +42,18 @@ class SenderMetrics:
         registry.gauge("waiting-threads", lambda now_ms: memory.queued)
 
     def sent(self, entries: Collection[InFlight], now_ns: int) -> None:
-        """Note a request with these batches; `record_sent` records it later."""
+        """Note a request with these batches; `observe_sent` records it later."""
         self._sent.append((entries, now_ns))
 
-    def record_sent(self) -> None:
+    def observe_sent(self) -> None:
         """Record sent requests, in idle time or before an answer empties the request."""
         if not self._sent:
             return
         for entries, now_ns in self._sent:
-            self._record_sent(entries, now_ns)
+            self._observe_sent(entries, now_ns)
         self._sent.clear()
 
-    def _record_sent(self, entries: Collection[InFlight], now_ns: int) -> None:
+    def _observe_sent(self, entries: Collection[InFlight], now_ns: int) -> None:
         now_ms = now_ns // 1_000_000
         records = 0
         for entry in entries:
@@ -70,7 +70,7 @@ class SenderMetrics:
         """Record an answer, and earlier requests. `message` None means no answer, and no latency, as in
         Java's Sender.handleProduceResponse.
         """
-        self.record_sent()
+        self.observe_sent()
         if message is None:
             return
         now_ms = now_ns // 1_000_000

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kbatch.core.producer.outcome import OUTCOMES, Outcome
+from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
 from kbatch.core.producer.transaction_requests import ERROR_RESPONSES, ErrorResponse, Kind
 from kbatch.core.producer.transaction_states import CALLS, TRANSITIONS, TransactionEvent, TransactionState
 from kbatch.errors import ROWS, ErrorCode
@@ -58,12 +58,12 @@ WORDS = {
     ErrorResponse.DONE: "done",
 }
 OUTCOME_WORDS = {
-    Outcome.COMPLETE: "done",
-    Outcome.RETRY: "retry",
-    Outcome.SPLIT: "split",
-    Outcome.GAP: "retry or abort",
-    Outcome.FAIL: "abort",
-    Outcome.FATAL: "fatal",
+    ErrorOutcome.COMPLETE: "done",
+    ErrorOutcome.RETRY: "retry",
+    ErrorOutcome.SPLIT: "split",
+    ErrorOutcome.GAP: "retry or abort",
+    ErrorOutcome.FAIL: "abort",
+    ErrorOutcome.FATAL: "fatal",
 }
 TYPICAL = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -107,7 +107,7 @@ def _codes() -> list[ErrorCode]:
 
 
 def _meanings(code: ErrorCode) -> tuple[str, ...]:
-    of_batch = Outcome.FATAL if ROWS[code].fatal else OUTCOMES[code]
+    of_batch = ErrorOutcome.FATAL if ROWS[code].fatal else OUTCOMES[code]
     return *(WORDS[ERROR_RESPONSES[kind][code]] for kind in Kind), OUTCOME_WORDS[of_batch]
 
 

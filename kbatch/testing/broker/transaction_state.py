@@ -258,7 +258,7 @@ class TransactionCoordinator:
         if answer == "invalid":
             raise BrokerError(ErrorCode.INVALID_TXN_STATE)
         if answer == "end":
-            metadata = self._end(metadata, commit, 2 if client_tv2 else 0, now_ms)
+            metadata = self._decide(metadata, commit, 2 if client_tv2 else 0, now_ms)
         return metadata.after_completion if client_tv2 else (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
@@ -373,11 +373,11 @@ class TransactionCoordinator:
     def _abort_fenced(self, metadata: TransactionMetadata, now_ms: int) -> None:
         """Abort without the producer's request, with an epoch above its own (PrepareEpochFence)."""
         if self.transaction_version >= 2:
-            self._end(metadata, False, 2, now_ms)
+            self._decide(metadata, False, 2, now_ms)
         else:
-            self._end(metadata.fenced(), False, 0, now_ms)
+            self._decide(metadata.fenced(), False, 0, now_ms)
 
-    def _end(
+    def _decide(
         self, metadata: TransactionMetadata, commit: bool, transaction_version: int, now_ms: int
     ) -> TransactionMetadata:
         """Decide the transaction, write the markers that can be written, and return the decided metadata."""

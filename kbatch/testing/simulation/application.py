@@ -36,7 +36,7 @@ class CallbackError(Exception):
     """Thrown by callbacks."""
 
 
-class Outcome(Protocol):
+class RecordOutcome(Protocol):
     """The outcome of a record: its Delivery, or its part in the outcome of many."""
 
     @property
@@ -90,7 +90,7 @@ class SentRecord:
         self.called_count = 0
         self.accepted_ns = -1
         self.settled_by = -1
-        self.delivery: Outcome | None = None
+        self.delivery: RecordOutcome | None = None
         self.topic_partition = ("", -1)
 
     @property
@@ -202,7 +202,7 @@ class Application:
             "on_delivery": self._callback_of(record) if record.callback != "none" else None,
         }
 
-    def accepted(self, record: SentRecord, delivery: Outcome) -> None:
+    def accepted(self, record: SentRecord, delivery: RecordOutcome) -> None:
         record.delivery = delivery
         record.topic_partition = (delivery.topic, delivery.partition)
         record.accepted_ns = self.world.schedule.now_ns
@@ -467,7 +467,7 @@ class Appender:
             for _ in range(burst):
                 if self._may_send:
                     await self._send()
-            await self._rest()
+            await self._interlude()
 
     @property
     def _may_send(self) -> bool:
@@ -486,7 +486,7 @@ class Appender:
             if is_late and waited_ns < (self._world.config.max_block_ms - 1) * MS:
                 raise Violation(f"{error!r} after {waited_ns / MS} ms") from error
 
-    async def _rest(self) -> None:
+    async def _interlude(self) -> None:
         """Pause, purge, resume or flush between two bursts."""
         random, workload = self._world.random, self._world.options.workload
         try:

@@ -16,7 +16,7 @@ from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.state import BrokerState, Connection
 from kbatch.testing.simulation.login_options import PASSWORD, USER
 from kbatch.testing.simulation.network import BROKEN_NET, Link, addresses_of
-from kbatch.testing.simulation.schedule import MS, WALL_MS, Event
+from kbatch.testing.simulation.schedule import MS, WALL_MS, ScheduledAction
 from kbatch.testing.simulation.surroundings import LinkFaults, Surroundings
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class SimulatedCluster:
         self.missing: set[str] = set()
         self.lost: list[LostBatch] = []
         self._names: dict[bytes, str] = {}
-        self._timer: Event | None = None
+        self._timer: ScheduledAction | None = None
         self._forced_error: Any = None
         for name in world.faults.refused_requests:
             self.core.faults.intercept(name, lambda request: self._forced_error)

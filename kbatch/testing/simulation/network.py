@@ -19,7 +19,7 @@ from kbatch.core.client import actions
 from kbatch.core.producer.actions import Seal
 from kbatch.errors import NetworkError
 from kbatch.sasl import mechanism_of
-from kbatch.testing.simulation.schedule import MS, SECOND, Event
+from kbatch.testing.simulation.schedule import MS, SECOND, ScheduledAction
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Link:
         self._world = world
         self._pending: deque[memoryview] = deque()
         self._copies = bytearray()  # of what is pending, as it was handed over
-        self._writing: Event | None = None
+        self._writing: ScheduledAction | None = None
         self._answers = bytearray()
         low, high = world.options.cluster.latency_ms
         self._latency_ns = int(world.random.uniform(low, high) * MS)
@@ -200,7 +200,7 @@ class Shell:
     def __init__(self, world: Host) -> None:
         self._world = world
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._round: Event | None = None
+        self._round: ScheduledAction | None = None
         self.links: dict[int, Link | None] = {}
         self._has_events = False
         self._was_called = False

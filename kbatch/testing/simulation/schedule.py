@@ -10,7 +10,7 @@ SECOND = 1_000 * MS
 WALL_MS = 1_700_000_000_000  # on the wall when the monotonic clock shows 0
 
 
-class Event:
+class ScheduledAction:
     """An action that will run, unless it is cancelled."""
 
     __slots__ = ("action", "at_ns")
@@ -37,19 +37,19 @@ class Schedule:
     def __init__(self, now_ns: int) -> None:
         self.now_ns = now_ns
         self.wall_offset_ns = WALL_MS * MS
-        self._heap: list[tuple[int, int, Event]] = []
+        self._heap: list[tuple[int, int, ScheduledAction]] = []
         self._made_count = 0
 
     @property
     def wall_ms(self) -> int:
         return (self.now_ns + self.wall_offset_ns) // MS
 
-    def after(self, delay_ns: int, action: Callable[[], object]) -> Event:
+    def after(self, delay_ns: int, action: Callable[[], object]) -> ScheduledAction:
         """Call `action()` `delay_ns` from now."""
         return self.at(self.now_ns + delay_ns, action)
 
-    def at(self, at_ns: int, action: Callable[[], object]) -> Event:
-        event = Event(max(at_ns, self.now_ns), action)
+    def at(self, at_ns: int, action: Callable[[], object]) -> ScheduledAction:
+        event = ScheduledAction(max(at_ns, self.now_ns), action)
         self._made_count += 1
         heapq.heappush(self._heap, (event.at_ns, self._made_count, event))
         return event

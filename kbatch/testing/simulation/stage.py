@@ -12,7 +12,7 @@ from kbatch.testing.simulation.wire import Wire
 
 if TYPE_CHECKING:
     from kbatch._native.send.accumulator import RecordAccumulator
-    from kbatch.core.producer.engine import Engine
+    from kbatch.core.producer.engine import ProducerEngine
     from kbatch.testing.simulation.options import Options
     from kbatch.testing.simulation.producer import SimulatedProducer
     from kbatch.testing.simulation.surroundings import Judged
@@ -31,7 +31,7 @@ class Stage(Ground):
     faults: Faults
     producer: SimulatedProducer
     accumulator: RecordAccumulator
-    engine: Engine
+    engine: ProducerEngine
     application: Judged
 
     def __init__(self, options: Options, *, prints: bool = False) -> None:

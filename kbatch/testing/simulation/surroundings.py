@@ -12,7 +12,7 @@ from kbatch.testing.simulation.trace import Trace, Violation
 
 if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
-    from kbatch.core.producer.engine import Engine
+    from kbatch.core.producer.engine import ProducerEngine
     from kbatch.testing.simulation.options import Options
 
 MAX_EVENTS = 300_000
@@ -128,7 +128,7 @@ class Host(Protocol):
     random: random.Random
     schedule: Schedule
     config: ProducerConfig
-    engine: Engine
+    engine: ProducerEngine
 
     @property
     def cluster(self) -> Nodes: ...

@@ -20,7 +20,7 @@ from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
 from kbatch.testing.broker.producer_state import Marker
 from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC
 from kbatch.testing.simulation.trace import Violation
-from kbatch.testing.simulation.transactional_ledger import Outcome, Transaction, number_of_offset
+from kbatch.testing.simulation.transactional_ledger import Transaction, TransactionOutcome, number_of_offset
 from kbatch.testing.simulation.wire import record_number
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def check_deliveries(world: TransactionalWorld, logs: Logs) -> None:
         delivery, transaction = record.delivery, world.application.transaction_of[record.number]
         assert delivery is not None
         if not delivery.done():
-            if transaction.outcome in (Outcome.COMMITTED, Outcome.ABORTED):
+            if transaction.outcome in (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED):
                 raise Violation(f"record {record.number} of {transaction} is not done")
             continue
         error, found = delivery.exception(), logs.stored.get(record.number)
@@ -161,11 +161,15 @@ def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
         seen: list[Any] = [r.number for r in transaction.records if logs.visible.get(r.number)]
         seen += sorted(offsets[transaction.number])
         count = len(transaction.records) + len(transaction.offsets)
-        if transaction.outcome is Outcome.COMMITTED and len(seen) < count:
+        if transaction.outcome is TransactionOutcome.COMMITTED and len(seen) < count:
             raise Violation(f"of {transaction} readers see no more than {seen}")
-        if transaction.outcome in (Outcome.ABORTED, Outcome.LOST, Outcome.OPEN) and seen:
+        if (
+            transaction.outcome
+            in (TransactionOutcome.ABORTED, TransactionOutcome.LOST, TransactionOutcome.OPEN)
+            and seen
+        ):
             raise Violation(f"of {transaction} readers see {seen}")
-        if transaction.outcome is Outcome.UNKNOWN and 0 < len(seen) < count:
+        if transaction.outcome is TransactionOutcome.UNKNOWN and 0 < len(seen) < count:
             raise Violation(f"of {transaction} readers see a part: {seen}")
         for topic_partition, offset in offsets[transaction.number].items():
             if offset != transaction.offsets.get(topic_partition):
@@ -198,9 +202,7 @@ def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
         transaction = transactions[number := number_of_offset(offset)]
         before = last.setdefault((group, topic_partition), transaction)
         if (transaction.client.number, number) < (before.client.number, before.number):
-            raise Violation(
-                f"the offset of {group} for {topic_partition} is of {transaction} after {before}"
-            )
+            raise Violation(f"the offset of {group} for {topic_partition} is of {transaction} after {before}")
         last[group, topic_partition] = transaction
     store = world.cluster.state.coordinators.offsets
     for (group, topic_partition), transaction in last.items():

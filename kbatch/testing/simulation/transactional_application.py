@@ -18,7 +18,7 @@ from kbatch.testing.simulation.options import CODECS
 from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_client import Client
-from kbatch.testing.simulation.transactional_ledger import Outcome, Transaction
+from kbatch.testing.simulation.transactional_ledger import Transaction, TransactionOutcome
 from kbatch.waiting.virtual import sleep
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class Performer:
                 transaction.is_to_be_committed = True
                 transaction.committed_ns = self.world.schedule.now_ns
                 await self.call(client, client.commit_transaction, client.producer.abort_transaction)
-                transaction.close(Outcome.COMMITTED)
+                transaction.close(TransactionOutcome.COMMITTED)
                 self._check_not_superseded(transaction)
             else:
                 await self.call(client, client.producer.abort_transaction, client.commit_transaction)
-                transaction.close(Outcome.ABORTED)
+                transaction.close(TransactionOutcome.ABORTED)
         except KafkaError as error:
             await self.handle(client, transaction, error)
 
@@ -140,7 +140,7 @@ class Performer:
         if isinstance(error, IllegalStateError):
             raise Violation(f"{transaction}: {error!r}")
         transaction.is_to_be_committed = False
-        if transaction.outcome is Outcome.OPEN:
+        if transaction.outcome is TransactionOutcome.OPEN:
             await self.complete(client, transaction, commits=False)
 
     async def call(
@@ -201,7 +201,7 @@ class Ghost(Performer):
                     await self.fill(client, transaction)
                 except KafkaError as error:
                     await self.handle(client, transaction, error)
-                if transaction.outcome is Outcome.OPEN:
+                if transaction.outcome is TransactionOutcome.OPEN:
                     await self.complete(client, transaction, commits=self.random.random() < 0.8)
                 await self.pause()
                 transaction = await self.begin(client)
@@ -288,7 +288,7 @@ class Program(Performer):
             transaction = await self.begin(client)
             await self._perform(client, transaction)
         except LostError:
-            self._lose(client)
+            self._give_up(client)
 
     async def _perform(self, client: Client, transaction: Transaction) -> None:
         options, draw = self.options, self.random.random
@@ -331,7 +331,7 @@ class Program(Performer):
                 await self._send_everywhere(client, transaction)
             except LostError:
                 break
-            if transaction.outcome is Outcome.COMMITTED:
+            if transaction.outcome is TransactionOutcome.COMMITTED:
                 return
         limit_ms = min(client.config.delivery_timeout_ms, client.config.transaction_timeout_ms)
         if self.world.options.cluster.broken_addresses:
@@ -355,7 +355,7 @@ class Program(Performer):
         with suppress(DeliveryError):
             await client.close()
 
-    def _lose(self, client: Client) -> None:
+    def _give_up(self, client: Client) -> None:
         self.client = None
         if client.transaction is not None:
             client.transaction.lose()

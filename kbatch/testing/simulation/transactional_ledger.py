@@ -14,7 +14,7 @@ from kbatch.testing.simulation.application import SentRecord
 from kbatch.testing.simulation.table_application import EncodedRecord
 
 if TYPE_CHECKING:
-    from kbatch.testing.simulation.application import Outcome as RecordOutcome
+    from kbatch.testing.simulation.application import RecordOutcome
     from kbatch.testing.simulation.cluster import Ground
 
 Record = TypeVar("Record", bound=SentRecord)
@@ -47,7 +47,7 @@ class Process(Protocol):
     def trace(self, text: str, *values: object) -> None: ...
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """The outcome of a transaction, as its application knows it."""
 
     OPEN = "open"
@@ -82,7 +82,7 @@ class Transaction:
         self.records: list[SentRecord] = []
         self.offsets: dict[tuple[str, int], int] = {}
         self._call_count = 0
-        self.outcome = Outcome.OPEN
+        self.outcome = TransactionOutcome.OPEN
         self.is_to_be_committed = self.may_be_committed = False
         self.committed_ns = 0
 
@@ -95,15 +95,19 @@ class Transaction:
         self._call_count += 1
         return self.number * CALLS + self._call_count
 
-    def close(self, outcome: Outcome) -> None:
-        if self.outcome is Outcome.OPEN:
+    def close(self, outcome: TransactionOutcome) -> None:
+        if self.outcome is TransactionOutcome.OPEN:
             self.outcome = outcome
             self._ledger.count(f"transaction {outcome.value}")
             self.client.trace("transaction %d: %s", self.number, outcome.value)
 
     def lose(self) -> None:
         """Note that no call will return the outcome."""
-        self.close(Outcome.UNKNOWN if self.is_to_be_committed and self.may_be_committed else Outcome.LOST)
+        self.close(
+            TransactionOutcome.UNKNOWN
+            if self.is_to_be_committed and self.may_be_committed
+            else TransactionOutcome.LOST
+        )
 
 
 def number_of_offset(offset: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kbatch import OffsetAndMetadata, Producer, TopicPartition
-from kbatch.core.producer.outcome import OUTCOMES, Outcome
+from kbatch.core.producer.outcome import OUTCOMES, ErrorOutcome
 from kbatch.core.producer.transaction_requests import ErrorResponse, Kind, response_to
 from kbatch.errors import (
     ROWS,
@@ -248,12 +248,12 @@ _WORDS = {
     ErrorResponse.DONE: oracle.DONE,
 }
 _OUTCOME_WORDS = {
-    Outcome.COMPLETE: oracle.DONE,
-    Outcome.RETRY: RETRY,
-    Outcome.SPLIT: oracle.SPLIT,
-    Outcome.GAP: oracle.GAP,
-    Outcome.FAIL: ABORT,
-    Outcome.FATAL: FATAL,
+    ErrorOutcome.COMPLETE: oracle.DONE,
+    ErrorOutcome.RETRY: RETRY,
+    ErrorOutcome.SPLIT: oracle.SPLIT,
+    ErrorOutcome.GAP: oracle.GAP,
+    ErrorOutcome.FAIL: ABORT,
+    ErrorOutcome.FATAL: FATAL,
 }
 
 
@@ -266,7 +266,7 @@ def test_0105_the_table_is_that_of_the_oracle(kind: Kind) -> None:
 def test_0105_the_table_of_batches_is_that_of_the_oracle() -> None:
     for code in map(ErrorCode, sorted(ROWS)):
         outcome = OUTCOMES[code]
-        is_fatal = outcome is Outcome.FAIL and ROWS[code].fatal
+        is_fatal = outcome is ErrorOutcome.FAIL and ROWS[code].fatal
         found = FATAL if is_fatal else _OUTCOME_WORDS[outcome]
         assert found == oracle.meaning_of("Produce", code), code
 

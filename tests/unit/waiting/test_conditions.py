@@ -13,7 +13,7 @@ import pytest
 
 from kbatch._native.io.interrupts import at_once
 from kbatch.testing.simulation.schedule import MS, Schedule
-from kbatch.waiting.conditions import Condition, Event
+from kbatch.waiting.conditions import AwaitableEvent, Condition
 from kbatch.waiting.deadline import Deadline
 from kbatch.waiting.event_loop import TaskWaiter
 from kbatch.waiting.threads import ThreadWaiter
@@ -69,14 +69,14 @@ SHELLS = pytest.mark.parametrize(
 
 @SHELLS
 def test_event_set_elsewhere_ends_the_wait(new_waiter: Any, run: Any) -> None:
-    event = Event(new_waiter)
+    event = AwaitableEvent(new_waiter)
     assert run(partial(event.wait_until, event.is_set), event.set) is True
     assert event.is_set()
 
 
 @SHELLS
 def test_event_set_before_is_not_waited_for(new_waiter: Any, run: Any) -> None:
-    event = Event(new_waiter)
+    event = AwaitableEvent(new_waiter)
     event.set()
     assert run(lambda deadline: event.wait_until(event.is_set, deadline.within(0)), lambda: None) is True
 
