@@ -92,12 +92,3 @@ def shown(words: bytes | str) -> str:
         words = words[: 4 * MAX_SHOWN].decode(errors="replace")
     text = "".join(letter if letter.isprintable() else " " for letter in words[: MAX_SHOWN + 1])
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-
-
-def is_encodable(text: str) -> bool:
-    """True if the text has a form in UTF-8: it has no lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -31,10 +31,10 @@ _CAUSES = (
 )
 _CLOCK = "set the clocks of this machine and of the KDC"
 _TICKET = "renew the ticket with kinit, or set sasl.kerberos.keytab, which renews tickets by itself"
-NO_TICKET = "no ticket"  # the remedy depends on where tickets come from
-# Codes of Kerberos: krb5.h, RFC 4120. True: it may pass.
+# Codes of Kerberos (krb5.h, RFC 4120): whether the error may pass, and the remedy. None: that for a client
+# without a ticket, which depends on where tickets come from.
 _BASE = -1765328384
-KERBEROS_ERRORS: Mapping[int, tuple[bool, str]] = {
+KERBEROS_ERRORS: Mapping[int, tuple[bool, str | None]] = {
     _BASE + 6: (False, "add the client's principal to the KDC, or correct sasl.kerberos.principal"),
     _BASE + 7: (False, _CAUSES),
     _BASE + 14: (False, "allow an encryption type that both the KDC and the keytab have"),
@@ -45,11 +45,11 @@ KERBEROS_ERRORS: Mapping[int, tuple[bool, str]] = {
     _BASE + 33: (True, _CLOCK),
     _BASE + 34: (True, "the broker takes the message for a replay"),
     _BASE + 37: (True, _CLOCK),
-    _BASE + 141: (False, NO_TICKET),
-    _BASE + 195: (False, NO_TICKET),
-    _BASE + 203: (False, "the keytab has no key of the principal; see klist -k"),
+    _BASE + 141: (False, None),
     _BASE + 154: (True, "the realm's KDC cannot be found; see krb5.conf and KRB5_CONFIG"),
     _BASE + 156: (True, "check the network, and the KDCs in krb5.conf"),
+    _BASE + 195: (False, None),
+    _BASE + 203: (False, "the keytab has no key of the principal; see klist -k"),
     _BASE + 220: (True, "the KDC's name cannot be resolved; see krb5.conf and KRB5_CONFIG"),
 }
 _numbers = itertools.count(1)
@@ -174,13 +174,13 @@ def explained(error: "GSSError", host: str, remedy_without_ticket: str) -> Authe
     """Return what failed, and the remedy. An error that may pass is a NetworkError."""
     from gssapi import exceptions
 
-    may_pass, remedy = KERBEROS_ERRORS.get(_signed(error.min_code), (False, ""))
+    by_class: tuple[bool, str | None] = (False, "")
     if isinstance(error, exceptions.ExpiredCredentialsError | exceptions.ExpiredContextError):
-        may_pass, remedy = True, remedy or _TICKET
-    elif remedy == "" and isinstance(error, exceptions.MissingCredentialsError):
-        remedy = NO_TICKET
-    if remedy == NO_TICKET:
-        remedy = remedy_without_ticket
+        by_class = (True, _TICKET)
+    elif isinstance(error, exceptions.MissingCredentialsError):
+        by_class = (False, None)
+    may_pass, remedy = KERBEROS_ERRORS.get(_signed(error.min_code), by_class)
+    remedy = remedy_without_ticket if remedy is None else remedy
     text = f"GSSAPI failed with {host}: {_words(error)}"
     return (NetworkError if may_pass else AuthenticationError)(f"{text}; {remedy}" if remedy else text)
 

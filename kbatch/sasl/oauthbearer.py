@@ -46,11 +46,13 @@ class OAuthBearerExchange:
     def __init__(self, login: TokenLogin, extensions: Mapping[str, str]) -> None:
         self._login = login
         self._extensions = extensions
+        self._token: Token | None = None
         self._refusal: str | None = None
 
     def step(self, challenge: bytes | None) -> bytes | None:
         if challenge is None:
-            return initial_response(self._login.token(), self._extensions)
+            self._token = self._login.token()
+            return initial_response(self._token, self._extensions)
         check_size(challenge)
         if self._refusal is not None:
             raise SaslAuthenticationError(f"the broker refused the token: {self._refusal}")
@@ -59,6 +61,8 @@ class OAuthBearerExchange:
         # RFC 7628, section 3.2.3: the server fails the exchange only after this answer.
         self._refusal = shown(challenge)
         logger.info("the broker refused the token: %s", self._refusal)
+        if self._token is not None:
+            self._login.forget(self._token)
         return SEPARATOR.encode()
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from kbatch._native.io.backoff import backoff_ns
@@ -122,6 +123,7 @@ class TokenLogin:
         self._monotonic_ns = monotonic_ns
         self._chance = chance
         self._token: Token | None = None
+        self._obtained_ns = 0
         self._refresh_deadline_ns = NEVER
         self._failure: KafkaError | None = None
         self._failures = 0
@@ -139,12 +141,22 @@ class TokenLogin:
         NetworkError
             If the source fails for another reason: a later call may succeed.
         """
-        current = self._token
-        if current is not None and (current.expires_at or 0.0) > self._now():
-            return current
-        if self._failure is not None and self._monotonic_ns() < self._retry_ns:
-            raise self._failure.marked()
-        return self._obtained()
+        token = self._valid()
+        if token is not None:
+            return token
+        with self._asking:
+            token = self._valid()  # a refresh may have been under way
+            if token is not None:
+                return token
+            if self._failure is not None and self._monotonic_ns() < self._retry_ns:
+                raise self._failure.marked()
+            return self._obtained()
+
+    def forget(self, token: Token) -> None:
+        """Use a refused token no more. A new one that is refused too stays, for the minimum period."""
+        is_old = self._monotonic_ns() >= self._obtained_ns + self._policy.min_period_seconds * NS_PER_SECOND
+        if token is self._token and is_old:
+            self._token, self._refresh_deadline_ns = None, NEVER
 
     def refresh_deadline_ns(self) -> int:
         """Return when `refresh` is due; NEVER without a token that expires."""
@@ -158,12 +170,14 @@ class TokenLogin:
         self._refresh_deadline_ns = self._in_seconds(REFRESH_RETRY_SECONDS)
         if self._refreshing is None or not self._refreshing.is_alive():
             self._refreshing = threading.Thread(target=self._refresh, name="kbatch-token", daemon=True)
-            self._refreshing.start()
+            with suppress(RuntimeError):  # no new threads while the interpreter ends
+                self._refreshing.start()
 
     def _refresh(self) -> None:
         old, expiry = self._token, self._expires_at()
         try:
-            self._obtained()
+            with self._asking:
+                self._obtained()
         except KafkaError as error:
             logger.warning(
                 "the token was not refreshed, and is tried again in %d s: %s", REFRESH_RETRY_SECONDS, error
@@ -172,28 +186,24 @@ class TokenLogin:
             return
         if self._token is old or expiry == self._expires_at():
             # The source keeps tokens itself and is not done with this one, or has none that expires later.
-            self._refresh_deadline_ns = max(
-                self._refresh_deadline_ns, self._in_seconds(REFRESH_RETRY_SECONDS)
-            )
+            soonest_ns = self._in_seconds(REFRESH_RETRY_SECONDS)
+            self._refresh_deadline_ns = max(self._refresh_deadline_ns, soonest_ns)
 
     def _obtained(self) -> Token:
         """Return a new token from the source, and keep it if it expires."""
-        with self._asking:
-            try:
-                token = self._source()
-                if not isinstance(token, Token):
-                    raise AuthenticationError(
-                        f"{self._what} returned {type(token).__name__} instead of a Token"
-                    )
-            except KafkaError as error:
-                self._fail(error)
-                raise
-            except (Exception, CancelledError) as error:
-                failure = NetworkError(f"{self._what} raised {type(error).__name__}: {shown(str(error))}")
-                self._fail(failure)
-                raise failure from error
-            self._failure, self._failures = None, 0
-            self._keep(token)
+        try:
+            token = self._source()
+            if not isinstance(token, Token):
+                raise AuthenticationError(f"{self._what} returned {type(token).__name__} instead of a Token")
+        except KafkaError as error:
+            self._fail(error)
+            raise
+        except (Exception, CancelledError) as error:
+            failure = NetworkError(f"{self._what} raised {type(error).__name__}: {shown(str(error))}")
+            self._fail(failure)
+            raise failure from error
+        self._failure, self._failures = None, 0
+        self._keep(token)
         return token
 
     def _keep(self, token: Token) -> None:
@@ -201,10 +211,14 @@ class TokenLogin:
         now = self._now()
         if token.expires_at is None or token.expires_at <= now:
             return
-        self._token = token
+        self._token, self._obtained_ns = token, self._monotonic_ns()
         due = refresh_at(self._policy, now, token.expires_at, self._chance())
         self._refresh_deadline_ns = self._in_seconds(due - now)
         logger.debug("a token for %s expires in %.0f s", token.principal, token.expires_at - now)
+
+    def _valid(self) -> Token | None:
+        token = self._token
+        return token if token is not None and (token.expires_at or 0.0) > self._now() else None
 
     def _expires_at(self) -> float:
         """Return the end of the current token; 0 if there is none."""

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from kbatch.config.values import EXTENSION_NAME, EXTENSION_VALUE
 from kbatch.errors import AuthenticationError
-from kbatch.sasl.exchange import is_encodable, shown
+from kbatch.sasl.exchange import shown
 
 # Seconds since 1970 have eleven digits until the year 5138; milliseconds have had twelve since 1973.
 MAX_EXPIRES_AT = 1e11
@@ -85,7 +85,7 @@ class Token:
                 f"the token has a control character at index {control.start()} of {len(self._value)}; strip "
                 "line ends and other control characters"
             )
-        if not is_encodable(self._value):
+        if any("\ud800" <= letter <= "\udfff" for letter in self._value):
             raise AuthenticationError("the token has a lone surrogate, which UTF-8 cannot encode; remove it")
 
     def _claimed_expiry(self) -> float | None:

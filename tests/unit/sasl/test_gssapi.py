@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from kbatch.config import ProducerConfig
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
 from kbatch.sasl.exchange import Exchange
 from kbatch.sasl.gssapi import MAX_STEPS, Gssapi, explained
+from tests.fuzz.hostile_sasl import bent
 from tests.oracle.kdc import REALM, Kdc, KdcMissingError
 from tests.unit.sasl.secrecy import failing
 
@@ -154,6 +157,30 @@ def test_a_hostile_offer_is_refused(kdc: Kdc) -> None:
     exchange, server = mechanism(kdc).exchange("localhost"), Server(kdc)
     assert exchange.step(server.answer(exchange.step(None) or b"")) == b""
     assert "GSSAPI failed" in failing(lambda: exchange.step(b"garbage"), AuthenticationError)
+
+
+def test_bent_messages_of_a_broker_are_refused(kdc: Kdc) -> None:
+    """Hundreds of each kind; a step asks the KDC only once, as the ticket is in the cache."""
+    rng = random.Random("bent GSSAPI")
+    found = mechanism(kdc)
+    outcomes: Counter[str] = Counter()
+    for number in range(400):
+        exchange, server = found.exchange("localhost"), Server(kdc)
+        honest = server.answer(exchange.step(None) or b"")
+        if number % 2:
+            honest = server.answer(exchange.step(honest) or b"")
+        message = bent(honest, rng)
+        is_honest = message in (honest, b"")  # asked now: the library unwraps in place
+        try:
+            outcomes["accepted" if exchange.step(message) is not None else "ended"] += 1
+        except AuthenticationError as error:
+            outcomes["refused"] += 1
+            assert str(error).isprintable()
+            assert len(str(error)) < 1500
+        else:
+            assert is_honest
+    assert outcomes["refused"] > 300
+    assert outcomes["ended"] == 0
 
 
 def test_a_broker_that_never_ends_is_left(kdc: Kdc) -> None:

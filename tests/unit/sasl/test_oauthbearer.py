@@ -42,6 +42,25 @@ def test_a_refusal_is_answered_and_then_shown(caplog: pytest.LogCaptureFixture) 
     assert text == 'the broker refused the token: {"status":"invalid_token","scope":"produce"}'
 
 
+def test_a_refused_token_is_fetched_anew_by_the_next_login() -> None:
+    clock = [1_800_000_000.0]
+    tokens = iter([Token("first", 1_900_000_000), Token("second", 1_900_000_000)])
+    login = TokenLogin(
+        lambda: next(tokens),
+        "the source",
+        LoginPolicy(),
+        now=lambda: clock[0],
+        monotonic_ns=lambda: int(clock[0] * 10**9),
+    )
+    found = OAuthBearer(login, {})
+    exchange = found.exchange("host")
+    exchange.step(None)
+    clock[0] += 3600
+    assert b"first" in (found.exchange("host").step(None) or b"")
+    exchange.step(b'{"status":"invalid_token"}')
+    assert b"second" in (found.exchange("host").step(None) or b"")
+
+
 def test_a_long_or_binary_refusal_is_bounded_and_printable() -> None:
     exchange = mechanism(Token(SECRET)).exchange("host")
     exchange.step(None)

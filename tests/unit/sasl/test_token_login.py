@@ -194,6 +194,49 @@ def test_what_is_no_token_is_named() -> None:
     assert text == "the source returned function instead of a Token"
 
 
+def test_a_refused_token_is_replaced_but_not_again_and_again() -> None:
+    first, second = token("first", 3600), token("second", 7200)
+    world = World(first, second)
+    world.login.token()
+    world.passed = 59
+    world.login.forget(first)
+    assert world.login.token() is first
+    world.passed = 60
+    world.login.forget(first)
+    assert world.login.refresh_deadline_ns() == NEVER
+    assert world.login.token() is second
+    world.login.forget(first)  # by a connection that was slow
+    world.passed = 200
+    world.login.forget(first)
+    assert world.login.token() is second
+
+
+def test_a_token_is_not_asked_twice_if_a_refresh_is_under_way() -> None:
+    """The old one expires while the source is slow."""
+    may_answer, is_asked = threading.Event(), threading.Event()
+    world = World(token("first", 100))
+    world.login.token()
+
+    def source() -> Token:
+        is_asked.set()
+        may_answer.wait(HANG_SECONDS)
+        return token("second", 7200)
+
+    world.login._source = source
+    refreshing = threading.Thread(target=world.login.refresh)
+    refreshing.start()
+    is_asked.wait(HANG_SECONDS)
+    world.passed = 101
+    found: list[Token] = []
+    waiting = threading.Thread(target=lambda: found.append(world.login.token()))
+    waiting.start()
+    world.login._source = lambda: token("third", 7200)
+    may_answer.set()
+    refreshing.join()
+    waiting.join()
+    assert found[0].value == "second"
+
+
 def test_a_refresh_apart_keeps_nobody_from_the_old_token() -> None:
     may_answer, is_asked = threading.Event(), threading.Event()
     answers = [Token("first", time.time() + 3600), Token("second", time.time() + 7200)]
