@@ -109,7 +109,7 @@ class Application:
     Attributes
     ----------
     records : dict of int to SentRecord
-        Those that were accepted, by number, in the order of acceptance.
+        The accepted records, by number, in the order of acceptance.
     positions : dict of int to int
         The position of each number in that order.
     must_fail : set of int

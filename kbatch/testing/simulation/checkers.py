@@ -44,23 +44,23 @@ class Logged(NamedTuple):
 
 class Lost(NamedTuple):
     """A record whose batch was cut off a log. `is_excused`: it may have been acknowledged all the same,
-    because its leader had asked no others (acks=1), or those that had it were passed over."""
+    because its leader waited for no others (acks=1), or replicas that had it were not elected."""
 
     offset: int
     is_excused: bool
 
 
 class Logs:
-    """All that the brokers have or had.
+    """All records that the brokers have or had.
 
     Attributes
     ----------
     lost : dict of int to list of Lost
         By record.
     ends_lost : set of ((topic, partition), int, int, int)
-        Of each batch that was cut off: its partition, producer id, epoch, and the sequence after it.
+        For each batch that was cut off: its partition, producer id, epoch, and the sequence after it.
     forgotten : set of ((topic, partition), int, int)
-        The same without the sequence: a leader in whose log nothing of the producer is left takes any.
+        The same without the sequence: a leader whose log has nothing of the producer accepts any.
     """
 
     def __init__(self, world: World) -> None:
@@ -89,7 +89,7 @@ class Logs:
 
 
 def check_deliveries(world: World, logs: Logs) -> None:
-    """Every delivery has one outcome, and what it says is so."""
+    """Check that every delivery has one outcome, and that it is true."""
     for record in world.application.records.values():
         delivery = record.delivery
         assert delivery is not None
@@ -104,7 +104,7 @@ def check_deliveries(world: World, logs: Logs) -> None:
         elif not isinstance(error, KafkaError):
             raise Violation(f"record {record.number} failed with {error!r}")
         elif record.number in world.wire.confirmed:
-            raise Violation(f"a broker had record {record.number}, and said so; it failed with {error!r}")
+            raise Violation(f"a broker confirmed record {record.number}, but it failed with {error!r}")
         elif (found or record.number in logs.lost) and not error.possibly_persisted:
             raise Violation(
                 f"record {record.number} is or was in the log, and failed for certain: {error!r} "
@@ -140,7 +140,7 @@ def _is_at(world: World, record: SentRecord, metadata: RecordMetadata, logged: L
         return False
     if not record.tells_timestamp:
         return True
-    # of a batch that it has already, a broker says the largest timestamp
+    # for a duplicate, a broker returns the largest timestamp of the batch
     is_repeated = record.number in world.wire.ambiguous or "duplicate" in world.faults.counts
     return metadata.timestamp_ms == logged.record.timestamp_ms or (
         is_repeated and metadata.timestamp_ms == logged.batch.max_timestamp_ms
@@ -209,8 +209,7 @@ def _numbers(found: list[Logged]) -> list[int]:
 
 
 def check_sequences(world: World, logs: Logs) -> None:
-    """Within an epoch the sequences of a log have no gap but for what was lost, and every new epoch begins
-    at 0."""
+    """Check that in each epoch the sequences of a log begin at 0 and have no gap, except for lost batches."""
     if not world.is_idempotent:
         return
     for log_id, batches in logs.batches.items():
@@ -242,8 +241,7 @@ def _following(sequence: int) -> int:
 
 
 def _queue_ms(world: World) -> int:
-    """How long rows of tables may stand in line though all is well: there may be one row a batch, and one
-    batch a round trip."""
+    """Return how long rows may queue without faults: at worst one row a batch, one a round trip."""
     if world.tables is None:
         return 0
     round_trips = len(world.application.records) // world.config.max_in_flight_requests_per_connection
@@ -251,7 +249,7 @@ def _queue_ms(world: World) -> int:
 
 
 def _unanswered_ms(world: World) -> int:
-    """The milliseconds that a connection may spend on addresses that never answer, which stay broken."""
+    """Return the milliseconds that a connection may spend on addresses that never answer."""
     return world.options.cluster.broken_addresses * world.config.socket_connection_setup_timeout_max_ms
 
 
@@ -297,10 +295,10 @@ def check_memory(world: World, logs: Logs) -> None:
         accumulator.incomplete_count,
     )
     if any(left):
-        raise Violation(f"bytes, callbacks' bytes, waiters and batches that are left at the end: {left}")
+        raise Violation(f"bytes, callbacks' bytes, waiters and batches left at the end: {left}")
 
 
-# Tables: what their rows have to do with each other; each row is compared with the logs above.
+# Tables as a whole; each of their rows is compared with the logs above.
 
 
 def check_tables(world: World, logs: Logs) -> None:
@@ -352,7 +350,7 @@ CHECKS: tuple[Callable[[World, Logs], None], ...] = (
 
 
 def check(world: World) -> None:
-    """Raises a Violation unless all is true."""
+    """Raise a Violation unless all checks hold."""
     logs = Logs(world)
     for each in CHECKS:
         each(world, logs)

@@ -34,7 +34,7 @@ class NodeFaults(LinkFaults, Protocol):
     Attributes
     ----------
     refused_requests : tuple of str
-        Requests that may be answered with an error, and not done.
+        Requests that may be answered with an error without being executed.
     """
 
     refused_requests: tuple[str, ...]
@@ -156,8 +156,7 @@ class Archive:
 
 
 class LostBatch(NamedTuple):
-    """A batch that stood in a log whose tail was cut; with acks=all none that was not replicated has ever
-    been acknowledged."""
+    """A batch of a log's tail that was cut off. With acks=all no unreplicated batch was ever acknowledged."""
 
     topic_partition: tuple[str, int]
     batch: RecordBatch
@@ -184,11 +183,11 @@ class SimulatedCluster:
     paused_until_ns : dict of int to int
         Nodes that do nothing for a while.
     archives : list of Archive
-        Topics that were deleted, with what they had.
+        Deleted topics, with their logs.
     missing : set of str
         Topics that are deleted now.
     lost : list of LostBatch
-        What was cut off logs.
+        The batches that were cut off logs.
     """
 
     def __init__(self, world: Ground) -> None:

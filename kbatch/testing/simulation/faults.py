@@ -1,10 +1,10 @@
-"""The faults of a world: those that meet single requests, and those that befall the cluster.
+"""The faults of a world: those of single requests, and those of the cluster.
 
-Theory of operation. Until the world is healed, each request is asked for its fate (`for_request`), each
-breaking link too, and each kind of cluster fault happens at random times (`begin`), undone by itself or by
-`heal`. After that nothing fails any more. Nothing here does what no real cluster would do to a correct
-producer: an answer that says that nothing was appended is true, a partition forgets producers only when
-nothing of them is under way, and what was replicated is lost in an unclean election alone.
+Theory of operation. Until the world is healed, `for_request` draws the fate of each request and of each
+breaking link. Each kind of cluster fault happens at random times (`begin`) and ends by itself or by `heal`.
+After that nothing fails any more. The faults are those that a real cluster may inflict on a correct producer:
+an answer that says that nothing was appended is true; a partition forgets producers only if nothing of them
+is in flight; replicated records are lost in unclean elections only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METADATA = messages.MetadataRequest.api_key
 INIT_PRODUCER_ID = messages.InitProducerIdRequest.api_key
 LIMIT = "max.message.bytes"
 
-# What a broker that appended nothing may say.
+# Errors of a broker that appended nothing.
 PRODUCE_ERRORS = (
     *(ErrorCode.NOT_LEADER_OR_FOLLOWER,) * 3,
     *(ErrorCode.NOT_ENOUGH_REPLICAS,) * 3,
@@ -48,13 +48,13 @@ PRODUCE_ERRORS = (
     *(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,) * 3,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 )
-# What it may say of a batch that it did append.
+# Errors for a batch that the broker did append.
 AFTER_APPEND_ERRORS = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-# What it says of a batch that stands in its log already, by whether it remembers where.
+# Errors for a batch that is in the log already, by whether the broker knows its offset.
 IS_KNOWN = (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 METADATA_ERRORS = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 INIT_ERRORS = (
@@ -74,9 +74,9 @@ class Faults:
     is_fatal : bool
         A broker has ended the producer by a fatal error.
     refused_requests : tuple of str
-        Requests that may be answered with an error, and not done.
+        Requests that may be answered with an error without being executed.
     errors, changes : dict
-        By API key: the errors, and what changes an answer on its way.
+        By API key: the errors, and the functions that change answers.
     """
 
     refused_requests: tuple[str, ...] = ("Produce", "Metadata")
@@ -104,14 +104,14 @@ class Faults:
     # Links and requests
 
     def late_ns(self) -> int:
-        """How much later what is under way on a breaking link arrives; 0: it is lost."""
+        """Return how much later the bytes on a breaking link arrive; 0 if they are lost."""
         if not self._happens(self._requests.late):
             return 0
         self._count("late")
         return 1 + int(self._random.random() * self._requests.late_ms * MS)
 
     def breaks_tokens(self, rate: float) -> bool:
-        """True if the login thread gets no token this time; `rate` is how often."""
+        """True if the login thread gets no token this time; `rate` is the probability."""
         is_broken = self.is_active and self._happens(rate)
         if is_broken:
             self._tell("no token", "the login gets no token")
@@ -121,14 +121,14 @@ class Faults:
         return self._happens(min(self._requests.drop_before, 0.2))
 
     def break_at_bytes(self, size: int) -> int | None:
-        """How many bytes of a write get through before the connection breaks, if it does."""
+        """Return how many bytes of a write get through before the connection breaks, or None."""
         if not self._happens(self._requests.drop_partway):
             return None
         self._count("drop partway")
         return self._random.randrange(size + 1)
 
     def for_request(self, link: Link, frame: bytes) -> Fate:
-        """A request's fate, when the node begins with it."""
+        """Draw the fate of a request when the node begins to execute it."""
         fate = Fate(frame, self.changes)
         if not self.is_active:
             return fate
@@ -173,7 +173,7 @@ class Faults:
     # Answers
 
     def _change_produce(self, fate: Fate, response: Any) -> None:
-        """In any order, as brokers answer."""
+        """Shuffle the partitions: brokers answer in any order."""
         self._answers.shuffle(response.responses)
         for topic in response.responses:
             self._answers.shuffle(topic.partition_responses)
@@ -187,12 +187,12 @@ class Faults:
                     answer.error_code = fate.error_after
                     answer.base_offset = answer.log_append_time_ms = -1
                 if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._happens(0.3):
-                    # a node that knows less than the client: of an older leader, of a node that is not there
+                    # this node knows less than the client: an older leader, or one node less
                     answer.current_leader.leader_epoch -= self._random.randrange(3)
                     answer.current_leader.leader_id = self._random.randrange(-1, 7)
 
     def _change_metadata(self, fate: Fate, response: Any) -> None:
-        """Now and then as it was a while ago, or without what is hidden."""
+        """Return an older version now and then, or omit hidden topics."""
         stale = self._happens(self.world.options.cluster_faults.move_leader / 40)
         for index, topic in enumerate(response.topics):
             if topic.error_code == ErrorCode.NONE:
@@ -213,7 +213,7 @@ class Faults:
     # The cluster
 
     def begin(self) -> None:
-        """Lets every kind of cluster fault that this world has happen from now on."""
+        """Let each kind of cluster fault of this world happen from now on."""
         for name, happen in HAPPENINGS.items():
             rate = getattr(self.world.options.cluster_faults, name)
             if rate > 0:
@@ -230,7 +230,7 @@ class Faults:
         self.world.schedule.after(int(self._random.expovariate(rate) * SECOND), go)
 
     def heal(self) -> None:
-        """The end of all faults."""
+        """End all faults."""
         self.is_active = False
         self.world.schedule.wall_offset_ns = WALL_MS * MS
         self.world.trace("!! all is well from now on")
@@ -238,7 +238,7 @@ class Faults:
             undo()
 
     def _for_a_while(self, longest_ms: int, undo: Callable[[], None]) -> None:
-        """Has `undo()` called once, within `longest_ms` or when all heals."""
+        """Schedule one call of `undo()`, within `longest_ms` or when all heals."""
 
         def once() -> None:
             if once in self._undo:
@@ -302,7 +302,7 @@ class Faults:
         self.world.cluster.restart()
 
     def _forget(self) -> None:
-        """The producers expired; or those that another node knew, which leads now."""
+        """Forget producers: as expired, or as unknown to a new leader."""
         partition = self._any_partition()
         topic_partition = (partition.topic.name, partition.index)
         is_expired = self.world.is_quiet(topic_partition, is_idle=True)
@@ -311,7 +311,7 @@ class Faults:
             partition.log.forget_producers()
 
     def _move_away(self, partition: Any) -> bool:
-        """Has another node lead the partition, if there is one."""
+        """Let another node lead the partition, if there is one."""
         cluster = self.world.cluster
         others = [node.node_id for node in cluster.state.cluster.running_nodes]
         others = [node_id for node_id in others if node_id != partition.leader]
@@ -373,7 +373,7 @@ class Faults:
         self._stop_followers(self._any_partition(), 1000, lambda: None)
 
     def _stop_followers(self, partition: Any, longest_ms: int, end: Callable[[], None]) -> None:
-        """Nothing of the partition is replicated until `end()` is called, within `longest_ms`."""
+        """Stop the replication of the partition until `end()` is called, within `longest_ms`."""
         cluster, name, index = self.world.cluster, partition.topic.name, partition.index
         self.world.trace("!! followers of %s-%d stop", name, index)
         partition.log.hold_high_watermark = True
@@ -396,8 +396,7 @@ class Faults:
         self._lose_leader(cut_at)
 
     def _lose_leader(self, cut_at: Callable[[Partition], int]) -> None:
-        """A partition's followers stop; then its leader dies, and one of them leads, whose log ends at
-        `cut_at(log)`."""
+        """Stop a partition's followers, let its leader die, and elect one whose log ends at `cut_at(log)`."""
         partition, cluster = self._any_partition(), self.world.cluster
 
         def elect() -> None:

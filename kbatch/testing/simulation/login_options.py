@@ -1,6 +1,6 @@
-"""Which worlds have brokers that want a login, and what these are like.
+"""The options of worlds whose brokers require a login.
 
-They are drawn from a source of their own, so that the other worlds are as they would be without.
+They are drawn from a separate source, so that the other worlds stay unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def with_logins(options: AnyOptions) -> AnyOptions:
-    """The same world, or, of some, one whose brokers want a login, mostly one that must be renewed."""
+    """Return the same world, or one whose brokers require a login, mostly one that must be renewed."""
     source = random.Random(f"login {options.seed}")
     if source.random() >= LIKELIHOOD:
         return options

@@ -48,7 +48,7 @@ class Link:
         self._latency_ns = int(world.random.uniform(low, high) * MS)
         self._last_there_ns = 0
         self._last_back_ns = 0
-        self._loses_answers = False  # that were under way when the link broke
+        self._loses_answers = False  # that were in flight when the link broke
         self.break_at_bytes: int | None = None
         self.end = world.cluster.accept(self)
 
@@ -262,8 +262,9 @@ class Shell:
                 self._sleep(delay_ns)
 
     def _run_engine(self, now_ns: int) -> list[Any]:
-        """What it asks for. One that is quiet is not run, unless it was called, as by EngineDriver; in every
-        other round it is, and must find nothing to do."""
+        """Perform the engine's actions. As in EngineDriver, an idle engine is not run unless it was called;
+        every other round runs it, and it must find nothing to do.
+        """
         engine = self._world.engine
         was_called, self._was_called = self._was_called, False
         is_quiet = not was_called and engine.is_quiet(now_ns)
@@ -322,7 +323,7 @@ class Shell:
             raise Violation(f"a Write says that it has {action.size_bytes} bytes: {action}")
         if link is not None and link.is_open:
             link.write(action.buffers)
-        else:  # it has just gone, which the engine is yet to hear
+        else:  # it has just gone; the engine does not know yet
             for buffer in action.buffers:
                 if isinstance(buffer, memoryview):
                     buffer.release()
@@ -359,7 +360,7 @@ class Shell:
         self._exchanges.pop(action.connection_id, None)
 
     def _seal(self, action: Any) -> None:
-        """On a pool's thread, some time later."""
+        """Seal a batch on a pool's thread, some time later."""
         delay_ns = int(self._world.random.random() * self._world.options.seal_ms * MS)
         self._world.schedule.after(delay_ns, action.batch.seal)
 

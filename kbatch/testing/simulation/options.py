@@ -1,6 +1,6 @@
-"""What a world is like: all of it drawn from its seed, the rates of faults too.
+"""The options of a world, all drawn from its seed, including the rates of faults.
 
-Each kind of fault is absent from most worlds, and has another rate in each of the others, so that some seeds
+Each kind of fault is absent from most worlds and has a different rate in each of the others. So some seeds
 have one kind often and alone, and some have many at once.
 """
 
@@ -16,32 +16,32 @@ CODECS = ("none", "none", "none", "lz4", "zstd", "snappy", "gzip")
 
 @dataclass(frozen=True, slots=True)
 class RequestFaults:
-    """How likely a Produce request meets it (others meet the first three as well); 0 to 1.
+    """Probabilities (0 to 1) that a Produce request meets a fault; other requests meet the first three.
 
     Attributes
     ----------
     drop_before, drop_after : float
-        The connection breaks before the request is done, or when it is, before its answer.
+        The connection breaks before the request is executed, or after it, before its answer.
     delay : float
         The answer comes late, up to `delay_ms`.
     error_before : float
-        It is answered with an error, and not done.
+        It is answered with an error and not executed.
     error_after : float
-        It is done, and answered with an error that leaves that open.
+        It is executed, and answered with an error that leaves this open.
     silence : float
         The connection is dead, before or after the request, and the client gets no notice.
     drop_partway : float
         The connection breaks while a request is being written.
     late : float
-        What was under way on a connection when it broke still arrives at the broker, up to `late_ms` later.
+        Bytes in flight when a connection broke still arrive at the broker, up to `late_ms` later.
     throttle : float
         The answer says that the client is throttled, up to `throttle_ms`.
     duplicate : float
-        The broker gets it on two connections, as from a proxy that repeats what it thinks lost, and does it
-        twice. The client gets the second answer.
+        The broker gets it on two connections, as from a proxy that repeats what it thinks lost, and executes
+        it twice. The client gets the second answer.
     duplicate_code : float
-        What is in the log already is answered DUPLICATE_SEQUENCE_NUMBER, as by a broker that does not
-        remember the offset.
+        A batch that is in the log already is answered with DUPLICATE_SEQUENCE_NUMBER, as by a broker that
+        does not know its offset.
     """
 
     drop_before: float
@@ -91,7 +91,7 @@ class RequestFaults:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFaults:
-    """How often it happens in a virtual second.
+    """Rates of cluster faults: how often each happens in a virtual second.
 
     Attributes
     ----------
@@ -102,23 +102,23 @@ class ClusterFaults:
     stop_node, pause_node : float
         A node is down for a while; or up, but doing nothing.
     restart : float
-        All nodes begin anew: of each producer id only the last batch is known.
+        All nodes restart: they know only the last batch of each producer id.
     forget : float
-        A partition that nothing is under way to forgets all producer ids.
+        A partition without batches in flight forgets all producer ids.
     grow, recreate, hide : float
-        A topic has one more partition; is deleted and made anew; is unknown to the cluster for a while.
+        A topic gets one more partition; is deleted and created again; is unknown to the cluster for a while.
     shrink : float
-        A topic takes smaller batches for a while.
+        A topic accepts only smaller batches for a while.
     break_connections : float
-        All connections of a node.
+        All connections of a node break.
     step_clock : float
         The wall clock steps.
     hold : float
-        Nothing that a partition is sent gets replicated for a while.
+        Nothing that is sent to a partition is replicated for a while.
     fail_over : float
-        The same, and then its leader dies, and another node leads with what was replicated.
+        The same; then its leader dies, and another node leads with the replicated records.
     elect_unclean : float
-        The same, and the other node had not copied all of that either.
+        The same, but the new leader lacks some of the replicated records too.
     """
 
     move_leader: float
@@ -165,13 +165,13 @@ class ClusterOptions:
     log_append_time : frozenset of str
         Topics whose timestamps are the broker's.
     latency_ms : (float, float)
-        One way, from and to.
+        The shortest and the longest latency of one way.
     broken_addresses : int
         Addresses of each node's name at which no node listens, before the right one.
     first_epoch : int
-        The epoch that a new producer id comes with.
+        The epoch of a new producer id.
     transaction_version : int
-        At first.
+        The transaction.version at first.
     """
 
     node_count: int
@@ -185,7 +185,7 @@ class ClusterOptions:
 
     @property
     def round_trip_ms(self) -> int:
-        """What a request takes at most, when all is well."""
+        """Return the longest time of a request without faults."""
         writing_ms = 30 if self.chunk_bytes < 1000 else 0
         return int(writing_ms + 3 * self.latency_ms[1])
 
@@ -206,31 +206,32 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the application does.
+    """The options of the application.
 
     Attributes
     ----------
     appenders : int
         Threads that send.
     records : int
-        That each of them sends.
+        The number of records of each thread.
     burst : int
-        Records between two pauses, at most.
+        The largest number of records between two pauses.
     pause_ms : float
-        Longest pause.
+        The longest pause.
     value_bytes : int
-        Longest value, beside the record's number.
+        The size of the longest value, without the record's number.
     keyed, explicit : float
-        How likely a record has a key; a partition.
+        The probability that a record has a key; a partition.
     callback : float
-        How likely a record has a callback; `throwing`, that it throws; `sending`, that it sends another.
+        The probability that a record has a callback; `throwing`, that it throws; `sending`, that it sends
+        another.
     callback_ms : float
-        Longest time that callbacks of a batch take.
+        The longest time that callbacks of a batch take.
     flush, purge : float
-        How likely either comes after a burst.
+        The probability of either after a burst.
     close : str
-        "late": when all is sent and done. "early": while records are under way, all of which are still
-        delivered. "forced": the same, and what is not done fails.
+        "late": when all is sent and done. "early": while records are in flight, all of which are still
+        delivered. "forced": the same, but unfinished records fail.
     """
 
     appenders: int
@@ -274,19 +275,19 @@ class TableOptions:
     Attributes
     ----------
     tables, batches : float
-        How likely what is sent next is a table; a batch that was encoded before.
+        The probability that a table is sent next; an encoded batch.
     rows, chunk_rows : int
-        Of a table, and of a record batch of it, at most.
+        The largest number of rows of a table, and of each of its record batches.
     batch_records : int
-        Of an encoded batch, at most.
+        The largest number of records of an encoded batch.
     keyed, explicit, tombstones, headers : float
-        How likely a row has a key; a partition; no value; headers.
+        The probability that a row has a key; a partition; no value; headers.
     huge : float
-        How likely a row is larger than max.request.size or buffer.memory, and fails by itself.
+        The probability that a row exceeds max.request.size or buffer.memory, and fails alone.
     wrong : float
-        How likely a table has a row with a partition that does not exist, after which nothing is accepted.
+        The probability that a table has a row with a partition that does not exist, which ends the table.
     topics : float
-        How likely a column says to which of the cluster's topics each row goes.
+        The probability that a column names the topic of each row.
     """
 
     tables: float
@@ -311,9 +312,9 @@ class LoginOptions:
     lifetime_ms : int
         connections.max.reauth.ms of the brokers; 0 for sessions without end.
     token_ms : float
-        How long the login thread takes for a token, at most.
+        The longest time that the login thread takes for a token.
     no_token : float
-        How likely it gets none, as from a provider that is out of reach.
+        The probability that it gets none, as from an unreachable provider.
     """
 
     lifetime_ms: int
@@ -323,26 +324,26 @@ class LoginOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A world.
+    """The options of a world.
 
     Attributes
     ----------
     settings : dict
-        Of the producer, but for bootstrap.servers.
+        The producer's configuration, except bootstrap.servers.
     first_counter : int
-        Where the sequences of a producer id begin.
+        The first sequence of a producer id.
     fault_ms : int
-        For how long there are faults.
+        How long faults happen.
     seal_ms : float
-        How long it takes to compress a batch on a thread of its own, at most.
+        The longest time to compress a batch on a separate thread.
     round_us : int
-        How long a round of the sender takes.
+        The time of a round of the sender.
     theme : str
-        Of `THEMES`; "" for none.
+        A key of `THEMES`; "" for none.
     tables : TableOptions or None
         The application sends tables and encoded batches as well.
     login : LoginOptions or None
-        The brokers want a login.
+        The brokers require a login.
     """
 
     seed: int
@@ -377,14 +378,14 @@ class Options:
         )
         theme = draw.of(None, None, *THEMES)
         drawn = drawn if theme is None else crowded(drawn, draw, theme)
-        # of a source of its own, for worlds without it to stay what they were
+        # from a separate source, so that worlds without it stay unchanged
         duplicate = Draw(random.Random(f"duplicate {seed}")).rate(0.3, 0.1)
         return replace(drawn, request_faults=replace(drawn.request_faults, duplicate=duplicate))
 
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Faults that matter while many batches of a partition are under way, which they seldom are by chance."""
+    """Faults that matter while many batches of a partition are in flight, which is rare by chance."""
 
     name: str
     request_faults: dict[str, Any] = field(default_factory=dict)
@@ -410,20 +411,20 @@ THEMES = (
     Theme("moving and refusing", {"error_before": 0.1}, {"move_leader": 40}),
 )
 LATER_THEMES = (
-    # a leader dies with what it alone has
+    # a leader dies with records that only it has
     Theme("failing over", cluster_faults={"fail_over": 20}),
     Theme("failing over and lossy", {"drop_after": 0.1, "error_after": 0.1}, {"fail_over": 20}),
     Theme("failing over uncleanly", {"error_before": 0.1, "delay": 0.2}, {"elect_unclean": 10}),
-    # what is sent again is there already, or nothing is there any more
+    # a retried batch is in the log already, or nothing is there any more
     Theme("repeating", {"drop_after": 0.2, "duplicate_code": 1.0}, {"restart": 20}),
     Theme("made anew and refusing", {"error_before": 0.3}, {"recreate": 10}),
-    # what is known of a producer ends with its idleness, and with a leader
+    # producer state ends when a producer is idle, and with a leader
     Theme("forgetting and refusing", {"error_before": 0.3, "delay": 0.5}, {"forget": 300}, idle_ms=5),
 )
 
 
 def with_failing_leaders(options: Options) -> Options:
-    """The same world, or one whose leaders die and forget, and whose brokers say so of duplicates."""
+    """Return the same world, or one whose leaders die and forget, and whose brokers report duplicates."""
     draw = Draw(random.Random(f"failing leaders {options.seed}"))
     kind = draw.of(*["as it was"] * 4, "themed", "failing over")
     if kind == "themed":
@@ -441,7 +442,7 @@ def with_failing_leaders(options: Options) -> Options:
 
 
 def crowded(options: Options, draw: Draw, theme: Theme) -> Options:
-    """The same world with a few partitions that many records go to at once, and the faults of a theme."""
+    """Return the same world with few partitions, many records at once, and the faults of a theme."""
     latency_ms = draw.of(1.0, 5.0, 15.0)
     cluster = replace(
         options.cluster,
@@ -488,7 +489,7 @@ def crowded(options: Options, draw: Draw, theme: Theme) -> Options:
 
 
 def draw_settings(draw: Draw, round_trip_ms: int) -> dict[str, Any]:
-    """The producer's configuration, but for bootstrap.servers."""
+    """Draw the producer's configuration, except bootstrap.servers."""
     request_timeout_ms = max(draw.of(50, 200, 1000, 3000), 2 * round_trip_ms)
     batch_bytes = draw.of(0, 0, 100, 100, 300, 1000, 16_384)
     memory_bytes = draw.chance(0.3, draw.of(12_000, 24_000, 60_000), 4_000_000)
@@ -538,14 +539,14 @@ class Draw:
         return value if self.random.random() < probability else otherwise
 
     def rate(self, highest: float, probability: float = 0.3) -> float:
-        """Mostly 0, else from a thirtieth of the highest to that, the small ones as likely as the large."""
+        """Draw a rate: mostly 0, else log-uniform between a thirtieth of the highest and the highest."""
         if self.random.random() >= probability:
             return 0.0
         return highest * 10 ** self.random.uniform(-1.5, 0)
 
 
 def described(options: Options) -> Sequence[str]:
-    """What the world is like, a line a part; faults of rate 0 left out."""
+    """Describe the world, a line for each part, without faults of rate 0."""
     lines = [f"theme: {options.theme}"] if options.theme else []
     parts: Sequence[Any] = (
         options.cluster,

@@ -62,7 +62,7 @@ class Surroundings:
             raise self.violation
         self.event_count += 1
         if self.event_count > MAX_EVENTS:
-            raise Violation(f"there is no end to it: {MAX_EVENTS} events")
+            raise Violation(f"the world does not end: {MAX_EVENTS} events")
 
 
 class Judged(Protocol):

@@ -1,13 +1,13 @@
-"""What the application of some worlds sends beside records: tables, and batches that were encoded before.
+"""Tables and encoded batches, which the application of some worlds sends besides records.
 
-Theory of operation. A table goes through the producer's own `send_table`. Which rows got in when rows were
-accepted follows from the queues, which nothing drains meanwhile: so many of the table's rows for the
-partition, the first that are not in yet. Each row is a record of the application from then on, and all
-checkers look at it as they look at records; its outcome is what the TableReport says of it. A record of an
-encoded batch has its share of the BatchDelivery in the same way.
+Theory of operation. A table goes through the producer's own `send_table`. Nothing drains the queues
+meanwhile, so their growth shows which rows were accepted: the first of the table's rows for the partition
+that were not accepted before. From then on each row is a record of the application, and all checkers treat it
+as one; the TableReport has its outcome. A record of an encoded batch has its share of the BatchDelivery in
+the same way.
 
-A report does not say which rows are done while some are on their way, if the broker did not say their
-offsets. Whether such a row is done is answered in favour of the producer; in the end, all of them are.
+While some rows are in flight, a report does not say which rows are done if the broker gave no offsets. Such a
+row counts in favour of the producer; in the end, all of them are done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class WatchedTable(TableSending):
-    """A call of `send_table`, of which it is noted which rows got in when."""
+    """A call of `send_table` that notes which rows were accepted when."""
 
     def __init__(self, world: Stage, sent: SentTable) -> None:
         producer = world.producer
@@ -67,15 +67,15 @@ class SentRow(SentRecord):
 
 
 class SentTable:
-    """A table that was sent, and what its report says.
+    """A table that was sent, and its report.
 
     Attributes
     ----------
     topics : tuple of str
-        What rows go to; a column says which, unless there is only one.
+        The topics of its rows; a column names them, unless there is only one.
     rows : list of SentRow
     to : list of (str or None)
-        The topic that each row names; the first of `topics` has those that name none.
+        The topic that each row names; rows that name none go to the first of `topics`.
     named : list of (int or None)
         The partition that each row names.
     is_ended : bool
@@ -83,9 +83,9 @@ class SentTable:
     was_refused : bool
         `send_table` raised.
     callback_count : int
-        How often on_delivery was called.
+        The number of calls of on_delivery.
     attempt_count : int
-        How often the appender came with it: more than once where it had to wait.
+        The number of the appender's attempts: more than one if it had to wait.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class SentTable:
         return self.is_ended and self.report.done_rows == self.report.row_count
 
     def begin_attempt(self, report: TableReport) -> None:
-        """Rows are about to be accepted."""
+        """Note that rows are about to be accepted."""
         self.attempt_count += 1
         self._report = report
         snapshot = self._world.engine.snapshot
@@ -141,14 +141,14 @@ class SentTable:
         return may_be and self._unsaid_count() > 0
 
     def _look(self) -> None:
-        """The report anew, where it may have changed."""
+        """Read the report again if it may have changed."""
         if self._seen_count != self.report.done_rows:
             self._seen_count = self.report.done_rows
             self._offsets = self.report.offsets.tolist()
             self._codes = self.report.error_codes.tolist()
 
     def _unsaid_count(self) -> int:
-        """Rows that are done, of which it cannot be said which they are."""
+        """Return the number of rows that are done, but not known by number."""
         said = sum(
             1 for offset, code in zip(self._offsets, self._codes, strict=True) if offset >= 0 or code != 0
         )
@@ -158,7 +158,7 @@ class SentTable:
 
     def progress(self, report: TableReport) -> None:
         if report.done_rows < max(1, self._progress):
-            raise Violation(f"{self}: the progress goes back from {self._progress} to {report.done_rows}")
+            raise Violation(f"{self}: the progress falls from {self._progress} to {report.done_rows}")
         self._progress = report.done_rows
 
     def observe(self, report: TableReport) -> None:
@@ -168,13 +168,13 @@ class SentTable:
         if self._world.options.workload.throwing:
             raise CallbackError
 
-    # What got in
+    # Accepted rows
 
     def topic_of(self, row: int) -> str:
         return self.to[row] or self.topics[0]
 
     def queued_counts(self) -> Counter[TopicPartition]:
-        """Records in the queues."""
+        """Return the number of records in each queue."""
         partitions = (
             TopicPartition(topic, partition)
             for topic, counts in self.partition_counts.items()
@@ -184,7 +184,7 @@ class SentTable:
         return Counter({each: sum(batch.record_count for batch in batches(*each)) for each in partitions})
 
     def note_accepted(self, before: Counter[TopicPartition]) -> None:
-        """Rows are in that were not, when the queues had `before`."""
+        """Note the rows accepted since the queues had `before`."""
         left = self.queued_counts()
         left.subtract(before)
         if not any(left.values()):
@@ -201,10 +201,10 @@ class SentTable:
             self._check_partition(row, topic_partition)
             self._application.accepted(self.rows[row], RowOutcome(self, row, partition))
         if any(left.values()):
-            raise Violation(f"{self}: {left} records are in the queues that are no rows of it")
+            raise Violation(f"{self}: {left} records in the queues are none of its rows")
 
     def _check_partition(self, row: int, topic_partition: TopicPartition) -> None:
-        """A row goes where it says, or where its key says."""
+        """Check that a row goes where it says, or where its key says."""
         topic, partition = topic_partition
         key, named = self.rows[row].key, self.named[row]
         allowed = {partition}
@@ -251,7 +251,7 @@ class RowOutcome:
 
 
 class SendingTable:
-    """A new table."""
+    """Sends a new table."""
 
     def __init__(self, tables: Tables) -> None:
         self._topics = tables.draw_topics()
@@ -275,7 +275,7 @@ class SendingTable:
         except (ValueError, KafkaError) as error:
             sent.was_refused = True
             if any(row.delivery is not None for row in sent.rows):
-                raise Violation(f"{sent} was refused, and rows of it were accepted") from error
+                raise Violation(f"{sent} was refused, but rows of it were accepted") from error
             raise
         sent.is_ended = True
         if delivery.done() != sent.is_done:
@@ -283,7 +283,7 @@ class SendingTable:
 
 
 class SendingBatch:
-    """A new batch, encoded by the application."""
+    """Sends a new batch, encoded by the application."""
 
     def __init__(self, tables: Tables) -> None:
         self._topic = tables.draw_topic()
@@ -365,7 +365,7 @@ class Tables:
         self.sent: list[SentTable] = []
 
     def draw(self) -> Sending | None:
-        """What an appender sends next; None: a record."""
+        """Return what an appender sends next; None for a record."""
         drawn = self.random.random()
         if drawn < self.options.tables:
             return SendingTable(self)
@@ -375,7 +375,7 @@ class Tables:
         return self.random.choice(list(self.world.options.cluster.partition_counts))
 
     def draw_topics(self) -> tuple[str, ...]:
-        """Of a table: one, or all, with a column that names them."""
+        """Draw the topics of a table: one, or all, with a column that names them."""
         topic = self.draw_topic()
         if not self.options.topics or self.random.random() >= self.options.topics:
             return (topic,)
@@ -426,14 +426,14 @@ class Tables:
         return row
 
     def _enlarge(self, row: SentRow) -> None:
-        """More than can be sent."""
+        """Enlarge a row so that it cannot be sent."""
         config = self.world.config
         limit = min(config.max_request_size, config.buffer_memory)
         if limit < 100_000 and row.value is not None:
             row.value += bytes(limit)
 
     def arrow_of(self, table: SentTable) -> Any:
-        """The table as a stream of record batches."""
+        """Return the table as a stream of record batches."""
         try:
             import pyarrow as pa
         except ImportError as error:

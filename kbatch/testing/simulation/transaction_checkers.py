@@ -1,4 +1,4 @@
-"""What must be true when a world of transactions has ended, for those who read committed data.
+"""Checks of a world of transactions that has ended, for readers of committed data.
 
 `Logs` reads each partition as a consumer with isolation.level=read_committed does: by a fetch up to the last
 stable offset, leaving out what the broker's list of aborted transactions names.
@@ -39,7 +39,7 @@ class Logged(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """An offset that counted once: of which group and partition, and which one."""
+    """An offset that was committed once, with its group and partition."""
 
     group: str
     topic_partition: TopicPartition
@@ -47,18 +47,18 @@ class CommittedOffset(NamedTuple):
 
 
 class Logs:
-    """What the brokers have.
+    """All records that the brokers have.
 
     Attributes
     ----------
     batches : dict of (topic, partition) to list of RecordBatch
-        All that is in the logs of the applications' topics.
+        All batches in the logs of the applications' topics.
     stored, visible : dict of int to list of Logged
-        By record: where it is in a log, and where a reader of committed data sees it.
+        Where each record is in a log, and where a reader of committed data sees it.
     visible_at : dict of (topic, partition) to list of Logged
         The same by partition, in its order.
     offsets : list of CommittedOffset
-        Those of transactions that were committed, in their order.
+        The offsets of committed transactions, in their order.
     """
 
     def __init__(self, world: TransactionalWorld) -> None:
@@ -87,7 +87,7 @@ class Logs:
 
 
 def read_committed(log: Partition) -> Iterator[RecordBatch]:
-    """The batches that a consumer gives its user (org.apache.kafka.clients.consumer CompletedFetch)."""
+    """Return the batches that a consumer delivers (org.apache.kafka.clients.consumer CompletedFetch)."""
     fetched = log.fetch(0, max_bytes=2**31 - 1, committed=True)
     to_come = sorted(fetched.aborted_transactions, key=lambda aborted: aborted[1])
     aborted: set[int] = set()
@@ -117,7 +117,7 @@ def _offsets(log: Partition) -> Iterator[CommittedOffset]:
 
 
 def check_contents(world: TransactionalWorld, logs: Logs) -> None:
-    """What stands in a log was accepted, for that partition, with these bytes; and stands there once."""
+    """Check that each record of a log was accepted for that partition with these bytes, and is there once."""
     for number, found in logs.stored.items():
         record = world.application.records.get(number)
         if record is None:
@@ -131,7 +131,7 @@ def check_contents(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_deliveries(world: TransactionalWorld, logs: Logs) -> None:
-    """Check what an application learned of a record."""
+    """Check the outcome that an application got for each record."""
     for record in world.application.records.values():
         delivery, transaction = record.delivery, world.application.transaction_of[record.number]
         assert delivery is not None
@@ -162,15 +162,15 @@ def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
         seen += sorted(offsets[transaction.number])
         count = len(transaction.records) + len(transaction.offsets)
         if transaction.outcome is TransactionOutcome.COMMITTED and len(seen) < count:
-            raise Violation(f"of {transaction} readers see no more than {seen}")
+            raise Violation(f"{transaction}: readers see only {seen}")
         if (
             transaction.outcome
             in (TransactionOutcome.ABORTED, TransactionOutcome.LOST, TransactionOutcome.OPEN)
             and seen
         ):
-            raise Violation(f"of {transaction} readers see {seen}")
+            raise Violation(f"{transaction}: readers see {seen}")
         if transaction.outcome is TransactionOutcome.UNKNOWN and 0 < len(seen) < count:
-            raise Violation(f"of {transaction} readers see a part: {seen}")
+            raise Violation(f"{transaction}: readers see a part: {seen}")
         for topic_partition, offset in offsets[transaction.number].items():
             if offset != transaction.offsets.get(topic_partition):
                 raise Violation(
@@ -179,7 +179,7 @@ def check_outcomes(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_order(world: TransactionalWorld, logs: Logs) -> None:
-    """Readers see the records of an application in the order of acceptance, a fenced producer's first."""
+    """Check that readers see records in the order of acceptance, a fenced producer's first."""
     for topic_partition, found in logs.visible_at.items():
         last: dict[str, tuple[int, int]] = {}
         positions = {number: position for position, number in enumerate(world.application.records)}
@@ -214,7 +214,7 @@ def check_offsets(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_sequences(world: TransactionalWorld, logs: Logs) -> None:
-    """Within an epoch the sequences of a log have no gap, and every new epoch begins at 0."""
+    """Check that in each epoch the sequences of a log begin at 0 and have no gap."""
     for topic_partition, batches in logs.batches.items():
         last: dict[int, tuple[int, int]] = {}
         for batch in batches:
@@ -229,12 +229,12 @@ def check_sequences(world: TransactionalWorld, logs: Logs) -> None:
 
 
 def check_memory(world: TransactionalWorld, logs: Logs) -> None:
-    """All memory came back, of producers that did not die."""
+    """Check that all memory was released, except by dead producers."""
     for client in world.clients:
         memory = client.accumulator.memory
         left = (memory.total_memory - memory.available, client.accumulator.incomplete_count)
         if any(left) and not client.is_dead:
-            raise Violation(f"{client.name}: bytes and batches that are left at the end: {left}")
+            raise Violation(f"{client.name}: bytes and batches left at the end: {left}")
 
 
 CHECKS: tuple[Callable[[TransactionalWorld, Logs], None], ...] = (
@@ -249,7 +249,7 @@ CHECKS: tuple[Callable[[TransactionalWorld, Logs], None], ...] = (
 
 
 def check(world: TransactionalWorld) -> None:
-    """Raises a Violation unless all is true."""
+    """Raise a Violation unless all checks hold."""
     logs = Logs(world)
     for each in CHECKS:
         each(world, logs)

@@ -1,9 +1,9 @@
 """The applications of a world of transactions.
 
 Theory of operation. A Program is the application of a transactional.id: it makes a producer, makes
-transactions with it, and makes another where it has lost it. It loses it by an error that is fatal, by its
-own death at any moment, or because it is taken for dead: then a Ghost goes on with the old producer, in the
-same transaction, while the Program has a new one.
+transactions with it, and makes another if it has lost it. It loses it by a fatal error, by its own death at
+any moment, or because it is declared dead: then a Ghost continues with the old producer, in the same
+transaction, while the Program has a new one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 GHOST_TRANSACTIONS = 2  # that a ghost tries
 LEFT_WHEN_HEALED = 2  # of a program's transactions
 PROBE_ROUNDS = 3
-# With less there may not be time for a new connection.
+# With less there may be no time for a new connection.
 PROBED_TIMEOUT_MS = 3000
 SOURCE = "events"  # whose offsets are committed
 
 
 class LostError(Exception):
-    """The program has no producer any more."""
+    """The program has lost its producer."""
 
 
 class Performer:
@@ -57,7 +57,7 @@ class Performer:
     # A transaction
 
     async def begin(self, client: Client) -> Transaction:
-        """LostError where the producer has gone meanwhile."""
+        """Begin a transaction; LostError if the producer has gone meanwhile."""
         while True:
             try:
                 await client.producer.begin_transaction()
@@ -66,7 +66,7 @@ class Performer:
                 await self._begin_anew(client, error)
 
     async def _begin_anew(self, client: Client, error: KafkaError) -> None:
-        """The epoch of the next transaction was refused."""
+        """Begin again after the epoch of the next transaction was refused."""
         client.trace("begin_transaction(): %r", error)
         if client.engine.fatal_error is not None:
             raise LostError from error
@@ -76,7 +76,7 @@ class Performer:
             await self.call(client, client.producer.abort_transaction, client.commit_transaction)
 
     async def fill(self, client: Client, transaction: Transaction) -> None:
-        """Records and encoded batches to any partitions, and offsets."""
+        """Send records and encoded batches to any partitions, and offsets."""
         for _ in range(self.random.randrange(self.options.records + 1)):
             topic = self.random.choice(list(self.world.options.cluster.partition_counts))
             partition = self._partition_of(client, topic)
@@ -97,7 +97,7 @@ class Performer:
         return self.random.randrange(count) if count and self.random.random() < 0.7 else None
 
     async def send_offsets(self, client: Client, transaction: Transaction) -> None:
-        """By one call or several, of which the next may be made before one is done."""
+        """Send offsets by one or several calls; the next may begin before one is done."""
         options, random = self.options, self.random
         for _ in range(1 if options.offset_calls == 1 else random.randint(1, options.offset_calls)):
             waits = not options.unawaited or random.random() >= options.unawaited
@@ -119,7 +119,7 @@ class Performer:
             client.trace("send_offsets_to_transaction() timed out, and goes on")
 
     async def complete(self, client: Client, transaction: Transaction, *, commits: bool) -> None:
-        """Commits or aborts; an error that allows it leads to an abort. LostError where that is the end."""
+        """Commit or abort; an abortable error leads to an abort. LostError if the producer is lost."""
         try:
             if commits:
                 transaction.is_to_be_committed = True
@@ -146,7 +146,7 @@ class Performer:
     async def call(
         self, client: Client, method: Callable[..., Awaitable[None]], other: Callable[..., Awaitable[None]]
     ) -> None:
-        """A call that may time out, and is made again then; meanwhile no other is taken."""
+        """Make a call, and repeat it after a time-out; meanwhile no other call is accepted."""
         options = self.options
         while True:
             timeout, dies = None, False
@@ -174,7 +174,7 @@ class Performer:
             return
         except KafkaError as error:
             raise Violation(f"{other.__name__}() while another call is not done: {error!r}") from error
-        raise Violation(f"{other.__name__}() is done while another call is not")
+        raise Violation(f"{other.__name__}() succeeded while another call was not done")
 
     def _check_not_superseded(self, transaction: Transaction) -> None:
         superseded_ns = transaction.client.superseded_ns
@@ -184,7 +184,7 @@ class Performer:
 
 
 class Ghost(Performer):
-    """Goes on with a producer that was taken for dead."""
+    """Continues with a producer that was declared dead."""
 
     def __init__(self, program: Program, client: Client, transaction: Transaction) -> None:
         self._client = client
@@ -217,9 +217,9 @@ class Program(Performer):
     Attributes
     ----------
     left : int
-        Transactions that it is still to make.
+        The number of transactions still to make.
     client : Client | None
-        The one that it has.
+        Its current producer.
     """
 
     transactional_id: str
@@ -246,7 +246,7 @@ class Program(Performer):
     # Producers
 
     async def make_producer(self) -> bool:
-        """Whether there is one."""
+        """Make a producer. True if there is one."""
         client = Client(self.world, self.transactional_id, self._producer_count)
         self._producer_count += 1
         earlier = [each for each in self.world.clients if each.transactional_id == self.transactional_id]
@@ -281,7 +281,7 @@ class Program(Performer):
     # Transactions
 
     async def perform(self) -> None:
-        """One transaction, after which there may be no producer."""
+        """Make one transaction, after which there may be no producer."""
         client = self.client
         assert client is not None
         try:
@@ -311,17 +311,17 @@ class Program(Performer):
             return
         await self.complete(client, transaction, commits=draw() >= options.abort)
 
-    # When all is well
+    # After the end of all faults
 
     def probe(self) -> None:
-        """By the producer that there is, and by another, a transaction with all partitions goes through."""
+        """Check that the current producer and a new one commit a transaction with all partitions."""
         self.world.start(self._probe())
 
     async def _probe(self) -> None:
         if self.client is not None and self.client.engine.fatal_error is None:
             await self._commit_one(self.client)
         if not await self.make_producer() or self.client is None:
-            raise Violation(f"when all is well {self.transactional_id} gets no producer")
+            raise Violation(f"{self.transactional_id} gets no producer after all was healed")
         await self._commit_one(self.client)
 
     async def _commit_one(self, client: Client) -> None:
@@ -337,7 +337,8 @@ class Program(Performer):
         if self.world.options.cluster.broken_addresses:
             limit_ms = min(limit_ms, client.config.max_block_ms)
         if limit_ms >= PROBED_TIMEOUT_MS:
-            raise Violation(f"when all is well {client.name} commits nothing: {client.engine.fatal_error!r}")
+            error = client.engine.fatal_error
+            raise Violation(f"{client.name} commits nothing after all was healed: {error!r}")
 
     async def _send_everywhere(self, client: Client, transaction: Transaction) -> None:
         try:

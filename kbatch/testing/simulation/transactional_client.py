@@ -1,9 +1,9 @@
-"""A producer of a world of transactions, and all around it.
+"""A producer of a world of transactions, with its surroundings.
 
-Theory of operation. A Client is one producer from its making to its end, a process of its own as far as the
-brokers can see: engine, accumulator, connections, and the Wire that judges what it sends. Its methods are
-what its application calls: the producer's, as users have them, and what is to be written down. A Client that
-dies takes its connections with it, and what they had not sent.
+Theory of operation. A Client is one producer from its creation to its end; to the brokers it is a process of
+its own. It has an engine, an accumulator, connections, and the Wire that checks what it sends. Its methods
+are the producer's, as users call them, with notes for the ledger. A Client that dies loses its connections
+and what they had not sent.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Client:
     Attributes
     ----------
     number : int
-        Of its transactional.id, in the order of their making.
+        Its number among the producers of its transactional.id, in order of creation.
     transaction : Transaction | None
-        The one that it is in, or was in last.
+        The current transaction, or the last one.
     superseded_ns : int | None
         When the next producer of the transactional.id got its epoch: from then on this one may do nothing.
     may_fail : bool
@@ -110,10 +110,10 @@ class Client:
         return record.delivery is not None and record.delivery.exception() is not None
 
     def note_event(self) -> None:
-        """Which event settled what is judged where many batches are in flight."""
+        """Note the event; which one settled a record is checked where many batches are in flight."""
 
     def deliver(self, done: Iterable[Any]) -> None:
-        """Calls callbacks at once."""
+        """Run callbacks at once."""
         for each in done:
             if isinstance(each, Completion):
                 self._note_completed(each)
@@ -147,18 +147,18 @@ class Client:
         transaction = self.transaction
         timeout_ns = self.config.transaction_timeout_ms * MS
         is_late = transaction is not None and self.schedule.now_ns >= transaction.begun_ns + timeout_ns
-        # Kafka's coordinator fails where InitProducerId is repeated after the last epoch
+        # Kafka's coordinator fails if InitProducerId is repeated after the last epoch
         is_exhausted = self.world.programs.first_epoch >= 0 and error.code == ErrorCode.UNKNOWN_SERVER_ERROR
         is_fenced_by_itself = self.wire.may_reopen and error.code in FENCED
         return self.may_fail or self.is_closed or is_late or is_exhausted or is_fenced_by_itself
 
     def end(self) -> None:
-        """The process is over, in the midst of anything."""
+        """End the process at any point."""
         self.trace("ends")
         self.is_dead = True
         self.shell.stop()
 
-    # What its application calls
+    # Calls of the application
 
     async def send(self, record: SentRecord, topic: str, partition: int | None) -> None:
         """Accept the record, or raise what the producer raised."""
@@ -168,7 +168,7 @@ class Client:
         self.world.application.accepted(self, record, delivery)
 
     async def send_batch(self, records: list[EncodedRecord], topic: str, partition: int, codec: str) -> None:
-        """The same of records that are encoded before."""
+        """Accept an encoded batch, or raise what the producer raised."""
         data = encode([(each.key, each.value, (), each.timestamp_ms) for each in records], compression=codec)
         delivery = await self.producer.send_batch(topic, partition, data)
         for index, record in enumerate(records):
@@ -201,7 +201,7 @@ class Client:
             _begin(calling)
 
     async def close(self) -> None:
-        """An open transaction is aborted."""
+        """Close the producer, which aborts an open transaction."""
         self.trace("close")
         self.is_closed = True
         await self.producer.close()

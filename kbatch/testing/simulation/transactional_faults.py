@@ -1,7 +1,7 @@
-"""The faults of a world of transactions: those of any world, and what coordinators may say and do.
+"""The faults of a world of transactions: those of any world, and those of coordinators.
 
-An error that says that nothing was done is true. EndTxn that may have been done already is refused in no way
-that says it never will be. A client that got a fatal error is excused when it stops.
+An error that says that nothing was done is true. If EndTxn may have been executed already, no error says that
+it never will be. A client that got a fatal error is excused when it stops.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TransactionalFaults(Faults):
         del self.changes[INIT_PRODUCER_ID]
 
     def note(self, name: str) -> None:
-        """Something that the applications did."""
+        """Note an event of the applications."""
         self._count(name)
 
     def for_request(self, link: Link, frame: bytes) -> Fate:
@@ -108,14 +108,14 @@ class TransactionalFaults(Faults):
         return fate
 
     def _note_takeover(self, name: str) -> None:
-        """A late request of an ended process fences the producers after it."""
+        """Note that a late request of an ended process fences the producers after it."""
         transactional_id, _, number = name.rpartition("/")
         for client in self.world.clients:
             if client.transactional_id == transactional_id and client.number > int(number):
                 client.may_fail = True
 
     def _meet_coordinator(self, fate: Fate) -> None:
-        """Such requests are few, so that they have faults of their own."""
+        """Draw a fault of a request to a coordinator: these are few, and have their own rates."""
         programs = self.world.programs
         name = messages.REQUESTS[fate.api_key].__name__.removesuffix("Request")
         if self._happens(programs.refused):
@@ -145,7 +145,7 @@ class TransactionalFaults(Faults):
             cluster.change(cluster.state.move_leader, partition.topic.name, partition.index, node_id)
 
     def _change_version(self) -> None:
-        """As by UpdateFeatures; clients learn of it when they connect."""
+        """Change it as UpdateFeatures does; clients learn of it when they connect."""
         cluster = self.world.cluster
         level = 3 - cluster.state.options.transaction_version
         self.world.trace("!! transaction.version is %d", level)

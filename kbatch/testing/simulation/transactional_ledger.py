@@ -1,4 +1,4 @@
-"""What the applications of a world of transactions did, and what they know of each transaction.
+"""Records of what the applications of a world of transactions did and know.
 
 The outcome of a transaction is what its application knows: COMMITTED or ABORTED if a call returned so; LOST
 if it cannot have been committed, because commit_transaction() was not called or failed; UNKNOWN if EndTxn was
@@ -28,9 +28,9 @@ class Process(Protocol):
     Attributes
     ----------
     number : int
-        Of its transactional.id, in the order of their making.
+        Its number among the producers of its transactional.id, in order of creation.
     transaction : Transaction | None
-        The one that it is in, or was in last.
+        The current transaction, or the last one.
     superseded_ns : int | None
         When the next producer of the transactional.id got its epoch: from then on this one may do nothing.
     may_fail : bool
@@ -63,9 +63,9 @@ class Transaction:
     Attributes
     ----------
     number : int
-        Unique; its offsets tell it (`number_of_offset`).
+        Unique; its offsets contain it (`number_of_offset`).
     offsets : dict of (topic, partition) to int
-        To be committed with it: of each partition what was sent last.
+        The offsets to commit with it: the last that was sent for each partition.
     is_to_be_committed : bool
         commit_transaction() was called, and no error has come of it.
     may_be_committed : bool
@@ -91,7 +91,7 @@ class Transaction:
         return f"transaction {self.number} of {self.client.name} ({self.outcome.value}, records {numbers})"
 
     def next_offset(self) -> int:
-        """Greater than those of calls before, in this transaction and earlier ones."""
+        """Return an offset greater than those of earlier calls and transactions."""
         self._call_count += 1
         return self.number * CALLS + self._call_count
 
@@ -111,7 +111,7 @@ class Transaction:
 
 
 def number_of_offset(offset: int) -> int:
-    """Of the transaction that sent the offset."""
+    """Return the number of the transaction that sent the offset."""
     return offset // CALLS
 
 
@@ -121,7 +121,7 @@ class Ledger:
     Attributes
     ----------
     records : dict of int to SentRecord
-        Those that were accepted, by number, in the order of acceptance.
+        The accepted records, by number, in the order of acceptance.
     transaction_of : dict of int to Transaction
         By record.
     outcomes : dict of str to int

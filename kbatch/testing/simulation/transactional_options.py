@@ -1,4 +1,4 @@
-"""What a world of transactions is like: that of its seed, and what applications do in it."""
+"""The options of a world of transactions: those of its seed, and those of its applications."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ def is_transactional(seed: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """What the applications do.
+    """The options of the applications.
 
     Attributes
     ----------
     ids : int
-        transactional.ids, each of an application.
+        The number of transactional.ids, one for each application.
     transactions : int
-        That each of them makes.
+        The number of transactions of each.
     records : int
-        In a transaction, at most.
+        The largest number of records in a transaction.
     pause_ms : float
-        Between two records, and two transactions, at most.
+        The longest pause between two records, and two transactions.
     batches : float
-        How likely an encoded batch is sent instead of a record.
+        The probability that an encoded batch is sent instead of a record.
     offsets, flush, abort : float
-        How likely a transaction has offsets; is waited for before its end; is aborted.
+        The probability that a transaction has offsets; is flushed before its end; is aborted.
     offset_calls : int
-        By which a transaction sends its offsets, at most.
+        The largest number of calls that send the offsets of a transaction.
     unawaited : float
-        How likely the application goes on before such a call is done.
+        The probability that the application continues before such a call is done.
     crash, close, haunt : float
-        How likely the producer is thrown away within a transaction, or a call; is closed; is taken for dead
-        and replaced, and goes on.
+        The probability that the producer crashes within a transaction or a call; is closed; is declared dead
+        and replaced, but continues.
     hasty : float
-        How likely a call has a time-out of up to `hasty_ms`, after which it is made again.
+        The probability that a call has a time-out of up to `hasty_ms`, after which it is repeated.
     change_version, move_coordinator : float
-        How often in a second transaction.version changes between 1 and 2; a coordinator moves.
+        How often per second transaction.version changes between 1 and 2; a coordinator moves.
     refused, unheard, unanswered : float
-        How likely a request to a coordinator is answered with an error; is lost; is done, and its answer
-        lost.
+        The probability that a request to a coordinator is answered with an error; is lost; is executed and
+        its answer lost.
     first_epoch : int
-        That every transactional.id has been given before; -1: it is new.
+        The epoch that every transactional.id had before; -1 if it is new.
     """
 
     ids: int
@@ -103,13 +103,13 @@ class Programs:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalOptions(Options):
-    """A world of transactions; `programs` is what is done in it."""
+    """A world of transactions; `programs` has the options of its applications."""
 
     programs: Programs | None = None
 
     @classmethod
     def of(cls, options: Options) -> TransactionalOptions:
-        """The world of a seed, with transactions in it."""
+        """Return the options of a seed's world, with transactions."""
         draw = Draw(random.Random(f"transactions {options.seed}"))
         cluster = replace(
             options.cluster,
@@ -149,7 +149,7 @@ class TransactionalOptions(Options):
         return cls(**shared, programs=Programs.draw(draw))
 
     def described(self) -> Sequence[str]:
-        """As of any world, and the programs."""
+        """Return the description of any world, and of the programs."""
         values = {each.name: getattr(self.programs, each.name) for each in fields(Programs)}
         programs = ", ".join(f"{name}={value}" for name, value in values.items() if value)
         return [*described(self), f"Programs: {programs}"]

@@ -1,4 +1,4 @@
-"""TransactionalStage: what the parts of a world of transactions see of it."""
+"""TransactionalStage: a world of transactions as its parts see it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class ProgramFaults(NodeFaults, Protocol):
-    """What befalls requests and programs; `is_active` until all is healed."""
+    """The faults of requests and programs; `is_active` until all is healed."""
 
     is_active: bool
 
     def note(self, name: str, /) -> None:
-        """Something that the applications did."""
+        """Note an event of the applications."""
 
 
 class TransactionalStage(Ground):
@@ -29,7 +29,7 @@ class TransactionalStage(Ground):
     Attributes
     ----------
     application : Ledger
-        What the applications did.
+        The notes of the applications.
     """
 
     faults: ProgramFaults
@@ -42,22 +42,22 @@ class TransactionalStage(Ground):
 
     @property
     def clients(self) -> Sequence[Process]:
-        """All producers that there ever were."""
+        """Return all producers, past and present."""
         raise NotImplementedError
 
     def add(self, client: Any) -> None:
-        """Another producer has begun."""
+        """Add a producer that has begun."""
         raise NotImplementedError
 
     def start(self, script: Coroutine[Any, None, None]) -> None:
-        """Runs it as a thread of an application."""
+        """Run it as a thread of an application."""
         raise NotImplementedError
 
     def client_of(self, link: Link) -> Process | None:
-        """Whose connection it is; None where that has ended."""
+        """Return the client of a connection; None if it has ended."""
         raise NotImplementedError
 
     def data_partitions(self) -> list[ClusterPartition]:
-        """Those of the applications' topics."""
+        """Return the partitions of the applications' topics."""
         partitions = self.cluster.state.cluster.partitions()
         return [partition for partition in partitions if not partition.topic.is_internal]

@@ -1,9 +1,9 @@
-"""What a transactional producer writes, judged as it is written: the Wire, and the order of a transaction.
+"""Checks of what a transactional producer writes: those of the Wire, and the order of a transaction.
 
-A sequence may be given again, under the same epoch, if what had it failed and is known not to be in the log:
-batches after a refused one move up. Requests to coordinators go one by one, but searches for coordinators go
-beside them. EndTxn comes when every record of the transaction is done, and until it is answered nothing else
-is sent that belongs to a transaction.
+A sequence may be reused in the same epoch if its batch failed and is known not to be in the log: later
+batches move up. Requests to coordinators are sent one at a time, except searches for coordinators. EndTxn is
+sent when every record of the transaction is done. Until it is answered, no other request of a transaction is
+sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TO_COORDINATORS = (
     messages.TxnOffsetCommitRequest,
     messages.EndTxnRequest,
 )
-# They begin a transaction, or add to it.
+# These requests begin a transaction, or add to it.
 ADDING = (messages.AddPartitionsToTxnRequest.api_key, messages.AddOffsetsToTxnRequest.api_key)
 ANSWERS = tuple(kind.response for kind in TO_COORDINATORS)
 
@@ -40,14 +40,14 @@ class TransactionalHost(Host, Protocol):
 
 
 class TransactionalWire(Wire):
-    """The judge of one producer's requests.
+    """Checks one producer's requests.
 
     Attributes
     ----------
     may_reopen : bool
-        A request that adds to a transaction was not answered. A broker that does it after that transaction
-        ended begins another, and fences the producer when that times out: the weakness of transaction version
-        1 that KIP-890 ends.
+        A request that adds to a transaction was not answered. A broker that executes it after the end of that
+        transaction begins another, and fences the producer when that times out. KIP-890 ends this weakness of
+        transaction version 1.
     """
 
     def __init__(self, client: TransactionalHost) -> None:
@@ -65,13 +65,13 @@ class TransactionalWire(Wire):
         super()._check_sequence(batch)
 
     def _is_free(self, before: tuple[int, ...], key: Key) -> bool:
-        """What had the sequence has failed, or has itself moved up since (which nothing does that may be in
-        the log)."""
+        """True if the batch with this sequence has failed, or has itself moved up since; no batch that may be
+        in the log does so."""
         has_moved = self._last_key[before[0]] != key
         return has_moved or all(map(self._is_lost, before))
 
     def _is_lost(self, number: int) -> bool:
-        """The record failed, and is not in the log of the topic as it is now."""
+        """True if the record failed and is not in the topic's current log."""
         return self._client.has_failed(number) and number not in self.ambiguous
 
     def _produce(self, sent: SentRequest, message: Any) -> None:

@@ -1,9 +1,9 @@
 """TransactionalWorld: applications with transactional ids, their producers and brokers, from one seed.
 
 Theory of operation. As in any world there are faults at first; then all is healed, and the applications
-come to their end. When transaction.timeout.ms has passed nothing may be open any more, of producers that
-died too; and each transactional.id must get another transaction through. At last the logs are read as
-consumers of committed data read them.
+finish. After transaction.timeout.ms no transaction may be open any more, not even of dead producers, and each
+transactional.id must complete another transaction. At last the logs are read as consumers of committed data
+read them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CALM_MS = 3000
 UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-RECOVERY_MS = 60_000  # for whatever is under way when all is healed
+RECOVERY_MS = 60_000  # for everything in flight when all is healed
 OLD_PRODUCER_ID = 1_000_000  # none that a broker would give
 
 
@@ -37,7 +37,7 @@ class TransactionalWorld(TransactionalStage):
     Attributes
     ----------
     clients : list of Client
-        All producers that there ever were.
+        All producers, past and present.
     tasks : list of VirtualTask
         All threads of applications.
     """
@@ -55,7 +55,7 @@ class TransactionalWorld(TransactionalStage):
             self._age()
 
     def _age(self) -> None:
-        """The transactional ids have been used for long."""
+        """Give the transactional ids a long history."""
         timeout_ms = self.options.settings["transaction.timeout.ms"]
         known = [
             TransactionMetadata(
@@ -72,7 +72,7 @@ class TransactionalWorld(TransactionalStage):
     # Its life
 
     def run(self) -> None:
-        """Raises a Violation, or what a producer or an application raised."""
+        """Run the world; raise a Violation, or what a producer or an application raised."""
         try:
             self._run()
         finally:
@@ -92,7 +92,7 @@ class TransactionalWorld(TransactionalStage):
         self._close()
 
     def _check_nothing_hangs(self) -> None:
-        """All transactions are decided, and readers of committed data get to the end of every log."""
+        """Check that all transactions are decided, and that readers get to the end of every log."""
         for partition in self.cluster.state.cluster.partitions():
             log = partition.log
             if log.last_stable_offset != log.log_end_offset:
@@ -113,7 +113,7 @@ class TransactionalWorld(TransactionalStage):
         self._clients.append(client)
 
     def start(self, script: Coroutine[Any, None, None]) -> None:
-        """Runs it as a thread of an application."""
+        """Run it as a thread of an application."""
         task = VirtualTask(script)
         self.tasks.append(task)
         self.schedule.after(self.random.randrange(10 * MS), task.go)
@@ -121,10 +121,10 @@ class TransactionalWorld(TransactionalStage):
     def _await_tasks(self) -> None:
         limit_ns = self.schedule.now_ns + RECOVERY_MS * MS
         if not self.run_until(limit_ns, lambda: all(task.is_over for task in self.tasks)):
-            raise Violation(f"{RECOVERY_MS} ms after all was healed the applications are not through")
+            raise Violation(f"{RECOVERY_MS} ms after all was healed the applications have not finished")
 
     def _probe(self) -> None:
-        """What every transactional.id has been through does not keep it from going on."""
+        """Check that every transactional.id can continue."""
         for program in self._programs:
             program.probe()
         self._await_tasks()
@@ -137,12 +137,12 @@ class TransactionalWorld(TransactionalStage):
                 client.accumulator.close()
                 client.shell.stop()
 
-    # What its parts ask
+    # Calls of its parts
 
     def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
         return all(client.wire.is_quiet(topic_partition, is_idle=is_idle) for client in self._clients)
 
     def client_of(self, link: Link) -> Client | None:
-        """Whose connection it is; None where that has ended."""
+        """Return the client of a connection; None if it has ended."""
         owners = (client for client in self._clients if link in client.shell.links.values())
         return next(owners, None)

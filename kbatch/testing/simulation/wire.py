@@ -1,9 +1,9 @@
-"""What a producer writes to its connections, judged as it is written.
+"""Checks of what a producer writes to its connections, at the moment of writing.
 
 Theory of operation. The network reports to the Wire each request when the producer hands it over, each
-answer before the producer gets it, and the end of each connection. The Wire keeps what is unanswered, by
-connection and by partition, and what it saw of each batch: where its records were sent, under which
-sequence, with which bytes, and whether an attempt of it may have been appended.
+answer before the producer gets it, and the end of each connection. The Wire keeps unanswered requests by
+connection and by partition, and notes for each batch where its records were sent, under which sequence, with
+which bytes, and whether an attempt may have been appended.
 
 An attempt may have been appended if any of its bytes reached the socket and it got no answer, or one that
 leaves it open. Such a batch must keep its sequence and its bytes for good.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kbatch.testing.simulation.surroundings import Host
 
 REMEMBERED_BATCHES = 5  # by a broker, of each producer id
-# By which a batch may have a new leader, to which it goes without a back-off (KIP-951).
+# With these errors a batch may have a new leader, and goes to it without a back-off (KIP-951).
 LEADER_FAULTS = frozenset(
     {
         "forget",
@@ -41,9 +41,9 @@ LEADER_FAULTS = frozenset(
 )
 NEVER = 2**63 - 1
 QUESTIONS_A_SECOND, LEAST_BACKOFF_MS = 150, 10  # Metadata or InitProducerId; with which retry.backoff.ms
-# By which a broker says that it has the batch.
+# With these answers a broker confirms that it has the batch.
 CONFIRMED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-# What was appended before went with the topic.
+# With these errors earlier records are gone with the topic.
 GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 LOGIN = (messages.SaslHandshakeRequest, messages.SaslAuthenticateRequest)
 NOT_APPENDED = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -51,8 +51,7 @@ Key = tuple[int, int, int]  # producer id, epoch, base sequence
 
 
 def record_number(record: Record) -> int:
-    """Which record of the application it is: each value begins with its number, and each key ends with it,
-    which one without a value has.
+    """Return the number of a record: each value begins with it; without a value, the key ends with it.
     """
     value, key = record.value, record.key
     if value is None:
@@ -63,7 +62,7 @@ def record_number(record: Record) -> int:
 
 
 class Leader(NamedTuple):
-    """The leader of a partition as the producer knows it, and the producer id that it knows."""
+    """The leader of a partition and the producer id, as the producer knows them."""
 
     node_id: int
     leader_epoch: int
@@ -140,10 +139,10 @@ class Wire:
         self._may_resend = settings.get("kbatch.sequence.gap") == "resend"
         self._max_in_flight = settings["max.in.flight.requests.per.connection"]
         self.connections: dict[int, ConnectionWatch] = {}
-        # nodes that owe an answer to a request with the partition, one for each
+        # for each unanswered request with the partition, its node
         self._in_flight: dict[tuple[str, int], list[int]] = {}
         self._sent_ns: dict[tuple[str, int], int] = {}  # when the partition was sent to last
-        # when the batch was sent that was acknowledged last, and by whom
+        # when the last acknowledged batch was sent, and to which leader
         self._acknowledged: dict[tuple[str, int], tuple[int, Leader | None]] = {}
         self._unsettled: dict[tuple[str, int], dict[int, SentBatch]] = {}  # by their first number
         self._last_key: dict[int, Key] = {}  # by record
@@ -164,15 +163,15 @@ class Wire:
         self.connections[connection_id].is_open = True
 
     def handed_over(self, connection_id: int, data: bytes) -> None:
-        """What one Write holds: whole requests."""
+        """Check the requests of one Write; it holds whole requests."""
         connection = self.connections[connection_id]
         if not connection.is_open:
-            raise Violation(f"connection {connection_id} is written to before it is there")
+            raise Violation(f"connection {connection_id} is written to before it is open")
         at = 0
         while at < len(data):
             size = int.from_bytes(data[at : at + 4], "big") + 4
             if at + size > len(data):
-                raise Violation(f"connection {connection_id} was handed a part of a request")
+                raise Violation(f"connection {connection_id} got a part of a request")
             self._request(connection_id, connection, data[at + 4 : at + size], size)
             at += size
 
@@ -231,7 +230,7 @@ class Wire:
         return ", which is throttled" if now_ns < connection.throttled_until_ns else ""
 
     def _count(self, kind: type, now_ns: int) -> None:
-        """Questions are asked again after a back-off."""
+        """Check that requests for metadata or producer ids are repeated after a back-off only."""
         if kind is messages.ProduceRequest or self._world.config.retry_backoff_ms < LEAST_BACKOFF_MS:
             return
         asked = self._asked_ns.setdefault(kind, deque())
@@ -242,10 +241,10 @@ class Wire:
             raise Violation(f"{kind.__name__} was sent {len(asked)} times in a second")
 
     def _question(self, message: Any) -> None:
-        """What is no Produce request is about to go out."""
+        """Note that a request other than Produce is about to be sent."""
 
     def _response(self, message: Any) -> None:
-        """The answer to a question has come."""
+        """Note the answer to a request other than Produce."""
 
     def _produce(self, sent: SentRequest, message: Any) -> None:
         for topic in message.topic_data:
@@ -275,16 +274,16 @@ class Wire:
         return batch
 
     def _check_back_off(self, batch: SentBatch) -> None:
-        """What was refused is tried again after retry.backoff.ms, less 20 %."""
+        """Check that refused batches are retried after retry.backoff.ms, less 20 %."""
         refused_ns = self._refused_ns.pop(batch.numbers[0], None)
         if refused_ns is None or LEADER_FAULTS & self._world.faults.counts.keys():
             return
         waited_ns = self._world.schedule.now_ns - refused_ns
         if waited_ns < 0.8 * self._world.config.retry_backoff_ms * MS - 1:
-            raise Violation(f"records {batch.numbers} are tried again after {waited_ns / MS} ms")
+            raise Violation(f"records {batch.numbers} are retried after {waited_ns / MS} ms")
 
     def _check_sequence(self, batch: SentBatch) -> None:
-        """An ambiguous batch keeps its sequence, and a sequence never has two contents."""
+        """Check that an ambiguous batch keeps its sequence, and that no sequence has two contents."""
         if min(batch.key) < 0:
             raise Violation(f"a batch of {batch.topic}-{batch.partition} has no sequence: {batch.key}")
         first = batch.numbers[0]
@@ -309,7 +308,7 @@ class Wire:
         count = len(nodes)
         where = f"{batch.topic}-{batch.partition}"
         if self._max_in_flight == 1 and count > 1:
-            raise Violation(f"{where} is muted, and was sent to: records {batch.numbers}")
+            raise Violation(f"{where} is muted, but was sent records {batch.numbers}")
         if not self._is_idempotent:
             return
         if batch.is_new and set(nodes) != {node_id}:
@@ -331,8 +330,8 @@ class Wire:
             raise Violation(f"{where} has {len(unsettled)} batches that are not settled; {limit} are allowed")
 
     def _is_known(self, batch: SentBatch) -> bool:
-        """Whether the leader has acknowledged a batch that it got in the same epoch and of the same topic,
-        within kbatch.sequence.idle.ms.
+        """True if the leader acknowledged a batch of the same epoch and topic within
+        kbatch.sequence.idle.ms.
         """
         sent_ns, leader = self._acknowledged.get(batch.topic_partition, (0, None))
         oldest_ns = self._world.schedule.now_ns - self._world.config.kbatch_sequence_idle_ms * MS
@@ -347,7 +346,7 @@ class Wire:
     # Answers
 
     def written(self, connection_id: int, size: int) -> None:
-        """Bytes reached the socket. What wants no answer is over when it is written."""
+        """Note bytes that reached the socket. A request without an answer is done when it is written."""
         connection = self.connections[connection_id]
         connection.written_bytes += size
         for request in [each for each in connection.unanswered if not each.expects_answer]:
@@ -356,7 +355,7 @@ class Wire:
                 self._over(connection, request, ambiguous=True)
 
     def answered(self, connection_id: int, frame: bytes) -> None:
-        """An answer, whole, that the producer is about to get."""
+        """Note a whole answer that the producer is about to get."""
         connection = self.connections[connection_id]
         if not connection.unanswered:
             raise AssertionError(f"connection {connection_id} got an answer to nothing")
@@ -390,23 +389,23 @@ class Wire:
                 self._acknowledged[batch.topic_partition] = request.sent_ns, batch.leader
                 if not self._world.application.is_settled(batch.numbers[0]):
                     self.confirmed.update(batch.numbers)
-            # what waits for the transaction before is tried again sooner
+            # batches that wait for the previous transaction are retried sooner
             if code and row_of(code).retriable and code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 self._refused_ns[batch.numbers[0]] = self._world.schedule.now_ns
             if code and row_of(code).possibly_persisted and code not in GONE:
                 self._note_ambiguous(batch)
             elif code in NOT_APPENDED and self.ambiguous.isdisjoint(batch.numbers):
-                # it may be split, and its first part has its sequence; or, in a transaction, be numbered anew
+                # it may be split (its first part keeps the sequence), or be renumbered in a transaction
                 self._bytes.pop((batch.topic, batch.partition, batch.key), None)
 
     def _logged_in(self, connection: ConnectionWatch, lifetime_ms: int) -> None:
-        """A token of PLAIN was accepted: the session is no older than its answer."""
+        """Note that a token of PLAIN was accepted: the session is no older than its answer."""
         connection.is_logging_in, connection.is_ready = False, True
         now_ns = self._world.schedule.now_ns
         connection.session_end_ns = now_ns + lifetime_ms * MS if lifetime_ms else NEVER
 
     def ended(self, connection_id: int) -> None:
-        """The producer closed the connection, or knows that it was closed."""
+        """Note that the producer closed the connection, or learned that it was closed."""
         connection = self.connections.pop(connection_id, None)
         for request in connection.unanswered if connection is not None else ():
             assert connection is not None
@@ -423,7 +422,7 @@ class Wire:
         self._ambiguous_in.update(dict.fromkeys(batch.numbers, batch.topic_id))
 
     def is_quiet(self, topic_partition: tuple[str, int], *, is_idle: bool) -> bool:
-        """Whether nothing of the partition is under way, or may be sent again; nor was, for long."""
+        """True if no batch of the partition is in flight or may be sent again; with `is_idle`, for long."""
         unsettled = self._unsettled.get(topic_partition, {})
         if self._in_flight.get(topic_partition) or not all(
             map(self._world.application.is_settled, unsettled)
@@ -434,7 +433,7 @@ class Wire:
 
 
 class Described:
-    """Batches in a line of the trace, put together when it is read."""
+    """Batches in a line of the trace, formatted when it is read."""
 
     __slots__ = ("batches",)
 

@@ -110,7 +110,7 @@ class World(Stage):
         nodes, _, _ = self.accumulator.ready(now_ns)
         idle = [node_id for node_id in nodes if self.engine.is_ready(node_id, now_ns)]
         if idle:
-            raise Violation(f"nodes {idle} have batches to get and take requests, and get none")
+            raise Violation(f"nodes {idle} are ready and have batches, but get none")
 
     def _check_leader_epochs(self, before: ClusterSnapshot) -> None:
         """Check that no known leader is replaced by an older one."""
@@ -167,7 +167,7 @@ class World(Stage):
             longest_ms += sends * config.max_block_ms
         until_ns = self.schedule.now_ns + int(longest_ms) * MS
         if not self.run_until(until_ns, lambda: self.application.is_finished):
-            raise Violation(f"{longest_ms} ms after all was healed the application is not through")
+            raise Violation(f"{longest_ms} ms after all was healed the application has not finished")
 
     def _probe(self) -> None:
         """Check that the producer still delivers to every partition."""
@@ -187,7 +187,7 @@ class World(Stage):
             if not missing:
                 return
         if self.config.delivery_timeout_ms >= PROBED_TIMEOUT_MS:
-            raise Violation(f"when all is well nothing gets through to {sorted(missing)}")
+            raise Violation(f"after all was healed nothing gets through to {sorted(missing)}")
 
     def _send_probes(self, records: list[SentRecord], partitions: list[tuple[str, int]]) -> None:
         """Send a record to each topic_partition, and run until all are done."""
