@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from tests.support.secrets import register_pem
+
 # Certificates are valid from some time ago, so that clocks may differ.
 BEFORE = datetime.timedelta(minutes=5)
 LIFETIME = datetime.timedelta(days=2)
@@ -51,6 +53,7 @@ class Authority:
         plain = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
+        register_pem(plain)
         chain = self._pem(certificate) + self._pem(self._certificate)
         store = pkcs12.serialize_key_and_certificates(
             name.encode(), key, certificate, [self._certificate], self._password

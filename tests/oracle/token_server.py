@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
+from tests.support.secrets import register, register_pem
+
 HOST = "127.0.0.1"
 ISSUER, AUDIENCE = "http://127.0.0.1/issuer", "kafka"
 LIFETIME_SECONDS = 3600
@@ -57,7 +59,9 @@ def new_key() -> rsa.RSAPrivateKey:
 def signed_jwt(claims: Mapping[str, object], key: rsa.RSAPrivateKey, key_id: str = "client") -> str:
     header = {"alg": "RS256", "typ": "JWT", "kid": key_id}
     text = ".".join(encoded(json.dumps(part).encode()) for part in (header, claims))
-    return f"{text}.{encoded(key.sign(text.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+    signature = encoded(key.sign(text.encode(), padding.PKCS1v15(), hashes.SHA256()))
+    register(signature)
+    return f"{text}.{signature}"
 
 
 def unsecured_jwt(subject: str, lifetime_seconds: float = LIFETIME_SECONDS) -> str:
@@ -130,9 +134,11 @@ class TokenServer:
         return signed_jwt(claims, self.assertion_key)
 
     def assertion_key_pem(self) -> bytes:
-        return self.assertion_key.private_bytes(
+        pem = self.assertion_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
+        register_pem(pem)
+        return pem
 
     def jwks(self) -> dict[str, object]:
         return {"keys": [_jwk(key_id, key) for key_id, key in self._keys]}

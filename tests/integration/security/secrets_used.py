@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 from tests.support.secrets import register
@@ -16,3 +17,5 @@ PASSWORDS: Mapping[str, str] = {
 }
 WRONG_PASSWORD = "wrong-password-Jd64"
 register(*PASSWORDS.values(), STORE_PASSWORD, WRONG_PASSWORD)
+# As the header of a request to the token endpoint has it.
+register(base64.b64encode(f"alice:{PASSWORDS['alice']}".encode()).decode())

@@ -31,6 +31,7 @@ from tests.oracle.kafka import RealKafka
 from tests.oracle.kdc import REALM, Kdc, KdcMissingError
 from tests.oracle.token_server import AUDIENCE, ISSUER, TokenServer
 from tests.support.patience import HANG_SECONDS
+from tests.support.secrets import register
 
 TOPIC = "secure"
 SESSION_MS = 3000
@@ -154,6 +155,7 @@ class Site:
         (token,) = java_clients.admin(
             self.address("SASL_PLAINTEXT"), {"call": "createDelegationToken"}, properties=settings
         )
+        register(token["hmac"])
         return token["id"], token["hmac"]
 
     def read(self, partition: int, offset: int, topic: str = TOPIC) -> bytes:
