@@ -11,12 +11,26 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kbatch.config import KEYS
-from tests.integration.security.site import TOPIC, Site, jaas
+from tests.integration.security.secrets_used import PASSWORDS
+from tests.integration.security.site import PLAIN, SCRAM_512, TOPIC, Site, jaas
 from tests.oracle.kafka import create_topic
 from tests.spark.sinks import PARTITIONS, Sink, numbers
 
 COUNT = 400
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+def scram(site: Site) -> dict[str, str]:
+    """SCRAM over TLS in Java's words, without a file."""
+    login = jaas("scram.ScramLoginModule", username="alice", password=PASSWORDS["alice"])
+    return {
+        "kafka.bootstrap.servers": site.address("SASL_SSL"),
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": SCRAM_512,
+        "kafka.sasl.jaas.config": login,
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": Path(site.path("ca.pem")).read_text(),
+    }
 
 
 def mutual_tls(site: Site) -> dict[str, str]:
@@ -32,7 +46,7 @@ def mutual_tls(site: Site) -> dict[str, str]:
 
 @pytest.mark.spark
 @pytest.mark.java
-@pytest.mark.parametrize("way", [mutual_tls])
+@pytest.mark.parametrize("way", [scram, mutual_tls])
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_options_let_driver_and_tasks_in(
     spark: SparkSession, site: Site, way: Callable[[Site], dict[str, str]], delivery: str
@@ -43,6 +57,22 @@ def test_options_let_driver_and_tasks_in(
     write = sink.write_once if delivery == "exactly_once" else sink.write
     write(numbers(spark, COUNT), **way(site))
     assert sink.values() == list(range(COUNT))
+
+
+@pytest.mark.spark
+@pytest.mark.java
+def test_wrong_password_fails_the_write_without_being_shown(spark: SparkSession, site: Site) -> None:
+    options = scram(site) | {
+        "kafka.sasl.mechanism": PLAIN,
+        "kafka.sasl.jaas.config": jaas("plain.PlainLoginModule", username="alice", password=PASSWORDS["bob"]),
+    }
+    topic = f"{TOPIC}.refused"
+    create_topic(site.broker.bootstrap_servers, topic, PARTITIONS)
+    sink = Sink(site.broker.bootstrap_servers, topic)
+    with pytest.raises(Exception, match="Invalid username or password") as raised:
+        sink.write(numbers(spark, COUNT), **options)
+    assert PASSWORDS["bob"] not in str(raised.value)
+    assert sink.values() == []
 
 
 def shown(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
