@@ -12,9 +12,7 @@ from tests.oracle.kafka import RealKafka
 pytestmark = pytest.mark.java
 
 # Scenarios in which the two differ, and why that is right. One that no longer differs fails the test.
-KNOWN_DIFFERENCES: dict[str, str] = {
-    "fetch_sessions": "the embedded broker keeps no sessions: it answers 0, as Kafka with a full cache",
-}
+KNOWN_DIFFERENCES: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")

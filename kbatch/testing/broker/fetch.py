@@ -1,17 +1,17 @@
-"""Fetch, ListOffsets and OffsetForLeaderEpoch: what consumers read.
-
-Fetch sessions (KIP-227) are refused in the way that the protocol has for it: every answer has session id 0,
-so that clients name all partitions each time.
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: what consumers read. `fetch_sessions` says which partitions a
+request reads and answers with.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.authorizer import Operation, ResourceType
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.fetch_sessions import HAS_TOPIC_IDS, NO_EPOCH, Answered, FetchPlan, WantedPartition
 from kbatch.testing.broker.partition import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.state import BrokerState, Context
 
 READ_COMMITTED = 1
-NO_EPOCH = -1
 NO_TOPIC = ""
 OFFSETS_HAVE_LEADER_EPOCH = 4  # the version of ListOffsets
 # The special timestamps of ListOffsets, and the first version of each.
@@ -41,8 +40,7 @@ SPECIAL_TIMESTAMPS = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 # The first versions of Fetch with a feature
-HAS_SESSIONS, HAS_TOPIC_IDS, HAS_HINTS = 7, 13, 16
-FULL_FETCH_EPOCHS = (0, -1)
+HAS_SESSIONS, HAS_HINTS = 7, 16
 SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -66,80 +64,83 @@ def fetch(
 ) -> messages.FetchResponse | Delayed:
     if context.version >= HAS_SESSIONS and context.forced_error in SESSION_ERRORS:
         context.check_forced_error()  # errors of the whole request
-    if request.session_epoch not in FULL_FETCH_EPOCHS:
-        raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    return _Fetch(state, request, context).response
+    plan = state.fetch_sessions.plan(context.node_id, request, context.version, context.now_ms)
+    return _Fetch(state, request, plan, context).response
 
 
 class _Fetch:
     """One request: tried when it arrives, and again after one of its partitions changed."""
 
-    def __init__(self, state: BrokerState, request: messages.FetchRequest, context: Context) -> None:
+    def __init__(
+        self, state: BrokerState, request: messages.FetchRequest, plan: FetchPlan, context: Context
+    ) -> None:
         self.response = Delayed()
         self._state = state
         self._request = request
+        self._plan = plan
         self._context = context
         if not self._attempt(context.now_ms):
             partitions = frozenset(
-                (self._topic_name(topic), wanted.partition)
-                for topic in request.topics
-                for wanted in topic.partitions
+                (self._topic_name(wanted), wanted.request.partition) for wanted in plan.partitions
             )
             deadline_ms = context.now_ms + request.max_wait_ms
             state.wait_for(partitions, self._attempt, deadline_ms, self._complete)
 
     def _attempt(self, now_ms: int) -> bool:
-        response, size, failed = self._read()
-        if size < self._request.min_bytes and not failed and self._request.max_wait_ms > 0:
+        answers, size, failed = self._read()
+        has_time = self._request.max_wait_ms > 0 and bool(answers)
+        if size < self._request.min_bytes and not failed and has_time:
             return False
-        self.response.complete(response)
+        self._answer(answers, now_ms)
         return True
 
     def _complete(self, now_ms: int) -> None:
-        self.response.complete(self._read()[0])
+        self._answer(self._read()[0], now_ms)
 
-    def _topic_name(self, topic: messages.FetchRequest.FetchTopic) -> str:
+    def _answer(self, answers: list[Answered], now_ms: int) -> None:
+        try:
+            session_id, answers = self._plan.answer(answers, now_ms)
+        except BrokerError as error:
+            self.response.complete(messages.FetchResponse(error_code=error.code))
+            return
+        hints = self._hints(answers) if self._context.version >= HAS_HINTS else {}
+        self.response.complete(
+            messages.FetchResponse(
+                session_id=session_id, responses=_by_topic(answers), node_endpoints=list(hints.values())
+            )
+        )
+
+    def _topic_name(self, wanted: WantedPartition) -> str:
         if self._context.version < HAS_TOPIC_IDS:
-            return topic.topic
-        known = self._state.cluster.topics_by_id.get(bytes(topic.topic_id))
+            return wanted.topic
+        known = self._state.cluster.topics_by_id.get(wanted.topic_id)
         return known.name if known else NO_TOPIC
 
-    def _read(self) -> tuple[messages.FetchResponse, int, bool]:
-        """Return (response, bytes of records, True if a partition has another result than records)."""
+    def _read(self) -> tuple[list[Answered], int, bool]:
+        """Return (answers, bytes of records, True if a partition has another result than records)."""
         size, failed = 0, False
-        topics = []
-        hints: dict[int, messages.FetchResponse.NodeEndpoint] = {}
-        for topic in self._request.topics:
-            answers = []
-            for wanted in topic.partitions:
-                answer = PartitionData(partition_index=wanted.partition, high_watermark=-1, records=b"")
-                room = self._request.max_bytes - size
-                self._context.fill(answer, self._read_partition, topic, wanted, room, size == 0)
-                is_read = answer.error_code == ErrorCode.NONE and answer.diverging_epoch.epoch == NO_EPOCH
-                failed = failed or not is_read
-                if answer.error_code in LED_ELSEWHERE and self._context.version >= HAS_HINTS:
-                    self._hint_at_leader(self._topic_name(topic), answer, hints)
-                size += _size(answer)
-                answers.append(answer)
-            topics.append(
-                messages.FetchResponse.FetchableTopicResponse(
-                    topic=topic.topic, topic_id=topic.topic_id, partitions=answers
-                )
-            )
-        response = messages.FetchResponse(responses=topics, node_endpoints=list(hints.values()))
-        return response, size, failed
+        answers = []
+        for wanted in self._plan.partitions:
+            answer = PartitionData(partition_index=wanted.request.partition, high_watermark=-1, records=b"")
+            room = self._request.max_bytes - size
+            self._context.fill(answer, self._read_partition, wanted, room, size == 0)
+            is_read = answer.error_code == ErrorCode.NONE and answer.diverging_epoch.epoch == NO_EPOCH
+            failed = failed or not is_read
+            size += _size(answer)
+            answers.append((wanted, answer))
+        return answers, size, failed
 
     def _read_partition(
         self,
-        topic: messages.FetchRequest.FetchTopic,
-        wanted: messages.FetchRequest.FetchPartition,
+        named: WantedPartition,
         room: int,
         is_first: bool,
         answer: PartitionData,
     ) -> None:
+        wanted = named.request
         if self._context.version >= HAS_TOPIC_IDS:
-            self._state.cluster.topic_by_id(bytes(topic.topic_id))
-        name = self._topic_name(topic)
+            self._state.cluster.topic_by_id(named.topic_id)
+        name = self._topic_name(named)
         self._state.authorize(self._context, Operation.READ, ResourceType.TOPIC, name)
         self._state.cluster.partition(name, wanted.partition)
         answer.aborted_transactions = None  # empty for a missing partition, null if it refuses
@@ -169,10 +170,18 @@ class _Fetch:
                 for producer_id, first_offset in read.aborted_transactions
             ]
 
+    def _hints(self, answers: list[Answered]) -> dict[int, messages.FetchResponse.NodeEndpoint]:
+        """Return the places of new leaders, by node id, and name them in the answers (KIP-951)."""
+        hints: dict[int, messages.FetchResponse.NodeEndpoint] = {}
+        for wanted, answer in answers:
+            if answer.error_code in LED_ELSEWHERE:
+                self._hint_at_leader(self._topic_name(wanted), answer, hints)
+        return hints
+
     def _hint_at_leader(
         self, topic: str, answer: PartitionData, hints: dict[int, messages.FetchResponse.NodeEndpoint]
     ) -> None:
-        """Name the current leader (KIP-951); a forced error may concern a missing partition."""
+        """Name the current leader; a forced error may concern a missing partition."""
         known = self._state.cluster.topics.get(topic)
         if known is None or not 0 <= answer.partition_index < len(known.partitions):
             return
@@ -203,6 +212,18 @@ def _diverging_epoch(
     if epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
         return None
     return messages.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+
+
+def _by_topic(answers: list[Answered]) -> list[messages.FetchResponse.FetchableTopicResponse]:
+    """Return the answers, with neighbours of one topic together."""
+    topics: list[messages.FetchResponse.FetchableTopicResponse] = []
+    for (topic, topic_id), group in groupby(answers, lambda each: (each[0].topic, each[0].topic_id)):
+        topics.append(
+            messages.FetchResponse.FetchableTopicResponse(
+                topic=topic, topic_id=topic_id, partitions=[answer for _, answer in group]
+            )
+        )
+    return topics
 
 
 def _size(answer: PartitionData) -> int:

@@ -21,6 +21,7 @@ from kbatch.testing.broker.authorizer import REFUSALS, AclBinding, Authorizer, O
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import Cluster, Node
 from kbatch.testing.broker.coordinators import Coordinators
+from kbatch.testing.broker.fetch_sessions import FetchSessions
 from kbatch.testing.broker.listeners import Listener
 from kbatch.testing.broker.oauth import TokenIssuer
 from kbatch.testing.broker.options import Options
@@ -148,6 +149,7 @@ class BrokerState:
     def __post_init__(self) -> None:
         self._waiters: list[_Waiter] = []
         self._changed: set[tuple[str, int]] = set()
+        self.fetch_sessions = FetchSessions(self.now_ms)
         self.scram_users = ScramUsers(self.options.users or {}, self.rng.randbytes)
         self.authorizer = Authorizer(
             self.access,
@@ -226,6 +228,7 @@ class BrokerState:
 
     def stop_node(self, node_id: int) -> None:
         self.cluster.stop_node(node_id)
+        self.fetch_sessions.forget(node_id)
         self._all_changed()
 
     def start_node(self, node_id: int) -> None:

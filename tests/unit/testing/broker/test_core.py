@@ -454,14 +454,6 @@ def test_fetch_errors_come_at_once(changed: dict[str, Any], codes: dict[int, int
         assert len(answer.message.node_endpoints) == (code == ErrorCode.FENCED_LEADER_EPOCH)
 
 
-@pytest.mark.parametrize(("session_id", "epoch", "code"), [(0, 0, 0), (7, -1, 0), (7, 1, 70), (0, 3, 70)])
-def test_fetch_sessions_are_refused(broker: VirtualBroker, session_id: int, epoch: int, code: int) -> None:
-    request = fetch_request(broker)
-    request.session_id, request.session_epoch = session_id, epoch
-    answer = broker.client().ask(request)
-    assert (answer.error_code, answer.session_id, len(answer.responses)) == (code, 0, code == 0)
-
-
 # Offsets
 
 
