@@ -160,7 +160,7 @@ def parse(line: str) -> Entry:
         raise ConfigError(
             f"sasl.jaas.config is a whole section of a JAAS file; use only the {FORM} inside its braces"
         )
-    if module is None or flag is None or _text(flag).lower() not in CONTROL_FLAGS:
+    if module is None or flag is None or not _text(module) or _text(flag).lower() not in CONTROL_FLAGS:
         raise ConfigError(f"sasl.jaas.config must have the form {FORM}")
     options = {}
     for token in tokens:
@@ -182,13 +182,13 @@ def quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-class _Text(str):
-    """A token that is a word or was in quotes; a str proper is a sign."""
+class _Text(NamedTuple):
+    """A token that is a word or was in quotes. A token that is a str is a sign, and equal to no text."""
 
-    __slots__ = ()
+    text: str
 
 
-def _tokens_of(line: str) -> Iterator[str]:
+def _tokens_of(line: str) -> Iterator[_Text | str]:
     for match in TOKEN.finditer(line):
         kind = match.lastgroup
         if kind == "other":
@@ -204,12 +204,12 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(int(code, 8)) if code[0] in "01234567" else ESCAPED.get(code, code)
 
 
-def _text(token: str) -> str:
-    if not isinstance(token, _Text):
+def _text(token: _Text | str) -> str:
+    if isinstance(token, str):
         raise ConfigError(
             "sasl.jaas.config has a sign or a number where a name or a value must be; put values in quotes"
         )
-    return str(token)
+    return token.text
 
 
 def _read(name: str, text: str, type: ValueType) -> object:

@@ -19,6 +19,7 @@ from kbatch.config.rules import CLIENT_RULES, PRODUCER_RULES, host_and_port
 from kbatch.config.values import (
     ACKS,
     ANY,
+    AUTHORITIES,
     BOOLEAN,
     DOUBLE,
     EXTENSIONS,
@@ -193,7 +194,7 @@ class ClientConfig:
     ssl_context: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = key(TLS_CONTEXT, None, ANY, MEDIUM,
         "An ssl.SSLContext, or a callable that returns one for each connection, to use instead of all other "
         "ssl keys.", origin="kbatch")
-    ssl_truststore_location: str | None = key(STRING, None, ANY, HIGH,
+    ssl_truststore_location: str | None = key(AUTHORITIES, None, ANY, HIGH,
         "File with the certificates of trusted authorities, PEM or PKCS12, or a folder of PEM files. By "
         "default the system's. A change of it, and of the other files here, counts from the next connection.")
     ssl_truststore_certificates: Password | None = key(PASSWORD, None, ANY, HIGH,
@@ -244,7 +245,7 @@ class ClientConfig:
     security_providers: str | None = key(STRING, None, ANY, LOW,
         "Classes of security providers.", NO_JAVA_TLS)
     config_providers: tuple[str, ...] = key(LIST, "", ANY, LOW, "Classes that look up values.", NO_PROVIDERS)
-    https_ca_location: str | None = key(STRING, None, ANY, LOW,
+    https_ca_location: str | None = key(AUTHORITIES, None, ANY, LOW,
         "PEM file, or folder of PEM files, with the authorities that a token endpoint is trusted by. By "
         "default the system's.", origin="librdkafka")
     https_ca_pem: Password | None = key(PASSWORD, None, ANY, LOW,
@@ -354,7 +355,7 @@ class ClientConfig:
     sasl_oauthbearer_scope_claim_name: str = key(STRING, "scope", ANY, LOW,
         f"Claim with the scope. {FOR_BROKERS}.")
     sasl_oauthbearer_sub_claim_name: str = key(STRING, "sub", ANY, LOW,
-        f"Claim with the subject. {FOR_BROKERS}.")
+        "Claim with the subject, which is the principal's name in logs.")
     sasl_oauthbearer_clock_skew_seconds: int = key(INT, 30, ANY, LOW,
         f"Allowed difference of clocks. {FOR_BROKERS}.")
     sasl_oauthbearer_expected_audience: tuple[str, ...] = key(LIST, "", ANY, HIGH,

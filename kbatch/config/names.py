@@ -39,11 +39,6 @@ def _kibibytes(value: object) -> int:
     return int(INT.parse(value)) * 1024
 
 
-def _authorities(value: object) -> object:
-    """Return the location; librdkafka's probe means the system's authorities."""
-    return None if value == "probe" else value
-
-
 def _retriever(value: object) -> object:
     return {
         "client_credentials": "ClientCredentialsJwtRetriever",
@@ -70,7 +65,7 @@ ALIASES: Mapping[str, Alias] = {
     "socket.receive.buffer.bytes": Alias("receive.buffer.bytes", _buffer),
     "topic.metadata.refresh.interval.ms": Alias("metadata.max.age.ms"),
     "partitioner": Alias("partitioner.class"),
-    "ssl.ca.location": Alias("ssl.truststore.location", _authorities),
+    "ssl.ca.location": Alias("ssl.truststore.location"),
     "ssl.ca.pem": Alias("ssl.truststore.certificates"),
     "ssl.certificate.location": Alias("ssl.keystore.location"),
     "ssl.certificate.pem": Alias("ssl.keystore.certificate.chain"),
@@ -169,8 +164,6 @@ def read_settings(
         if translated is None:
             continue
         key, value = translated
-        if value is None:
-            continue
         if key in sources:
             raise ConfigError(f"{sources[key]} and {given} both set {key}; set one of them")
         sources[key] = given

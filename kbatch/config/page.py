@@ -15,7 +15,8 @@ for [some defaults](#defaults-that-are-not-those-of-java) and [some keys](#keys-
 Pass keys as Kafka writes them, in a mapping, or as keywords with underscores for dots:
 `Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Values
 may be strings, as in a properties file. None leaves a key at its default. Unknown keys, invalid values,
-duplicates and contradictions raise `ConfigError`.
+duplicates and contradictions raise `ConfigError`. `kbatch.config.read_properties(path)` reads a `.properties`
+file as of Kafka's tools. [Security](security.md) has recipes for logins.
 
 `python -m kbatch.config > docs/configuration.md` writes this page.
 """

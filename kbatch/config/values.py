@@ -145,6 +145,12 @@ def _password(value: object) -> Password:
     return value if isinstance(value, Password) else Password(_string(value))
 
 
+def _authorities(value: object) -> str | None:
+    """Return a location; librdkafka's probe means the system's authorities, the default."""
+    location = _string(value)
+    return None if location == "probe" else location
+
+
 def _literal(value: object) -> str:
     """Return a text with the blanks at its ends, which Java's keys lose."""
     if not isinstance(value, str):
@@ -251,6 +257,7 @@ def _tls_context(value: object) -> object:
 
 BOOLEAN = ValueType("boolean", "true or false", _boolean)
 STRING = ValueType("string", "a string", _string)
+AUTHORITIES = ValueType("string", "a string", _authorities)
 LITERAL = ValueType("string", "a string", _literal)
 URL = ValueType("string", "a string", _string, without_login)
 PASSWORD = ValueType("password", "a string", _password, _hidden)

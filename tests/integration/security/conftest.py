@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from typing import Any
 
@@ -9,6 +10,12 @@ import pytest
 
 from tests.integration.security.cells import Cell
 from tests.integration.security.site import Site, resolved
+
+
+@pytest.fixture(autouse=True)
+def logged_in_full(caplog: pytest.LogCaptureFixture) -> None:
+    """Log everything, so that a secret in any message is found."""
+    caplog.set_level(logging.DEBUG, "kbatch")
 
 
 @pytest.hookimpl(wrapper=True)

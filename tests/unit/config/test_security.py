@@ -109,7 +109,8 @@ def test_certificates_and_keys_that_go_together() -> None:
     assert (made.ssl_keystore_location, made.ssl_key_location) == ("me.pem", "key.pem")
     made = config(security_protocol="SSL", ssl_keystore_key="K", ssl_keystore_certificate_chain="C")
     assert made.ssl_keystore_key == Password("K")
-    assert config({"ssl.ca.location": "probe"}, security_protocol="SSL").ssl_truststore_location is None
+    probed = config({"ssl.ca.location": "probe", "https.ca.location": "probe"}, security_protocol="SSL")
+    assert probed.ssl_truststore_location is probed.https_ca_location is None
 
 
 @pytest.mark.parametrize("store", ["truststore", "keystore"])
