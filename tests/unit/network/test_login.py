@@ -12,17 +12,14 @@ from typing import Any
 
 import pytest
 
-from kbatch import AsyncProducer, Producer
 from kbatch.core.client.actions import Authenticate, EndAuthentication
-from kbatch.errors import AuthenticationError, KafkaError, NetworkError, SaslAuthenticationError
+from kbatch.errors import AuthenticationError, KafkaError, NetworkError
 from kbatch.network.login import Coroutines, Login
 from kbatch.sasl import NEVER
-from kbatch.testing import Broker
 from tests.support.patience import HANG_SECONDS
 
 Step = Callable[[str, bytes | None], bytes | None]
 BEGIN = Authenticate(1, "host", None)
-TOPIC = "t"
 
 
 class Scripted:
@@ -263,71 +260,3 @@ def test_stop_cancels_a_stuck_coroutine(is_on_loop: bool) -> None:
             assert results.empty()
 
     asyncio.run(main())
-
-
-# Both producers, over the embedded broker
-
-
-def keys(broker: Broker, password: str = "secret", **rest: Any) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": broker.bootstrap_servers,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "PLAIN",
-        "sasl_username": "alice",
-        "sasl_password": password,
-        **rest,
-    }
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker([TOPIC], users={"alice": "secret"}) as made:
-        yield made
-
-
-def test_producer_logs_in(broker: Broker) -> None:
-    with Producer(**keys(broker, client_id="me")) as producer:
-        assert producer.send(TOPIC, b"value").result(HANG_SECONDS).offset == 0
-        assert "kbatch-login-me" in [thread.name for thread in login_threads()]
-        found = {name.name: value for name, value in producer.metrics().items()}
-        assert found["successful-authentication-total"] == found["connection-creation-total"]
-
-
-def test_async_producer_logs_in(broker: Broker) -> None:
-    async def main() -> None:
-        async with AsyncProducer(**keys(broker)) as producer:
-            delivery = await producer.send(TOPIC, b"value")
-            assert (await delivery).offset == 0
-
-    asyncio.run(main())
-
-
-def test_producer_raises_what_the_broker_says(broker: Broker) -> None:
-    with (
-        Producer(**keys(broker, "wrong")) as producer,
-        pytest.raises(SaslAuthenticationError, match="Invalid username or password") as caught,
-    ):
-        producer.send(TOPIC, b"value")
-    assert "wrong" not in str(caught.value)
-
-
-def test_async_producer_raises_what_the_broker_says(broker: Broker) -> None:
-    async def main() -> None:
-        async with AsyncProducer(**keys(broker, "wrong")) as producer:
-            with pytest.raises(SaslAuthenticationError, match="Invalid username or password"):
-                await producer.send(TOPIC, b"value")
-
-    asyncio.run(main())
-
-
-def test_transactions_raise_what_the_broker_says(broker: Broker) -> None:
-    with (
-        Producer(**keys(broker, "wrong", transactional_id="x")) as producer,
-        pytest.raises(SaslAuthenticationError),
-    ):
-        producer.init_transactions()
-
-
-def test_groups_raise_what_the_broker_says(broker: Broker) -> None:
-    with Producer(**keys(broker, "wrong")) as producer, pytest.raises(SaslAuthenticationError):
-        producer.group_ids()
