@@ -35,14 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def shell(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Which of the two producers `new_producer` makes."""
+    """Return which of the two producers `new_producer` makes."""
     with shell_of(request.param) as kind:
         yield kind
 
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Runner:
-    """Runs a program on one of the loops."""
+    """Return a function that runs a program on one of the loops."""
     runner: Runner = loops_of(request.param).run
     return runner
 
@@ -67,7 +67,7 @@ def java_jars() -> None:
 
 
 def require_jars(version: str = KAFKA_VERSION) -> None:
-    """Skips where there are no jars. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
+    """Skip if there are no jars. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
     try:
         jars(version)
     except JavaMissingError as missing:

@@ -1,4 +1,4 @@
-"""What holds of the embedded broker whatever was asked of it, and a client who finds out if it serves."""
+"""Invariants of the embedded broker after any requests, and a client that checks whether it serves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ask = Callable[[int, Message, int], Any]  # (node, request, version) -> response
 
 
 class Kept(NamedTuple):
-    """What a partition must bring through a restart."""
+    """The state that a partition must keep over a restart."""
 
     batches: list[bytes]
     start_offset: int
@@ -30,7 +30,7 @@ class Kept(NamedTuple):
 
 
 def check_logs(state: BrokerState) -> None:
-    """All batches are whole and in order, and what is known of producers is what the log tells of them."""
+    """Check that all batches are whole and in order, and that producer state matches the log."""
     for partition in state.cluster.partitions():
         batches = whole_batches(partition)
         check_offsets(partition, batches)
@@ -63,8 +63,8 @@ def check_offsets(partition: ClusterPartition, batches: list[kbatch.RecordBatch]
 
 
 def check_producers(partition: ClusterPartition, batches: list[kbatch.RecordBatch]) -> None:
-    """What is known may be less than the log tells, after a restart or where producers were forgotten; and it
-    may be more, where the start of the log was deleted or compaction left only the last batch.
+    """Check producer state against the log. It may be less after a restart or if producers were forgotten,
+    and more if the start of the log was deleted or compaction left only the last batch.
     """
     log, name = partition.log, partition.topic.name
     start_offset = batches[0].base_offset if batches else log.log_end_offset
@@ -100,7 +100,7 @@ def kept(state: BrokerState) -> dict[tuple[str, int], Kept]:
 
 
 def check_kept(before: dict[tuple[str, int], Kept], state: BrokerState) -> None:
-    """The logs go on where they were; what comes of a restart is markers, and compaction."""
+    """Check that the logs continue where they were; a restart adds only markers, and compaction."""
     after = kept(state)
     assert before.keys() == after.keys()
     for place, was in before.items():
@@ -122,8 +122,8 @@ def check_kept(before: dict[tuple[str, int], Kept], state: BrokerState) -> None:
 
 
 def check_known_again(known: ProducerDescription, found: ProducerDescription, start_offset: int) -> None:
-    """With its last batch, but for its time, which a snapshot does not have. One that was forgotten, and then
-    known again by a marker alone, may come back with more.
+    """Compare producers with their last batch, except for its time, which a snapshot lacks. A producer that
+    was forgotten, and then known by a marker alone, may come back with more.
     """
     assert found.producer_epoch == known.producer_epoch, (known, found)
     if known.batches and known.batches[-1].last_offset >= start_offset:
@@ -166,7 +166,7 @@ class Round:
         return answer
 
     def _write_idempotently(self) -> None:
-        """A batch that is sent again stands where it stood."""
+        """Check that a batch sent again keeps its offset."""
         begin = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         given = self._good(0, begin, 4)
         offsets = [self._produced(b"%d" % sequence, given, sequence) for sequence in (0, 1, 2, 2)]
@@ -174,7 +174,7 @@ class Round:
         assert self._read_committed() == [b"0", b"1", b"2"]
 
     def _write_in_transactions(self) -> None:
-        """What is committed is read, what is aborted is not."""
+        """Check that committed records are read and aborted ones are not."""
         coordinator = self._coordinator(1)
         begin = messages.InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=60_000)
         given = self._good(coordinator, begin, 4)
@@ -254,7 +254,7 @@ class Round:
         return offset
 
     def _read_committed(self) -> list[object]:
-        """The values that a consumer shows which skips what it is told was aborted."""
+        """Return the values of a consumer that skips aborted transactions."""
         kind = messages.FetchRequest
         wanted = kind.FetchPartition(partition_max_bytes=1 << 20)
         topic = kind.FetchTopic(topic=self._name, partitions=[wanted])

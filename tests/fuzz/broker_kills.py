@@ -1,13 +1,13 @@
-"""The campaign of kills: the embedded broker is killed again and again, and what it acknowledged stays.
+"""The campaign of kills: the embedded broker is killed repeatedly and keeps everything it acknowledged.
 
-Theory of operation. A block is a directory, a port, and clients that go on (killed_clients.py) while the
-broker is killed and comes back, some rounds long. Truth is what the clients were told. After each kill the
-logs are read from the disk: every acknowledged record must stand there once, at its offset and in order, and
-nothing may have changed that was there before. After each start committed data and offsets are read.
-At the end of a block the clients come to rest, and then what they were told must be all that there is.
+Theory of operation. A block is a directory, a port, and clients that continue (killed_clients.py) while the
+broker is killed and started again, for some rounds. After each kill the logs are read from the disk: every
+acknowledged record must be there once, at its offset and in order, and earlier data must be unchanged. After
+each start committed data and offsets are read. At the end of a block the clients stop, and the logs must
+equal the answers that the clients got.
 
-What a block does comes from its number, the moments of its kills as well; but what is under way then is up to
-threads and the system. A block that failed may pass when it is replayed.
+A block's number determines its actions and the moments of its kills, but threads and the system decide what
+is in flight then. A block that failed may pass when it is replayed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SERVES_SECONDS, STARTS_SECONDS = (0.02, 1.0), (0.05, 0.5)
 READ_SECONDS, TIMEOUT_SECONDS = 0.05, 60.0
 # A hundred records of one batch go into the smallest.
 SEGMENT_BYTES = (5_000, 50_000, 1 << 30)
-# Asked for after each start, beside those that clients get.
+# Requested after each start, besides the clients' own.
 NEW_PRODUCER_IDS = 3
 
 
@@ -50,8 +50,8 @@ class Block:
 
     def __init__(self, number: int, directory: Path) -> None:
         self.rng = random.Random(f"broker kills {number}")
-        # A broker that was killed knows the last batch of a producer alone, as Kafka does, unless it is told
-        # to keep all five: else only one at a time may be under way.
+        # A killed broker knows only the last batch of a producer, as Kafka does, unless it is configured
+        # to keep all five; otherwise only one may be in flight.
         keeps_all_batches = number % 2 == 1
         self.broker = BrokerProcess(directory, *free_ports(1), keeps_all_batches=keeps_all_batches)
         self._servers = self.broker.bootstrap_servers
@@ -116,7 +116,7 @@ class Block:
         return "in a transaction" if "open" in states else "between"
 
     def end(self) -> None:
-        """The clients come to rest; what they were told is all that there is, also after a proper end."""
+        """Stop the clients and check that the logs equal their answers, also after a clean shutdown."""
         for client in self.clients:
             client.finish()
         for writer in self.writers:
@@ -171,7 +171,7 @@ class Block:
             for (seen_partition, offset), value in self.member.seen.items():
                 assert seen_partition != partition or log[offset].value == value, (partition, offset)
 
-    # What a broker that serves tells
+    # Answers of a running broker
 
     def _check_served(self) -> None:
         self._producer_ids += [self.broker.new_producer_id() for _ in range(NEW_PRODUCER_IDS)]
@@ -189,7 +189,7 @@ class Block:
         self._visible.add(value)
 
     def _check_offsets(self) -> None:
-        """Between what is known to be committed, and what was asked for."""
+        """Check that offsets lie between the last confirmed and the last requested commit."""
         least = self.member.committed
         found = self._committed_offset(self.member.group, PLAIN)
         assert least <= max(found, 0) <= self.member.tried, (least, found, self.member.tried)
@@ -241,7 +241,7 @@ def check_order(log: list[Stored], place: str, *, is_gapless: bool) -> None:
 
 
 def committed_reader(servers: str) -> Consumer:
-    """Of the transactional topic, from its start."""
+    """Read the transactional topic from its start."""
     reader = Consumer(
         SETTINGS
         | {
@@ -258,7 +258,7 @@ def committed_reader(servers: str) -> Consumer:
 
 
 def to_the_end(reader: Consumer) -> list[str]:
-    """What a new reader reads until it is told that there is no more."""
+    """Return the records of a new reader, up to the end of the log."""
     values: list[str] = []
     ended: set[int] = set()
     deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -277,7 +277,7 @@ def to_the_end(reader: Consumer) -> list[str]:
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block's rounds; an AssertionError says in which one what went wrong."""
+    """Run a block's rounds; an AssertionError names the round and the fault."""
     outcomes: Counter[str] = Counter()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Block(block, Path(folder)) as world:

@@ -66,13 +66,13 @@ class BrokerProcess:
             raise AssertionError(f"the broker does not start:\n{self._end()}")
 
     def kill(self) -> None:
-        """As kill -9; what it wrote to stderr before is a finding."""
+        """Kill the process as kill -9 does; earlier output on stderr is a finding."""
         assert self._process is not None
         self._process.kill()
         assert not (text := self._end()), text
 
     def stop(self) -> None:
-        """As Ctrl-C, with all files written."""
+        """Stop the broker as Ctrl-C does, with all files written."""
         assert self._process is not None
         process = self._process
         process.terminate()
@@ -86,7 +86,7 @@ class BrokerProcess:
         return text
 
     def close(self) -> None:
-        """Ends it without ceremony, where it still runs."""
+        """Kill the process if it still runs."""
         if self._process is not None:
             self._process.kill()
             self._end()

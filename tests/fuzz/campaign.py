@@ -31,7 +31,7 @@ BLOCK_CASES = 20_000
 MOST_THREADS = 16
 MAX_DECOMPRESSED_BYTES = 1 << 20
 # What a process may come to need above what it has once it is warm. A batch has 1 MiB of records at most;
-# a decoder that believes a length or a count asks for 2 GiB.
+# a decoder that trusts a length or a count allocates 2 GiB.
 GROWTH_BYTES = 96 << 20
 ADDRESS_SPACE_BYTES = 1 << 30
 # 500 mutants take a fifth of a second.
@@ -44,7 +44,7 @@ Fields = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | No
 
 
 class Tally(NamedTuple):
-    """What a block came to: counts by outcome, and what it took."""
+    """The result of a block: counts by outcome, time and memory."""
 
     outcomes: dict[str, int]
     seconds: float
@@ -74,7 +74,7 @@ def read_columns(data: object) -> list[Fields]:
 
 
 def verdict(reader: Callable[[object], list[Fields]], data: object) -> list[Fields] | None:
-    """What was read; None where the reader calls it corrupt. Any other exception is a finding."""
+    """Return what was read; None if the reader calls it corrupt. Any other exception is a finding."""
     try:
         return reader(data)
     except kbatch.CorruptRecordError as error:
@@ -120,7 +120,7 @@ def growing_less_than(limit: int) -> Iterator[None]:
 
 
 def limit_address_space() -> None:
-    """Memory that is only asked for is refused as well."""
+    """Limit memory; unused allocations count too."""
     if sys.platform == "linux" and not SANITIZED:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + ADDRESS_SPACE_BYTES
@@ -138,7 +138,7 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def run_block(block: int, mutants: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block's mutants in this process; an AssertionError has number and bytes of one at fault."""
+    """Check a block's mutants in this process; an AssertionError has number and bytes of a faulty one."""
     outcomes: Counter[str] = Counter()
     started = time.monotonic()
     for mutant in mutator.mutants("warming up", STEP_MUTANTS):

@@ -41,12 +41,12 @@ class Worker:
         self._process = subprocess.Popen(self._command, env=ENVIRONMENT, stderr=subprocess.PIPE)
 
     def check(self) -> None:
-        """That it is at work, where it is to be."""
+        """Check that it still runs, if it should."""
         if self._process is not None and self._process.poll() is not None:
             raise AssertionError(f"the worker has ended: {self._process.communicate()[1].decode()}")
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the process as kill -9 does."""
         self.check()
         assert self._process is not None
         self._process.kill()
@@ -62,14 +62,14 @@ class Worker:
         self._process = None
 
     def close(self) -> None:
-        """Ends it without ceremony, where it still runs."""
+        """Kill the process if it still runs."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
 
 
 class Task:
-    """What the workers have to do: numbered records, a key for each of the source's partitions."""
+    """The input of the workers: numbered records, a key for each of the source's partitions."""
 
     def __init__(self, bootstrap_servers: str, partitions: int) -> None:
         self._servers = bootstrap_servers
@@ -99,7 +99,7 @@ class Task:
         return self._given * self._partitions - sum(map(len, self._seen.values()))
 
     def await_progress(self, count: int, *workers: Worker) -> None:
-        """Until so many more records, or all, are to be seen; the order is checked as they come."""
+        """Wait for this many more records, or all; check their order as they arrive."""
         wanted = max(self.left_count - count, 0)
         deadline = time.monotonic() + PROGRESS_SECONDS
         while self.left_count > wanted:
@@ -109,7 +109,7 @@ class Task:
             self._read(self._reader, self._seen)
 
     def audit(self, *workers: Worker) -> None:
-        """All is there, once and in order; to whoever reads along, and to whoever comes later."""
+        """Check that a running reader and a new reader see all records, once and in order."""
         self.await_progress(self.left_count, *workers)
         late: dict[bytes | None, list[bytes | None]] = defaultdict(list)
         reader = self._new_reader()

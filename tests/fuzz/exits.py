@@ -58,7 +58,7 @@ async def main():
 
 
 class Ending(NamedTuple):
-    """What comes after PROGRAM, and with which status it may end."""
+    """The end of PROGRAM, and its allowed exit statuses."""
 
     text: str
     statuses: tuple[int, ...] = (0,)
@@ -91,7 +91,7 @@ accepted(500)
 
 
 def ended(broker: Broker, ending: Ending, name: str) -> None:
-    """Lets a program end; AssertionError unless it does so as it should."""
+    """Run a program to its end; AssertionError unless it ends as expected."""
     command = [sys.executable, "-X", "faulthandler", "-c", PROGRAM + ending.text]
     done = subprocess.run(
         [*command, broker.bootstrap_servers, TOPIC, name, name],
@@ -107,7 +107,7 @@ def ended(broker: Broker, ending: Ending, name: str) -> None:
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block of `rounds` programs."""
+    """Check a block of `rounds` programs."""
     rng = random.Random(f"exits {block}")
     outcomes: Counter[str] = Counter()
     started = time.monotonic()

@@ -38,7 +38,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Parent:
-    """What the children find: a producer at work, and what it gave."""
+    """The objects that children inherit: a busy producer and its deliveries."""
 
     def __init__(self, broker: Broker, rng: random.Random) -> None:
         self.bootstrap_servers = broker.bootstrap_servers
@@ -137,7 +137,7 @@ def parents_producer_refuses(parent: Parent) -> None:
 
 
 def parents_objects_go(parent: Parent) -> None:
-    """As they do when the interpreter of the child ends."""
+    """Drop the objects as the end of the child's interpreter does."""
     assert repr(parent.pending) and repr(parent.pending_rows)
     vars(parent).clear()
     gc.collect()
@@ -165,7 +165,7 @@ def forked(job: Callable[[Parent], None], parent: Parent) -> None:
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block of `rounds` children."""
+    """Check a block of `rounds` children."""
     rng = random.Random(f"forks {block}")
     outcomes: Counter[str] = Counter()
     started = time.monotonic()

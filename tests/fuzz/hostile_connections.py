@@ -73,7 +73,7 @@ class Connections:
                 answer(expected(frame), _one_answer(connection))
 
     def _wrong_size(self) -> None:
-        """Of less than nothing or of more than a request may have: the broker ends the connection."""
+        """Send a negative or too large size; the broker closes the connection."""
         size = self._rng.choice((-1, -(2**31), MAX_REQUEST_BYTES + 1, INT32_MAX))
         content = self._rng.randbytes(self._rng.choice((0, 8, 1000)))
         with self._connected() as connection:
@@ -81,7 +81,7 @@ class Connections:
             assert not _received(connection)
 
     def _reset(self) -> None:
-        """The client goes without a word, in the middle of a frame or with answers under way."""
+        """Close the connection in the middle of a frame or with responses in flight."""
         data = b"".join(sized(self._encoded(messages.ApiVersionsRequest(), 0)) for _ in range(50))
         with self._connected() as connection:
             self._send_cut(connection, data[: self._rng.randrange(len(data))])
@@ -125,7 +125,7 @@ class Connections:
         return connection
 
     def _send_cut(self, connection: socket.socket, data: bytes) -> None:
-        """In pieces, as the network delivers them; the broker may close before the last."""
+        """Send bytes in pieces, as a network delivers them; the broker may close before the last."""
         cuts = sorted(self._rng.choices(range(len(data) + 1), k=self._rng.choice((0, 1, 3, 10))))
         for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             try:
@@ -164,7 +164,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def check_answers(received: bytes, wanted: Sequence[Expected]) -> None:
-    """What came are answers of the first requests in their order, up to one that closes."""
+    """Check that the responses are those of the first requests in order, up to one that closes."""
     answers = []
     while received:
         size = int.from_bytes(received[:4], "big")
@@ -181,7 +181,7 @@ def check_answers(received: bytes, wanted: Sequence[Expected]) -> None:
 
 
 def run(seed: object, cases: int) -> None:
-    """Judges so many cases against a broker of their own, which serves as ever in the end."""
+    """Run this many cases against a separate broker, which must still serve in the end."""
     files = _open_files()
     with Broker(TOPICS, auto_create_topics=False) as broker, ExitStack() as open_connections:
         listening_files = _open_files()

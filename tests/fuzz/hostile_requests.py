@@ -87,7 +87,7 @@ def alarm_on(*names: str) -> Iterator[Alarm]:
 
 
 class Client:
-    """A persona and its connection, which has one request under way at most."""
+    """A persona and its connection, with at most one request in flight."""
 
     def __init__(self, persona: Persona) -> None:
         self.persona = persona
@@ -162,7 +162,9 @@ class Block:
         return self.rng.randrange(NODES)
 
     def try_case(self, client: Client, frame: bytes) -> str:
-        """What comes of a request: "answered", "answered later", "closed", "not to be answered", "spared"."""
+        """Return the outcome of a request: "answered", "answered later", "closed", "not to be answered",
+        "spared".
+        """
         wanted = expected(frame)
         if is_spared(wanted.message):
             return "spared"
@@ -190,7 +192,7 @@ class Block:
             self._make_topics()
 
     def _pass_time(self, until_ms: int) -> None:
-        """As a server does: the broker is called at its deadlines."""
+        """Call the broker at its deadlines, as a server does."""
         while (deadline_ms := self.core.next_deadline_ms()) is not None and deadline_ms <= until_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
             self.core.handle_timeout(self.now_ms)
@@ -204,7 +206,7 @@ class Block:
         return deadline_ms
 
     def _disturb(self) -> None:
-        """As a test may: one node runs at least, so that there is somebody to ask."""
+        """Stop or start nodes; at least one keeps running."""
         state, cluster = self.core.state, self.core.state.cluster
         running = [node.node_id for node in cluster.running_nodes]
         place = self.rng.choice(("one", "other", "__consumer_offsets", "__transaction_state")), 0
@@ -220,7 +222,7 @@ class Block:
         self.core.handle_timeout(self.now_ms)
 
     def _make_topics(self) -> None:
-        """Those that are not there, or no longer."""
+        """Return names that do not exist, or no longer."""
         for name, configs in TOPICS.items():
             if name not in self.core.state.cluster.topics:
                 self.core.state.cluster.create_topic(name, 3, configs=configs)
@@ -296,7 +298,7 @@ def judged(wanted: Expected, reply: Reply) -> Message | None:
 
 
 def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block's cases in this process; an AssertionError has number and bytes of one at fault.
+    """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one.
 
     Every other block has a broker with a directory.
     """

@@ -127,7 +127,7 @@ class Block:
 
     @staticmethod
     def _continued(exchange: Exchange, first: bytes, message: bytes) -> str:
-        """What the client proves is for this message; no server can prove that it knew that."""
+        """Return a proof for this message, which no server can verify."""
         answer = exchange.step(message)
         assert answer is not None
         assert answer.startswith(b"c=biws,r=" + first[2:34])
@@ -173,7 +173,7 @@ def try_case(case: Callable[[], str], *, is_reported: bool) -> str:
 
 
 def run_block(block: int, cases: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block's cases in this process; an AssertionError has number and bytes of one at fault."""
+    """Check a block's cases in this process; an AssertionError has number and bytes of a faulty one."""
     started = time.monotonic()
     _run_cases("warming up", STEP_CASES)
     with campaign.growing_less_than(GROWTH_BYTES):

@@ -44,7 +44,7 @@ TOPIC = "interrupted"
 
 
 class Interrupt(BaseException):
-    """What the handler raises."""
+    """Raised by the signal handler."""
 
 
 @contextmanager
@@ -334,7 +334,7 @@ KINDS = (run_threads, run_threads, run_transactions, run_loop)
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block, in the main thread of this process, whose signal handler it sets."""
+    """Check a block in the main thread of this process, and set its signal handler."""
     rng = random.Random(f"interrupts {block}")
     outcomes: Counter[str] = Counter()
     started = time.monotonic()

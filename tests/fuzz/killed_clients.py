@@ -1,7 +1,7 @@
-"""librdkafka's clients that go on while their broker is killed and comes back, and what they were told.
+"""librdkafka's clients, which continue while their broker is killed and restarted, and their answers.
 
-Each runs in a thread of its own from `start` to `finish`. What it notes before it asks for something is an
-upper bound of what may have come of it, and what it notes behind an answer is a lower bound.
+Each runs in a thread of its own from `start` to `finish`. A note before a request is an upper bound of its
+effect, a note after the response a lower bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.patience import HANG_SECONDS
 
 FLUSH_SECONDS = HANG_SECONDS
 POLL_SECONDS = 0.005
-# So that a client is back soon after the broker is. After bootstrapping anew librdkafka 2.16 would wait for a
+# So that clients reconnect soon after the broker. After rebootstrapping, librdkafka 2.16 would wait for a
 # group's coordinator that it knew before, for ever.
 SETTINGS: dict[str, Any] = {
     "metadata.recovery.strategy": "none",
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 def record_of(message: Message) -> Record:
-    """What was delivered or read."""
+    """Records that were delivered or read."""
     partition, offset, value = message.partition(), message.offset(), message.value()
     assert partition is not None and offset is not None and value is not None
     return Record(partition, offset, value.decode())
@@ -79,7 +79,7 @@ class Client:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Waits for what is under way."""
+        """Wait for records in flight."""
 
 
 class Writer(Client):
@@ -206,7 +206,7 @@ class Transactor(Client):
 
     @property
     def committed_offset(self) -> int:
-        """What its group has at the end."""
+        """Return the group's offsets at the end."""
         committed = [number for number, state in enumerate(self.states) if state == "committed"]
         return committed[-1] + 1 if committed else -1001
 
@@ -220,7 +220,7 @@ class Member(Client):
     Attributes
     ----------
     tried, committed : int
-        The last offset that it asked for, and the last that it was told is kept.
+        The last offset that it tried to commit, and the last that was confirmed.
     seen : dict of (int, int) to str
         Values by partition and offset.
     """
@@ -256,7 +256,7 @@ class Member(Client):
         self.tried += 1
         try:
             self._consumer.commit(offsets=[TopicPartition(self._topic, 0, self.tried)], asynchronous=False)
-        except KafkaException:  # the broker is away, or the group is about to begin anew: the next one counts
+        except KafkaException:  # the broker is down, or the group is rebalancing: the next commit counts
             return
         self.committed = self.tried
 

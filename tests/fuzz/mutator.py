@@ -45,7 +45,7 @@ EVIL_NAMES = (
 
 
 class Field(NamedTuple):
-    """A piece of a record as it stands in the batch; "int" and "long" are varints, "name" a header's key."""
+    """A piece of a record as encoded in the batch; "int" and "long" are varints, "name" a header's key."""
 
     kind: str
     encoded: bytes

@@ -1,14 +1,14 @@
-"""The campaign against the producer: brokers die, stand still, start anew, connections are cut, under load.
+"""The campaign of producer faults: brokers die, freeze and restart, and connections are cut, under load.
 
 Theory of operation. A block is a broker, a proxy before it that cuts connections (cutting_proxy.py), and a
 producer whose configuration is drawn from the block's number, as are the faults. It sends numbered records
-from two threads, each to partitions of its own, as fast as it is let, while one fault follows the other.
-In the end what it was told of each record is held against what librdkafka reads from the log (ledger.py):
-acknowledged records are there once and in order, those that failed for certain are not there. Where
-delivery.timeout.ms is longer than all faults together, all are acknowledged.
+from two threads, each to its own partitions, at full speed, while one fault follows the other. In the end the
+outcome of each record is compared with the log as librdkafka reads it (ledger.py): acknowledged records are
+there once and in order, definitely failed ones are not. If delivery.timeout.ms exceeds all faults together,
+all are acknowledged.
 
-Every fourth block has a real Kafka, where there is one. What is under way when a fault comes is up to threads
-and the system: a block that failed may pass when it is replayed.
+Every fourth block has a real Kafka, if there is one. Threads and the system decide what is in flight at a
+fault: a block that failed may pass when it is replayed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.support.patience import HANG_SECONDS
 BLOCK_CASES = 10
 PARTITIONS = 3
 TIMEOUT_SECONDS = HANG_SECONDS
-# A producer goes on when so many records more are acknowledged.
+# The producer continues when this many more records are acknowledged.
 PROGRESS_RECORDS = 200
 # Quick to come back.
 EAGER: dict[str, Any] = {
@@ -58,17 +58,17 @@ class FaultyBroker:
         self.bootstrap_servers = broker.bootstrap_servers
 
     def kill(self) -> None:
-        """As kill -9; it is back when this returns."""
+        """Kill the broker as kill -9 does, and start it again."""
         self._broker.kill()
         self._broker.start()
 
     def restart(self) -> None:
-        """With a proper end."""
+        """Restart the broker after a clean shutdown."""
         self._broker.stop()
         self._broker.start()
 
     def pause(self, seconds: float) -> None:
-        """The process stands still; its connections stay open."""
+        """Stop the process (SIGSTOP); its connections stay open."""
         process = self._broker._process
         assert process is not None
         os.kill(process.pid, signal.SIGSTOP)
@@ -113,7 +113,7 @@ def _is_java_there() -> bool:
 
 
 def _settings(rng: random.Random) -> dict[str, Any]:
-    """Of a producer; with a delivery.timeout.ms that faults exceed, or one that they do not."""
+    """Draw a producer's configuration, with a delivery.timeout.ms below or above the faults."""
     is_patient = rng.random() < 0.6
     return EAGER | {
         "compression_type": rng.choice(("none", "gzip", "snappy", "lz4", "zstd")),
@@ -138,7 +138,7 @@ def _fault(rng: random.Random) -> tuple[str, Callable[[FaultyBroker], None]]:
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block; the AssertionError of one that fails says what was told and what was read."""
+    """Check a block; an AssertionError has the reported outcomes and the records read."""
     rng = random.Random(f"producer faults {block}")
     outcomes: Counter[str] = Counter()
     started = time.monotonic()

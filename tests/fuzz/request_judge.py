@@ -1,4 +1,4 @@
-"""What must come of a request, told from its bytes: an answer, silence, or a closed connection."""
+"""The expected outcome of a request, from its bytes: a response, silence, or a closed connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Expected(NamedTuple):
 
 
 def expected(frame: bytes) -> Expected:
-    """Of a request without its size."""
+    """Judge a request without its size field."""
     try:
         request = codec.decode_request(frame)
     except UnsupportedVersionError as error:

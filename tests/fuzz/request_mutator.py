@@ -205,7 +205,7 @@ def bend_tags(request: Request, other: Request, rng: random.Random) -> bytes:
 
 
 def garbage(request: Request, other: Request, rng: random.Random) -> bytes:
-    """Random bytes, half of the time behind a header that is right."""
+    """Return random bytes, half of the time after a correct header."""
     content = rng.randbytes(rng.choice((0, 1, 4, 7, 8, 16, 100, 1000)))
     if rng.random() < 0.5:
         return content

@@ -1,9 +1,9 @@
-"""Requests as clients send them, from a seed: mostly of values that the broker gave, in any order.
+"""Requests as clients send them, from a seed: mostly with values that the broker gave, in any order.
 
-Theory of operation. A persona is a producer and a member of a group in one. It keeps what answers told it
-(ids, epochs, generations, sequences) and mostly says that, of the few topics and groups that there are; so a
-request often reaches deep. Else a field has a value at the limits of its type. Every persona sends any
-request at any time, and half of the time what usually comes next: the usual orders, and all others.
+Theory of operation. A persona is both a producer and a member of a group. It keeps values from responses
+(ids, epochs, generations, sequences) and mostly uses them, with a few topics and groups, so that requests
+often reach deep. Otherwise a field has a value at the limits of its type. Every persona sends any request at
+any time, and half of the time the usual next one.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ FOLLOWERS: dict[type[Message], tuple[type[Message], ...]] = {
     messages.SyncGroupRequest: (messages.HeartbeatRequest, messages.OffsetCommitRequest),
     messages.TxnOffsetCommitRequest: (messages.EndTxnRequest, messages.ProduceRequest),
 }
-# What they say of a member or producer is over: it joins, or begins, anew.
+# These errors end a member or producer: it joins, or begins, again.
 MEMBER_IS_OVER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 GENERATION_IS_OVER = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 PRODUCER_IS_OVER = {
@@ -225,7 +225,7 @@ class Persona:
     # Answers
 
     def learn(self, response: Message) -> None:
-        """Keeps what an answer tells, or forgets what it says is over."""
+        """Keep the values of a response, or forget those that it ends."""
         codes = set(error_codes(response))
         if isinstance(response, messages.InitProducerIdResponse | messages.EndTxnResponse) and (
             response.producer_id >= 0 or response.error_code != ErrorCode.NONE
@@ -243,7 +243,7 @@ class Persona:
 
     @property
     def usual_requests(self) -> tuple[type[Message], ...]:
-        """What would go on from the last one, or bring what it does not have."""
+        """Return a request that continues from the last one, or adds what is missing."""
         if self.producer_id < 0:
             return (messages.InitProducerIdRequest,)
         if self.generation_id < 0:

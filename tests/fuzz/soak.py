@@ -171,7 +171,7 @@ def _state_path(name: str) -> Path:
 
 
 def run(name: str) -> Tally:
-    """What is left of a campaign, block by block, as many at a time as there are processors."""
+    """Run the remaining blocks of a campaign, as many at a time as there are processors."""
     soak = CAMPAIGNS[name]
     fingerprint = _fingerprint(soak.sources)
     done = _load(name, fingerprint)
@@ -201,7 +201,7 @@ def run(name: str) -> Tally:
 
 
 def _commit() -> str:
-    """With "-dirty" where files differ from it."""
+    """Return the commit, with "-dirty" if files differ from it."""
     describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     found = subprocess.run(describe, capture_output=True, text=True, cwd=ROOT, check=False)
     return found.stdout.strip() if found.returncode == 0 else "uncommitted"

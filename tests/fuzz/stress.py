@@ -1,11 +1,11 @@
-"""The campaign of stress: a producer in all ways at once, over an embedded broker that fails now and then.
+"""The stress campaign: a producer used in all ways at once, on an embedded broker with faults.
 
 Theory of operation. A block is a broker and a producer, both drawn from the block's number: by turns a
 Producer that threads share, an AsyncProducer whose tasks are cancelled at random, and a transactional
-Producer with which three threads send in each transaction. Values are numbered by who sends them. In the end
-the log is held against what was said of each record: what was delivered stands once, where its delivery says,
-and in the order in which its thread sent it; what failed for certain, or was never accepted, does not stand
-there; what was committed is whole, what was aborted is not to be seen. All memory has come back.
+Producer with which three threads send in each transaction. Values are numbered by their sender. In the end
+the log is compared with the outcome of each record. Delivered records are there once, at the offset of their
+delivery, and in the order in which their thread sent them. Records that failed for certain, or were never
+accepted, are not there. Committed transactions are whole, aborted ones invisible. All memory is released.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CALLS_OF_TRANSACTIONS = ("EndTxn", "InitProducerId", "FindCoordinator")
 
 
 class Sent(NamedTuple):
-    """What was said of a record that was accepted."""
+    """The reported outcome of an accepted record."""
 
     partition: int
     offset: int  # -1 where the broker did not say
@@ -323,7 +323,7 @@ def run_transactions(rng: random.Random, seconds: float, outcomes: Counter[str])
 
 
 def _run_transaction(producer: kbatch.Producer, number: int, names: list[str], rng: random.Random) -> str:
-    """What became of it; `names` are of the records that were accepted."""
+    """Note the outcome; `names` are those of the accepted records."""
 
     def send(sender: int, rng: random.Random) -> None:
         with suppress(KafkaError):
@@ -386,7 +386,7 @@ KINDS = (run_threads, run_loop, run_transactions)
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block of `rounds` producers, each for some seconds."""
+    """Check a block of `rounds` producers, each for some seconds."""
     rng = random.Random(f"stress {block}")
     outcomes: Counter[str] = Counter()
     started = time.monotonic()

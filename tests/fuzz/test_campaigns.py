@@ -16,7 +16,7 @@ def test_children_of_a_busy_process_hang_nowhere() -> None:
 
 
 def test_a_producer_under_stress_loses_and_doubles_nothing() -> None:
-    """By threads, by tasks that are cancelled, and in transactions."""
+    """Threads, cancelled tasks and transactions each send."""
     tally = run_block_apart(0, 3, "tests.fuzz.stress")
     assert {"delivered", "cancelled", "committed", "aborted"} <= set(tally.outcomes)
 

@@ -1,4 +1,4 @@
-"""Hostile requests: the embedded broker answers whatever comes, or closes the connection, and goes on.
+"""Hostile requests: the embedded broker answers each or closes the connection, and continues.
 
 `make soak` runs fifty times as many. A block that fails is replayed with
 `python -m tests.fuzz.soak --campaign "hostile requests" --block K`; its last cases, which go over sockets,
@@ -60,8 +60,8 @@ def test_the_pieces_of_a_request_are_what_the_codec_writes(kind: type[Message]) 
 
 @pytest.mark.parametrize("mutation", request_mutator.MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_a_mutation_breaks_requests(mutation: request_mutator.Mutation) -> None:
-    """But for the one that changes nothing, the one that only changes values, and the one that adds bytes
-    behind a request, which are passed over.
+    """Exceptions are the mutation that changes nothing, the one that only changes values, and the one that
+    adds bytes after a request, which are ignored.
     """
     rng = random.Random(mutation.__name__)
     persona = Persona(1, rng, {})

@@ -1,4 +1,4 @@
-"""The driver of long campaigns: stopped ones go on, changed ones begin anew, and rows replace their like."""
+"""The driver of long campaigns: stopped ones continue, changed ones restart, and rows replace older ones."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.fuzz.campaign import Tally
 
 @pytest.fixture
 def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The blocks that a campaign of four, whose third fails at first, was asked for."""
+    """Return the blocks that were run of a campaign of four whose third fails at first."""
     blocks: list[int] = []
 
     def run_block(block: int) -> Tally:

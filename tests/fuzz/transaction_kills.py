@@ -1,20 +1,19 @@
-"""The campaign of killed transactions: clients and a real Kafka are killed in turn, and all comes out once.
+"""The campaign of killed transactions: clients and a real Kafka are killed in turn; each record arrives once.
 
-Theory of operation. A block is a Kafka with transaction version 2, 1, or of before there were versions, and
-two workers that read records, and write each transformed in transactions, some of which they abort first
-(aborting_worker.py). When enough has come out one of them, or the broker, is killed with SIGKILL and started
-again. All the time, and in the end from the start, librdkafka reads at read_committed (exactly_once.py):
-nothing is lost, doubled or out of order, and nothing there that was aborted. Then Kafka's AdminClient must
-find no transaction open.
+Theory of operation. A block is a Kafka with transaction version 2, 1, or none, and two workers that read
+records and write each one transformed in transactions, some of which they abort first (aborting_worker.py).
+After enough output one worker, or the broker, is killed with SIGKILL and started again. Meanwhile, and at the
+end from the start, librdkafka reads at read_committed (exactly_once.py): nothing is lost, doubled, out of
+order or aborted. Then Kafka's AdminClient must find no transaction open.
 
-Kafka itself loses what it has acknowledged, now and then: from 4.0 on a coordinator that comes up before the
-partitions of a prepared transaction have leaders again takes them for deleted, and completes the transaction
-without their markers (KRaftMetadataCache.getPartitionLeaderEndpoint, which says "no such partition" of one
-without a leader; TransactionMarkerChannelManager, whose log tells). Their records then share the fate of the
-next transaction. Where that was logged and something is wrong, the block begins anew with another Kafka; the
-outcomes count it.
+Kafka itself sometimes loses acknowledged records. From 4.0 on, a coordinator that starts before the
+partitions of a prepared transaction have leaders treats them as deleted, and completes the transaction
+without their markers (KRaftMetadataCache.getPartitionLeaderEndpoint reports "no such partition" for a
+leaderless one; TransactionMarkerChannelManager logs it). Their records then share the fate of the next
+transaction. If this was logged and a check fails, the block restarts with another Kafka; the outcomes count
+it.
 
-What a block does comes from its number; what a kill falls into is up to the system.
+A block's number determines its actions; the system decides what a kill interrupts.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ PROGRAM = (str(ROOT / "tests" / "fuzz" / "aborting_worker.py"),)
 
 
 def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Judges a block of `rounds` kills."""
+    """Check a block of `rounds` kills."""
     rng = random.Random(f"transaction kills {block}")
     outcomes: Counter[str] = Counter()
     started = time.monotonic()
@@ -104,7 +103,7 @@ def judge(
 
 
 def check_nothing_is_open(servers: str) -> None:
-    """By what Kafka's AdminClient says of coordinators and of partitions."""
+    """Check by Kafka's AdminClient, for coordinators and for partitions."""
     calls: list[dict[str, Any]] = [{"call": "listTransactions"}]
     calls += [
         {"call": "describeProducers", "topic": TARGET, "partition": number} for number in range(PARTITIONS)

@@ -33,23 +33,23 @@ PRODUCE, METADATA = messages.ProduceRequest.api_key, messages.MetadataRequest.ap
 
 
 class Refusal(NamedTuple):
-    """What a Produce request is answered with, and whether only once another request has come."""
+    """The answer to a Produce request, and whether it waits for another request."""
 
     error_code: int
     once_followed: bool
 
 
 class CuttingProxy:
-    """Stands before `bootstrap_servers`, from entering the context to leaving it.
+    """A proxy before `bootstrap_servers`, within its context.
 
     Parameters
     ----------
     bootstrap_servers : str
     seed : object
     cuts : int or None
-        How many connections are cut in all; None is no end.
+        The number of connections to cut; None for no limit.
     spacing : int
-        Produce requests from one cut to the next, at most.
+        The largest number of Produce requests between two cuts.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class CuttingProxy:
                 each.transport.abort()
 
     def next_cut(self) -> str | None:
-        """How the connection of this Produce request is to be cut, if it is."""
+        """Return how to cut the connection of this Produce request, or None."""
         if self._next is None:
             return None
         left, cut = self._next
@@ -148,7 +148,7 @@ class CuttingProxy:
 
 
 class _Connection:
-    """What is under way on one."""
+    """The requests in flight on a connection."""
 
     def __init__(self, proxy: CuttingProxy) -> None:
         self._proxy = proxy

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.oracle.java import jars
 
-# What the tool says on stderr when it finds something; its exit status does not tell.
+# The tool's message on stderr when it finds a fault; its exit status does not show it.
 ACCUSATIONS = (
     "Mismatches in",
     "Found timestamp mismatch",
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
 
 def judge(segments: Iterable[Path]) -> Verdict:
-    """What DumpLogSegments finds in .log files and the indexes beside them. Raises JavaMissingError."""
+    """Run DumpLogSegments on .log files and their indexes. Raises JavaMissingError."""
     files = [log.with_suffix(suffix) for log in segments for suffix in (".log", ".index", ".timeindex")]
     command = ["java", "-cp", f"{jars()}/*", "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a producer was told of its records, against what another client reads from the log."""
+"""The outcomes that a producer reports, compared with the log as another client reads it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[list[R
 
 
 class Ledger:
-    """Sends numbered records to every partition in turn, and keeps what becomes of each."""
+    """Sends numbered records to every partition in turn, and keeps the outcome of each."""
 
     def __init__(self, producer: Producer, topic: str, partitions: int, *, record_bytes: int = 100) -> None:
         self._producer = producer
@@ -112,8 +112,8 @@ class Ledger:
         return note
 
     def check(self, bootstrap_servers: str) -> Counter[str]:
-        """Each record was told of once; what was acknowledged is there once, at its offset, and in order;
-        what failed for certain is not there.
+        """Check that each record has one outcome, that acknowledged ones are in the log once, at their offset
+        and in order, and that definitely failed ones are not.
         """
         assert len(self.acknowledged) + len(self.failed) == sum(self._sent)
         found: dict[tuple[int, int], int] = {}

@@ -1,8 +1,7 @@
-"""Whatever a producer is configured to, and is given at once: everything is delivered, and nobody need flush.
+"""Any configuration and any calls: every record is delivered, without a flush.
 
-A world is drawn from its seed. Nothing else happens in it: metadata stay as they are for longer than the test
-waits, and so no round of the sender that is due for another reason hides that it sleeps while something is to
-be sent.
+A world is drawn from its seed. Nothing else happens in it: metadata stay unchanged for longer than the test
+waits. So no other round of the sender hides that it sleeps while there is something to send.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def drawn(choices: random.Random) -> dict[str, Any]:
 
 
 class Application:
-    """Sends `count` records a time, by whichever call."""
+    """Send `count` records by the given call."""
 
     def __init__(self, producer: Producer, choices: random.Random, partitions: int) -> None:
         self.producer = producer

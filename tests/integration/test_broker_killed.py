@@ -1,7 +1,7 @@
-"""kill -9 under librdkafka's producers, transactions and groups: what was acknowledged is there, once.
+"""kill -9 under librdkafka's producers, transactions and groups: acknowledged records are there, once.
 
 `make soak` runs two hundred such rounds. `python -m tests.fuzz.soak --campaign "broker killed" --block K`
-runs a block again; the moments of its kills are the same, but not what is under way then.
+runs a block again; the moments of its kills are the same, but not the requests in flight then.
 """
 
 from pathlib import Path

@@ -44,7 +44,7 @@ def test_embedded_broker_answers_as_kafka_does(brokers: tuple[str, str], name: s
 
 
 def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:
-    """Where two structures of dicts and lists differ, and in what."""
+    """Return where two structures of dicts and lists differ, and how."""
     if isinstance(found, dict) and isinstance(expected, dict):
         for key in found | expected:
             yield from _differences(found.get(key), expected.get(key), f"{path}.{key}")

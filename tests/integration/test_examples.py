@@ -83,7 +83,7 @@ def opened(kafka_target: Any, kafka: str | None, monkeypatch: pytest.MonkeyPatch
 
 
 def check_target(target: Any) -> None:
-    """It is empty; what is produced is read, each partition in order."""
+    """The topic is empty; produced records are read, each partition in order."""
     assert list(target.read()) == []
     headers = (("carrier", b"UA"), ("none", None))
     with kbatch.Producer(bootstrap_servers=target.bootstrap_servers) as producer:
@@ -107,7 +107,7 @@ def test_the_embedded_broker_is_a_target(kafka_target: Any, monkeypatch: pytest.
 def test_the_kafka_of_the_environment_is_a_target(
     kafka_target: Any, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which the fixture is; another embedded broker too, which that client cannot tell from Kafka."""
+    """Return the fixture's broker, or another embedded broker, which that client takes for Kafka."""
     with opened(kafka_target, target, monkeypatch) as found:
         assert (found.name, found.bootstrap_servers) == (f"Kafka at {target}", target)
         check_target(found)

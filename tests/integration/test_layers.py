@@ -65,7 +65,7 @@ def test_a_layer_and_its_parts_are_there(layer: layers.Layer) -> None:
 
 
 def test_every_native_module_has_its_source() -> None:
-    """One that was built before its source moved would be imported, and hide a wrong import."""
+    """A module built before its source moved would be imported, and hide a wrong import."""
     native = [path for path in (ROOT / "kbatch").rglob("*.*") if path.suffix in (".so", ".pyd")]
     sources = {path.with_suffix("") for path in CYTHON}
     assert {path.with_name(path.name.partition(".")[0]) for path in native} == sources
@@ -88,7 +88,8 @@ HEAD = re.compile(r"( *)(?:def|cdef|cpdef|async def) (?!class )[^=#]*?(\w+)\(")
 
 
 def cython_functions(text: str) -> Iterator[tuple[str, int]]:
-    """The same of a .pyx file. A function goes on to the last line that is indented deeper than its head."""
+    """Return the functions of a .pyx file. A function ends with the last line indented deeper than its head.
+    """
     lines = text.splitlines()
     for first, line in enumerate(lines):
         head = HEAD.match(line)
@@ -103,7 +104,7 @@ def cython_functions(text: str) -> Iterator[tuple[str, int]]:
 
 
 def c_functions(text: str) -> Iterator[tuple[str, int]]:
-    """The same of C, which has no docstrings: a function begins and ends at the first column."""
+    """Return the functions of C code, which has no docstrings: they begin and end at the first column."""
     for found in re.finditer(r"^\w[^\n;]*?(\w+)\((?:[^;{}]*)\)\s*\{\n.*?^\}", text, re.MULTILINE | re.DOTALL):
         yield found[1], found[0].count("\n") + 1
 

@@ -1,4 +1,4 @@
-"""How much memory a table takes while it is encoded: beyond input and output, 64 MiB at most."""
+"""The memory of encoding a table: besides input and output, 64 MiB at most."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def test_cut_connection_without_retries_sets_possibly_persisted(target: str) -> 
     assert tally["acknowledged"] > 0
 
 
-# Brokers that are killed, stand still, start anew
+# Brokers that are killed, freeze, restart
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.java)])

@@ -1,6 +1,6 @@
 """Transactions on real Kafkas and on the embedded one, beside those of librdkafka and Java.
 
-What is committed is read by both, and whoever comes later with a transactional.id fences who had it before.
+Both read committed records, and a later producer with a transactional.id fences the earlier one.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def test_a_consumer_that_lost_its_group_cannot_commit(brokers: str) -> None:
         with Producer(bootstrap_servers=brokers) as plain:
             plain.send(source, b"2")
         message = second.poll(30)
-        assert message is not None and message.value() == b"2"  # behind what was committed
+        assert message is not None and message.value() == b"2"  # after the committed records
         producer.begin_transaction()
         producer.send(topic, b"done twice")
         with pytest.raises(CommitFailedError):
@@ -277,7 +277,7 @@ def test_no_transaction_hangs(brokers: str) -> None:
 
 
 def described(brokers: str, ids: list[str], topic: str) -> list[dict[str, Any]]:
-    """What the AdminClient says of transactions; a partition has an open one only if a coordinator has."""
+    """Check the AdminClient's view: a partition has an open transaction only if a coordinator has."""
     calls: list[dict[str, Any]] = [
         {"call": "listTransactions"},
         {"call": "describeTransactions", "transactional_ids": ids},

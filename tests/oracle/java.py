@@ -1,4 +1,4 @@
-"""The real Kafka as a judge: tests/java/Oracle.java in a process of its own, asked over a pipe.
+"""The real Kafka as a judge: tests/java/Oracle.java in a separate process, called over a pipe.
 
 The jars come from Maven once, into `$KBATCH_CACHE` (or ~/.cache/kbatch). One JVM serves all requests of a
 session.
@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, Self
 from tests.oracle.plain import CODECS, HEADER_FIELDS, Batch, Headers, Record, Row
 
 SOURCES = Path(__file__).parents[1] / "java"
-# Of the real Kafka, but where an older one is asked for.
+# The version of the real Kafka, unless a test needs an older one.
 KAFKA_VERSION = "4.3.1"
 SPARK_KAFKA_NAME = "spark-kafka-4.2.0"
 MINIMAL_JAVA = 17
@@ -45,7 +45,9 @@ class JavaError(Exception):
 
 
 class Reading(NamedTuple):
-    """What Java reads: the batches before the first error, that error, and the bytes these batches took."""
+    """The result of Java's reading: the batches before the first error, that error, and the size of the
+    batches.
+    """
 
     batches: list[Batch]
     error: JavaError | None
@@ -143,7 +145,7 @@ def _headers(headers: Headers) -> bytes:
 
 
 class _Answer:
-    """Reads an answer front to back."""
+    """Reads a response front to back."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -165,7 +167,7 @@ class _Answer:
         return (self.sized() or b"").decode()
 
     def error(self) -> JavaError | None:
-        """The status byte, and the error behind it."""
+        """Read the status byte, and the error after it."""
         return JavaError(self.text(), self.text()) if self.field("b") else None
 
     def record(self) -> Record:
@@ -234,7 +236,7 @@ class JavaOracle:
         self.close()
 
     def close(self) -> None:
-        """Ends the process; its stdin closing is what it waits for."""
+        """End the process by closing its stdin."""
         self._process.communicate()
         self._stderr.close()
 
@@ -287,7 +289,9 @@ class JavaOracle:
         transactional: bool = False,
         control: bool = False,
     ) -> bytes:
-        """What compaction leaves of a batch when no record survives (DefaultRecordBatch.writeEmptyHeader)."""
+        """Return the rest of a batch when no record survives compaction
+        (DefaultRecordBatch.writeEmptyHeader).
+        """
         body = struct.pack(">qhiqq", producer_id, producer_epoch, base_sequence, base_offset, last_offset)
         body += struct.pack(">i?q", partition_leader_epoch, log_append_time, timestamp_ms)
         body += struct.pack(">??", transactional, control)
@@ -347,5 +351,5 @@ class JavaOracle:
         return Timing(list(answer.fields(f"{answer.field('i')}d")), answer.field("i"))
 
     def dump(self, files: Iterable[Path]) -> str:
-        """What DumpLogSegments says about .log, .index and .timeindex files: records, and complaints."""
+        """Return DumpLogSegments' output for .log, .index and .timeindex files: records, and complaints."""
         return self._ask(DUMP, _sized(",".join(map(str, files)).encode())).text()

@@ -55,7 +55,7 @@ def run(
     timeout_seconds: float = TIMEOUT_SECONDS,
     java_options: Sequence[str] = (),
 ) -> str:
-    """What a program prints. Raises JavaClientError."""
+    """Return the output of a program. Raises JavaClientError."""
     prepared = Program(program, arguments, archive=archive, java_options=(*JAVA_OPTIONS, *java_options))
     status: int | None = None
     try:
@@ -112,7 +112,7 @@ def console_consumer(
     isolation_level: str = "read_uncommitted",
     **limits: Any,
 ) -> list[tuple[int, int, str, str]]:
-    """What ConsoleConsumer prints from the beginning: partition, offset, key and value.
+    """Return ConsoleConsumer's output from the beginning: partition, offset, key and value.
 
     Raises JavaClientError.
     """

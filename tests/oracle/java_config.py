@@ -1,5 +1,5 @@
 """Kafka's producer as a judge of configuration, metrics and load tables: tests/java/ProducerFacts.java in a
-process of its own, asked over a pipe.
+separate process, called over a pipe.
 """
 
 import atexit
@@ -44,7 +44,7 @@ class ProducerFacts:
         )
 
     def close(self) -> None:
-        """Ends the process; its stdin closing is what it waits for."""
+        """End the process by closing its stdin."""
         self._process.communicate()
         self._stderr.close()
 
@@ -86,7 +86,7 @@ class ProducerFacts:
         return answer["module"], answer["options"]
 
     def properties(self, text: str) -> dict[str, str]:
-        """What java.util.Properties reads. Raises JavaConfigError."""
+        """Return the result of java.util.Properties. Raises JavaConfigError."""
         answer = self._ask("properties", text=text)
         if "error" in answer:
             raise JavaConfigError(answer["error"])
@@ -98,8 +98,8 @@ class ProducerFacts:
         return {(group, name, tuple(tags)) for group, name, tags in self._ask("metrics")}
 
     def windows(self, samples: int, window_ms: int, steps: Sequence[Sequence[float]]) -> list[list[float]]:
-        """What `(time,)` steps read of the `(time, value)` steps before them: avg, max, rate, total, rate of
-        occurrences, total of occurrences, ratio.
+        """Return what `(time,)` steps read after the earlier `(time, value)` steps: avg, max, rate, total,
+        rate of occurrences, total of occurrences, ratio.
         """
         reads = self._ask("windows", samples=samples, window_ms=window_ms, steps=list(map(list, steps)))
         return [[float(value) for value in read] for read in reads]

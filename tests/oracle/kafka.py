@@ -96,7 +96,7 @@ def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of `PORTS` on which nobody listens."""
+    """Return different ports of `PORTS` on which no process listens."""
     found: dict[int, None] = {}
     while len(found) < count:
         port = random.SystemRandom().choice(PORTS)
@@ -165,7 +165,7 @@ class RealKafka:
 
     @property
     def process_id(self) -> int | None:
-        """Of the JVM, while it runs."""
+        """Return the process id of the JVM, while it runs."""
         return None if self._process is None else self._process.pid
 
     def __enter__(self) -> Self:
@@ -214,26 +214,26 @@ class RealKafka:
         self.kill()
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the process as kill -9 does."""
         if self._process is not None:
             self._signal(signal.SIGKILL)
             self._process.wait()
             self._ended(properly=False)
 
     def restart(self) -> None:
-        """Starts it again on the same folder and port, stopping it first where it runs."""
+        """Start it again on the same folder and port; stop it first if it runs."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """The process stands still; its sockets stay open."""
+        """Stop the process (SIGSTOP); its sockets stay open."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Ends it without ceremony, and removes its folder."""
+        """Kill the process, and remove its folder."""
         if self._process is not None and self._program.recording:
             self.stop()
         self.kill()
@@ -248,7 +248,7 @@ class RealKafka:
         return self._log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def has_printed(self, text: str) -> bool:
-        """Whether the text is in anything it printed, from its first start on."""
+        """True if the text is in any output since its first start."""
         return text.encode() in self._log_path.read_bytes()
 
     def _signal(self, number: int) -> None:
@@ -263,7 +263,7 @@ class RealKafka:
         self._program.ended(properly=properly)
 
     def _serves(self) -> bool:
-        """It answers, and has registered itself: an unfenced broker stands in its own metadata."""
+        """True if it answers and has registered itself: an unfenced broker is in its own metadata."""
         try:
             with socket.create_connection((HOST, self.port), timeout=10) as connection:
                 connection.sendall(METADATA_OF_ALL_TOPICS)
@@ -281,7 +281,7 @@ class RealKafka:
 
 
 def _escaped(value: object) -> str:
-    """As java.util.Properties reads it: JSON escapes the same characters."""
+    """Format it for java.util.Properties: JSON escapes the same characters."""
     return json.dumps(str(value))[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""What kbatch reads, in the oracle's form, so that one equality compares every attribute."""
+"""kbatch's results in the oracle's form, so that one equality compares every attribute."""
 
 from typing import Any
 

@@ -129,7 +129,7 @@ def encode_varint(value: int, bits: int = 32) -> bytes:
 
 
 class _Cursor:
-    """Reads a record region; `strict` also refuses what no writer emits but a reader may accept."""
+    """Read a record region; `strict` also refuses what no writer emits but a reader may accept."""
 
     def __init__(self, data: bytes, strict: bool) -> None:
         self.data = data
@@ -414,7 +414,7 @@ def _decode_records(body: bytes, header: dict[str, Any], strict: bool) -> list[R
 
 
 def check_produced(batch: Batch) -> None:
-    """What a producer owes and no broker checks (the broker rewrites it or lets it pass)."""
+    """Check what a producer must do but no broker checks (it rewrites the field or accepts it)."""
     header, records = batch
     timestamps = [record.timestamp_ms for record in records]
     owed = {

@@ -64,7 +64,7 @@ def random_producer_state(rng: random.Random) -> dict[str, Any]:
 
 
 def random_log_state(rng: random.Random, count: int) -> dict[str, Any]:
-    """What only a broker's log puts into a batch of `count` rows: compaction's gaps, its times, its epoch."""
+    """Draw what only a broker's log puts into a batch of `count` rows: gaps of compaction, times, epoch."""
     base_offset = rng.choice((0, 1, 10**6, 2**62))
     state: dict[str, Any] = {"base_offset": base_offset, "partition_leader_epoch": rng.choice((-1, 0, 12))}
     if rng.random() < 0.5:

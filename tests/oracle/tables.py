@@ -49,7 +49,9 @@ def table_of(
 def expected_partitions(
     rows: Sequence[plain.Row], named: Sequence[int | None], partitions: int, batch_size: int
 ) -> list[int]:
-    """Where rows go: where they name it, else by key, else by turns of `batch_size` bytes of records."""
+    """Return the partition of each row: as named, else by key, else in turns of `batch_size` bytes of
+    records.
+    """
     chosen, turn, turn_bytes = [], 0, 0
     for row, partition in zip(rows, named, strict=True):
         if partition is not None:

@@ -30,7 +30,7 @@ LIFETIME_SECONDS = 3600
 
 
 class Fault(NamedTuple):
-    """What an answer is instead: a status, and how long it takes."""
+    """A replaced response: its status and its delay."""
 
     status: int
     delay_seconds: float

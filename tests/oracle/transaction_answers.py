@@ -1,11 +1,10 @@
-"""What each answer to a request of a transaction means, written by hand: the judge of kbatch's own tables.
+"""The meaning of each response to a request of a transaction, written by hand: it judges kbatch's tables.
 
 After the handlers of Kafka 4.1's TransactionManager and Sender, and KIP-360, KIP-447, KIP-890 and KIP-1050;
 numbers of codes and names of requests are those of Kafka's protocol. Nothing here is imported from kbatch.
 
-A request has a row of the codes that are special to it. The others are RETRY where Kafka's class of the code
-is a RetriableException, and else what the row says of `OTHERWISE`. Where kbatch goes another way than Java,
-a comment says so.
+A request has a row of its special codes. The others are RETRY if Kafka's class of the code is a
+RetriableException, and else the row's `OTHERWISE`. A comment marks where kbatch differs from Java.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ RETRIABLE = frozenset(
 )
 
 ANSWERS: Mapping[str, Mapping[int, str]] = {
-    # nobody else could be asked: 15 and 16 are as the other retriable ones
+    # no other coordinator is possible: 15 and 16 are as other retriable codes
     "FindCoordinator": {30: ABORT, 53: FATAL, 120: ABORT, OTHERWISE: FATAL},
     "InitProducerId": {
         **{15: FIND, 16: FIND},
@@ -97,7 +96,7 @@ ANSWERS: Mapping[str, Mapping[int, str]] = {
 
 
 def meaning_of(request: str, code: int) -> str:
-    """What an answer with this code means; any 16-bit number can be one."""
+    """Return the meaning of a response with this code; any 16-bit number can be one."""
     if code == 0:
         return DONE
     row = ANSWERS[request]

@@ -36,7 +36,7 @@ def check_going_on() -> None:
 
 
 def check_combining() -> None:
-    """Of sizes that nobody hashes: joining is associative, and nothing joined changes nothing."""
+    """Check sizes too large to hash: joining is associative, and joining nothing changes nothing."""
     rng = random.Random(2)
     for _ in range(200):
         a, b, c = (rng.getrandbits(32) for _ in range(3))

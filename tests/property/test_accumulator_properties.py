@@ -1,5 +1,6 @@
-"""What holds for the accumulator whatever happens to it, against a plain model of what should become of each
-record; and what holds for every batch it seals and splits."""
+"""Properties of the accumulator under any calls, against a plain model of each record's outcome, and
+properties of every batch that it seals and splits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every batch: Hypothesis draws them, always the same ones, and the plain oracle judges."""
+"""Properties of every batch: Hypothesis draws them, always the same ones, and the plain oracle judges."""
 
 import os
 import subprocess

@@ -58,7 +58,7 @@ def rows_of(key: pa.DataType, value: pa.DataType) -> st.SearchStrategy[list[plai
     )
 
 
-# Layouts: the same rows, whatever stands before and behind them in memory
+# Layouts: the same rows, with anything before and after them in memory
 
 
 def sliced(table: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What holds for connections and metadata whatever the network and the brokers do."""
+"""Properties of connections and metadata for any network and brokers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class ConnectionsMachine(RuleBasedStateMachine):
         assert all(offsets == sorted(offsets) for offsets in order.values())
 
     def teardown(self) -> None:
-        """In the end every request has been handled, and open connections are known to be."""
+        """Check that in the end every request was handled, and that open connections are known."""
         self.shell.connections.rebootstrap(self.shell.now_ns)
         self.shell.poll()
         self.shell.connections.rebootstrap(self.shell.now_ns)

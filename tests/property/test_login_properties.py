@@ -1,4 +1,4 @@
-"""What holds for a connection that logs in again and again, whatever the network, brokers and tokens do."""
+"""Properties of a connection that logs in repeatedly, for any network, brokers and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every message that a plan can do: the compiled readers and writers judge it.
+"""Properties of every message that a plan supports: the compiled readers and writers judge it.
 
 Values come from seeds, as in test_protocol_properties; hostile bytes are its mutants.
 """

@@ -1,4 +1,4 @@
-"""What holds for every message: kio judges the bytes, both ways, and hostile bytes are refused in order.
+"""Properties of every message: kio judges the bytes, both ways, and hostile bytes are refused.
 
 All values come from seeds: the message's name, the version and a number.
 """
@@ -141,7 +141,7 @@ def test_what_is_encoded_is_decoded(kind: type[Message]) -> None:
 
 @ALL_KINDS
 def test_fields_that_a_version_lacks_come_back_as_defaults(kind: type[Message]) -> None:
-    """What the newest version can hold, an older one holds in part or refuses to."""
+    """An older version holds part of the newest version's message, or refuses it."""
     newest = kind.versions[-1]
     for seed in SEEDS:
         message = random_message(kind, newest, seed)

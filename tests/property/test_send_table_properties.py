@@ -139,7 +139,7 @@ def test_each_row_gets_the_outcome_of_its_record(
     counts: list[int], batch_size: int, codec: str, choices: Any
 ) -> None:
     """Tables of so many rows, with records of others between, in batches that are delivered, fail, fail in
-    part, or are split first; in some worlds all are delivered, and somebody asks too early.
+    part, or are split first; in some worlds all are delivered, and a caller reads the result too early.
     """
     records = accumulator(3, batch_size=batch_size, compression=codec, linger_ns=10**9)
     sender = direct(records)
@@ -248,7 +248,7 @@ def test_rows_wait_for_memory_and_none_is_lost_or_doubled(
 
 
 def test_a_batch_may_have_rows_of_very_many_tables() -> None:
-    """It is answered on a thread whose stack is as small as macOS makes it."""
+    """The response is handled on a thread with a stack as small as on macOS."""
     records = accumulator(batch_size=1 << 20)
     sender = direct(records)
     data = pa.table({"value": [b""]})
@@ -281,7 +281,7 @@ def test_split_of_batch_not_in_flight_changes_nothing() -> None:
 
 
 def test_full_batch_does_not_hide_the_outcome_of_the_next_row() -> None:
-    """The open batch turns out to be full when the table comes; it fails behind the batch with the rows."""
+    """The open batch is full when the table comes; it fails after the batch with the rows."""
     records = accumulator(batch_size=150)
     sender = direct(records)
     sender.send("t", bytes(60), timestamp_ms=1000)

@@ -177,7 +177,7 @@ def test_rows_wait_for_memory_and_topics_and_get_their_outcome(
 @deterministic
 @given(items, st.integers(0, 8))
 def test_what_is_given_up_has_failed_whole(data: list[Item], blocks: int) -> None:
-    """Somewhere between the rows, with a topic that nobody knows."""
+    """Insert rows of an unknown topic between the others."""
     records = accumulator({name: count for name, count in PARTITIONS.items() if name})
     table = sending(direct(records), table_of(data, 7))
     for _ in range(blocks):

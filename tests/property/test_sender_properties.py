@@ -1,4 +1,4 @@
-"""What holds for the sender whatever is waiting to be sent."""
+"""Properties of the sender for any records that wait to be sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ records = st.lists(
 def test_A04_responses_alone_drain_open_batches_of_any_size(
     records: list[tuple[int, int]], later: list[tuple[int, int]], request_bytes: int, seals_at_once: bool
 ) -> None:
-    """No time passes, and nobody else wakes the sender: it may not leave anything for then."""
+    """No time passes, and nothing else wakes the sender: it must not leave anything for later."""
     s = Sending(PARTITIONS, batch_size=60_000, max_request_size=request_bytes)
     s.seals_at_once = seals_at_once
     for prefix, each in (("r", records), ("l", later)):
@@ -52,8 +52,9 @@ def test_A04_responses_alone_drain_open_batches_of_any_size(
 
 
 class Woken(Sending):
-    """The sender works when it was woken, and when it has something to do behind an answer, the end of a
-    connection, or the deadline that there was when it went to sleep; not otherwise."""
+    """Run the sender only when it was woken, after an answer, after the end of a connection, or at the
+    deadline of its sleep.
+    """
 
     sleeps_until_ns = NEVER
 
@@ -69,7 +70,7 @@ class Woken(Sending):
             self.run()
 
     def await_deadline(self, longest_ms: int) -> bool:
-        """Whether there was one before that."""
+        """True if there was one before."""
         if self.sleeps_until_ns > self.now_ns + longest_ms * MS:
             self.now_ns += longest_ms * MS
             return False
@@ -83,7 +84,7 @@ class Woken(Sending):
         return [link for link in self.links.values() if link.unanswered]
 
     def answer_oldest(self, of: int = 0, throttle_ms: int = 0) -> None:
-        """What a node was asked first."""
+        """Return the first request to a node."""
         asked = self.owing[of % len(self.owing)].unanswered[0]
         if asked.batches:
             self.answer(throttle_ms=throttle_ms, **{batch.name: OK for batch in asked.batches})
@@ -91,7 +92,7 @@ class Woken(Sending):
             self.answer_metadata()
 
     def look(self) -> None:
-        """Who was not woken has missed nothing."""
+        """Check that a sender that was not woken has missed nothing."""
         if not self.was_woken:
             self.engine.run(self.now_ns)
             assert not self.engine.poll_actions()
@@ -116,7 +117,7 @@ steps = st.lists(
 def test_sender_not_woken_has_nothing_to_do(
     steps: list[tuple[Any, ...]], max_in_flight: int, linger_ms: int, timeouts: dict[str, int]
 ) -> None:
-    """Nobody is woken for a node that takes nothing; what was left for it goes when that changes."""
+    """The sender is not woken for an unavailable node; waiting batches are sent when that changes."""
     s = Woken(
         2,
         batch_size=60_000,
@@ -210,7 +211,7 @@ def test_D06_batch_for_unavailable_node_expires_in_time() -> None:
 
 
 class SealedMeanwhile:
-    """An accumulator of which a batch gets sealed, by another thread, just behind the sender's look."""
+    """An accumulator whose batch is sealed by another thread just after the sender's look."""
 
     def __init__(self, sending: Sending) -> None:
         self.__dict__.update(accumulator=sending.accumulator, seal=sending.seal)

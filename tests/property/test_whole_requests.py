@@ -1,4 +1,4 @@
-"""What is done for a whole request at once (kbatch._native.send.in_flight) is what is done batch by batch."""
+"""Handling a whole request at once (kbatch._native.send.in_flight) equals handling batch by batch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ steps = st.lists(
 
 
 def observed(s: Sending) -> tuple[Any, ...]:
-    """All that can be told apart: what brokers got, what became of records, and what the sender knows."""
+    """Return all observable state: requests to brokers, outcomes of records, and the sender's knowledge."""
     states = [
         (
             (state.key, state.gate, state.identity, state.next_counter, state.acked_counter),
@@ -53,7 +53,7 @@ def observed(s: Sending) -> tuple[Any, ...]:
 
 
 def one_by_one(s: Sending) -> None:
-    """It looks at each batch by itself from now on."""
+    """Handle each batch separately from now on."""
     order: Any = s.engine._sequences
     order.admit_new = lambda *_: None
     order.acknowledge_all = lambda *_: False

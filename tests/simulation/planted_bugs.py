@@ -1,8 +1,8 @@
-"""Bugs that the simulation must see: each replaces a function of the producer by a worse one.
+"""Bugs that the simulation must detect: each replaces a function of the producer by a worse one.
 
 Every entry is a weakness that a real client had or has; those marked Java are behaviours of Kafka's own
-client that the design rules out. `python -m tests.simulation.planted_bugs` tries each against the seed that
-stands in docs/simulation.md, where that no longer sees it against seeds 0, 1, 2 ..., and writes the page.
+client that the design rules out. `python -m tests.simulation.planted_bugs` tries each against its seed in
+docs/simulation.md, if that no longer detects it against seeds 0, 1, 2 ..., and writes the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the accumulator share: one filled, drained and read as the sender would."""
+"""Helpers of accumulator tests: an accumulator filled, drained and read as the sender does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BY_OTHERS = SealPolicy(by_appender=False)
 
 
 def accumulator(partitions: int | list[int] = 1, **settings: Any) -> RecordAccumulator:
-    """With topic "t", whose partitions node 1 leads, or the nodes given (-1: none)."""
+    """Return a view with topic "t", whose partitions node 1 leads, or the nodes given (-1: none)."""
     leaders = [1] * partitions if isinstance(partitions, int) else partitions
     made = RecordAccumulator(**{"poison": True, "linger_ns": 0} | settings)
     made.publish(ClusterView({"t": [(leader, 0) for leader in leaders]}))
@@ -55,7 +55,7 @@ def put(
 def drained(
     records: RecordAccumulator, now_ns: int = 0, size: int = MEGABYTE, node: int = 1
 ) -> list[ProducerBatch]:
-    """What one request to the node would carry."""
+    """Return the batches of one request to the node."""
     records.ready(now_ns)
     batches = records.drain([node], size, now_ns)[node]
     for batch in records.take_unsealed():

@@ -24,7 +24,7 @@ ALL, LEADER, NONE = -1, 1, 0  # acks
 
 
 class Answer:
-    """What a client gets: `message` is None while it is not there, and where there is none."""
+    """A client's response: `message` is None until it arrives, and if there is none."""
 
     def __init__(self, reply: Reply, kind: type[Message], version: int, correlation_id: int) -> None:
         self.reply = reply
@@ -60,7 +60,7 @@ class Client:
         self._correlation_id = 0
 
     def send(self, request: Message, version: int | None = None) -> Answer:
-        """Of the newest version, where none is given."""
+        """Send a request, in the newest version if none is given."""
         version = request.versions[-1] if version is None else version
         self._correlation_id += 1
         frame = b"".join(codec.encode_request(request, version, self._correlation_id, "client"))
@@ -126,7 +126,7 @@ class VirtualBroker:
         return self.state.cluster.topics[topic].topic_id
 
     def values(self, topic: str = TOPIC, index: int = 0) -> list[bytes | None]:
-        """Of all records in the log of a partition."""
+        """Return the values of all records in the log of a partition."""
         batches = self.state.cluster.partition(topic, index).log.batches()
         return [
             None if record.value is None else bytes(record.value)
@@ -211,7 +211,7 @@ def fetched_values(answer: Any) -> list[bytes | None]:
 
 
 def error_places(message: Any) -> Iterator[tuple[str, ErrorCode]]:
-    """Where in a message an error code is not NONE, without the indexes of arrays."""
+    """Return the places of error codes other than NONE in a message, without the indexes of arrays."""
     for field in type(message).__slots__:
         value = getattr(message, field)
         if field.endswith("error_code"):

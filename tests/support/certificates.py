@@ -18,7 +18,7 @@ def openssl(*arguments: str | Path) -> None:
 
 
 class Files:
-    """An authority; a certificate that it gave to a broker, one for a client; and one of nobody's."""
+    """An authority, a broker's and a client's certificate that it issued, and one of an unknown authority."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -23,7 +23,7 @@ from kbatch.protocol import codec, messages
 MS = 1_000_000
 SECOND = 1000 * MS
 NEVER = 2**63 - 1
-# What a node that is asked says it understands: like kbatch itself, unless a test has other ideas.
+# The versions that a node reports: those of kbatch itself, unless a test changes them.
 VERSIONS = {key: (kind.versions.start, kind.versions.stop - 1) for key, kind in messages.REQUESTS.items()}
 
 # Of a client that logs in.
@@ -97,7 +97,7 @@ class Shell:
         self.responses: list[Response] = []
 
     def poll(self) -> list[Any]:
-        """Takes the actions; what is to be written waits in `Peer.unwritten`."""
+        """Perform the actions; bytes to write wait in `Peer.unwritten`."""
         actions = self.connections.poll_actions()
         for action in actions:
             if isinstance(action, Resolve):
@@ -141,7 +141,7 @@ class Shell:
     # What the network does
 
     def resolve(self, *addresses: Address, error: OSError | None = None) -> None:
-        """Answers the oldest question for a name."""
+        """Answer the oldest lookup of a name."""
         name = self.resolves.pop(0)
         self.connections.handle_resolved(name.host, name.port, error or list(addresses), self.now_ns)
         self.poll()
@@ -192,7 +192,7 @@ class Shell:
         return self.peer(node_id)
 
     def connect(self, node_id: int, *addresses: tuple[int, Any], lane: int = 0) -> Peer:
-        """A connection is made; the node has not told its versions."""
+        """Make a connection; the node has not reported its versions."""
         peer = self.begin(node_id, *addresses, lane=lane)
         self.connections.handle_connected(peer.connection_id, self.now_ns)
         self.poll()
@@ -208,11 +208,11 @@ class Shell:
         return peer
 
     def ask(self, node_id: int = -1, *, written: bool = True, **rest: Any) -> Request:
-        """Sends a Metadata request."""
+        """Send a Metadata request."""
         return self.send(messages.MetadataRequest(topics=[]), node_id, written=written, **rest)
 
     def produce(self, node_id: int = -1, *, written: bool = True, **rest: Any) -> Request:
-        """Sends a Produce request with acks=0."""
+        """Send a Produce request with acks=0."""
         return self.send(
             messages.ProduceRequest(acks=0), node_id, written=written, expects_response=False, **rest
         )

@@ -1,4 +1,4 @@
-"""How long a test waits for what must come."""
+"""How long a test waits for an event that must come."""
 
 # Only what hangs takes that long, however busy the machine is.
 HANG_SECONDS = 600.0

@@ -1,4 +1,4 @@
-"""What the tests of the producer share: a broker, producers on it, and how to know that somebody waits."""
+"""Helpers of producer tests: a broker, producers on it, and how to see that a caller waits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Told = tuple[RecordMetadata, BaseException | None]
 
 @contextlib.contextmanager
 def producing(broker: Broker, **keys: Any) -> Iterator[Producer]:
-    """A producer, which is closed without much waiting and without being asked for failures."""
+    """Make a producer that is closed at once, without raising failed deliveries."""
     producer = new_producer(bootstrap_servers=broker.bootstrap_servers, **({"linger_ms": 0} | keys))
     try:
         yield producer
@@ -57,7 +57,7 @@ def committed(broker: Broker) -> list[bytes | None]:
 
 
 def until(condition: Callable[[], Any]) -> None:
-    """Looks again and again until it is so."""
+    """Wait until the condition is true."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, "not in time"
@@ -65,7 +65,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def within(function: Callable[[], Any]) -> Future[Any]:
-    """What comes of a function that another thread calls."""
+    """Call a function on another thread, and return its Future."""
     future: Future[Any] = Future()
 
     def call() -> None:
@@ -95,7 +95,7 @@ def waits_for_memory(producer: Producer, count: int = 1) -> Callable[[], bool]:
 
 
 class Tellings:
-    """An on_delivery that keeps what it is told."""
+    """An on_delivery that keeps its arguments."""
 
     def __init__(self) -> None:
         self.told: list[Told] = []

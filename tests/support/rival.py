@@ -1,4 +1,4 @@
-"""Who else gets the GIL while something runs."""
+"""A thread that counts how often it gets the GIL while something runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Rival:
             time.sleep(0)
 
     def __enter__(self) -> Rival:
-        gc.collect()  # no pass of the collector lets go of the GIL for somebody's socket
+        gc.collect()  # no garbage collection releases the GIL for a socket
         gc.disable()
         self._interval = sys.getswitchinterval()
-        sys.setswitchinterval(1000)  # nobody has to give the GIL up
+        sys.setswitchinterval(1000)  # no thread has to release the GIL
         self._thread.start()
         return self
 
@@ -43,5 +43,5 @@ class Rival:
         return self.turns - before
 
     def had_a_turn_during(self, call: Callable[[], object]) -> bool:
-        """Where it may have one it has one in the end, but a busy system need not run it soon."""
+        """If it may get the GIL it gets it in the end, but a busy system may delay it."""
         return any(self.turns_during(call) for _ in range(100))

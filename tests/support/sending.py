@@ -59,8 +59,9 @@ _PartitionAnswer = messages.ProduceResponse.PartitionProduceResponse
 
 
 class Reply(NamedTuple):
-    """What a broker says of a batch; `leader` is the node that leads the partition now (KIP-951). One that
-    `is_silent` answers the request, and has no word for the batch."""
+    """A broker's answer to a batch; `leader` is the node that leads the partition now (KIP-951). If
+    `is_silent`, the response leaves the batch out.
+    """
 
     code: int = OK
     offset: int | None = None
@@ -151,10 +152,12 @@ class Sending:
         )
         self.refresh()
         if not identities:
-            self.advance(1000)  # the pause behind an answer with metadata
+            self.advance(1000)  # the pause after an answer with metadata
 
     def warmed(self) -> Self:
-        """Brokers have a batch of each partition ("w0", ...), and so sequences go on at 1, offsets too."""
+        """Let brokers have a batch of each partition ("w0", ...), so that sequences and offsets continue at
+        1.
+        """
         for partition in range(len(self.leaders)):
             self.send(f"w{partition}", partition=partition)
             self.answer(**{f"w{partition}": OK})
@@ -166,7 +169,7 @@ class Sending:
     # What the application does
 
     def put(self, *names: str, partition: int = 0, size: int = 0, **rest: Any) -> None:
-        """Accepts records; the sender is not told."""
+        """Accept records without waking the sender."""
         for name in names:
             value = name.encode().ljust(size, b".")
             arguments = (TOPIC, partition, None, value, None, 1000, self.now_ns, rest.get("on_delivery"))
@@ -215,7 +218,7 @@ class Sending:
         return self.stamp(name)[1]
 
     def attempts(self, name: str) -> list[Sent]:
-        """How a batch was sent, each time."""
+        """Return each attempt of a batch."""
         return [batch for batch in self.sent if batch.name == name]
 
     def state(self, partition: int = 0) -> PartitionState:
@@ -225,24 +228,24 @@ class Sending:
         return self.state(partition).next_counter
 
     def move(self, node_id: int, partition: int = 0) -> None:
-        """Another node leads the partition; who asks for metadata learns of it."""
+        """Let another node lead the partition; metadata requests return it."""
         self.leaders[partition] = node_id
         self.leader_epochs[partition] += 1
 
     def refresh(self) -> None:
-        """The application asks for newer metadata."""
+        """Request newer metadata, as the application does."""
         self.engine.want_topic(TOPIC)
         self.run()
 
     # Answers
 
     def answer(self, *, throttle_ms: int = 0, **replies: int | Reply) -> None:
-        """Answers the requests with these batches, in this order, and lets the sender work."""
+        """Answer the requests with these batches, in this order, and run the sender."""
         self.hear(throttle_ms=throttle_ms, **replies)
         self.run()
 
     def hear(self, *, throttle_ms: int = 0, **replies: int | Reply) -> None:
-        """The same; the sender does not work yet."""
+        """Answer the requests with these batches without running the sender."""
         while replies:
             name = next(iter(replies))
             asked = next(a for a in self.waiting_requests if any(b.name == name for b in a.batches))
@@ -288,12 +291,12 @@ class Sending:
         return answer
 
     def answer_identity(self, identity: int | tuple[int, int]) -> None:
-        """Answers the InitProducerId that waits."""
+        """Answer the waiting InitProducerId."""
         self._give(self._asked_for(), _identity_answer(identity))
         self.run()
 
     def answer_metadata(self) -> None:
-        """Answers the Metadata request that waits (`metadata_waits`)."""
+        """Answer the waiting Metadata request (`metadata_waits`)."""
         asked = self._asked_for()
         self._give(asked, self._metadata(asked.request.message))
         self.run()
@@ -311,7 +314,7 @@ class Sending:
         self._serve(link)
 
     def _serve(self, link: Link) -> None:
-        """What the node answers without being told to, when it is its turn."""
+        """Return the node's default answer, when it is its turn."""
         if link.unanswered and not link.unanswered[0].batches and not link.unanswered[0].is_held:
             self._answer_at_once(link.unanswered[0])
 
@@ -330,7 +333,7 @@ class Sending:
         self.run()
 
     def cut_off(self, node_id: int = 1) -> None:
-        """The same, and the node cannot be reached any more."""
+        """Break the connection and make the node unreachable."""
         self.unreachable.add(node_id)
         if any(link.node_id == node_id for link in self.links.values()):
             self.drop(node_id)
@@ -402,10 +405,10 @@ class Sending:
         self.run()
 
     def back_off(self) -> None:
-        """Until what is tried again has been."""
+        """Advance until retried batches were sent."""
         self.advance(BACKOFF_MS)
 
-    # What the engine asks for
+    # The engine's actions
 
     def _resolve(self, action: Resolve) -> None:
         number = 9 if action.host == "boot" else int(action.host[1:])
@@ -435,7 +438,7 @@ class Sending:
             self.seal()
 
     def seal(self) -> None:
-        """What the sender left to other threads is sealed."""
+        """Seal the batches that the sender left to other threads."""
         while self.unsealed:
             self.unsealed.pop().seal()
 

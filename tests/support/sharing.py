@@ -1,7 +1,7 @@
-"""How the processes of a run share the tests: a plugin for `pytest -n`, which conftest.py registers.
+"""Distribution of tests to the processes of a run: a plugin for `pytest -n`, which conftest.py registers.
 
-Files go to processes whole. Those that need the same JVM go to one process, which starts it once. What takes
-long comes first, so that no process is left with it at the end.
+Files go to processes whole. Those that need the same JVM go to one process, which starts it once. Long tests
+come first, so that no process is left with one at the end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The two producers behind one face, for one suite to run over both.
+"""Both producers with one interface, so that one suite runs over both.
 
 A test that asks for the fixture `shell` runs for each of KINDS: `new_producer` makes a Producer, and then an
 OnLoop, which has the methods of a Producer and calls those of an AsyncProducer on an event loop in a thread
-of its own, asyncio's and then uvloop's. What is about threads as such, and has nothing like it on a loop, is
-marked `threads`. A test that asks for `run` runs a program on either loop. uvloop is part of what tests need:
-where it is missing they fail.
+of its own, asyncio's and then uvloop's. Tests of threads, without an event-loop equivalent, are marked
+`threads`. A test that asks for `run` runs a program on either loop. Tests need uvloop and fail without it.
 """
 
 from __future__ import annotations
@@ -103,13 +102,13 @@ class NetworkOnLoop:
 
 
 def new_producer(*settings: Any, **keywords: Any) -> Any:
-    """A Producer, or whatever stands for one in this test."""
+    """Make a Producer, or its stand-in in this test."""
     return Producer(*settings, **keywords) if _loop is None else OnLoop(_loop, *settings, **keywords)
 
 
 def parametrized(metafunc: pytest.Metafunc) -> None:
-    """For pytest_generate_tests. On which loop a producer runs makes no difference to other clients, so
-    that the slower tests with those do without uvloop.
+    """Parametrize `shell` (for pytest_generate_tests). The loop of a producer makes no difference to other
+    clients, so slower tests with those omit uvloop.
     """
     if "shell" in metafunc.fixturenames:
         is_for_threads = metafunc.definition.get_closest_marker("threads") is not None
@@ -140,7 +139,7 @@ class OnLoop:
         return made
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """On the loop; there itself, what need not be awaited."""
+        """Call a method on the loop; directly if this is the loop and the method is plain."""
         if iscoroutinefunction(method):
             future = asyncio.run_coroutine_threadsafe(method(*arguments, **keywords), self._on_loop)
             return future.result(CALL_SECONDS)

@@ -19,8 +19,8 @@ BESIDE = (".git", ".venv", ".*_cache", ".hypothesis", ".soak", "build", "dist", 
 
 
 def run(*command: str | Path, cwd: Path, variables: Mapping[str, str] | None = None) -> str:
-    """What a command printed, run without what PYTHON... and PYSPARK_... variables say here; AssertionError
-    with all of it where it fails.
+    """Run a command without this process's PYTHON... and PYSPARK_... variables and return its output;
+    AssertionError with all output if it fails.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
     environment["CFLAGS"] = "-O0"  # what a compiler optimizes is tested in place; this saves minutes

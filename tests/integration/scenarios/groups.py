@@ -12,7 +12,7 @@ METADATA = struct.pack(">hi", 0, 0)
 
 
 class Member(NamedTuple):
-    """What JoinGroup gives."""
+    """The result of JoinGroup."""
 
     member_id: str
     generation_id: int
@@ -282,7 +282,7 @@ def offset_fetch_request(wire: Wire, topic: str | None, *, require_stable: bool 
 
 
 def fetch_offsets(wire: Wire, topic: str | None, *, require_stable: bool = False, note: str = "") -> Any:
-    """Of partitions 0 and 1; None is all topics."""
+    """Fetch the offsets of partitions 0 and 1; None for all topics."""
     return wire.call(offset_fetch_request(wire, topic, require_stable=require_stable), 9, note=note)
 
 

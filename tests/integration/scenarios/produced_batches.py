@@ -82,7 +82,7 @@ def _corrupt(codec: str) -> bytes:
 
 
 def _garbage_behind() -> bytes:
-    """Behind the last record, inside the compressed stream, there are more bytes."""
+    """Add bytes after the last record, inside the compressed stream."""
     body = plain.compress(_record(b"a", 0) + b"garbage", "gzip")
     return with_field(_records(body, 1), ATTRIBUTES, _int16(1))
 

@@ -174,7 +174,7 @@ def read_committed_lists_aborted_transactions(wire: Wire) -> None:
 
 
 def _await_offsets(wire: Wire, topic: str, high_watermark: int, last_stable_offset: int) -> None:
-    """Waits until a marker is written and readers may go so far."""
+    """Wait until a marker is written and readers may read up to it."""
 
     def is_there() -> bool:
         found = partition_state(wire, topic)

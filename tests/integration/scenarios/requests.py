@@ -1,4 +1,4 @@
-"""What the scenarios ask for often: batches, requests of one topic or partition, a partition's log."""
+"""Helpers of scenarios: batches, requests for one topic or partition, a partition's log."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class ProducerId(NamedTuple):
-    """What InitProducerId gives."""
+    """The result of InitProducerId."""
 
     producer_id: int
     producer_epoch: int
@@ -126,7 +126,7 @@ def log(wire: Wire, topic: str, partition: int = 0) -> None:
 
 
 def await_stable(wire: Wire, topic: str, partition: int = 0) -> None:
-    """Waits until no transaction is open in the partition: its markers are written."""
+    """Wait until no transaction is open in the partition: its markers are written."""
 
     def is_stable() -> bool:
         found = partition_state(wire, topic, partition)
@@ -136,7 +136,7 @@ def await_stable(wire: Wire, topic: str, partition: int = 0) -> None:
 
 
 def partition_state(wire: Wire, topic: str, partition: int = 0) -> Any:
-    """What a Fetch says of the partition."""
+    """Return the partition's part of a Fetch response."""
     answer = wire.ask(fetch_request(wire, topic, partition=partition), 17)
     return answer.responses[0].partitions[0]
 

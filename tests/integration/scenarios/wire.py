@@ -102,10 +102,10 @@ class Wire:
     # Requests and answers
 
     def call(self, request: Any, version: int | None = None, *, note: str = "") -> Any:
-        """Sends a request, of the newest version if none is given, and writes down the answer.
+        """Send a request, in the newest version if none is given, and record the response.
 
-        Sent again while the answer is a transient error. A broker that closes the connection is written down
-        too: then the answer is None, and there is a new connection.
+        The request is repeated while the response is a transient error. A closed connection is recorded too:
+        then the response is None, and there is a new connection.
         """
         version = request.versions[-1] if version is None else version
         try:
@@ -118,7 +118,7 @@ class Wire:
         return answer
 
     def ask(self, request: Any, version: int | None = None) -> Any:
-        """As `call`, but not written down. Raises ConnectionClosed."""
+        """Call without recording the response. Raises ConnectionClosed."""
         return self._settled_answer(request, request.versions[-1] if version is None else version)
 
     def _settled_answer(self, request: Any, version: int) -> Any:
@@ -181,7 +181,7 @@ class Wire:
         self.transcript.append((label, self._plain(value)))
 
     def await_coordinators(self) -> None:
-        """A broker makes its internal topics when they are first asked for."""
+        """Request the internal topics, which a broker creates on first use."""
         for key_type in (0, 1):
             self.ask(messages.FindCoordinatorRequest(key="key", key_type=key_type), 3)
 
@@ -217,7 +217,7 @@ class Wire:
         self._topic_ids[name] = topic_id
 
     def await_topic(self, name: str, partitions: int) -> None:
-        """Waits until the broker leads all partitions: Kafka's metadata is a moment ahead of its logs."""
+        """Wait until the broker leads all partitions: Kafka's metadata is a moment ahead of its logs."""
         kind = messages.ListOffsetsRequest
         wanted = [kind.ListOffsetsPartition(partition_index=p, timestamp=-1) for p in range(partitions)]
         request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name=name, partitions=wanted)])
@@ -250,7 +250,7 @@ class Wire:
         return value
 
     def _place(self, item: Any) -> tuple[Any, ...]:
-        """Where to put an item of a list whose order says nothing: by topic and partition."""
+        """Return a sort key by topic and partition for lists without a meaningful order."""
         if not isinstance(item, Struct):
             return ()
         names = {topic_id: name for name, topic_id in self._topic_ids.items()}
