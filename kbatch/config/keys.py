@@ -32,6 +32,7 @@ from kbatch.config.values import (
     OBJECT,
     OBJECTS,
     PASSWORD,
+    PRIVATE,
     REQUIRED,
     SECRET,
     SENDABLE,
@@ -302,7 +303,7 @@ class ClientConfig:
         "the name of one as package.module:name. A callable with a parameter gets sasl.oauthbearer.config, "
         "as with confluent-kafka. The result is a token, or a tuple with its expiry after it.",
         origin="kbatch")
-    sasl_oauthbearer_config: str | None = key(STRING, None, ANY, LOW,
+    sasl_oauthbearer_config: str | None = key(PRIVATE, None, ANY, LOW,
         "Text for the callable, or the claims of an unsecured token, such as principal=alice.",
         origin="librdkafka")
     sasl_oauthbearer_extensions: Mapping[str, str] = key(EXTENSIONS, "", ANY, LOW,

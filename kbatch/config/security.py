@@ -32,6 +32,8 @@ REMEDIES = {
     "GSSAPI": "set it to the first part of the brokers' principal, usually kafka",
     **dict.fromkeys(("PLAIN", *SCRAM), "set them, or sasl.jaas.config"),
 }
+# Keys that only a role uses.
+OF_ROLE = ("sasl.aws.role.session.name", "sasl.aws.sts.region")
 # Keys that only one source of tokens uses.
 OF_ENDPOINT = (
     "sasl.oauthbearer.token.endpoint.url",
@@ -160,6 +162,8 @@ def _login(values: Values, given: Collection[str]) -> None:
         _name_and_password(values, mechanism)
     elif mechanism == "OAUTHBEARER":
         _tokens(values)
+    elif mechanism == "AWS_MSK_IAM":
+        _role(values)
 
 
 def _jaas(values: Values, given: Collection[str]) -> None:
@@ -187,6 +191,13 @@ def _name_and_password(values: Values, mechanism: str) -> None:
         raise ConfigError(
             "sasl.scram.tokenauth=true needs sasl.mechanism SCRAM-SHA-256 or SCRAM-SHA-512, got PLAIN"
         )
+
+
+def _role(values: Values) -> None:
+    """Require the role of the keys that only a role uses."""
+    of_role = [name for name in OF_ROLE if values[name] is not None]
+    if of_role and values["sasl.aws.role.arn"] is None:
+        raise ConfigError(f"{' and '.join(of_role)} must be set with sasl.aws.role.arn; set the role")
 
 
 def _tokens(values: Values) -> None:

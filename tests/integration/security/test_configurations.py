@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from kafka import KafkaProducer
 
-from kbatch.config import Password, ProducerConfig
+from kbatch.config import KEYS, Password, ProducerConfig
+from kbatch.config.names import ALIASES, FOREIGN
 from tests.integration.security.cells import CELLS, Cell
 from tests.integration.security.site import resolved
 
@@ -23,6 +27,10 @@ SITE: Any = SimpleNamespace(
 COLUMNS = ("java", "librdkafka", "kafka_python", "aiokafka")
 SAID = [(cell, column) for cell in CELLS for column in COLUMNS if getattr(cell, column) is not None]
 
+NAMES = {
+    "kafka-python": KafkaProducer.DEFAULT_CONFIG,
+    "aiokafka": inspect.signature(AIOKafkaProducer.__init__).parameters,
+}
 LOGINS = [cell for cell in CELLS if cell.listener not in ("TLS", "MUTUAL") and cell.java and cell.librdkafka]
 
 
@@ -43,6 +51,14 @@ def test_settings_of_every_client_are_read(cell: Cell, column: str) -> None:
         assert (made.sasl_username, made.sasl_password, made.sasl_scram_tokenauth) == login
     if cell.name == "mTLS, PKCS12":
         assert (made.ssl_keystore_type, made.ssl_keystore_location) == ("PKCS12", "/site/client.p12")
+
+
+@pytest.mark.parametrize("client", NAMES)
+def test_every_key_of_security_is_known(client: str) -> None:
+    known = {name.replace(".", "_") for name in (*KEYS, *ALIASES, *FOREIGN)}
+    theirs = {name for name in NAMES[client] if name.startswith(("ssl_", "sasl_", "security_"))}
+    assert theirs
+    assert theirs - known == set()
 
 
 @pytest.mark.parametrize("cell", LOGINS, ids=lambda cell: cell.name)

@@ -202,6 +202,8 @@ def test_msk_by_javas_classes() -> None:
     assert made.sasl_mechanism == "AWS_MSK_IAM"
     handler = "shaded.software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"
     assert config(OAUTH, sasl_login_callback_handler_class=handler).sasl_mechanism == "AWS_MSK_IAM"
+    with pytest.raises(ConfigError, match=r"^sasl.aws.sts.region must be set with sasl.aws.role.arn"):
+        config(SASL, sasl_mechanism="AWS_MSK_IAM", sasl_aws_sts_region="eu-west-1")
     with pytest.raises(ConfigError, match=r"handler.class must be a class named .* got 'com.x.Y'; it is a J"):
         config(OAUTH, sasl_login_callback_handler_class="com.x.Y")
 
@@ -327,6 +329,7 @@ SECRET_KEYS: dict[str, object] = {
     "sasl.oauthbearer.assertion.private.key.passphrase": "s3cret",
     "sasl.oauthbearer.token.endpoint.url": "https://user:s3cret@login/token?key=s3cret",
     "sasl.oauthbearer.token": partial(confluents, "s3cret"),
+    "sasl.oauthbearer.config": "clientSecret=s3cret",
 }
 
 
