@@ -470,7 +470,7 @@ class Connections:
         state.transition(ConnectionEvent.READY)
         state.connection.max_frame_bytes = MAX_FRAME_BYTES
         state.failures = state.not_before_ns = 0
-        state.failure = self.last_failure = self.authentication_error = None
+        self.last_failure = self.authentication_error = None
         logger.debug("%s is ready", state)
 
     def _serves_clients(self, state: NodeState, versions: ApiVersions, now_ns: int) -> bool:
@@ -608,10 +608,11 @@ class Connections:
         connection = state.connection
         assert connection is not None
         named = naming(error, state)
-        if isinstance(named, AuthenticationError):
-            self._note_refusal(state, named, now_ns)
         retry_ns = now_ns + SHORTEST_PAUSE_NS
-        if state.state is ConnectionState.READY and retry_ns < connection.session.end_ns:
+        is_kept = state.state is ConnectionState.READY and retry_ns < connection.session.end_ns
+        if isinstance(named, AuthenticationError):
+            self._note_refusal(state, named, now_ns, is_kept=is_kept)
+        if is_kept:
             self._report(state, f"its session cannot be renewed yet: {error}", error, logging.WARNING)
             connection.session = connection.session._replace(renew_ns=retry_ns)
             self._drop_login(state, connection)
@@ -625,9 +626,10 @@ class Connections:
             connection.login = None
             self._actions.append(EndAuthentication(connection.connection_id))
 
-    def _note_refusal(self, state: NodeState, error: AuthenticationError, now_ns: int) -> None:
-        state.failure = error
-        if not any(each.is_established for each in self._states() if each is not state):
+    def _note_refusal(
+        self, state: NodeState, error: AuthenticationError, now_ns: int, *, is_kept: bool = False
+    ) -> None:
+        if not any(each.is_established for each in self._states() if is_kept or each is not state):
             self.authentication_error = error
         if self._metrics is not None:
             self._metrics.refused(now_ns, was_ready=state.is_established)

@@ -20,7 +20,7 @@ from kbatch.core.client.api_versions import ApiVersions
 from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection
-from kbatch.errors import IllegalStateError, KafkaError
+from kbatch.errors import IllegalStateError
 
 
 class ConnectionState(Enum):
@@ -102,8 +102,6 @@ class NodeState:
         The time before which nothing is sent (KIP-219).
     versions : ApiVersions | None
         Its last answer to ApiVersions.
-    failure : KafkaError | None
-        The error of its last authentication, if that failed.
     reported : str | None
         The last failure that was logged for the user; None if a request was answered since.
     is_leaving : bool
@@ -115,7 +113,6 @@ class NodeState:
         "_last_address",
         "attempted_ns",
         "connection",
-        "failure",
         "failures",
         "is_leaving",
         "node",
@@ -141,7 +138,6 @@ class NodeState:
         self.setup_deadline_ns = NEVER_NS
         self.throttled_until_ns = 0
         self.versions: ApiVersions | None = None
-        self.failure: KafkaError | None = None
         self.reported: str | None = None
         self.is_leaving = False
         self._last_address: Address | None = None
