@@ -25,12 +25,17 @@ def fetch_jars() -> None:
 
 
 @contextmanager
-def kafka() -> Iterator[RealKafka]:
-    """Run a Kafka with its logs in memory if there is such a folder, so that no disk is measured."""
+def kafka(
+    properties: Mapping[str, object] | None = None, listeners: Mapping[str, str] | None = None
+) -> Iterator[RealKafka]:
+    """Run a Kafka with its logs in memory if there is such a folder, so that no disk is measured.
+
+    `properties` are further ones, and `listeners` as RealKafka has them.
+    """
     folder = IN_MEMORY if IN_MEMORY.is_dir() else None
     with TemporaryDirectory(prefix="kbatch-logs-", dir=folder) as logs:
-        properties = {**BROKER_PROPERTIES, "log.dirs": logs}
-        with RealKafka(properties, java_options=BROKER_OPTIONS) as broker:
+        settings = {**BROKER_PROPERTIES, **(properties or {}), "log.dirs": logs}
+        with RealKafka(settings, listeners=listeners, java_options=BROKER_OPTIONS) as broker:
             yield broker
 
 

@@ -29,6 +29,7 @@ QUESTIONS: Mapping[str, str] = {
     "broker": "How fast is the embedded broker?",
     "pressure": "How much memory does a producer need under back-pressure, and with 10,000 partitions?",
     "scaling": "What does a batch of one record take, by partitions, size and producers?",
+    "security": "What do TLS and SCRAM cost, and the first connections to a cluster?",
     "threads": "What do several threads or tasks cost that share a producer, and is each served fairly?",
     "spark": "What does a row take from Spark to the acknowledgement?",
     "spark-encode": "What does a row take in Spark's functions for record batches?",

@@ -164,6 +164,11 @@ class RealKafka:
         return f"{NAME}:{self._ports[listener]}"
 
     @property
+    def security(self) -> Mapping[str, str]:
+        """The keys of TLS and SASL that clients of `bootstrap_servers` need: none."""
+        return {}
+
+    @property
     def process_id(self) -> int | None:
         """Return the process id of the JVM, while it runs."""
         return None if self._process is None else self._process.pid
