@@ -1,12 +1,10 @@
 """The embedded broker answers as Apache Kafka 4.3.1 does, over a list of scenarios of raw requests."""
 
 from collections.abc import Iterator
-from itertools import zip_longest
-from typing import Any
 
 import pytest
 
-from tests.integration.scenarios import SCENARIOS, Wire
+from tests.integration.scenarios import SCENARIOS, Wire, differences
 from tests.oracle.kafka import RealKafka
 
 pytestmark = pytest.mark.java
@@ -35,28 +33,8 @@ def _scenarios() -> Iterator[object]:
 @pytest.mark.parametrize("name", [*_scenarios()])
 def test_embedded_broker_answers_as_kafka_does(brokers: tuple[str, str], name: str) -> None:
     expected, found = (_transcript(bootstrap_servers, name) for bootstrap_servers in brokers)
-    differences = [
-        difference
-        for number, (step, kafkas) in enumerate(zip_longest(found, expected))
-        for difference in _differences(step, kafkas, f"step {number}, {(step or kafkas)[0]}")
-    ]
-    assert not differences, "\n".join(["embedded != Kafka", *differences])
-
-
-def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:
-    """Return where two structures of dicts and lists differ, and how."""
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in found | expected:
-            yield from _differences(found.get(key), expected.get(key), f"{path}.{key}")
-    elif _are_lists(found, expected) and len(found) == len(expected):
-        for number, (item, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _differences(item, other, f"{path}[{number}]")
-    elif found != expected:
-        yield f"{path}: {found!r} != {expected!r}"
-
-
-def _are_lists(*values: object) -> bool:
-    return all(isinstance(value, list | tuple) for value in values)
+    wrong = differences(found, expected)
+    assert not wrong, "\n".join(["embedded != Kafka", *wrong])
 
 
 def _transcript(bootstrap_servers: str, name: str) -> list[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""The server's half of SCRAM (RFC 5802, section 3), written from the RFC beside the client's."""
+"""Both halves of SCRAM (RFC 5802, section 3), written from the RFC, to judge the other half of each."""
 
 from __future__ import annotations
 
@@ -55,6 +55,40 @@ class ScramServer:
         if hashlib.new(self.hash_name, client_key).digest() != self._stored_key:
             raise ValueError("wrong proof")
         return b"v=" + base64.b64encode(self._keyed(self._server_key, signed))
+
+    def _keyed(self, key: bytes, text: str) -> bytes:
+        return hmac.new(key, text.encode(), self.hash_name).digest()
+
+
+class ScramClient:
+    """A client that knows the user's password; `expected` is what the server then has to prove."""
+
+    def __init__(self, hash_name: str, username: str, password: str) -> None:
+        self.hash_name = hash_name
+        self.password = password.encode()
+        self.bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r=clientnonce"
+        self.iterations = 0
+        self.expected = b""
+
+    def first(self) -> bytes:
+        return f"n,,{self.bare}".encode()
+
+    def final(self, server_first: bytes, *, binding: str = "biws", nonce: str | None = None) -> bytes:
+        """The answer to the server's first message; another binding or nonce than the right ones is wrong."""
+        fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
+        if not fields["r"].startswith("clientnonce") or fields["r"] == "clientnonce":
+            raise ValueError(f"not a nonce of both: {fields['r']!r}")
+        self.iterations = int(fields["i"])
+        salt = base64.b64decode(fields["s"])
+        salted = hashlib.pbkdf2_hmac(self.hash_name, self.password, salt, self.iterations)
+        unproven = f"c={binding},r={nonce or fields['r']}"
+        signed = ",".join([self.bare, server_first.decode(), unproven])
+        client_key = self._keyed(salted, "Client Key")
+        signature = self._keyed(hashlib.new(self.hash_name, client_key).digest(), signed)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        server_signature = self._keyed(self._keyed(salted, "Server Key"), signed)
+        self.expected = b"v=" + base64.b64encode(server_signature)
+        return f"{unproven},p={base64.b64encode(proof).decode()}".encode()
 
     def _keyed(self, key: bytes, text: str) -> bytes:
         return hmac.new(key, text.encode(), self.hash_name).digest()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.authorizer import (
+    ANY,
     CLUSTER_NAME,
     AclBinding,
     AclFilter,
@@ -38,23 +39,30 @@ def _authorize_cluster(state: BrokerState, context: Context, operation: Operatio
 # ACLs
 
 
+def _filter_of(
+    wanted: messages.DescribeAclsRequest | messages.DeleteAclsRequest.DeleteAclsFilter, context: Context
+) -> AclFilter:
+    acl_filter = AclFilter(
+        wanted.resource_type_filter,
+        wanted.resource_name_filter,
+        wanted.pattern_type_filter,
+        wanted.principal_filter,
+        wanted.host_filter,
+        wanted.operation,
+        wanted.permission_type,
+    )
+    if not acl_filter.is_known:
+        context.closes_connection = True
+    return acl_filter
+
+
 def describe_acls(
     state: BrokerState, request: messages.DescribeAclsRequest, context: Context
 ) -> messages.DescribeAclsResponse:
+    wanted = _filter_of(request, context)
     _authorize_cluster(state, context, Operation.DESCRIBE)
     if not state.authorizer.is_there:
         raise BrokerError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
-    wanted = AclFilter(
-        request.resource_type_filter,
-        request.resource_name_filter,
-        request.pattern_type_filter,
-        request.principal_filter,
-        request.host_filter,
-        request.operation,
-        request.permission_type,
-    )
-    if not wanted.is_known:
-        raise BrokerError(ErrorCode.INVALID_REQUEST)
     by_pattern: dict[tuple[ResourceType, str, PatternType], list[AclBinding]] = {}
     for acl in state.authorizer.acls():
         if wanted.matches(acl):
@@ -85,14 +93,19 @@ def describe_acls(
 def create_acls(
     state: BrokerState, request: messages.CreateAclsRequest, context: Context
 ) -> messages.CreateAclsResponse:
+    if not all(map(_is_known, request.creations)):
+        context.closes_connection = True
+        return messages.CreateAclsResponse()
     result = messages.CreateAclsResponse.AclCreationResult
-
-    def create(wanted: messages.CreateAclsRequest.AclCreation, answer: object) -> None:
+    try:
         _authorize_alter(state, context)
-        state.authorizer.add(_new_acl(wanted))
-
+        acls = [_new_acl(wanted) for wanted in request.creations]
+    except BrokerError as error:  # of all of them
+        return messages.CreateAclsResponse(
+            results=[result(error_code=error.code, error_message=error.message) for _ in request.creations]
+        )
     return messages.CreateAclsResponse(
-        results=[context.fill(result(), create, wanted) for wanted in request.creations]
+        results=[context.fill(result(error_message=None), _create_acl, state, acl) for acl in acls]
     )
 
 
@@ -102,35 +115,46 @@ def _authorize_alter(state: BrokerState, context: Context) -> None:
         raise BrokerError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
 
 
+def _is_known(wanted: messages.CreateAclsRequest.AclCreation) -> bool:
+    """True if each enumeration has a number that Kafka knows; others end the connection."""
+    return (
+        wanted.resource_type in {ANY, *ResourceType}
+        and wanted.resource_pattern_type in {ANY, *PatternType}
+        and wanted.operation in {ANY, *Operation}
+        and wanted.permission_type in {ANY, *Permission}
+    )
+
+
 def _new_acl(wanted: messages.CreateAclsRequest.AclCreation) -> AclBinding:
-    """Return the ACL; raise BrokerError for one that AclApis or AclControlManager refuses."""
-    if wanted.resource_type == ResourceType.CLUSTER and wanted.resource_name != CLUSTER_NAME:
+    """Return the ACL; Kafka fails on one that leaves something open (AccessControlEntry, ResourcePattern)."""
+    pattern_type = wanted.resource_pattern_type
+    enumerations = (wanted.resource_type, pattern_type, wanted.operation, wanted.permission_type)
+    if ANY in enumerations or pattern_type == PatternType.MATCH:
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return AclBinding(
+        ResourceType(wanted.resource_type),
+        wanted.resource_name,
+        wanted.principal,
+        Operation(wanted.operation),
+        Permission(wanted.permission_type),
+        wanted.host,
+        PatternType(pattern_type),
+    )
+
+
+def _create_acl(
+    state: BrokerState, acl: AclBinding, answer: messages.CreateAclsResponse.AclCreationResult
+) -> None:
+    """Add the ACL, unless AclApis or StandardAcl refuses it."""
+    if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
         )
-    if not wanted.resource_name:
+    if not acl.resource_name:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
-    kind, separator, name = wanted.principal.partition(":")
-    if not kind or not separator or not name:
-        raise BrokerError(
-            ErrorCode.INVALID_REQUEST,
-            f"expected a string in format principalType:principalName but got {wanted.principal}",
-        )
-    try:
-        acl = AclBinding(
-            ResourceType(wanted.resource_type),
-            wanted.resource_name,
-            wanted.principal,
-            Operation(wanted.operation),
-            Permission(wanted.permission_type),
-            wanted.host,
-            PatternType(wanted.resource_pattern_type),
-        )
-    except ValueError as error:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Invalid ACL: {error}") from error
-    if acl.pattern_type is PatternType.MATCH:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, "Invalid patternType MATCH")
-    return acl
+    if ":" not in acl.principal:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Could not parse principal from `{acl.principal}`")
+    state.authorizer.add(acl)
 
 
 def delete_acls(
@@ -142,18 +166,8 @@ def delete_acls(
         wanted: messages.DeleteAclsRequest.DeleteAclsFilter,
         answer: messages.DeleteAclsResponse.DeleteAclsFilterResult,
     ) -> None:
+        acl_filter = _filter_of(wanted, context)
         _authorize_alter(state, context)
-        acl_filter = AclFilter(
-            wanted.resource_type_filter,
-            wanted.resource_name_filter,
-            wanted.pattern_type_filter,
-            wanted.principal_filter,
-            wanted.host_filter,
-            wanted.operation,
-            wanted.permission_type,
-        )
-        if not acl_filter.is_known:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "Filters contain UNKNOWN elements")
         matching = [acl for acl in state.authorizer.acls() if acl_filter.matches(acl)]
         answer.matching_acls = [_deleted(acl) for acl in matching]
         gone.extend(matching)
@@ -185,13 +199,20 @@ def _deleted(acl: AclBinding) -> messages.DeleteAclsResponse.DeleteAclsMatchingA
 def describe_user_scram_credentials(
     state: BrokerState, request: messages.DescribeUserScramCredentialsRequest, context: Context
 ) -> messages.DescribeUserScramCredentialsResponse:
-    _authorize_cluster(state, context, Operation.DESCRIBE)
-    counts = Counter([user.name for user in request.users or ()] or state.scram_users.users())
     result = messages.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+    names = [user.name for user in request.users or ()]
+    try:
+        _authorize_cluster(state, context, Operation.DESCRIBE)
+    except BrokerError as error:
+        refused = [result(error_code=error.code, error_message=None) for _ in names]
+        return messages.DescribeUserScramCredentialsResponse(
+            error_code=error.code, error_message=error.message, results=refused
+        )
+    counts = Counter(names or state.scram_users.users())
     return messages.DescribeUserScramCredentialsResponse(
         error_message=None,
         results=[
-            context.fill(result(user=user, error_message=None), _describe_user, state, count > 1)
+            context.fill(result(user=user), _describe_user, state, count > 1)
             for user, count in counts.items()
         ],
     )

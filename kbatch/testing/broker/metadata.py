@@ -73,6 +73,8 @@ def metadata(
     if context.version >= SAYS_REBOOTSTRAP and context.forced_error == ErrorCode.REBOOTSTRAP_REQUIRED:
         context.check_forced_error()  # the one error that is not a topic's (KIP-1102)
     try:
+        if context.fails_login:
+            context.check_forced_error()
         wanted = _wanted_topics(state, request, context)
     except BrokerError as error:  # MetadataRequest.getErrorResponse: neither brokers nor topics
         answer = messages.MetadataResponse.MetadataResponseTopic

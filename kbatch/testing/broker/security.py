@@ -70,6 +70,8 @@ def sasl_handshake(
     mechanism, mechanisms = request.mechanism, list(listener.mechanisms)
     if mechanism not in mechanisms:
         context.fails_login = True
+        # Kafka's SocketServer drops the answer to a handshake that was to renew a session
+        context.closes_connection = session.user is not None
         return messages.SaslHandshakeResponse(
             error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
         )

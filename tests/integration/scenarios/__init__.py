@@ -6,7 +6,11 @@ from tests.integration.scenarios import (  # noqa: F401 - they register themselv
     produced_batches,
     producer_state,
     reading,
+    security,
     transactions,
 )
+from tests.integration.scenarios.security import SECURED as SECURED
+from tests.integration.scenarios.security import Doors as Doors
 from tests.integration.scenarios.wire import SCENARIOS as SCENARIOS
 from tests.integration.scenarios.wire import Wire as Wire
+from tests.integration.scenarios.wire import differences as differences

@@ -8,11 +8,13 @@ that it can be, `_plain` takes out what differs from broker to broker: ids becom
 import contextlib
 import copy
 import socket
+import ssl
 import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 from kbatch.errors import ErrorCode
@@ -69,8 +71,9 @@ class ConnectionClosed(Exception):
 class Wire:
     """One connection; `transcript` is what was written down. A context manager."""
 
-    def __init__(self, bootstrap_servers: str, name: str) -> None:
+    def __init__(self, bootstrap_servers: str, name: str, *, context: ssl.SSLContext | None = None) -> None:
         self._address = bootstrap_servers.split(",")[0].split(":")
+        self._context = context
         self.name = name
         self.transcript: list[tuple[str, Any]] = []
         self._topic_ids: dict[str, bytes] = {}
@@ -81,6 +84,8 @@ class Wire:
     def _connect(self) -> None:
         host, port = self._address
         self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS)
+        if self._context is not None:
+            self._socket = self._context.wrap_socket(self._socket, server_hostname=host)
         self._incoming = self._socket.makefile("rb")
         self._awaited: list[tuple[type, int]] = []
 
@@ -94,7 +99,14 @@ class Wire:
     @contextmanager
     def second_connection(self) -> Iterator["Wire"]:
         """Another client, who writes into the same transcript."""
+        with self.through(":".join(self._address), self._context) as other:
+            yield other
+
+    @contextmanager
+    def through(self, bootstrap_servers: str, context: ssl.SSLContext | None) -> Iterator["Wire"]:
+        """Another client at another listener, who writes into the same transcript."""
         other = copy.copy(self)
+        other._address, other._context = bootstrap_servers.split(":"), context
         other._connect()
         with other:
             yield other
@@ -158,7 +170,7 @@ class Wire:
         try:
             size = self._incoming.read(4)
             frame = self._incoming.read(*struct.unpack(">i", size)) if len(size) == 4 else b""
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             frame = b""
         if not frame:
             raise ConnectionClosed
@@ -303,3 +315,31 @@ def _batch_row(batch: plain.Batch) -> dict[str, Any]:
 
 def unknown_topic_id() -> bytes:
     return uuid.UUID(int=2**127 + 12345).bytes
+
+
+# Two transcripts
+
+
+def differences(found: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+    """In what a transcript differs from Kafka's."""
+    return [
+        difference
+        for number, (step, kafkas) in enumerate(zip_longest(found, expected))
+        for difference in _differences(step, kafkas, f"step {number}, {(step or kafkas)[0]}")
+    ]
+
+
+def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:
+    """Return where two structures of dicts and lists differ, and how."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        for key in found | expected:
+            yield from _differences(found.get(key), expected.get(key), f"{path}.{key}")
+    elif _are_lists(found, expected) and len(found) == len(expected):
+        for number, (item, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(item, other, f"{path}[{number}]")
+    elif found != expected:
+        yield f"{path}: {found!r} != {expected!r}"
+
+
+def _are_lists(*values: object) -> bool:
+    return all(isinstance(value, list | tuple) for value in values)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 from typing import Any
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.listeners import Listener
+from tests.oracle.scram import ScramClient
 from tests.support.broker_core import Answer, Client, VirtualBroker
 
 USERS = {"alice": 'p=a,s"s wörd', "bob": "bob-secret"}
@@ -231,36 +229,6 @@ def test_option_limits_sessions_of_all_listeners_without_a_limit_of_their_own() 
 
 
 # SCRAM
-
-
-class ScramClient:
-    """The client's half, by RFC 5802."""
-
-    def __init__(self, digest: str, user: str, password: str, first: str | None = None) -> None:
-        self.digest, self.password = digest, password.encode()
-        self.bare = first or f"n={user.replace('=', '=3D').replace(',', '=2C')},r=clientnonce"
-
-    def hmac(self, key: bytes, data: bytes) -> bytes:
-        return hmac.new(key, data, self.digest).digest()
-
-    def first(self) -> bytes:
-        return f"n,,{self.bare}".encode()
-
-    def final(self, server_first: bytes, *, binding: str = "biws", nonce: str | None = None) -> bytes:
-        fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
-        assert fields["r"].startswith("clientnonce")
-        assert fields["r"] != "clientnonce"
-        self.iterations = int(fields["i"])
-        salted = hashlib.pbkdf2_hmac(
-            self.digest, self.password, base64.b64decode(fields["s"]), self.iterations
-        )
-        without_proof = f"c={binding},r={nonce or fields['r']}"
-        signed = b",".join([self.bare.encode(), server_first, without_proof.encode()])
-        client_key = self.hmac(salted, b"Client Key")
-        signature = self.hmac(hashlib.new(self.digest, client_key).digest(), signed)
-        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        self.expected = b"v=" + base64.b64encode(self.hmac(self.hmac(salted, b"Server Key"), signed))
-        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
 
 @pytest.mark.parametrize("digest", ["sha256", "sha512"])
