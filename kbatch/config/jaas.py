@@ -4,12 +4,10 @@ After org.apache.kafka.common.security.JaasConfig, whose tokens are those of jav
 shows an option or its value: a part of a password that was not quoted may look like either.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kbatch.config.unsecured import UnsecuredToken
 from kbatch.config.values import BOOLEAN, EXTENSIONS, LITERAL, SECRET, STRING, URL, ValueType
 from kbatch.errors import ConfigError
 
@@ -220,6 +218,8 @@ def _read(name: str, text: str, type: ValueType) -> object:
 
 
 def _unknown(name: str, module: str) -> str:
+    import difflib  # takes memory, so only after a wrong name
+
     known = sorted(MODULES[module].options)
     by_lower = {each.lower(): each for each in known}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
@@ -238,6 +238,8 @@ def _tokens(options: dict[str, str]) -> dict[str, object]:
     )
     values: dict[str, object] = {}
     if unsecured:
+        from kbatch.config.unsecured import UnsecuredToken  # imports json
+
         token, more = UnsecuredToken.of_jaas(unsecured)
         values["sasl.oauthbearer.token"] = token
         extensions |= more

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from kbatch.errors import ConfigError
 
@@ -43,6 +42,8 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     OSError
         If the file cannot be read.
     """
+    from pathlib import Path  # takes memory, and few read files
+
     data = Path(path).read_bytes()
     try:
         text = data.decode("utf-8-sig")

@@ -5,11 +5,8 @@ No error shows a password, a token, PEM text or the line of sasl.jaas.config.
 
 import logging
 from collections.abc import Collection, Mapping
-from pathlib import PurePath
-from urllib.parse import urlsplit
 
 from kbatch.config import jaas
-from kbatch.config.unsecured import UnsecuredToken
 from kbatch.config.values import EXTENSIONS, Rule, Values, without_login
 from kbatch.errors import ConfigError
 
@@ -104,10 +101,9 @@ def _stores(values: Values, given: Collection[str]) -> None:
 
 def _type_of(location: str, has_password: bool) -> str:
     """Return the type of a store by its name. PEM has no store password, so with one it is PKCS12."""
-    suffix = PurePath(location).suffix.lower()
-    if suffix in PKCS12_NAMES or (has_password and suffix not in PEM_NAMES):
-        return "PKCS12"
-    return "PEM"
+    name = location.lower()
+    is_pkcs12 = name.endswith(PKCS12_NAMES) or (has_password and not name.endswith(PEM_NAMES))
+    return "PKCS12" if is_pkcs12 else "PEM"
 
 
 def _tls(values: Values, given: Collection[str]) -> None:
@@ -206,6 +202,8 @@ def _tokens(values: Values) -> None:
     if values[name]:
         if values["sasl.oauthbearer.token"] is not None:
             raise ConfigError(f"{name} and sasl.oauthbearer.token cannot both be set; remove one of them")
+        from kbatch.config.unsecured import UnsecuredToken  # imports json
+
         token, extensions = UnsecuredToken.of_text(values["sasl.oauthbearer.config"] or "")
         values["sasl.oauthbearer.token"] = token
         if extensions:
@@ -259,6 +257,8 @@ def _endpoint(values: Values) -> None:
 
 def _scheme_of(url: str) -> str:
     """Return the scheme of a token endpoint: a secret must not travel in plain text."""
+    from urllib.parse import urlsplit  # takes memory, and few have URLs
+
     try:
         parts = urlsplit(url)
         host, scheme = parts.hostname, parts.scheme.lower()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import index
 from typing import Any, NamedTuple, final
-from urllib.parse import urlsplit
 
 from kbatch.errors import ConfigError
 
@@ -98,6 +97,8 @@ def _hidden(value: object) -> str:
 
 def without_login(url: object) -> str:
     """Return a URL's repr without user, password, query and fragment, which may have secrets."""
+    from urllib.parse import urlsplit  # takes memory, and few have URLs
+
     try:
         parts = urlsplit(str(url))
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
