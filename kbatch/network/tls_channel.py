@@ -28,6 +28,7 @@ class TlsChannel(Channel):
     __slots__ = (
         "_encrypted",
         "_handshake",
+        "_has_failed",
         "_incoming",
         "_outgoing",
         "_scratch",
@@ -47,6 +48,7 @@ class TlsChannel(Channel):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._handshake = handshake
+        self._has_failed = False
         self._tls = handshake.wrap_bio(self._incoming, self._outgoing)
         self._encrypted = memoryview(b"")
         self._uncounted_bytes = 0  # plaintext of the encrypted bytes
@@ -71,7 +73,7 @@ class TlsChannel(Channel):
 
     def receive(self, space: memoryview) -> memoryview:
         filled_bytes = self._decrypt_into(space) if self.may_have_more else 0
-        if not filled_bytes and (size := self._receive_into(self._scratch)):
+        if not filled_bytes and not self._has_failed and (size := self._receive_into(self._scratch)):
             self._incoming.write(self._scratch[:size])
             filled_bytes = self._decrypt_into(space)
         self.may_have_more = filled_bytes == len(space)
@@ -170,6 +172,7 @@ class TlsChannel(Channel):
         return plaintext
 
     def _failed(self, error: ssl.SSLError) -> None:
+        self._has_failed = self.is_drained = True  # what may still come cannot be decrypted
         # an alert of the broker explains more than the failed write that it came before
         if self.ended is None or not isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):
             self.ended = self._handshake.error_of(error)

@@ -499,6 +499,13 @@ def test_part_of_a_record_does_not_drain_the_socket(files: Files) -> None:
         assert channel.receive(space) == b"last words"
         assert not channel.receive(space)
         assert channel.is_drained
+        peer.sendall(b"no TLS" * 100)
+        assert not channel.receive(space)
+        assert channel.ended is not None
+        peer.sendall(b"and more of it")
+        assert channel.is_drained  # nothing more can be read
+        assert not channel.receive(space)
+        assert channel.is_drained
         channel.close()
 
 
