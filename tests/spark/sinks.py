@@ -1,4 +1,4 @@
-"""What the tests of the sink share: a topic to write to, an independent reader, and tasks that fail."""
+"""Helpers of sink tests: a topic to write to, an independent reader, and tasks that fail."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def read(brokers: str, topic: str, isolation: str, partitions: int = PARTITIONS)
 
 
 class TaskFaultError(RuntimeError):
-    """A fault that the test asked for."""
+    """A fault that the test injected."""
 
 
 def _fail() -> None:
@@ -132,7 +132,7 @@ def _kill() -> None:
 
 
 def _after(owner: Any, name: str, fail: Callable[[], None]) -> None:
-    """In this worker, which ends with the task: the fault behind the call."""
+    """Inject the fault after the call, in this worker, which ends with the task."""
     original = getattr(owner, name)
 
     def faulty(*arguments: Any, **keywords: Any) -> Any:
@@ -143,7 +143,7 @@ def _after(owner: Any, name: str, fail: Callable[[], None]) -> None:
     setattr(owner, name, faulty)
 
 
-# By task: an error or kill -9, behind which call.
+# By task: an error or kill -9, and the call after which it happens.
 FAULTS: list[tuple[Any, str, Callable[[], None]]] = [
     (sink_rows.RowSender, "flush", _fail),
     (exactly_once, "commit", _fail),
@@ -178,7 +178,7 @@ def _be_late(folder: str) -> None:
 
 
 def _be_overtaken(folder: str) -> None:
-    """The second attempt goes on behind its first rows when the first has taken over."""
+    """Make the second attempt continue after its first rows when the first has taken over."""
     send = sink_rows.RowSender.send
 
     def sending(rows: sink_rows.RowSender, batch: pa.RecordBatch) -> None:
@@ -191,7 +191,7 @@ def _be_overtaken(folder: str) -> None:
 
 
 def given_up(folder: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: the first attempt dies as soon as its writer is about to connect."""
+    """Let the first attempt die when its writer is about to connect (for mapInArrow)."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0:
@@ -241,7 +241,7 @@ class FaultyWriter(DataSourceArrowWriter):
 
 
 class FaultyStreamWriter(DataSourceStreamArrowWriter):
-    """The same for a stream."""
+    """The writer of a stream, with the same faults."""
 
     def __init__(self, real: DataSourceStreamArrowWriter, fault: str) -> None:
         self.real, self.fault = real, fault

@@ -28,7 +28,7 @@ POLL_SECONDS = 0.05
 
 
 def run(name: str, *arguments: object, environment: dict[str, str] | None = None) -> None:
-    """Runs a program to its end; AssertionError with what it printed."""
+    """Run a program to its end; AssertionError with its output."""
     command = [sys.executable, "-m", "tests.spark.spark_programs", name, *map(str, arguments)]
     variables = {
         **os.environ,
@@ -52,7 +52,7 @@ def session(master: str, **configuration: object) -> SparkSession:
 
 
 def beside_sparks_sink(jars: str, brokers: str, *topics: str) -> None:
-    """The same frame through Spark's sink and ours, each to a topic of its own."""
+    """Write one frame through Spark's sink and ours, each to a separate topic."""
     spark = session("local[2]", spark_jars=",".join(map(str, Path(jars).glob("*.jar"))))
     number = f.col("id")
     header = f.struct(f.lit("number").alias("key"), number.cast("string").cast("binary").alias("value"))
@@ -70,7 +70,7 @@ def beside_sparks_sink(jars: str, brokers: str, *topics: str) -> None:
 
 
 def speculation(master: str, folder: str, brokers: str, topic: str, delivery: str) -> None:
-    """The last task's first attempt stands still within its rows until another on another host is done."""
+    """Stop the last task's first attempt within its rows until another on another host is done."""
     spark = session(
         master,
         spark_speculation="true",

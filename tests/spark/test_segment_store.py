@@ -15,7 +15,7 @@ BATCH = plain.encode([(b"k", b"v", (), 0)])
 def staged(
     write: StagedWrite, task: int, attempt: int, *partitions: int
 ) -> tuple[Path, dict[int, PartitionFiles]]:
-    """What a task would write and tell: one batch in each partition."""
+    """Return what a task would write and report: one batch in each partition."""
     folder = write.stage(task, attempt)
     files = {}
     for partition in partitions:

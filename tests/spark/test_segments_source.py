@@ -35,7 +35,7 @@ def sent(spark: SparkSession) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def encoded(sent: DataFrame) -> DataFrame:
-    """Of two Spark partitions, with batches of every Kafka partition in both."""
+    """Encode in two Spark partitions, with batches of every Kafka partition in both."""
     return kbatch.spark.encode(sent, PARTITIONS, compression="zstd", batch_size=2000).cache()
 
 

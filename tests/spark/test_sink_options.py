@@ -1,4 +1,4 @@
-"""What the sink `kbatch` refuses before any task, and what it makes of options; without a session."""
+"""The options of the sink `kbatch`, and what it refuses before any task; without a session."""
 
 from __future__ import annotations
 

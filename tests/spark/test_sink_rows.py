@@ -188,8 +188,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
 def overtaken(
     older: TaskWrite, newer: TaskWrite, rows_of_newer: Callable[[], Iterator[pa.RecordBatch]]
 ) -> list[BaseException]:
-    """Runs an attempt, and within it, in another thread, the one that takes over; what that raised. The
-    older goes on when the newer asks for rows.
+    """Run an attempt, and within it, in another thread, the one that takes over; return what that raised. The
+    older attempt continues when the newer requests rows.
     """
     asks = threading.Event()
     errors: list[BaseException] = []
@@ -223,7 +223,7 @@ def overtaken(
 def test_fenced_attempt_fails_when_no_other_attempt_runs(
     broker: Broker, looks: threading.Semaphore, looks_before: int
 ) -> None:
-    """It was fenced by one that Spark had given up: its input ends, and it aborts."""
+    """An attempt that Spark had given up fenced it: its input ends, and it aborts."""
 
     def cut_short() -> Iterator[pa.RecordBatch]:
         for _ in range(looks_before):

@@ -1,4 +1,4 @@
-"""What needs a Spark of its own: Spark's own sink beside ours, Spark Connect, a cluster of two hosts."""
+"""Tests with a separate Spark: Spark's own sink beside ours, Spark Connect, a cluster of two hosts."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ def sink(embedded_bootstrap_servers: str) -> Sink:
 
 
 def arguments(sink: Sink, folder: Path) -> list[str]:
-    """Of a job: all but spark-submit and what it takes itself."""
+    """Return the command of a job, without spark-submit and its options."""
     return [str(JOB), sink.brokers, sink.topic, str(folder / "segments")]
 
 
 def check(printed: str, sink: Sink) -> dict[str, list[str]]:
-    """Where the job found kbatch, once it is known that all rows are there."""
+    """Check that all rows are there, and return where the job found kbatch."""
     assert sink.values() == ALL
     found: dict[str, list[str]] = json.loads(printed.splitlines()[-1])
     assert not [path for path in [found["driver"], *found["tasks"]] if path.startswith(str(ROOT))]

@@ -34,7 +34,7 @@ def names_of_tests() -> list[str]:
 
 @cache
 def ids_of_tests() -> Counter[str]:
-    """How many tests are named with an id; `test_I10_I17_fresh_batches_wait` counts for two."""
+    """Count the tests named with each id; `test_I10_I17_fresh_batches_wait` counts for two."""
     found: Counter[str] = Counter()
     for name in names_of_tests():
         found.update(re.findall(r"(?<=_)[A-Z]\d\d(?=_|$)", name))

@@ -61,7 +61,7 @@ def answering(broker: Broker, answers: Sequence[Answer]) -> list[int]:
 
 
 def check_all_there_once(broker: Broker, producer: Producer, count: int = 20) -> None:
-    """Behind a first record; what comes later goes on too."""
+    """Check that all records are in the log once, after a first one, and that later ones follow."""
     deliveries = [producer.send(TOPIC, b"%d" % number) for number in range(count)]
     producer.flush(SECONDS)
     assert [delivery.exception(0) for delivery in deliveries] == [None] * count
@@ -222,7 +222,7 @@ def test_0144_d_gap_error_of_appended_batch_leaves_one_copy(broker: Broker, coun
 
 
 def test_0144_b_a_duplicate_is_a_success(broker: Broker) -> None:
-    """With the place that the broker remembers, or, where it says that it is one and no more, without."""
+    """A duplicate has the offset that the broker remembers, or none if it only reports a duplicate."""
     with warmed(broker, **ONE_A_BATCH) as producer:
         broker.drop_connection("Produce", "after")
         assert producer.send(TOPIC, b"0").result(SECONDS).offset == 1

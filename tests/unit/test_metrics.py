@@ -1,4 +1,4 @@
-"""Metrics: Kafka's names, and windows that tell what Kafka's tell."""
+"""Metrics: Kafka's names, and windows that report as Kafka's do."""
 
 import math
 import subprocess

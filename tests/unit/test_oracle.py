@@ -244,7 +244,7 @@ def test_C09_a_batch_below_a_quarter_does_not_move_the_ratio() -> None:
         return len(body)
 
     plain.expected_batches(tiny_then_large, [0] * 32, 910, compressed_size)
-    assert observed[0] > 900  # the first batch, one record of 50 bytes, was never asked about
+    assert observed[0] > 900  # the first batch, one record of 50 bytes, was never checked
 
 
 # Against Kafka's own classes
@@ -303,7 +303,7 @@ def test_java_exception_is_reported_by_name(java_oracle: JavaOracle) -> None:
     with pytest.raises(JavaError, match="Invalid negative timestamp") as caught:
         java_oracle.build([(b"k", b"v", (), -5)])
     assert caught.value.class_name == "IllegalArgumentException"
-    assert java_oracle.read_valid(ONE_RECORD)  # and the process goes on
+    assert java_oracle.read_valid(ONE_RECORD)  # and the process continues
 
 
 @pytest.mark.java

@@ -37,7 +37,7 @@ def test_a_page_names_what_there_is(page: str) -> None:
 
 
 def test_troubleshooting_quotes_what_an_expired_batch_says() -> None:
-    """Beside Java's texts, by which users look for it."""
+    """The page has it beside Java's texts, by which users search."""
     s = Sending(delivery_timeout_ms=2000, request_timeout_ms=1000, linger_ms=0).warmed()
     s.cut_off()
     s.put("a")

@@ -16,7 +16,7 @@ from kbatch.errors import ConfigError
 from kbatch.partitioner import STICKY, HashPartitioner, Partitioner, partitioner_for
 
 HASHING = ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"]
-# librdkafka's tests/0048-partitioner.c: hashes of its keys, by algorithm; the empty key stands for none too.
+# librdkafka's tests/0048-partitioner.c: hashes of its keys, by algorithm; the empty key means no key too.
 KEYS = [b"", b"23456", b"this is another string with more length to it perhaps", b"hejsan"]
 HASHES = {
     "consistent": [0x0, 0xB1B451D7, 0xB0150DF7, 0xD077037E],

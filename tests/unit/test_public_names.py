@@ -1,4 +1,4 @@
-"""The names that users import stay where they are, wherever the modules behind them lie."""
+"""Public import paths stay the same when the modules with the code move."""
 
 from __future__ import annotations
 

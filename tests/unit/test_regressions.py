@@ -49,7 +49,7 @@ def test_librdkafka_4953_a_change_of_leader_needs_no_new_epoch(named: bool) -> N
 @pytest.mark.usefixtures("shell")
 @pytest.mark.parametrize("batch_size", [0, 100, 16384])
 def test_KAFKA_9965_round_robin_skips_no_partition(batch_size: int) -> None:
-    """Java asked the partitioner again when a record needed a new batch."""
+    """Java called the partitioner again when a record needed a new batch."""
     with Broker({TOPIC: 3}) as broker:
         with producing(broker, partitioner_class="round_robin", batch_size=batch_size) as producer:
             for number in range(30):

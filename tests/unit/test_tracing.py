@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("shell")
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """What is traced; `trace.get_tracer` is that of this test."""
+    """Return the exporter of traces; `trace.get_tracer` is that of this test."""
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)

@@ -1,4 +1,4 @@
-"""What the tests of security share beside the site."""
+"""Fixtures that the tests of security share, besides the site."""
 
 from __future__ import annotations
 

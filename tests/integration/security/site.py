@@ -226,7 +226,7 @@ class Site:
                 "sasl.oauthbearer.jwks.endpoint.url": f"{self.tokens.url}/jwks",
                 "sasl.oauthbearer.expected.audience": AUDIENCE,
                 "sasl.oauthbearer.expected.issuer": ISSUER,
-                # A key that was not there before is asked for at once, but not twice within this time.
+                # An unknown key is requested at once, but not twice within this time.
                 "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": 20,
                 "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": 100,
             },

@@ -27,7 +27,7 @@ def needs_kdc(site: Site) -> None:
 
 @pytest.fixture
 def unreachable(site: Site, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This process' Kerberos asks a KDC that is not there."""
+    """Point this process's Kerberos at a KDC that does not run."""
     assert site.kdc is not None
     path = site.kdc.write_configuration("unreachable.conf", free_ports(1)[0])
     monkeypatch.setenv("KRB5_CONFIG", str(path))

@@ -92,7 +92,7 @@ def test_aiokafka_is_let_in(site: Site, cell: Cell) -> None:
 
 @pytest.fixture(scope="module")
 def java_answers(site: Site) -> dict[str, Any]:
-    """What became of Java's records by their values; one JVM sends all of them."""
+    """Return the outcomes of Java's records by value; one JVM sends all of them."""
     jobs = {
         value_of(cell, "Java").decode(): {
             "bootstrap.servers": site.address(cell.listener),
@@ -110,7 +110,7 @@ def java_answers(site: Site) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def java_refusals(site: Site) -> dict[str, Any]:
-    """What became of Java's records that must not get in."""
+    """Return the outcomes of Java's records that must be refused."""
     jobs = {
         refusal.name: refused_settings(refusal, site) | {"max.block.ms": str(HANG_MS)}
         for refusal in REFUSALS

@@ -360,7 +360,7 @@ def test_unevenness_is_an_even_share_over_that_of_the_slowest() -> None:
 
 
 def results(**minima: float) -> dict[str, Any]:
-    """As --benchmark-json writes them; the reference took 2,000 ns."""
+    """Return results as --benchmark-json writes them; the reference took 2,000 ns."""
     rows = [
         {"extra_info": {"row": name.replace("_", ": "), "reference_ns": 2000}, "stats": {"min": seconds}}
         for name, seconds in minima.items()

@@ -42,7 +42,7 @@ def produce(*arguments: object, given: bytes = b"") -> tuple[int, str]:
 
 
 def start(*arguments: object) -> subprocess.Popen[bytes]:
-    """A process of its own, which Ctrl-C ends even where somebody has these tests in the background."""
+    """Start a separate process, which Ctrl-C ends even if these tests run in the background."""
     return subprocess.Popen(
         [sys.executable, "-m", "kbatch.cli", "produce", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},

@@ -49,7 +49,7 @@ def values_of(encoded: pa.Table) -> list[bytes | None]:
 
 
 class ArrayOnly:
-    """What has `__arrow_c_array__` and nothing else."""
+    """An object with `__arrow_c_array__` and nothing else."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -77,7 +77,7 @@ def test_any_holder_of_columns_is_accepted(holder: str) -> None:
 
 
 def test_a_reader_is_read_batch_by_batch() -> None:
-    """What a stream raises on its way is the caller's to see."""
+    """The caller sees an exception of the stream."""
 
     def batches() -> Any:
         yield table().to_batches()[0]

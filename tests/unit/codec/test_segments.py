@@ -57,7 +57,8 @@ Entries = list[tuple[int, int]]
 
 
 def rebuilt_indexes(base_offset: int, log: list[Placed], interval: int) -> tuple[Entries, Entries]:
-    """What a broker makes of a .log without its indexes (LogSegment.recover), but for the closing entry."""
+    """Return the indexes that a broker rebuilds from a .log (LogSegment.recover), without the closing entry.
+    """
     offsets: Entries = []
     times: Entries = []
     largest, largest_at, last_entry = -1, base_offset, 0
@@ -395,7 +396,7 @@ def test_kbatch_batches_are_taken(tmp_path: Path) -> None:
     assert set(read) == {(b"k", b"v" * 50)}
 
 
-# Going on behind what is there
+# Continuing after existing batches
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -457,13 +458,13 @@ def index_damaged(log: Path) -> None:
 
 
 def indexes_preallocated(log: Path) -> None:
-    """As a broker has them while it writes."""
+    """Extend the indexes with zeros, as a broker has them while it writes."""
     for suffix in (".index", ".timeindex"):
         log.with_suffix(suffix).write_bytes(log.with_suffix(suffix).read_bytes() + bytes(10_000))
 
 
 def indexes_behind(log: Path) -> None:
-    """As a writer leaves them that was killed."""
+    """Cut the indexes, as a killed writer leaves them."""
     for suffix in (".index", ".timeindex"):
         log.with_suffix(suffix).write_bytes(log.with_suffix(suffix).read_bytes()[:13])
 
@@ -531,7 +532,7 @@ def test_segment_that_was_closed_must_be_whole(tmp_path: Path) -> None:
 
 
 def test_write_through_leaves_nothing_to_be_lost(tmp_path: Path) -> None:
-    """What a killed process leaves is what the files have while it lives."""
+    """A killed process leaves the files as they are while it lives."""
     path = tmp_path / segment_name(0)
     segment = Segment.create(path, index_interval_bytes=0, write_through=True)
     written = b""

@@ -34,7 +34,7 @@ MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, datetime.UTC)
 
 
 class Registry(SchemaRegistryClient):
-    """A registry with one schema, which is asked for by its id."""
+    """A registry with one schema, which is requested by its id."""
 
     def __init__(self, schema: str, kind: str) -> None:
         super().__init__({"url": "http://localhost:1"})

@@ -1,4 +1,4 @@
-"""What the tests of the network share: an engine that does as it is told, and sockets to talk to."""
+"""Helpers of network tests: an engine controlled by the test, and sockets to talk to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Event = tuple[Any, ...]
 
 
 class ScriptedEngine:
-    """Asks for what a test gives it, and notes what it is told. All methods but `do` are the sender's."""
+    """An engine that returns a test's actions and notes its events. The sender calls all methods but `do`."""
 
     def __init__(self) -> None:
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -72,14 +72,14 @@ class ScriptedEngine:
         return event
 
     def pass_round(self) -> None:
-        """Returns when what was asked for before has been done."""
+        """Wait until the earlier actions were performed."""
         for _ in range(2):  # the first may come along with it
             passed = threading.Event()
             self.submit(passed.set)
             assert passed.wait(SECONDS)
 
     def written(self, size: int) -> list[int]:
-        """How it was written, when all of so many bytes are."""
+        """Wait until this many bytes are written, and return how."""
         parts: list[int] = []
         while sum(parts) < size:
             parts.append(self.next("written")[2])
@@ -92,7 +92,7 @@ class ScriptedEngine:
         return [os.urandom(size) for size in FRAME_SIZES]
 
     def check_frames(self, frames: list[bytes]) -> None:
-        """They come whole, in order, and the large ones where the reader wants them."""
+        """Check that responses come whole, in order, and large ones in the reader's memory."""
         for frame in frames:
             _, _, received, is_in_place = self.next("frame")
             assert received == frame
@@ -258,7 +258,7 @@ def one_connection(
 
 
 def large_batch() -> tuple[Any, ProducerBatch]:
-    """Of many chunks."""
+    """Make a batch of many chunks."""
     records = accumulator(batch_size=1 << 20, buffer_memory=1 << 22)
     for number in range(100):
         put(records, bytes([number]) * 10_000)

@@ -26,7 +26,7 @@ def deliveries() -> Iterator[DeliveryThread]:
 
 
 def settled(*callbacks: Callable[..., Any] | None, records: RecordAccumulator | None = None) -> Completion:
-    """Of a batch that was delivered, a record for each of the callbacks."""
+    """Make a completion of a delivered batch, with a record for each of the callbacks."""
     records = records or accumulator(batch_size=1 << 20)
     for callback in callbacks:
         put(records, on_delivery=callback)

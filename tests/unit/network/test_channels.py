@@ -369,7 +369,7 @@ def iter_events(engine: ScriptedEngine) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def connected_again(engine: ScriptedEngine, listener: socket.socket) -> Iterator[socket.socket]:
-    """As connection 2; the first, which nobody uses any more, waits to be accepted before."""
+    """Connect as connection 2; the unused first one waits to be accepted before it."""
     with accepted(listener) as first:
         assert first.recv(1) == b""
     engine.do(connect_to(listener, 2))

@@ -1,4 +1,4 @@
-"""Sealers: who compresses a batch, and that somebody does."""
+"""Sealers: which thread compresses a batch, and that one does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.producing import SECONDS
 
 
 class Batch:
-    """Notes who seals it, and takes as long as it is told."""
+    """A batch that notes the thread that seals it, and takes a configured time."""
 
     def __init__(self, records_bytes: int = SMALL_BYTES, held: threading.Event | None = None) -> None:
         self.records_bytes = records_bytes

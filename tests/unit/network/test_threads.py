@@ -192,7 +192,7 @@ def test_no_wake_is_lost_among_many_threads() -> None:
 
 def test_it_does_nothing_while_there_is_nothing_to_do() -> None:
     def is_idle() -> bool:
-        """Whether it goes round when it is woken, and not without."""
+        """True if the thread makes no rounds without being woken."""
         engine.pass_round()
         before = network.round_count
         for _ in range(50):
@@ -213,7 +213,7 @@ def test_the_engine_runs_at_its_deadline() -> None:
 
     def once_more_soon() -> None:
         engine.deadline = time.monotonic_ns() + 2_000_000
-        engine.commands.append(last)  # which wakes nobody
+        engine.commands.append(last)  # which wakes no thread
 
     def last() -> None:
         engine.deadline = NEVER
@@ -225,7 +225,7 @@ def test_the_engine_runs_at_its_deadline() -> None:
 
 
 def ask_again_and_again(engine: ScriptedEngine, is_enough: Callable[[int], bool]) -> threading.Event:
-    """Until it is; nobody wakes the engine for it."""
+    """Let the engine return actions until there are enough; nothing wakes it for them."""
     over = threading.Event()
     asked: list[int] = []
 
@@ -264,11 +264,11 @@ def test_an_engine_that_is_quiet_is_not_run_for_an_answer() -> None:
         peer.sendall(b"answer")
         assert engine.received(6) == b"answer"
         engine.pass_round()
-        assert engine.run_count == before + 2  # those that were asked for
+        assert engine.run_count == before + 2  # the requested ones
 
 
 def test_a_quiet_engine_runs_when_it_is_called() -> None:
-    """What called it may be done already, and yet the engine has to hear of it (SenderAlarm)."""
+    """The cause of a wake-up may be over already, but the engine still has to run (SenderAlarm)."""
     with running() as (engine, network):
         engine.rests = True
         for _ in range(20):
@@ -316,7 +316,7 @@ def test_signals_disturb_nothing() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """What runs in the background of a shell may have been told to ignore SIGINT."""
+    """Handle SIGINT, which a background process of a shell may ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

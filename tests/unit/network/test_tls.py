@@ -96,7 +96,7 @@ def wants_certificates(files: Files) -> ssl.SSLContext:
 
 
 def break_record(peer: ssl.SSLSocket) -> None:
-    """Sends a record that does not decrypt, as a middlebox may that corrupts what it forwards."""
+    """Send a record that does not decrypt, as a faulty middlebox may."""
     with socket.socket(fileno=os.dup(peer.fileno())) as raw:
         raw.sendall(b"\x17\x03\x03\x00\x40" + os.urandom(64))
 
@@ -244,7 +244,7 @@ def test_a_handshake_and_records_in_pieces(files: Files, size: int) -> None:
 
 
 def test_close_notify_after_a_response_is_seen(files: Files) -> None:
-    """In one piece, with nothing behind that would make the socket readable once more."""
+    """Send it in one piece, with nothing after it that would make the socket readable again."""
     with listening() as listener, running(**files.trusted()) as (engine, _):
         engine.do(to(listener))
         with accepted(listener) as raw:
@@ -290,8 +290,8 @@ def test_an_authority_that_is_not_trusted(files: Files, shell: str) -> None:
     assert isinstance(error, AuthenticationError)
     assert "localhost:" in str(error)
     assert "ssl.truststore.location" in str(error)
-    if shell == "threads":  # asyncio does not tell
-        assert "unknown ca" in str(outcome[0]).lower()  # the broker is told why
+    if shell == "threads":  # asyncio does not report it
+        assert "unknown ca" in str(outcome[0]).lower()  # the broker gets the reason
 
 
 def test_a_certificate_for_another_name(files: Files) -> None:
@@ -446,7 +446,7 @@ def test_an_end_before_the_first_answer_names_the_client_certificate(files: File
 
 
 def test_data_in_one_piece_with_the_end_of_the_handshake_is_read(files: Files) -> None:
-    """Nothing comes behind it that would make the socket readable once more."""
+    """Nothing follows that would make the socket readable again."""
     context = files.server()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with listening() as listener, running(**files.trusted()) as (engine, _):

@@ -177,7 +177,7 @@ def test_folder_with_openssl_hashed_names(files: Files, tmp_path: Path) -> None:
 
 
 def test_trusted_certificate_of_the_broker_needs_no_authority(files: Files) -> None:
-    """As in Java; OpenSSL takes only certificates of their own issuers, if it is not told otherwise."""
+    """Java accepts these; OpenSSL by default accepts only self-issued certificates as trust anchors."""
     shaken(made(ssl_truststore_location=files.path("broker")), files.server())
     with pytest.raises(ssl.SSLCertVerificationError):
         shaken(made(ssl_truststore_location=files.path("client")), files.server())

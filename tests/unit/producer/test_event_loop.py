@@ -54,7 +54,7 @@ def made(broker: Broker, **keys: Any) -> AsyncProducer:
 
 @asynccontextmanager
 async def producing(broker: Broker, **keys: Any) -> Any:
-    """A producer, closed without waiting, and without being asked for failures."""
+    """Make a producer that is closed at once, without raising failed deliveries."""
     producer = made(broker, **keys)
     try:
         yield producer
@@ -71,7 +71,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def fill(broker: Broker, producer: AsyncProducer) -> list[Delivery]:
-    """Takes all memory with records that are not acknowledged until `release`."""
+    """Fill the memory with records that are not acknowledged until `release`."""
     await producer.partitions_for(TOPIC)
     broker.hold_high_watermark(TOPIC, 0)
     deliveries = []
@@ -604,7 +604,7 @@ def test_a_task_that_sends_without_end_gives_way(broker: Broker, run: Runner) ->
 
 
 def test_a_task_gives_way_also_for_a_node_that_takes_nothing(broker: Broker, run: Runner) -> None:
-    """What changes that is heard of only when the task does."""
+    """The node's state can change only when the task gives way."""
 
     async def program() -> None:
         async with made_lingering(broker, linger_ms=1) as producer:
@@ -641,7 +641,7 @@ def test_each_task_gets_its_turn_and_none_is_called_for_a_record(broker: Broker,
 
 
 def test_tasks_share_a_full_buffer(broker: Broker, run: Runner) -> None:
-    """A task whose turn is over stands in line for memory after those that wait already."""
+    """A task whose turn is over queues for memory after those that wait already."""
 
     async def program() -> None:
         async with made_lingering(broker, buffer_memory=1_000_000, batch_size=100_000) as producer:
@@ -661,7 +661,7 @@ def test_tasks_share_a_full_buffer(broker: Broker, run: Runner) -> None:
 
 
 def test_interceptors_see_every_record_of_tasks_that_wait(broker: Broker, run: Runner) -> None:
-    """Also the record of a task whose turn is over, which stands in line before it is tried."""
+    """This includes the record of a task whose turn is over, which queues before its first attempt."""
 
     class Marking(Interceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -736,7 +736,7 @@ def transactional(broker: Broker, **keys: Any) -> AsyncProducer:
 
 
 async def is_cancelled(call: Coroutine[Any, Any, Any], turns: int) -> bool:
-    """Whether the call was cancelled, after so many turns of the loop; it had returned before if not."""
+    """True if the call was cancelled, after this many turns of the loop; False if it had returned before."""
     task = asyncio.create_task(call)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -751,8 +751,8 @@ async def is_cancelled(call: Coroutine[Any, Any, Any], turns: int) -> bool:
 
 
 async def at_any_step(attempt: Callable[[int, Callable[..., Awaitable[bool]]], Awaitable[bool]]) -> int:
-    """Lets `attempt(number, cancelled)` try one step after another, until it says that what it gave to
-    `cancelled` had returned before; how often it was cancelled.
+    """Let `attempt(number, cancelled)` try one step after another, until the call that it gives to
+    `cancelled` returns before; return how often it was cancelled.
     """
     number = turns = 0
 
@@ -991,7 +991,7 @@ def test_a_body_that_is_cancelled_again_while_it_aborts(broker: Broker, run: Run
 
 
 async def over(task: asyncio.Task[None]) -> None:
-    """Waits for it, and leaves it alone."""
+    """Wait for the task without cancelling it."""
     await asyncio.wait([task])
 
 

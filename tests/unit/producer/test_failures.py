@@ -1,4 +1,4 @@
-"""Producer: records that fail: who is told, what comes of the others, and how it goes on."""
+"""Producer: failed records, their reports, the records after them, and how the producer continues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of
 TOPICS = {TOPIC: 3}
 
 
-# Failures: who is told
+# Failures: how they are reported
 
 
 def fail_some(broker: Broker, producer: Producer, count: int, **arguments: Any) -> list[kbatch.Delivery]:
@@ -177,7 +177,7 @@ def test_nothing_passes_a_failed_record_until_resume(
     keys |= {"enable_idempotence": idempotent, "kbatch_on_delivery_failure": policy}
     with producing(broker, **keys) as producer:
         producer.send(TOPIC, b"before", partition=0).result(SECONDS)
-        for _ in range(10):  # what is sent behind resume() is never taken for what was there before
+        for _ in range(10):  # records sent after resume() are never taken for earlier ones
             came = refuse_first(broker, producer, in_flight)
             deliveries = [producer.send(TOPIC, b"fails", partition=0) for _ in range(8)]
             first, *later = [delivery.exception(SECONDS) for delivery in deliveries]
@@ -194,7 +194,9 @@ def test_nothing_passes_a_failed_record_until_resume(
 
 
 def close_now(producer: Any) -> None:
-    """As a callback does it: an AsyncProducer's is a task, which a callback on its loop cannot wait for."""
+    """Close as a callback does: an AsyncProducer's close is a task, which a callback on its loop cannot
+    await.
+    """
     loop = the_loop()
     if loop is None:
         producer.close(timeout=0)
@@ -227,7 +229,7 @@ def test_close_in_failure_callback_stops_later_records(broker: Broker, in_flight
 
 
 def test_callbacks_run_apart_so_that_closing_in_one_is_late(broker: Broker) -> None:
-    """With the default policy: the next batch goes out before the callback could close the producer."""
+    """With the default policy the next batch is sent before the callback could close the producer."""
     producer = new_producer(
         bootstrap_servers=broker.bootstrap_servers,
         linger_ms=0,

@@ -1,4 +1,4 @@
-"""Producer: what interceptors change and are told."""
+"""Producer: what interceptors change and see."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_N02_interceptors_see_refused_records(broker: Broker) -> None:
 
 
 class Keeping(Interceptor):
-    """Gives lists and bytearrays on, and keeps them."""
+    """Passes lists and bytearrays on, and keeps them."""
 
     def __init__(self) -> None:
         self.kept: list[ProducerRecord] = []

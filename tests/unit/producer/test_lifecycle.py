@@ -1,4 +1,4 @@
-"""Producer: how it ends, by close() or without it, when it is interrupted, forked, dropped or left behind."""
+"""Producer: how it ends, with close() or without, when it is interrupted, forked, dropped or forgotten."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def test_N01_unknown_topic_is_waited_for_once(broker: Broker) -> None:
 
 
 class Late:
-    """What a producer waits for a change with, whose time is over before it looks."""
+    """The condition of a wait whose time is over before it is checked."""
 
     def __init__(self, producer: Any) -> None:
         self._changed = producer._runtime.changed

@@ -64,7 +64,7 @@ def interrupt_when_blocked(process: subprocess.Popen[str], number: int = signal.
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
-    """Of its stdout; nothing comes of a process that takes too long, which is ended."""
+    """Return the next line of its stdout; a process that takes too long is killed."""
     assert process.stdout is not None
     watchdog = threading.Timer(SECONDS, process.kill)
     watchdog.start()
@@ -98,7 +98,7 @@ assert all(value == 0 for key, value in producer.metrics().items() if key.name =
 producer.close()
 """
 CLOSABLE = "producer.close()"
-# Functions that are called last, in Python, where somebody waits; what a Delivery has is native.
+# Python functions at the end of each wait; those of a Delivery are native.
 WAITING = ("wait", "wait_until", "as_completed", "_wait_for_tstate_lock")
 NATIVE = ("blocking",)
 FILLED = "while True: producer.send(topic, bytes(1000))"
@@ -270,7 +270,7 @@ producer.close(30)
 
 
 def test_storm_of_interrupts_does_not_stop_the_sender(broker: Broker) -> None:
-    """Who waits for metadata is told by the sender's thread."""
+    """The sender's thread wakes calls that wait for metadata."""
     assert ended(program(broker, INTERRUPTING + STORM_OF_QUESTIONS)) == ("", "")
 
 
@@ -421,7 +421,7 @@ asyncio.run(main())
 
 
 def test_child_of_a_loop_has_a_producer_that_says_so(broker: Broker) -> None:
-    """It gives way to no network, whose connections are the parent's, and to no task."""
+    """The child gives way to no network, whose connections are the parent's, and to no task."""
     assert ended(program(broker, FORKED_ON_A_LOOP)) == ("", "")
     assert sorted(values(broker)) == [b"child", b"child", b"due", b"first"]
 
@@ -430,7 +430,7 @@ FORKED_WHILE_IMPORTING = """
 import builtins, importlib.abc, importlib.util
 importing, is_forked = threading.Event(), threading.Event()
 
-class Slow(importlib.abc.MetaPathFinder):  # the import of lz4 goes on when the child is there
+class Slow(importlib.abc.MetaPathFinder):  # the import of lz4 continues when the child exists
     def find_spec(self, name, path, target=None):
         if name == "lz4" and threading.current_thread() is not threading.main_thread():
             importing.set()

@@ -94,7 +94,7 @@ def places(report: TableReport) -> list[tuple[int, int]]:
 
 
 def check(broker: Broker, report: TableReport, rows: list[plain.Row], topic: str = TOPIC) -> None:
-    """Every row stands where the report says, and in the order of the table."""
+    """Check that every row is where the report says, and in the order of the table."""
     log = read(broker, topic)
     found = [log[place] for place in places(report)]
     assert [(record.key, record.value, record.headers, record.timestamp_ms) for record in found] == rows
@@ -206,7 +206,7 @@ def test_partitioner_class_sees_no_tables(broker: Broker) -> None:
 
 
 def test_order_against_send_from_the_same_thread(broker: Broker) -> None:
-    """In the same open batches."""
+    """Rows and records share the same open batches."""
     with producing(broker, linger_ms=1000) as producer:
         producer.send("one", b"first")
         delivery = producer.send_table("one", numbered(3))
@@ -378,7 +378,7 @@ def test_batches_fail_and_others_do_not(broker: Broker) -> None:
         assert not report.errors[0].possibly_persisted
         assert report.offsets[len(failed) :].tolist() == list(range(300 - len(failed)))
         assert values(broker, topic="one") == numbered(300, 20)["value"].to_pylist()[len(failed) :]
-        producer.flush(SECONDS)  # result() was asked
+        producer.flush(SECONDS)  # result() was called
 
 
 def test_rows_of_a_lost_answer_may_be_in_the_log(broker: Broker) -> None:
@@ -439,7 +439,7 @@ def test_close_ends_the_table_that_waits(broker: Broker) -> None:
         assert {type(error) for error in report.errors.values()} == {ProducerClosedError}
 
 
-# Who is told
+# Reports
 
 
 @pytest.mark.threads
@@ -636,7 +636,7 @@ def test_a_report_of_refused_rows_takes_14_bytes_a_row(broker: Broker) -> None:
     value = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([bytes(300)]))
     data = pa.table({"value": value})
     with producing(broker, max_request_size=300) as producer:
-        producer.send_table("one", data).result(SECONDS)  # what the first one leaves behind is not measured
+        producer.send_table("one", data).result(SECONDS)  # memory that the first one keeps is not measured
         gc.collect()
         before = resident_bytes()
         report = producer.send_table("one", data).result(SECONDS)
@@ -653,7 +653,7 @@ def test_a_report_takes_14_bytes_a_row_and_4_for_its_topic(broker: Broker, topic
     with producing(broker) as producer:
         report = producer.send_table("one", data, topic_column=topic_column).result(SECONDS)
         row_bytes = 14 if topic_column is None else 18
-        assert sys.getsizeof(report._outcome) < (row_bytes - 9) * rows  # as long as nobody asks for more
+        assert sys.getsizeof(report._outcome) < (row_bytes - 9) * rows  # until more is requested
         assert report.offsets[-1] == rows - 1
         assert row_bytes * rows <= sys.getsizeof(report._outcome) < row_bytes * rows + 1000
 

@@ -1,4 +1,4 @@
-"""send_table: what interceptors are told of its rows."""
+"""send_table: what interceptors see of its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOPICS = {"one": 1, "two": 2}
 
 
 class Listening(Interceptor):
-    """Has nothing but an on_acknowledgement."""
+    """An interceptor with nothing but an on_acknowledgement."""
 
     def __init__(self) -> None:
         self.told: list[Told] = []

@@ -52,7 +52,7 @@ def rows(topics: Sequence[str | None], kind: pa.DataType | None = None, **column
 
 
 def check(broker: Broker, report: TableReport, data: pa.Table, topics: list[str]) -> None:
-    """Every row stands where the report says, and each partition has its rows in their order."""
+    """Check that every row is where the report says, and that each partition has its rows in order."""
     codes = report.topic_codes.tolist()
     assert [report.topics[code] for code in codes] == topics
     assert list(report.topics) == list(dict.fromkeys(topics))
@@ -120,7 +120,7 @@ def test_a_named_partition_is_one_of_the_rows_topic(broker: Broker) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_rows_may_name_partitions_that_were_just_added(broker: Broker, named: bool) -> None:
-    """The cluster is asked again, as for records and encoded batches."""
+    """Metadata are requested again, as for records and encoded batches."""
     topics = ["three", "seven", "three"] if named else ["three"] * 3
     data = rows(topics, partition=pa.array([0, 1, 4], pa.int32()))
     with producing(broker) as producer:
@@ -220,7 +220,7 @@ def test_hundreds_of_topics(broker: Broker) -> None:
 
 def test_one_topic_for_all_rows_needs_no_memory_for_codes(broker: Broker) -> None:
     with producing(broker) as producer:
-        report = producer.send_table("one", rows([None] * 5)).result(SECONDS)  # the column is nobody's
+        report = producer.send_table("one", rows([None] * 5)).result(SECONDS)  # no role uses the column
         assert (report.topics, report.topic_codes.tolist()) == (("one",), [0] * 5)
         assert report.topic_codes.strides == (0,) and report.topic_codes.dtype == np.int32
 
@@ -268,7 +268,7 @@ def test_null_after_accepted_rows_ends_the_table(broker: Broker) -> None:
 
 
 def test_rows_of_a_topic_that_is_none_fail_and_others_do_not(broker: Broker) -> None:
-    """Those of later record batches, too, for which nobody waits again."""
+    """This includes rows of later record batches, which wait no more."""
     topics = ["one", "nowhere", "three", "bad name!", "one", "x" * 40_000]
     data = pa.concat_tables([rows(topics)] * 3)
     told: list[TableReport] = []

@@ -78,7 +78,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(broker: Broker, pr
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_0103_with_each_codec(broker: Broker, codec: str) -> None:
-    """What is committed is seen in order, of each partition, and nothing of what is aborted."""
+    """Readers see committed records in the order of each partition, and no aborted ones."""
 
     def names(number: int, partition: int) -> list[str]:
         return [f"{number} {codec} {partition} {index}" for index in range(25)]
@@ -373,7 +373,7 @@ def test_an_exception_in_a_with_block_aborts_and_goes_on(broker: Broker, produce
     with producer.transaction():
         sent(producer, "b")
     assert committed(broker) == [b"b"]
-    producer.flush()  # nobody is told of aborted records any more
+    producer.flush()  # aborted records are not reported any more
 
 
 def test_a_commit_that_fails_in_a_with_block_is_aborted(broker: Broker, producer: Producer) -> None:
@@ -572,7 +572,7 @@ def test_delivery_errors_of_other_causes_are_still_raised(broker: Broker) -> Non
 
 
 def new_transactional(broker: Broker, **keys: object) -> Producer:
-    """One that the test closes."""
+    """Make a producer that the test closes."""
     made: Producer = new_producer(
         bootstrap_servers=broker.bootstrap_servers, transactional_id=TRANSACTIONAL_ID, linger_ms=0, **keys
     )
@@ -733,7 +733,7 @@ def in_one(producer: Producer, name: str) -> None:
 
 
 def learn(broker: Broker) -> None:
-    """Until the producer has asked twice, and so been answered once."""
+    """Wait until the producer has requested versions twice, and so got one response."""
     seen = requests_seen(broker, "ApiVersions")
     for _ in range(2):
         seen.get(timeout=HANG_SECONDS)

@@ -35,7 +35,7 @@ from tests.support.patience import HANG_SECONDS
 from tests.support.producing import producing, values, within
 from tests.unit.producer.linked import LinkedBroker, LinkedProducer
 
-# What is told is the engine's business, and Producer is enough to have it told.
+# The engine decides what is reported, and one shell, Producer, is enough to show it.
 REQUESTS = [request for request in oracle.ANSWERS if request != "Produce"]
 COMMIT, END_BY_ABORT = "EndTxn (commit)", "EndTxn (abort)"
 FUTURE_CODE = 9999
@@ -109,7 +109,7 @@ def is_version_1(broker: Broker) -> bool:
 
 
 class Story:
-    """A transaction, told until it comes to its end or to that of the producer."""
+    """The story of a transaction, up to its end or that of the producer."""
 
     def __init__(
         self, broker: Broker, producer: Producer, *, commits: bool = True, is_ready: bool = False
@@ -151,7 +151,7 @@ class Story:
         assert raised.value.abortable
 
     def abort(self, times: int) -> list[KafkaError]:
-        """What it raises, made again as often, until it succeeds or is fatal."""
+        """Repeat the call until it succeeds or is fatal; return the errors."""
         errors: list[KafkaError] = []
         for _ in range(times + 1):
             try:
@@ -217,7 +217,7 @@ def asked(broker: Broker, producer: Producer, api: str) -> list[Any]:
 
 
 def finds(broker: Broker, producer: Producer) -> dict[int, int]:
-    """How often it has looked for the coordinator of its group, and of its transactions."""
+    """Return the number of searches for the coordinators of its group and of its transactions."""
     kinds = [each.key_type for each in asked(broker, producer, "FindCoordinator")]
     return {kind: kinds.count(kind) for kind in (GROUP, TRANSACTION)}
 
@@ -416,7 +416,7 @@ def judge_leader(broker: Broker, producer: Producer, code: int, times: int) -> N
 
 @pytest.mark.parametrize("times", REPEATS)
 def test_0105_a_leader_that_has_the_batch_already(broker: Broker, producer: Producer, times: int) -> None:
-    """It took the batch, and its answers were lost, until it says that it knows of it (0144)."""
+    """The broker took the batch, and its answers were lost, until it reports a duplicate (0144)."""
     story = Story(broker, producer)
     seen = itertools.count()
 
@@ -457,7 +457,7 @@ def judge_loss(broker: Broker, producer: Producer, api: str, times: int, when: s
     assert not story.errors
     assert len(values(broker, topic=story.topic)) == commits
     if api in OF_TRANSACTIONS[not is_version_1(broker)]:
-        # every attempt is there, and the coordinator was asked for again after each that was lost
+        # every attempt is there, and the coordinator was searched again after each lost one
         assert len(asked(broker, producer, api)) == 1 + times
         assert finds(broker, producer)[GROUP if api == "TxnOffsetCommit" else TRANSACTION] >= 1 + times
 

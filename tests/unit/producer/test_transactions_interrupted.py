@@ -82,7 +82,7 @@ def expected(end: str, count: int) -> list[bytes]:
 @ENDS
 def test_T12_end_cancelled_at_any_step_can_be_repeated(broker: Broker, run: Runner, end: str) -> None:
     async def cancelled(producer: AsyncProducer, step: int) -> bool:
-        """Whether it was too late."""
+        """True if the call had returned before."""
         ending = asyncio.create_task(getattr(producer, end)())
         for _ in range(step):
             await asyncio.sleep(0)
@@ -253,7 +253,7 @@ def test_T12_begin_interrupted_at_any_line_can_be_repeated(broker: Broker) -> No
 
 
 def interrupted(call: Callable[[], object], line: int) -> bool:
-    """Whether a KeyboardInterrupt came in between, before the line of that number that it goes through."""
+    """Call it, and raise KeyboardInterrupt before its line of this number; True if it came so far."""
     left = line
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -365,7 +365,7 @@ PLACES: dict[str, tuple[Callable[[Meanwhile], dict[str, Any]], Callable[[Any, Me
 def test_what_is_sent_while_its_transaction_ends_is_part_of_none(
     broker: Broker, end: str, begins: bool, place: str
 ) -> None:
-    """It was accepted: in no transaction, or in the next one."""
+    """The record was accepted: in no transaction, or in the next one."""
     meanwhile = Meanwhile()
     keys, send = PLACES[place]
     with transactional(broker, **keys(meanwhile)) as producer:

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("shell")
 
 
 def fill(broker: Broker, producer: Producer) -> list[Delivery]:
-    """Takes all memory with records that are not acknowledged until `release`."""
+    """Fill the memory with records that are not acknowledged until `release`."""
     producer.partitions_for(TOPIC)
     broker.hold_high_watermark(TOPIC, 0)
     deliveries = []
@@ -168,7 +168,7 @@ def test_callback_may_send_and_wait_for_what_it_sent(broker: Broker) -> None:
 
 @pytest.mark.threads
 def test_callback_sends_while_memory_is_full_and_others_wait(broker: Broker) -> None:
-    """Those who wait may need the memory that the callback's own records hold until it ends."""
+    """Waiters may need the memory that the callback's own records hold until it ends."""
     with producing(broker, **(SMALL | {"batch_size": 4000})) as producer:
         producer.partitions_for(TOPIC)
         may_send = threading.Event()

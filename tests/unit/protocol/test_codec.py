@@ -230,7 +230,7 @@ def test_a_client_id_may_be_null() -> None:
     ],
 )
 def test_a_response_has_size_and_header(message: Message, version: int, header: str) -> None:
-    """That of ApiVersions never has tagged fields: its reader may know none (KIP-511)."""
+    """The response header of ApiVersions never has tagged fields: its reader may know none (KIP-511)."""
     (frame,) = codec.encode_response(message, version, 77)
     assert frame == bytes.fromhex(header) + encoded(message, version)
     assert codec.decode_response(type(message), version, frame[4:]) == (77, message)

@@ -79,7 +79,7 @@ Question = tuple[type[Message], int, bytes]
 
 
 def ask(questions: list[Question], folder: Path) -> tuple[list[bytes | str], dict[str, int]]:
-    """What Java writes after it read the bytes, or what it objects to; and its error codes."""
+    """Return the bytes that Java writes after reading, or its exception; and its error codes."""
     program = folder / "Judge.java"
     program.write_text(JUDGE)
     parts = [struct.pack(">i", len(questions))]

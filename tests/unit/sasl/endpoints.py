@@ -38,7 +38,7 @@ def by_secret(url: str, **more: Any) -> ProducerConfig:
 
 
 class Request:
-    """What the endpoint was asked."""
+    """A request that the endpoint got."""
 
     def __init__(self, handler: BaseHTTPRequestHandler) -> None:
         self.line = handler.requestline

@@ -160,7 +160,7 @@ def test_a_hostile_offer_is_refused(kdc: Kdc) -> None:
 
 
 def test_bent_messages_of_a_broker_are_refused(kdc: Kdc) -> None:
-    """Hundreds of each kind; a step asks the KDC only once, as the ticket is in the cache."""
+    """Run hundreds of each kind; a step contacts the KDC only once, as the ticket is in the cache."""
     rng = random.Random("bent GSSAPI")
     found = mechanism(kdc)
     outcomes: Counter[str] = Counter()
@@ -170,7 +170,7 @@ def test_bent_messages_of_a_broker_are_refused(kdc: Kdc) -> None:
         if number % 2:
             honest = server.answer(exchange.step(honest) or b"")
         message = bent(honest, rng)
-        is_honest = message in (honest, b"")  # asked now: the library unwraps in place
+        is_honest = message in (honest, b"")  # evaluated now: the library unwraps in place
         try:
             outcomes["accepted" if exchange.step(message) is not None else "ended"] += 1
         except AuthenticationError as error:

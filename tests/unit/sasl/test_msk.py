@@ -159,7 +159,7 @@ DENIED = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Er
 
 
 class Sts:
-    """Answers for botocore, which believes to speak HTTP."""
+    """Answers botocore's HTTP requests."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, text: str) -> None:
         import botocore.awsrequest

@@ -24,7 +24,7 @@ END = 1_900_000_000.0
 
 
 def asked(given: object, argument: str = "") -> tuple[str, float | None, dict[str, str], str | None]:
-    """What the callback's token has, its coroutines run on a loop of this thread."""
+    """Return the token of the callback, with its coroutines run on a loop of this thread."""
     token = token_source(given, argument, asyncio.run)()
     return token.value, token.expires_at, dict(token.extensions), token.principal
 

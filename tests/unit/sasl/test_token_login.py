@@ -251,7 +251,7 @@ def test_a_refresh_apart_keeps_nobody_from_the_old_token() -> None:
     login.token()
     login.refresh()
     is_asked.wait(HANG_SECONDS)
-    login.refresh()  # which is under way
+    login.refresh()  # which is in progress
     assert login.token().value == "first"
     assert time.monotonic_ns() < login.refresh_deadline_ns() <= time.monotonic_ns() + 10 * SECOND
     may_answer.set()

@@ -288,7 +288,7 @@ def test_S08_flush_started_after_the_split_waits_for_the_parts() -> None:
 
 @pytest.mark.parametrize("kind", ["good", "bad", "mixed"])
 def test_S09_few_batches_are_split(kind: str) -> None:
-    """With a broker that takes batches of batch.size, and data that compresses well, badly, or either."""
+    """The broker accepts batches of batch.size, and the data compress well, badly, or both."""
     source = random.Random(11)
     limit = 16_384
     records = accumulator(compression="gzip", batch_size=limit, linger_ns=NEVER)

@@ -26,7 +26,7 @@ DEADLINE_S = 30.0
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread is about to do; gives up after DEADLINE_S."""
+    """Wait for a condition that another thread will make true, up to DEADLINE_S."""
     deadline, pause = time.monotonic() + DEADLINE_S, threading.Event()
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -36,7 +36,7 @@ def until(condition: Callable[[], bool]) -> None:
 class Asking(threading.Thread):
     """A thread that allocates once; started, and in the queue, when the constructor returns.
 
-    Without a time-out: one who is not woken must not be saved by looking again when his time is up.
+    There is no time-out: a thread that is not woken must not be saved by looking again in the end.
     """
 
     def __init__(self, pool: BufferPool, size: int, timeout: float | None = None) -> None:
@@ -415,7 +415,7 @@ def test_B11_a_second_release_is_ignored() -> None:
     pool = BufferPool(100, 10)
     buffer = pool.allocate(10)
     pool.release(buffer)
-    other = pool.allocate(10)  # the same memory, now somebody else's
+    other = pool.allocate(10)  # the same memory, which now belongs to another buffer
     pool.release(buffer)
     assert pool.available == 90
     assert pool.allocate(10) is not other
@@ -495,7 +495,7 @@ def test_chunks_come_back_and_are_used_again() -> None:
 
 
 def test_a_record_may_take_what_is_in_the_free_list() -> None:
-    """Which is then no longer there: the budget counts it once."""
+    """The memory is then no longer there: the budget counts it once."""
     records = accumulator(buffer_memory=70_000, batch_size=60_000)
     for _ in range(40):
         put(records, bytes(1000))

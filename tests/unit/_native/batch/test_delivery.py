@@ -34,7 +34,7 @@ def sent(count: int = 3, **rest: Any) -> tuple[RecordAccumulator, ProducerBatch,
 
 
 class Calls:
-    """A callback that notes what it was called with, and throws where it is told to."""
+    """A callback that notes its arguments, and throws if configured."""
 
     def __init__(self, throws: dict[int, BaseException] | None = None) -> None:
         self.seen: list[tuple[RecordMetadata, BaseException | None]] = []
@@ -122,7 +122,7 @@ ENDS = {
 @pytest.mark.parametrize("first", ENDS)
 @pytest.mark.parametrize("second", ENDS)
 def test_F01_I28_a_batch_ends_once(first: str, second: str) -> None:
-    """What failed may be answered later, which is ignored; all else that comes second is a mistake."""
+    """A response after a failure is ignored; any other second outcome is a mistake."""
     calls = Calls()
     _, batch, deliveries = sent(on_delivery=calls)
     ENDS[first](batch)
@@ -309,7 +309,7 @@ def test_await_gives_what_result_gives() -> None:
     assert delivery.result(0).offset == 3
 
 
-# What nobody saw
+# Unobserved failures
 
 
 def test_unobserved_failures_are_counted() -> None:

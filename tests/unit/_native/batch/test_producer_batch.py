@@ -87,7 +87,7 @@ _Package = types.SimpleNamespace
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_filling_thread_compresses_the_batch_without_the_gil(codec: str) -> None:
-    """What appends without filling lets go of it nowhere; nobody has to give it up here."""
+    """An append that fills no batch never releases the GIL; no thread has to release it here."""
     module, name, replaced = COMPRESSING[codec]
     noted: list[tuple[int, bool]] = []
 
@@ -261,7 +261,7 @@ def test_B11_bytes_that_the_network_still_has_are_not_reused(codec: str, end: st
     if end != "complete":
         batch.fail(FAILURE)
     assert records.memory.total_memory - records.memory.available >= size - 61
-    for number in range(30):  # whoever comes next gets other memory
+    for number in range(30):  # the next batch gets other memory
         put(records, bytes([number]) * 1000)
     assert b"".join(views) == before
     for batch in [*records.incomplete_batches()]:

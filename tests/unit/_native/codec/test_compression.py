@@ -177,7 +177,7 @@ def test_the_limit_is_exact_and_named(codec: str, data: bytes) -> None:
 
 
 def _reads(stream: bytes, codec: str) -> list[int] | None:
-    """Of a batch with such a stream: the lengths of what is yielded, None where it is corrupt."""
+    """Read a batch with such a stream; return the lengths of its values, None if it is corrupt."""
     data = plain.encode(ROWS, compression=codec, compressor=lambda _: stream)
     try:
         return [len(list(batch)) for batch in kbatch.decode(data)]

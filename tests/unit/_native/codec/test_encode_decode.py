@@ -1,4 +1,4 @@
-"""What encode, decode, rebase and Record take and refuse, and how a refusal reads."""
+"""The arguments of encode, decode, rebase and Record, and the errors for others."""
 
 import datetime
 import pickle

@@ -44,7 +44,7 @@ def test_the_environment_chooses_the_table(choice: str) -> None:
 
 
 def test_crc32c_runs_beside_itself() -> None:
-    """Above 16 KiB without the GIL: what it computes on is nobody else's."""
+    """Above 16 KiB the GIL is released; no other thread may change the bytes."""
     data = bytes(range(256)) * 4096
     results: list[int] = []
     threads = [threading.Thread(target=lambda: results.append(kbatch.crc32c(data))) for _ in range(4)]

@@ -83,7 +83,7 @@ def test_all_buffers_are_let_go(pair: tuple[socket.socket, socket.socket]) -> No
     send(ours.fileno(), [memoryview(owner), memoryview(owner)[5:]])
     space = array.array("b", SMALL)
     receive_into(theirs.fileno(), space)
-    for each in (owner, space):  # which is not allowed while somebody has a view of it
+    for each in (owner, space):  # which is not allowed while a view of it exists
         each.append(1)
 
 

@@ -1,4 +1,4 @@
-"""What makes a wait for sockets end."""
+"""The waker, which ends a wait for sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbatch._native.io.waker import Waker
 
 @pytest.fixture(params=["eventfd", "socketpair"], autouse=True)
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With eventfd, or without."""
+    """Run the test with eventfd, and without."""
     if request.param == "socketpair":
         monkeypatch.delattr(os, "eventfd", raising=False)
     elif not hasattr(os, "eventfd"):

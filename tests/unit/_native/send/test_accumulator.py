@@ -46,7 +46,7 @@ FAILURE = KafkaError("failed in a test")
 
 
 def full_batches(count: int, *, now_ns: int = 0, **settings: Any) -> RecordAccumulator:
-    """Partition 0 with `count` full batches, and one open one behind them."""
+    """Fill partition 0 with `count` full batches, and an open one after them."""
     records = accumulator(batch_size=1000, **settings)
     for number in range(count + 1):
         put(records, FULL + b"%d" % number, now_ns=now_ns)
@@ -725,7 +725,7 @@ def test_every_record_that_fits_gets_in_when_memory_is_free(codec: str, buffer_m
 
 
 def append_in_line(records: RecordAccumulator, value: bytes, timeout_s: float | None = None) -> Delivery:
-    """What a thread of a producer does."""
+    """Append a record, waiting for memory as a thread of a producer does."""
     outcome = records.append("t", 0, None, value, None, 0, 0)
     if outcome is Refusal.MEMORY:
         attempt = partial(records.append, "t", 0, None, value, None, 0, 0, first_in_line=True)
@@ -843,14 +843,14 @@ def test_large_record_is_not_starved_by_small_ones() -> None:
 
 
 def test_memory_wakes_the_first_waiter_when_it_suffices() -> None:
-    """And nobody else, nor before: to be woken in vain costs more than to append."""
+    """No other waiter is woken, and none before: a needless wake-up costs more than an append."""
     rings: list[int] = []
     records = accumulator(buffer_memory=40_000, batch_size=1000, memory_freed=lambda: rings.append(1))
     while records.append("t", 0, None, bytes(900), None, 0, 0) is not Refusal.MEMORY:
         pass
     batches = all_drained(records)
     batches.pop().complete(0)
-    assert rings == []  # nobody waits
+    assert rings == []  # no waiter
     first, second = records.begin_waiting(), records.begin_waiting()
     assert first.may_try()
     assert not second.may_try()
@@ -866,7 +866,7 @@ def test_memory_wakes_the_first_waiter_when_it_suffices() -> None:
     assert isinstance(wanted(), Delivery)
     rings.clear()
     first.leave()
-    assert (rings, second.is_rung, second.may_try()) == ([], True, True)  # the task that leaves tells it
+    assert (rings, second.is_rung, second.may_try()) == ([], True, True)  # the task that leaves wakes it
     assert not second.is_rung
     second.leave()
     for batch in batches + all_drained(records):
@@ -945,7 +945,7 @@ def test_everything_accepted_is_charged(codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [0, 10, 1000, 40_000, 300_000])
 def test_sealing_needs_no_memory(codec: str, size: int) -> None:
-    """What it may add, where nothing shrinks, is charged when the record is accepted."""
+    """The largest growth of incompressible data is charged when the record is accepted."""
     records = accumulator(compression=codec, batch_size=1, seal_policy=BY_OTHERS)
     put(records, random.Random(1).randbytes(size))
     before = records.memory.available

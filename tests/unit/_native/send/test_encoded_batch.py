@@ -60,7 +60,7 @@ def fields_of(batch: bytes) -> dict[str, Any]:
 
 
 def altered(batch: bytes, **fields: Any) -> bytes:
-    """With other header fields, and, unless that is one of them, the CRC that belongs to them."""
+    """Return the batch with other header fields and, unless given, their CRC."""
     values = fields_of(batch) | fields
     data = HEADER.pack(*(values[name] for name in FIELDS)) + batch[HEADER.size :]
     if "crc" in fields:
@@ -708,7 +708,7 @@ def with_body(body: bytes, **fields: Any) -> bytes:
 
 
 def with_packed(body: bytes, **fields: Any) -> bytes:
-    """Of what is not compressed the sizes are checked before it is taken."""
+    """Return a compressed batch: sizes in uncompressed ones are checked before the batch is accepted."""
     return with_body(gzip.compress(body), attributes=1, **fields)
 
 

@@ -51,7 +51,7 @@ def used(partitions: int) -> Any:
 
 
 def sent(records: Any, now_ns: int) -> list[Any]:
-    """What one request takes, with the round in which it was closed."""
+    """Return the batches of one request, sealed in the same round."""
     nodes, _, _ = records.ready(now_ns)
     records.drain(nodes, NEVER, now_ns)
     for batch in records.take_unsealed():
@@ -194,8 +194,8 @@ def test_a_producer_does_not_look_at_what_others_have() -> None:
 
 @cache
 def calls(partitions: int) -> tuple[int, int]:
-    """How often kbatch calls a function, and how many queues it looks at, from when 5 records are appended
-    for 5 partitions to their deliveries.
+    """Count the calls of a function and the visited queues, from appending 5 records for 5 partitions to
+    their deliveries.
     """
     sending = Sending(partitions, linger_ms=LINGER_MS, buffer_memory=64 << 20)
     names = [f"w{partition}" for partition in range(partitions)]

@@ -1,4 +1,4 @@
-"""What every send does: bytes, size, partition, accumulator; and what it leaves to the producer."""
+"""The steps of every send: bytes, size, partition, accumulator; and those that it leaves to the producer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEADLINE_S = HANG_SECONDS
 
 
 class Sender(RecordSender):
-    """Notes what it is asked, and answers with what `meanwhile` does before it tries again."""
+    """Notes its calls, and runs `meanwhile` before it tries again."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -127,7 +127,7 @@ def test_missing_or_ignored_key_uses_the_sticky_partition() -> None:
 
 
 class Every(NamedTuple):
-    """A partitioner that notes what it is asked."""
+    """A partitioner that notes its calls."""
 
     asked: list[tuple[Any, ...]]
     answer: int

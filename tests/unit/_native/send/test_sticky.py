@@ -1,4 +1,4 @@
-"""Where records without key and partition go: P01 to P05 (BuiltInPartitionerTest), A16, D16."""
+"""Partitions of records without key and partition: P01 to P05 (BuiltInPartitionerTest), A16, D16."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def partition_of(delivery: Delivery) -> int:
 
 
 def chosen(partitioner: StickyPartitioner, view: TopicView, picks: int) -> Counter[int]:
-    """With random numbers that come in sequence."""
+    """Count the chosen partitions, with random numbers that come in sequence."""
     return Counter(partitioner.choose(view, number) for number in range(picks))
 
 
@@ -206,14 +206,14 @@ def test_P05_new_partitions_are_chosen_and_missing_ones_are_not() -> None:
 
 
 def test_P05_load_of_other_metadata_chooses_no_missing_partition() -> None:
-    """Who sends a table has the view that its rows were placed by, though there are new metadata since."""
+    """A table keeps the view that placed its rows, though there are new metadata since."""
     partitioner = StickyPartitioner(1000)
     partitioner.update_load(range(8), [3, 3, 3, 3, 3, 3, 3, 0], 8)
     assert chosen(partitioner, available(2), 200).keys() == {0, 1}
 
 
 def test_compressed_bytes_count() -> None:
-    """As earlier batches were compressed: what shrinks to a tenth sticks ten times as long."""
+    """The partition changes by compressed size: data that shrink to a tenth stick ten times as long."""
     records = accumulator(2, batch_size=1000, compression="lz4")
     for _ in range(3000):
         put(records, bytes(400), 0)

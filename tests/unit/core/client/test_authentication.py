@@ -76,7 +76,7 @@ def log_in(shell: Shell, node_id: int = -1, lifetime_ms: int = 0) -> Peer:
 
 
 def use_until_due(shell: Shell, peer: Peer, lifetime_ms: int) -> None:
-    """Send requests until one asks for the next login, when nearly all of the session is over."""
+    """Send requests until one begins the next login, near the end of the session."""
     while not shell.tokens_due:
         shell.advance(lifetime_ms * MS // 200)
         shell.ask()
@@ -149,7 +149,7 @@ def test_msk_iam_speaks_oauthbearer() -> None:
 
 
 def refused_by(shell: Shell, peer: Peer, answer: Any) -> KafkaError:
-    """What the client knows after a refusal."""
+    """Refuse the login by `answer`, and return the client's error."""
     shell.answer(peer, answer)
     assert peer.is_closed
     assert shell.connections.delay_ns(-1, shell.now_ns) > 0
@@ -422,7 +422,7 @@ def test_idle_connection_is_not_renewed_until_it_is_used() -> None:
     shell.connections.connect(-1, shell.now_ns)
     shell.poll()
     assert shell.connections.delay_ns(-1, shell.now_ns) == NEVER
-    assert shell.connections.least_loaded(shell.now_ns) == -1  # and none other is asked
+    assert shell.connections.least_loaded(shell.now_ns) == -1  # and no other node is used
     shell.token(peer, b"again")
     accept(shell, peer)
     finish(shell, peer, 100_000)

@@ -1,4 +1,4 @@
-"""Cluster: which metadata are asked for and when, and what is believed of the answers."""
+"""Cluster: which metadata are requested and when, and which responses are believed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def topic(
     topic_id: bytes = ID,
     error: int = 0,
 ) -> Any:
-    """As a broker answers: of each partition its leader, the epoch, and an error code if there is one."""
+    """Return a topic of a broker's response: for each partition its leader, epoch, and error code if any."""
     return _Response.MetadataResponseTopic(
         error_code=error,
         name=name,
@@ -73,7 +73,7 @@ def names(request: Any) -> list[str]:
 
 
 def update(known: Cluster, now_ns: int, *topics: Any, **rest: Any) -> list[str]:
-    """A request that must be due, and its answer; the topics that were asked for."""
+    """Answer a request that must be due; return the requested topics."""
     assert known.update_delay_ns(now_ns) == 0
     asked = names(known.make_request())
     known.handle_response(answer(*topics, **rest), now_ns)
@@ -81,7 +81,7 @@ def update(known: Cluster, now_ns: int, *topics: Any, **rest: Any) -> list[str]:
 
 
 def knowing(*topics: Any, **settings: Any) -> Cluster:
-    """One that has asked for these topics at 0, and knows them."""
+    """Make a cluster that requested these topics at 0, and knows them."""
     known = cluster(**settings)
     for each in topics:
         known.want(each.name, 0)
@@ -303,7 +303,7 @@ def test_vanished_topic_keeps_leaderless_partitions_for_a_while() -> None:
     assert leaders(known) == [(-1, 3), (2, 4)]  # the epoch that was known still counts
     known.request_update(12 * SECOND)
     update(known, 12 * SECOND, topic("t", error=3))
-    assert known.topic_error("t") is None  # the while begins anew
+    assert known.topic_error("t") is None  # the time starts again
     now_ns = 22 * SECOND + known.update_delay_ns(22 * SECOND)
     update(known, now_ns, topic("t", error=3))
     assert "t" not in known.snapshot.topics

@@ -522,13 +522,13 @@ def test_the_same_seed_does_the_same() -> None:
     assert story(3) == story(3)
 
 
-# Connections: how nodes are reached, which one is asked, and what becomes of those that leave.
+# Connections: how nodes are reached, which one is chosen, and what happens to those that leave.
 
 REFUSED = ConnectionRefusedError("refused")
 
 
 def cluster(**settings: Any) -> Shell:
-    """With three nodes, none of them connected."""
+    """Make connections for three nodes, none of them connected."""
     shell = Shell(**settings)
     shell.connections.set_nodes(NODES)
     shell.advance(0)

@@ -26,7 +26,8 @@ BACKOFF_MS = 100
 
 
 class Alone:
-    """A ClientEngine and two nodes. What it asks for is done at once; `asked` counts its requests by name."""
+    """A ClientEngine and two nodes. Its actions are performed at once; `asked` counts its requests by name.
+    """
 
     def __init__(self, kind: type[ClientEngine] = ClientEngine) -> None:
         self.broker = VirtualBroker(2)
@@ -52,7 +53,7 @@ class Alone:
         self.change_count += 1
 
     def work(self) -> None:
-        """Let the engine work as long as it asks for something."""
+        """Run the engine as long as it returns actions."""
         self.engine.run(self.now_ns)
         while actions := self.engine.poll_actions():
             for action in actions:

@@ -32,7 +32,7 @@ class Pair:
         assert self.shell.connections.is_ready(node_id, self.shell.now_ns)
 
     def exchange(self, peer: Peer) -> None:
-        """What was sent is written, in parts, and answered, byte by byte."""
+        """Write the requests in parts, and deliver the responses byte by byte."""
         node_id = max(peer.action.node_id, 0)
         session = self._sessions.setdefault(peer.connection_id, Session(node_id))
         while peer.unwritten:

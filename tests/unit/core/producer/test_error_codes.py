@@ -1,4 +1,4 @@
-"""What each error code leads to for a producer without transactions, by a table that is written by hand.
+"""The effect of each error code on a producer without transactions, by a table written by hand.
 
 It is that of Kafka's client (SenderTest; Sender.completeBatch, canRetry and failBatch; the classes of
 Errors), and shares nothing with `kbatch.core.producer.outcome`. Brokers have a batch of the partition already
@@ -25,7 +25,7 @@ CODES = sorted({*range(-1, 134), *UNKNOWN_CODES} - {0})
 
 
 class Expected(NamedTuple):
-    """What a code leads to, with idempotence and without, and whether metadata are asked for."""
+    """The effect of a code, with idempotence and without, and whether metadata are requested."""
 
     idempotent: str
     plain: str
@@ -53,8 +53,8 @@ def expected(code: int) -> Expected:
 
 
 def refused(code: int, *, idempotent: bool, records: int = 1, log_start: int = 0) -> tuple[Sending, bool]:
-    """b0, of so many records, was answered so, and with it whether metadata were asked for before the answer
-    to anything else.
+    """Answer b0, of this many records, with the code; return whether metadata were requested before any other
+    answer.
     """
     s = Sending(enable_idempotence=idempotent, batch_size=16384).warmed()
     s.put("b0", *[f"b{number}" for number in range(1, records)])
@@ -102,7 +102,7 @@ def test_what_a_code_leads_to(code: int, idempotent: bool) -> None:
 
 
 def goes_on(s: Sending, outcome: str, idempotent: bool) -> None:
-    """What becomes of the next record."""
+    """Check the outcome of the next record."""
     s.send("next")
     if outcome == ENDS:
         assert s.error("next").code == s.error("b0").code
@@ -132,7 +132,7 @@ def test_which_codes_split_a_batch(code: int, idempotent: bool) -> None:
 
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 def test_I22_code_59_without_log_start_leaves_a_gap_open(idempotent: bool) -> None:
-    """It is of no use to a batch that has no place in a sequence."""
+    """A new epoch does not help a batch without a place in a sequence."""
     s, _ = refused(59, idempotent=idempotent, log_start=-1)
     if idempotent:
         old, new = s.attempts("b0")

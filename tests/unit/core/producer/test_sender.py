@@ -23,7 +23,7 @@ ORDERED: dict[str, Any] = {**PLAIN, "max_in_flight_requests_per_connection": 1}
 
 
 def sent_late(*names: str, **settings: Any) -> Sending:
-    """With batches that have half a second to live when they are sent, one of a record each or one of all."""
+    """Send batches that expire after half a second: one of each record, or one of all."""
     s = Sending(**{**SHORT, **settings}).warmed()
     s.cut_off()
     s.put(*names)
@@ -242,7 +242,7 @@ def test_D06_the_sender_sleeps_until_something_is_due() -> None:
 def test_D06_metadata_due_during_a_run_are_not_delayed() -> None:
     s = Sending()
     s.refresh()
-    s.refresh()  # not asked for yet, for the answer before is too young
+    s.refresh()  # not requested yet, as the last response is too recent
     due_ns = s.engine.deadline_ns(s.now_ns)
     assert s.now_ns < due_ns < NEVER
     for now_ns in (due_ns - 1, due_ns, due_ns + 1):  # the clock went on since `run`
@@ -550,11 +550,11 @@ def test_bootstrap_servers_are_used_if_no_node_is_available() -> None:
     assert [action.host for action in s.engine.poll_actions() if isinstance(action, Resolve)] == ["boot"]
 
 
-# What may be sent at all: behind a failed record, while a batch is sealed, while its bytes are in use.
+# What may be sent: after a failed record, while a batch is sealed, while its bytes are in use.
 
 @pytest.fixture
 def bytes_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of larger batches are."""
+    """Pass all bytes by reference, as those of larger batches are."""
     monkeypatch.setattr(codec, "JOINED_BYTES", 0)
 
 

@@ -1,4 +1,4 @@
-"""What a producer's metrics say of what it did, over the embedded broker."""
+"""The metrics of a producer, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ SENT = {TOPIC: [b"a" * 900, b"b" * 40, b""], OTHER: [bytes(range(256))]}
 
 
 def batch_bytes(topic: str, compression: str = "none") -> int:
-    """Of all that is sent to the topic, as one batch."""
+    """Return the size of all records for the topic as one batch."""
     return len(kbatch.encode([(None, value, [], TIME_MS) for value in SENT[topic]], compression=compression))
 
 
 def record_bytes(value: bytes) -> int:
-    """As written: its size, attributes, deltas of timestamp and offset, no key, the value, no headers."""
+    """Return the size of a record: length, attributes, deltas of timestamp and offset, no key, the value, no
+    headers.
+    """
     body = 1 + 1 + 1 + 1 + (1 if len(value) < 64 else 2) + len(value) + 1
     return body + (1 if body < 64 else 2)
 
@@ -176,7 +178,7 @@ LEAST_NS = 15e6  # timers may be early by a millisecond
 
 
 def latencies(producer: Any) -> dict[tuple[str, str], float]:
-    """By name and node, "" for all nodes; what has no value yet is left out."""
+    """Return metrics by name and node ("" for all nodes), without those that have no value yet."""
     return {
         (key.name, dict(key.tags).get("node-id", "")): value
         for key, value in producer.metrics().items()

@@ -1,6 +1,6 @@
-"""Sequences, epochs and gaps: the I lines of docs/behaviours.md, with brokers that say what the test says.
+"""Sequences, epochs and gaps: the I rows of docs/behaviours.md, with scripted brokers.
 
-Brokers have a first batch of each partition already (`warmed`), so that sequences and offsets go on at 1.
+Brokers have a first batch of each partition already (`warmed`), so sequences and offsets continue at 1.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_I03_retries_go_one_by_one_in_order_before_anything_new() -> None:
 
 
 def test_I04_retries_keep_the_original_order() -> None:
-    """Answers of one connection come in order; of two, after a leader has moved, they need not."""
+    """Responses of one connection come in order; those of two, after a leader has moved, need not."""
     s = Sending().warmed()
     s.send("b0", "b1")
     s.move(2)
@@ -137,7 +137,7 @@ def test_I05_what_is_acknowledged_never_goes_back(reply: Any) -> None:
 
 
 def passed(**settings: Any) -> Sending:
-    """b0 may be in the log, and b1 behind it is; the leader has not changed."""
+    """Make b0 a passed batch: it may be in the log, b1 after it is, and the leader has not changed."""
     s = Sending(**settings).warmed()
     s.send("b0", "b1")
     s.answer(b0=TIMED_OUT, b1=Reply(OK, offset=2))
@@ -231,7 +231,7 @@ def test_I01_batch_to_forgetful_leader_is_sent_alone(how: str) -> None:
 
 
 def test_I01_a_retry_after_a_refusal_still_travels_alone() -> None:
-    """The broker forgot: it would take the batch behind the one that is missing."""
+    """The broker forgot the producer: it would accept the batch after the missing one."""
     s = lost_touch("idleness")
     s.send("b0", "b1")
     s.answer(b0=NOT_LEADER)
@@ -373,7 +373,7 @@ def test_I07_passed_batch_is_not_renumbered_after_its_successor() -> None:
 
 
 def test_I08_a_gap_before_the_next_batch_is_ended_by_a_bump() -> None:
-    """Unlike Java kbatch tries those behind first; here they are refused as well."""
+    """Unlike Java, kbatch tries the later ones first; here they are refused as well."""
     s = Sending().warmed()
     s.send("b0", "b1")
     s.answer(b0=OUT_OF_ORDER)
@@ -601,7 +601,7 @@ def test_I22_unknown_producer_id_without_log_start_is_retried() -> None:
 
 @pytest.mark.parametrize("log_start", [0, 50])
 def test_I22_an_unknown_producer_id_is_a_gap(log_start: int) -> None:
-    """Whether records of it are gone or never were there is the same to an idempotent producer."""
+    """An idempotent producer treats lost records and records that were never there alike."""
     s = Sending().warmed()
     s.send("b0", "b1")
     s.answer(b0=Reply(UNKNOWN_ID, log_start=log_start))
@@ -711,7 +711,7 @@ def test_I26_sequences_wrap_to_0() -> None:
 
 
 def test_I27_the_order_is_that_of_records_where_sequences_wrap() -> None:
-    """Java compares wrapped sequences, and takes the one behind for the one before."""
+    """Java compares wrapped sequences, and takes the later one for the earlier one."""
     s = Sending(first_sequence=MAX - 3).warmed()
     names = [f"b{i}" for i in range(5)]
     s.send(*names)
@@ -789,15 +789,15 @@ def test_I32_a_bump_renumbers_the_batches_of_its_partition_only() -> None:
 
 # Sequences of batches that expire: I16 to I21 and I28 of docs/behaviours.md.
 #
-# Brokers have a first batch of the partition already (`warmed`), so that sequences and offsets go on at 1.
+# Brokers have a first batch of the partition already (`warmed`), so sequences and offsets continue at 1.
 
 # Records live for two seconds, requests for longer than that: half a second before the end is soon enough
-# for a batch to go out and to expire under way.
+# for a batch to be sent and to expire in flight.
 SHORT: dict[str, Any] = {"delivery_timeout_ms": 2000, "request_timeout_ms": 2000}
 
 
 def expired_in_flight(*names: str, **settings: Any) -> Sending:
-    """b0 is sent late, with the batches named behind it, and is given up while its request is out."""
+    """Send b0 late, with the named batches after it, and let it expire while its request is in flight."""
     s = Sending(**SHORT, **settings).warmed()
     s.cut_off()
     s.put("b0")
@@ -824,7 +824,7 @@ def test_I16_a_batch_that_expires_unsent_has_no_sequence() -> None:
 
 
 def expired_behind_a_retry(code: int = TIMED_OUT, code_behind: int = TIMED_OUT) -> Sending:
-    """b0, sent and answered by `code`, is given up, while b1 and b2 behind it are to be tried again."""
+    """Let b0 expire after an answer by `code`, while b1 and b2 after it are to be retried."""
     s = Sending(**SHORT, retry_backoff_ms=600, retry_backoff_max_ms=600).warmed()
     s.cut_off()
     s.put("b0")
@@ -841,7 +841,7 @@ def expired_behind_a_retry(code: int = TIMED_OUT, code_behind: int = TIMED_OUT) 
     return s
 
 
-# What the error tells
+# The text of the error
 
 
 def test_I16_expiry_error_of_unsent_batch_gives_age_and_state() -> None:

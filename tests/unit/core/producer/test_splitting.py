@@ -20,7 +20,7 @@ SHORT: dict[str, Any] = {"delivery_timeout_ms": 2000, "request_timeout_ms": 2000
 
 
 def sending(*names: str, **settings: Any) -> Sending:
-    """With one batch of records with these names in flight."""
+    """Put one batch of records with these names in flight."""
     s = Sending(**{"batch_size": 16384, **settings}).warmed()
     s.put(*names)
     s.run()

@@ -1,4 +1,4 @@
-"""Transactions: states, calls, and what is asked of coordinators, with scripted ones."""
+"""Transactions: states, calls, and requests to scripted coordinators."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ def test_T16_an_abort_does_not_wait_for_what_was_refused() -> None:
     "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 )
 def test_T16_abort_repeats_requests_of_unknown_outcome_once(code: int) -> None:
-    """Refused then, it may have been added all the same: the abort is sent, and may find nothing."""
+    """The refused partition may have been added before: the abort is sent, and may find nothing."""
     tx = Transacting(1).ready().script("AddPartitionsToTxn", "drop", *[code] * 100)
     tx.begun("a")
     call = tx.abort()
@@ -454,7 +454,7 @@ def test_T16_a_search_that_is_out_is_not_repeated_after_an_abort() -> None:
     "answer", ["drop", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR]
 )
 def test_T16_an_abort_does_not_wait_for_offsets_without_end(version: int, answer: Any) -> None:
-    """They may have been committed into the transaction, which is aborted."""
+    """The offsets may be in the transaction, which is aborted."""
     tx = Transacting(version).delivered("a").script("TxnOffsetCommit", "drop", *[answer] * 100)
     offsets = tx.offsets()
     tx.script("FindCoordinator", OK, *UNAVAILABLE)
@@ -727,7 +727,7 @@ def test_T07_change_is_learnt_from_metadata_too() -> None:
 
 
 def changed_while_idle(before: int, after: int, **settings: Any) -> Transacting:
-    """A transaction is over, and then the cluster's version is another, as the metadata have told."""
+    """End a transaction, then change the cluster's version, as metadata report it."""
     tx = Transacting(before, metadata_max_age_ms=60_000, **settings).delivered("a")
     ok(tx.commit())
     tx.version, tx.features_epoch = after, 2
@@ -737,7 +737,7 @@ def changed_while_idle(before: int, after: int, **settings: Any) -> Transacting:
 
 def test_T07_higher_version_at_begin_applies_with_a_new_epoch() -> None:
     tx = changed_while_idle(1, 2)
-    assert tx.apis()[-1] == "EndTxn"  # nothing was asked meanwhile
+    assert tx.apis()[-1] == "EndTxn"  # nothing was requested meanwhile
     since = len(tx.said)
     tx.delivered("b")
     ok(tx.commit())
@@ -807,7 +807,7 @@ def test_T07_begin_reports_the_outcome_of_the_new_epoch(code: int) -> None:
 
 @pytest.mark.parametrize("ends", ["abort", "commit"])
 def test_T07_transaction_may_end_while_awaiting_the_new_epoch(ends: str) -> None:
-    """As close() does when begin_transaction() has timed out."""
+    """Abort, as close() does when begin_transaction() has timed out."""
     tx = changed_while_idle(1, 2).script("InitProducerId", "wait")
     calls = [tx.begin(), getattr(tx, ends)()]
     tx.answer_held()
@@ -939,7 +939,7 @@ def test_I20_new_epoch_settles_batches_expired_after_sending(version: int) -> No
     assert tx.at is TransactionState.ABORTABLE_ERROR
     call = tx.abort()
     tx.advance(1000)
-    assert not call.is_done  # until nobody can answer any more
+    assert not call.is_done  # until no node can answer any more
     tx.advance(30_000)
     ok(call)
     tx.delivered("c")
@@ -1109,7 +1109,7 @@ def test_abort_denied_a_new_epoch_can_be_called_again() -> None:
 
 
 def test_additions_of_unknown_outcome_are_retried_until_known() -> None:
-    """Else the coordinator would have a transaction of which nobody knows."""
+    """Otherwise the coordinator would have a transaction that no producer knows."""
     tx = Transacting(1, partitions=2).delivered("w")
     tx.script("AddPartitionsToTxn", "drop")
     tx.put("a", partition=1)
@@ -1221,7 +1221,7 @@ def test_nothing_goes_on_when_a_transaction_was_not_begun() -> None:
     assert tx.apis() == STARTED
 
 
-# Transactions: what is kept and what begins anew where epochs are stale, or there are no new ones.
+# Transactions with stale epochs, or without new ones: what is kept and what restarts.
 
 # Without InitProducerId for a new epoch (KIP-360).
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)

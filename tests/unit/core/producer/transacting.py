@@ -40,7 +40,7 @@ class Said(NamedTuple):
 
 
 class Transacting(Sending):
-    """`version`: the transaction.version that the cluster has; None: it tells of no features."""
+    """`version` is the cluster's transaction.version; None if it reports no features."""
 
     def __init__(self, version: int | None = 2, partitions: int = 1, **settings: Any) -> None:
         self.version = version
@@ -117,7 +117,7 @@ class Transacting(Sending):
         return [said for said in self.said if said.api == api][-1]
 
     def answer_held(self, code: int = OK) -> None:
-        """Answers the transactional request that waits."""
+        """Answer the waiting transactional request."""
         (asked,) = [a for link in self.links.values() for a in link.unanswered if a.is_held]
         self._give(asked, self._answer_of(asked, code))
         self.run()
@@ -245,7 +245,7 @@ def failed(call: Call) -> Any:
 
 
 def added(tx: Transacting) -> list[tuple[str, list[int]]]:
-    """What the last AddPartitionsToTxn named."""
+    """Return the partitions of the last AddPartitionsToTxn."""
     return [(t.name, t.partitions) for t in tx.last("AddPartitionsToTxn").message.v3_and_below_topics]
 
 

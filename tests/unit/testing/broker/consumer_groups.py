@@ -1,4 +1,4 @@
-"""What a group coordinator and its offsets under test talk to, and members that ask them."""
+"""The surroundings of a group coordinator and its offsets under test, and members that call them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def error_of(action: Callable[[], Any]) -> Any:
-    """What a request gives, or the code of its refusal."""
+    """Return the result of a request, or the code of its refusal."""
     try:
         return action()
     except BrokerError as error:
@@ -42,7 +42,7 @@ def error_of(action: Callable[[], Any]) -> Any:
 
 
 class Log:
-    """Takes the records of __consumer_offsets, unless it has an error to give."""
+    """Stores the records of __consumer_offsets, unless it has an error to return."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[list[Record], int, int]] = []
@@ -132,7 +132,7 @@ class Member:
         return NONE if code is None else code
 
     def beat(self, later_ms: int) -> Any:
-        """Sends heartbeats for so long; the last answer."""
+        """Send heartbeats for this long; return the last response."""
         for _ in range(later_ms // 5_000):
             self.cluster.pass_time(5_000)
             code = self.heartbeat()
@@ -174,7 +174,7 @@ class Groups:
         return self.coordinator.describe("g").state
 
     def stable(self, *members: Member) -> None:
-        """Has all of them join, and share out: each member is assigned its own id."""
+        """Let all of them join and sync: each member is assigned its own id."""
         for member in members:
             member.join()
         for member in members:
@@ -214,7 +214,7 @@ class Offsets(Groups):
             self.offsets.complete_transaction(*at[len(self.log.batches)])
 
     def commit(self, offsets: dict[tuple[str, int], int], group_id: str = "g", **changes: Any) -> Any:
-        """As a consumer without a group, unless told otherwise. The one code, or all of them."""
+        """Commit offsets, by default as a standalone consumer. Return the one code, or all of them."""
         arguments = {"member_id": "", "generation_id": -1, **changes}
         return self._commit(
             lambda committed: self.offsets.commit(

@@ -267,7 +267,7 @@ def test_frames_are_read_from_whatever_pieces_they_come_in(wire: Wire) -> None:
 
 
 def test_requests_sent_together_are_answered_in_order(broker: Broker, wire: Wire) -> None:
-    """Also where the first one takes its time."""
+    """The later requests are not handled even if the first one takes its time."""
     count = 3 * QUEUED_REQUESTS
     frames = [wire.frame(fetch_request(max_wait_ms=50), 12)]
     frames += [wire.frame(messages.MetadataRequest()) for _ in range(count)]
@@ -292,7 +292,7 @@ def test_garbage_closes_the_connection_and_no_other(broker: Broker, wire: Wire) 
 
 
 def test_slow_reader_is_awaited_and_gets_all(broker: Broker, wire: Wire) -> None:
-    """What it does not read is not made: its requests stay where they are."""
+    """Responses that a client does not read are not made: its requests stay unread."""
     values = [bytes([number]) * 700_000 for number in range(3)]
     for value in values:
         produce(wire, value)
@@ -320,7 +320,7 @@ def test_response_after_the_client_has_left(broker: Broker, wire: Wire) -> None:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
-    """Starts a server with limits of its own, and gives its address."""
+    """Yield a function that starts a server with other limits, and returns its address."""
     servers = []
 
     def start(**limits: Any) -> str:
@@ -453,7 +453,7 @@ def test_stopped_node_is_cut_off_and_comes_back_on_its_port(broker: Broker, wire
 
 
 def test_page_names_calls_that_are_there(broker: Broker) -> None:
-    """The table of docs/broker.md, row by row, as it stands there."""
+    """Return the table of docs/broker.md, row by row."""
     rows = [line.split("|")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     calls = [call for row in rows for call in re.findall(r"`([^`]+)`", row)]
     assert len(calls) >= 12
@@ -535,7 +535,7 @@ def test_acls_change_while_the_broker_runs(broker: Broker, wire: Wire) -> None:
 
 
 def delivery(address: str, **settings: str) -> KafkaError | None:
-    """What becomes of a record that librdkafka sends: the first error, or None."""
+    """Send a record by librdkafka; return its first error, or None."""
     errors: list[KafkaError | None] = []
     login = {f"sasl.{name}": value for name, value in settings.items()}
     if login:

@@ -68,7 +68,7 @@ def test_what_cannot_be_read_closes_the_connection(broker: VirtualBroker, frame:
 
 
 def test_bytes_after_a_request_are_ignored(broker: VirtualBroker) -> None:
-    """As in Kafka: librdkafka has some behind its Metadata requests for all topics."""
+    """Kafka does so too: librdkafka adds bytes after its Metadata requests for all topics."""
     reply = send_bytes(broker, struct.pack(">hhih", 16, 0, 1, -1) + bytes(3))
     assert (reply.closes_connection, bool(reply.buffers)) == (False, True)
 

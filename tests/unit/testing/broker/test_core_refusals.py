@@ -1,4 +1,4 @@
-"""What the broker refuses, and all that it says with it, as Kafka 4.3.1 does."""
+"""Refusals of the broker, with all fields of the responses, as those of Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_offsets_not_added_are_refused_as_the_version_does(
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_offsets_of_a_wrong_epoch_have_the_epochs_error(broker: VirtualBroker, version: int) -> None:
-    """AddPartitionsToTxnManager does not tell of PRODUCER_FENCED."""
+    """AddPartitionsToTxnManager does not report PRODUCER_FENCED."""
     assert txn_offset_commit(broker, version, epoch_delta=1) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 

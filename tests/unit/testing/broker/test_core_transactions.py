@@ -183,7 +183,7 @@ def test_transaction_that_takes_too_long_is_aborted(broker: VirtualBroker) -> No
 
 
 def test_transaction_version_may_change() -> None:
-    """Who connects is told the new level, under a new epoch of the features."""
+    """New connections get the new level, under a new epoch of the features."""
     broker = VirtualBroker()
     producer = Transactional(broker, tv2=True)
     producer.init()
@@ -293,7 +293,7 @@ def test_acls_of_producers() -> None:
 
 
 def test_earlier_markers_fence_no_later_ones_after_a_restart(tmp_path: Path) -> None:
-    """Each restart is an election of coordinators, whose epoch no request has told of yet."""
+    """Each restart is an election of coordinators, whose epoch no request has carried yet."""
     for _ in range(2):
         broker = VirtualBroker(directory=tmp_path, topics=())
         if TOPIC not in broker.state.cluster.topics:

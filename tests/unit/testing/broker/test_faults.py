@@ -1,4 +1,4 @@
-"""Faults of the embedded broker: what a test asks for happens, where Kafka has it, and only that."""
+"""Faults of the embedded broker: the requested fault happens where Kafka has it, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.broker_core import (
 
 # One that the broker gives for none of the samples by itself.
 CODE = ErrorCode.KAFKA_STORAGE_ERROR
-# Where an error stands, by the version from which on it does; all others have it at the top.
+# The place of the error code, by the first version that has it there; others have it at the top.
 PLACES = {
     "Produce": {0: "responses.partition_responses.error_code"},
     "Fetch": {0: "responses.partitions.error_code"},
@@ -352,7 +352,7 @@ def test_failing_interceptor_only_closes_the_connection(
 
 
 def test_interceptor_that_changes_the_cluster() -> None:
-    """What waits is woken, and the request meets the new state."""
+    """Waiting requests are woken, and see the new state."""
     broker = VirtualBroker(nodes=2)
 
     def move(request: Message) -> None:

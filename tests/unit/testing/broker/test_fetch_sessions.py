@@ -46,7 +46,7 @@ def test_wrong_session_or_epoch_fails_the_request(
     its = ask(broker, 0, 0).session_id
     answer = ask(broker, {"its": its, "another": its + 1, "none": 0}[session], epoch)
     assert (answer.error_code, answer.session_id, answer.responses) == (code, 0, [])
-    assert ask(broker, its, 1).error_code == 0  # and the session goes on
+    assert ask(broker, its, 1).error_code == 0  # and the session continues
 
 
 def test_topic_ids_in_a_session_with_names_fail_the_request(broker: VirtualBroker) -> None:

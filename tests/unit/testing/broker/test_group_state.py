@@ -176,7 +176,7 @@ def test_a_pending_member_cannot_turn_static() -> None:
 
 
 def test_a_group_too_large_loses_the_last_ones_to_join() -> None:
-    """As after a restart with a smaller group.max.size."""
+    """Load a group as after a restart with a smaller group.max.size."""
     groups = Groups()
     members = [Member(groups, name) for name in "abc"]
     groups.stable(*members)
@@ -224,7 +224,7 @@ def test_version_0_has_no_rebalance_timeout_of_its_own() -> None:
 @pytest.mark.parametrize("is_changed", [True, False])
 @pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
 def test_a_member_that_joins_again(state: str, is_changed: bool, is_leader: bool) -> None:
-    """Only who tells something new starts a rebalance, and the leader of a stable group."""
+    """Only a member with new metadata, or the leader of a stable group, starts a rebalance."""
     groups = Groups()
     leader, follower = Member(groups, "a"), Member(groups, "b")
     groups.stable(leader, follower)
@@ -462,7 +462,7 @@ def test_a_deleted_group_has_no_time_left_to_run() -> None:
 
 
 def test_a_reply_may_call_the_coordinator() -> None:
-    """As a client in the same process does."""
+    """Call it as a client in the same process does."""
     groups = Groups()
     leader, follower = Member(groups, "a"), Member(groups, "b")
     groups.stable(leader)
@@ -742,7 +742,7 @@ def test_a_static_follower_comes_back_without_a_rebalance(version: int) -> None:
 
 
 def test_a_static_leader_comes_back_and_need_not_share_out() -> None:
-    """KIP-814; older clients are told that another leads, so that they do not."""
+    """KIP-814: older clients get another leader's id, so that they do not lead."""
     groups = Groups()
     static, follower = Member(groups, "a", group_instance_id="i"), Member(groups, "b")
     groups.stable(static, follower)
@@ -957,11 +957,11 @@ class Reply:
 
 
 class GroupsInAnyOrder(RuleBasedStateMachine):
-    """Members join, sync, beat, leave and fall silent; static ones come back.
+    """Members join, sync, send heartbeats, leave and fall silent; static ones come back.
 
-    However it goes: no request is answered twice, and none for ever unanswered once time runs; each
-    generation has one leader, who alone is told the members; all who join it get the same protocol, and get
-    assignments that its leader made.
+    In every case no request is answered twice, and each is answered in the end. Each generation has one
+    leader, which alone gets the members. All members get the same protocol, and the assignments of the
+    leader.
     """
 
     @initialize(delay_ms=st.sampled_from([0, 3_000]), max_size=st.sampled_from([2, 100]))
@@ -969,7 +969,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
         self.groups = Groups(initial_rebalance_delay_ms=delay_ms, max_size=max_size)
         self.members: list[Member] = []
         self.replies: list[Reply] = []
-        # generation -> (leader, protocol), and -> who was told the members
+        # generation -> (leader, protocol), and -> the member that got the members
         self.generations: dict[int, tuple[str, str | None]] = {}
         self.leaders: dict[int, set[str]] = {}
         self.seen: set[int] = set()
@@ -1093,7 +1093,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
             assert all(member.sync_reply is None for member in group.members.values())
 
     def teardown(self) -> None:
-        """Nobody beats any more: every request has its answer, and the group is empty."""
+        """Stop all heartbeats: every request is answered, and the group becomes empty."""
         if hasattr(self, "groups"):
             self.groups.pass_time(2 * NEW_MEMBER_TIMEOUT_MS)
             assert all(len(reply.results) == 1 for reply in self.replies)

@@ -563,7 +563,7 @@ def test_segments_beyond_the_limit_are_let_be(open_log: OpenLog) -> None:
 
 
 def test_index_of_before_the_compaction_is_written_anew(tmp_path: Path) -> None:
-    """As a crash between the renaming of the log and of its indexes leaves them."""
+    """Leave the files as a crash between renaming the log and its indexes does."""
     log = PartitionLog(tmp_path, config(index_interval_bytes=0))
     for _ in range(5):
         add(log)

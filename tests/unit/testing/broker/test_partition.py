@@ -539,7 +539,7 @@ def played(partition: Partition, count: int) -> Partition:
 
 
 def seen_of(partition: Partition) -> list[Any]:
-    """What clients can tell of a partition, but for the batches of a producer before its last."""
+    """Return the visible state of a partition, except a producer's batches before its last."""
     fetched = partition.fetch(0, max_bytes=EVERYTHING, committed=True)
     return [
         stored(partition),
@@ -637,7 +637,7 @@ def test_producers_are_forgotten_on_request_and_by_age(open_partition: OpenParti
 # Partition: what a restart finds, after a clean end or a kill, and what becomes of it on a full disk.
 
 def as_a_snapshot_has_it(producer: ProducerDescription, batch_count: int) -> ProducerDescription:
-    """With as many batches, whose times a marker behind them may have replaced: an entry has but one."""
+    """Keep `batch_count` batches, without their times: an entry has one time, which a marker may replace."""
     kept = (batch._replace(timestamp_ms=0) for batch in producer.batches[-batch_count:])
     return producer._replace(batches=tuple(kept))
 

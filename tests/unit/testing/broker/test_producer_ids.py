@@ -1,4 +1,4 @@
-"""Producer ids: no id twice, whoever asks, and whoever dies."""
+"""Producer ids: no id twice, for any callers and crashes."""
 
 import json
 import os

@@ -54,7 +54,7 @@ def batch(
 
 
 def append(table: ProducerStateTable, made: RecordBatch, *, is_verified: bool = False) -> None:
-    """As a partition does; the duplicate of a batch is none here."""
+    """Append a batch as a partition does; it must not be a duplicate."""
     assert table.find_duplicate(made) is None
     table.check_batch(made, is_verified=is_verified)
     table.add_batch(made)

@@ -136,8 +136,9 @@ class Play:
         assert (found.error_code, found.low_watermark) == (0, self.start)
 
     def restart(self, in_order: bool) -> None:
-        """By its end, or by its death. Brokers rebuild producers from snapshots and batches behind the log's
-        start (ProducerStateManager.truncateAndReload): one that has neither any more is not to be sent for.
+        """Restart the broker after a clean end, or after its death. Brokers rebuild producers from snapshots
+        and batches behind the log's start (ProducerStateManager.truncateAndReload): a producer that has
+        neither any more sends nothing.
         """
         is_remembered = self.start == 0 or (in_order and self.start < self.end)
         if self.directory is None or not is_remembered:

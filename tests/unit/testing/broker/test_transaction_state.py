@@ -354,7 +354,7 @@ def test_new_id_for_unnamed_producer_is_not_given_to_the_old() -> None:
 
 @pytest.mark.parametrize("epoch", [5, 32_765])
 def test_epoch_other_than_the_exhausted_one_is_a_server_error(epoch: int) -> None:
-    """As in Kafka, which has an IllegalStateException there."""
+    """Kafka has an IllegalStateException there."""
     cluster = Cluster()
     cluster.put(in_state(EMPTY, producer_epoch=32_766, last_producer_epoch=32_765))
     assert error_of(lambda: cluster.init(ID, epoch)) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -468,7 +468,7 @@ def test_a_tv1_transaction_keeps_its_epoch(commit: bool, transaction_version: in
     cluster = Cluster(transaction_version)
     first = cluster.init()
     cluster.add(*first, TOPIC)
-    for _ in range(2):  # the retry of a lost reply is not told from the request
+    for _ in range(2):  # the retry of a lost reply looks like the request
         assert cluster.end(*first, commit, tv2=False) == TV1_OK
     assert cluster.markers == [(TOPIC, NEW_ID, 0, commit, 9, 0)]
     assert error_of(lambda: cluster.end(*first, not commit, tv2=False)) == INVALID
@@ -867,7 +867,7 @@ class Transactions(RuleBasedStateMachine):
         self.marked: set[tuple[str, int]] = set()
 
     def ask(self, request: Callable[[], Any]) -> Any:
-        """The answer, or None where the producer has to ask again, or to begin anew."""
+        """Return the response, or None if the producer has to retry or restart."""
         answer = error_of(request)
         if isinstance(answer, ErrorCode):
             assert answer in (CONCURRENT, FENCED, INVALID, MAPPING)
@@ -947,7 +947,7 @@ class Transactions(RuleBasedStateMachine):
         for earlier, later in pairwise(stored[max(self.read_records - 1, 0) :]):
             assert earlier is not None and later is not None
             assert later.state in NEXT_STATES[earlier.state]
-        # a decision is read, then its markers, then what came behind it in the log
+        # a decision is read, then its markers, then later entries of the log
         for metadata in stored[self.read_records :]:
             assert metadata is not None
             if metadata.state.is_preparing:
@@ -975,7 +975,7 @@ class Transactions(RuleBasedStateMachine):
             assert self.cluster.coordinator.next_deadline_ms() is not None
 
     def teardown(self) -> None:
-        """With leaders everywhere every transaction ends, and all that was added has its marker."""
+        """With all leaders present every transaction ends, and every added partition has its marker."""
         if hasattr(self, "cluster"):
             self.cluster.without_leader.clear()
             for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a broker checks in a produced batch: section by section in Kafka's order, and what it writes."""
+"""A broker's checks of a produced batch, section by section in Kafka's order, and what it writes."""
 
 import struct
 from collections.abc import Callable
@@ -444,7 +444,7 @@ def test_strictness_names_what_kafka_lets_pass(told: str) -> None:
 
 
 def check_producer(found: plain.Batch) -> None:
-    """What tests/oracle leaves to the writer: which producer fields go together."""
+    """Check the valid combinations of producer fields, which tests/oracle leaves to the writer."""
     header = found.header
     state = header["producer_id"], header["producer_epoch"], header["base_sequence"]
     if (state != (-1, -1, -1) and min(state) < 0) or header["is_transactional"] > (state[0] >= 0):

@@ -1,4 +1,4 @@
-"""What a transaction coordinator under test talks to, and producers in known states."""
+"""The surroundings of a transaction coordinator under test, and producers in known states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ABORTABLE, NONE = ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NONE
 
 
 class Cluster:
-    """What a coordinator talks to: a log, partitions that take markers or not, producer ids."""
+    """The surroundings of a coordinator: a log, partitions that take markers or not, producer ids."""
 
     def __init__(self, transaction_version: int = 2, **options: int) -> None:
         self.transaction_version = transaction_version
@@ -63,7 +63,7 @@ class Cluster:
         return self.coordinator
 
     def put(self, metadata: TransactionMetadata) -> TransactionMetadata:
-        """Makes the coordinator know this, as after a restart, but for what is never stored."""
+        """Load this state into the coordinator, as after a restart, without what is never stored."""
         self.log = [to_record(metadata, 1)]
         self.restart()
         known = replace(self.known(), last_producer_epoch=metadata.last_producer_epoch)
@@ -137,7 +137,7 @@ def in_state(state: TransactionState, **changes: Any) -> TransactionMetadata:
 
 
 def error_of(action: Callable[[], Any]) -> Any:
-    """What a request gives, or the code of its refusal."""
+    """Return the result of a request, or the code of its refusal."""
     try:
         return action()
     except BrokerError as error:
