@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -311,6 +311,16 @@ def test_an_endpoint_that_drips_is_left_after_both_timeouts() -> None:
         text = failing(endpoint_source(by_secret(url, **settings)), NetworkError, *HIDDEN)
         ended.set()
     assert "no answer in 0.3 s" in text
+
+
+def test_an_answer_without_end_is_read_to_the_bound() -> None:
+    def respond(request: Request, out: Any) -> None:
+        out.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(OSError):  # the client hangs up
+            while True:
+                out.write(bytes(1 << 16))
+
+    assert f"answered with more than {MAX_ANSWER_BYTES} bytes" in refused(respond, AuthenticationError)
 
 
 def test_close_interrupts_a_request() -> None:
