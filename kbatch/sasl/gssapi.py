@@ -157,6 +157,11 @@ class GssapiExchange:
             return self._answer(challenge)
         except GSSError as error:
             raise explained(error, self._host, self._remedy_without_ticket) from error
+        except NotImplementedError as error:  # of Heimdal, for credential stores
+            raise AuthenticationError(
+                f"this system's Kerberos takes neither a keytab nor a cache by key ({error}); remove "
+                "sasl.kerberos.keytab and sasl.kerberos.ticket.cache, and log in with kinit"
+            ) from error
 
     def _answer(self, challenge: bytes) -> bytes:
         offer = self._context.unwrap(challenge).message

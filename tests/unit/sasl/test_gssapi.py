@@ -261,6 +261,15 @@ def test_a_principal_that_the_kdc_has_not_is_named(kdc: Kdc) -> None:
     assert "add the client's principal to the KDC" in text
 
 
+def test_a_library_without_credential_stores_is_named(kdc: Kdc, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError("no credential stores")
+
+    exchange = mechanism(kdc).exchange("localhost")
+    monkeypatch.setattr(gssapi, "Credentials", refuse)
+    assert "log in with kinit" in failing(lambda: exchange.step(None), AuthenticationError)
+
+
 def test_a_keytab_that_cannot_be_read_is_a_config_error(kdc: Kdc, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.keytab")
     text = failing(lambda: mechanism(kdc, sasl_kerberos_keytab=missing), ConfigError)

@@ -281,7 +281,8 @@ def test_an_endpoint_that_is_not_there_is_a_network_error() -> None:
     with endpoint(answering(200, b"")) as url:
         pass
     text = failing(endpoint_source(by_secret(url)), NetworkError, *HIDDEN)
-    assert "cannot be reached: [Errno 111] Connection refused" in text
+    assert "cannot be reached: " in text
+    assert "Connection refused" in text
 
 
 def test_a_silent_endpoint_is_left_after_the_read_timeout() -> None:
