@@ -136,15 +136,15 @@ class ClientTls:
 
     def take_session(self, context: ssl.SSLContext, place: tuple[str, int]) -> ssl.SSLSession | None:
         """Take the session to resume, if there is one."""
-        # contexts of other classes may verify outside of OpenSSL, which resuming would leave out
-        if context is not self._context or type(context) is not ssl.SSLContext:
+        if context is not self._context:
             return None
         last = self._last.pop(place, None)
         return None if last is None else last.session
 
     def keep_session(self, context: ssl.SSLContext, place: tuple[str, int], tls: ssl.SSLObject) -> None:
         """Keep the session of a connection for the next one to the same host and port."""
-        if context is not self._context:
+        # the user's own context may verify by itself or get other keys, which resuming would leave out
+        if context is not self._context or self._config.ssl_context is not None:
             return
         if len(self._last) >= _MOST_SESSIONS:
             del self._last[next(iter(self._last))]

@@ -666,3 +666,13 @@ def test_renewed_trust_ends_sessions(files: Files, tmp_path: Path) -> None:
         trusted.write_text(files.text("authority") + files.text("stranger"))
         visit(engine, listener, 2)
     assert resumed == [False, False]
+
+
+def test_sessions_of_the_users_own_context_are_not_resumed(files: Files) -> None:
+    """It may get another client certificate at any time, which a resumed handshake would not send."""
+    own = ssl.create_default_context(cafile=files.path("authority"))
+    keys = {"security_protocol": "SSL", "ssl_context": own}
+    with serving(files.server(), is_resumed, times=2) as (listener, resumed), running(**keys) as (engine, _):
+        visit(engine, listener, 1)
+        visit(engine, listener, 2)
+    assert resumed == [False, False]
