@@ -317,6 +317,9 @@ class AdminCalls {
             new UpdateFeaturesOptions()).all().get());
         CALLS.put("createDelegationToken", (admin, a) -> {
             DelegationToken token = admin.createDelegationToken().delegationToken().get();
+            while (!admin.describeDelegationToken().delegationTokens().get().contains(token)) {
+                Thread.onSpinWait(); // the controller has it; the broker knows it a little later
+            }
             return row("id", token.tokenInfo().tokenId(), "hmac", token.hmacAsBase64String());
         });
         CALLS.put("listTransactions", (admin, a) -> list(admin.listTransactions().all().get(), transaction -> row(
