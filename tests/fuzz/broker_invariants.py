@@ -71,12 +71,12 @@ def check_producers(partition: ClusterPartition, batches: list[kbatch.RecordBatc
     table = ProducerStateTable()
     for batch in batches:
         table.replay(batch)
-    told = {each.producer_id: each for each in table.describe()}
+    noted = {each.producer_id: each for each in table.describe()}
     for known in log.describe_producers():
         expected = [batch[:4] for batch in known.batches if batch.base_offset >= start_offset]
         if log.config.is_compacted:
             expected = expected[-1:]
-        found = told.get(known.producer_id)
+        found = noted.get(known.producer_id)
         last = [batch[:4] for batch in found.batches][-len(expected) :] if found and expected else []
         assert last == expected, (name, known, found)
         opened_at = known.current_transaction_first_offset

@@ -206,5 +206,5 @@ def _open_files() -> int:
 def _await(is_true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_true():
-        assert time.monotonic() < deadline, "connections that nobody has any more stay open"
+        assert time.monotonic() < deadline, "abandoned connections stay open"
         time.sleep(POLL_SECONDS)

@@ -180,7 +180,7 @@ def _close(producer: Producer) -> None:
     try:
         producer.close(timeout=TIMEOUT_SECONDS)
     except DeliveryError as failed:
-        raise AssertionError("on_delivery is told of every failure") from failed
+        raise AssertionError("on_delivery gets every failure") from failed
 
 
 if __name__ == "__main__":

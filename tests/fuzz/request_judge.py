@@ -47,7 +47,7 @@ def expected(frame: bytes) -> Expected:
 
 def answer(wanted: Expected, data: bytes) -> Message:
     """The response in a frame, which is without its size; AssertionError for one that is not as expected."""
-    assert wanted.response is not None, "an answer that nobody wants"
+    assert wanted.response is not None, "an unexpected answer"
     correlation_id, response = codec.decode_response(wanted.response, wanted.version, data)
     assert correlation_id == wanted.correlation_id
     return response

@@ -102,7 +102,7 @@ class Ledger:
     def _note(self, number: int) -> Any:
         def note(metadata: RecordMetadata, error: BaseException | None) -> None:
             key = (metadata.partition, number)
-            assert key not in self.acknowledged and key not in self.failed, f"{key} is told of twice"
+            assert key not in self.acknowledged and key not in self.failed, f"{key} is reported twice"
             if error is None:
                 self.acknowledged[key] = metadata.offset
             else:
@@ -122,7 +122,7 @@ class Ledger:
             for record in records:
                 assert record.value is not None
                 number = int(record.value.split(b" ")[0])
-                assert number > last, f"{partition}: {number} behind {last} at {record.offset}"
+                assert number > last, f"{partition}: {number} after {last} at {record.offset}"
                 last = number
                 found[partition, number] = record.offset
         for key, offset in self.acknowledged.items():

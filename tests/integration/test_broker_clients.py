@@ -158,13 +158,13 @@ def test_librdkafka_open_transaction_holds_back_later_records(target: str, topic
     producer.begin_transaction()
     producer.produce(topic, "inside")
     producer.flush(TIMEOUT_SECONDS)
-    produce(target, topic, ["behind"])
+    produce(target, topic, ["after"])
     with librdkafka_consumer(target, f"open-{topic}") as consumer:
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_SECONDS) == (0, 1)
-    assert values_of(target, topic, 3, "read_uncommitted") == ["before", "inside", "behind"]
+    assert values_of(target, topic, 3, "read_uncommitted") == ["before", "inside", "after"]
     assert values_of(target, topic, 1) == ["before"]
     producer.commit_transaction(TIMEOUT_SECONDS)
-    assert values_of(target, topic, 3) == ["before", "inside", "behind"]
+    assert values_of(target, topic, 3) == ["before", "inside", "after"]
 
 
 def test_librdkafka_second_transactional_producer_fences_first(target: str, topic: str) -> None:

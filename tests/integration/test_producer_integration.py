@@ -177,8 +177,8 @@ def test_without_idempotence(target: str, acks: str) -> None:
 
 
 def test_topic_that_does_not_exist(target: str) -> None:
-    told = pytest.raises(kbatch.KafkaTimeoutError, match="brokers answer, but know no such topic")
-    with new_producer(bootstrap_servers=target, max_block_ms=500) as producer, told:
+    noted = pytest.raises(kbatch.KafkaTimeoutError, match="brokers answer, but know no such topic")
+    with new_producer(bootstrap_servers=target, max_block_ms=500) as producer, noted:
         producer.send(f"absent-{next(_numbers)}", b"")
 
 

@@ -136,8 +136,8 @@ class Accumulator(RuleBasedStateMachine):
         assert sum(batch.size_bytes for batch in batches) <= size or len(batches) == 1
         for batch in batches:
             assert batch.state == "in_flight"
-            behind = self.records.batches("t", batch.partition)
-            assert not behind or batch.first_number < behind[0].first_number
+            later = self.records.batches("t", batch.partition)
+            assert not later or batch.first_number < later[0].first_number
             if not batch.has_sequence:
                 batch.stamp(7, 0, batch.first_number % 2**31)
         return multiple(*batches)

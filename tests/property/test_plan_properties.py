@@ -182,13 +182,13 @@ def test_what_is_not_usual_is_left_to_the_writer(message: Message) -> None:
 
 
 def test_a_tagged_field_is_left_to_writer_and_reader() -> None:
-    told = answer(current_leader=ProduceResponse.LeaderIdAndEpoch(leader_id=3, leader_epoch=4))
-    assert written(told, 12) is None
+    noted = answer(current_leader=ProduceResponse.LeaderIdAndEpoch(leader_id=3, leader_epoch=4))
+    assert written(noted, 12) is None
     plan = read_plan(ProduceResponse, 12)
     assert plan is not None
-    assert plan.read(encoded(told, 12), 0) is None
-    (frame,) = codec.encode_response(told, 12, 5)
-    assert codec.decode_response(ProduceResponse, 12, bytes(frame[4:])) == (5, told)
+    assert plan.read(encoded(noted, 12), 0) is None
+    (frame,) = codec.encode_response(noted, 12, 5)
+    assert codec.decode_response(ProduceResponse, 12, bytes(frame[4:])) == (5, noted)
 
 
 def test_what_is_read_is_not_shared() -> None:

@@ -285,10 +285,10 @@ def test_full_batch_does_not_hide_the_outcome_of_the_next_row() -> None:
     records = accumulator(batch_size=150)
     sender = direct(records)
     sender.send("t", bytes(60), timestamp_ms=1000)
-    told: list[int] = []
+    noted: list[int] = []
     table = TableSender(sender, "t", pa.table({"value": [bytes(60)]}), NAMES)
     report = TableReport(table.outcome)
-    table.outcome.watch(report, lambda report: told.append(report.done_rows))
+    table.outcome.watch(report, lambda report: noted.append(report.done_rows))
     assert table.accept() is True
     table.end()
     before, batch = all_drained(records)
@@ -299,7 +299,7 @@ def test_full_batch_does_not_hide_the_outcome_of_the_next_row() -> None:
         each.completion.run_callbacks(_threw)
     assert report.error_codes.tolist() == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert report.errors[0].code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert told == [1]
+    assert noted == [1]
 
 
 def _threw(function: Any, error: Exception) -> None:

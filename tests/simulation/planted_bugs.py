@@ -221,11 +221,11 @@ def an_answer_of_an_old_epoch_is_believed(original: Any) -> Any:
     return look_up
 
 
-def _knows_on(original: Any, told: Callable[[Any], Any]) -> Any:
+def _knows_on(original: Any, noted: Callable[[Any], Any]) -> Any:
     def look_up(self: Sender, state: Any) -> None:
-        before, known_ns = told(state), state.known_ns
+        before, known_ns = noted(state), state.known_ns
         original(self, state)
-        if told(state) != before:
+        if noted(state) != before:
             state.known_ns = known_ns
 
     return look_up

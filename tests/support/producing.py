@@ -26,7 +26,7 @@ LINGERING = {"linger_ms": 600_000, "delivery_timeout_ms": 2**31 - 1}  # so that 
 ONCE = {"retries": 0, "enable_idempotence": False}  # so that the first error of a broker is the last
 # The tests run on brokers of either transaction version: the fixture `broker` depends on `version`.
 EITHER_VERSION = pytest.mark.parametrize("version", [1, 2], ids=["TV1", "TV2"], indirect=True)
-Told = tuple[RecordMetadata, BaseException | None]
+CallbackArguments = tuple[RecordMetadata, BaseException | None]
 
 
 @contextlib.contextmanager
@@ -94,16 +94,16 @@ def waits_for_memory(producer: Producer, count: int = 1) -> Callable[[], bool]:
     return lambda: metric(producer, "waiting-threads") == count
 
 
-class Tellings:
+class CallbackLog:
     """An on_delivery that keeps its arguments."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
-        self._came: SimpleQueue[Told] = SimpleQueue()
+        self.noted: list[CallbackArguments] = []
+        self._came: SimpleQueue[CallbackArguments] = SimpleQueue()
 
     def __call__(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        self.told.append((metadata, error))
+        self.noted.append((metadata, error))
         self._came.put((metadata, error))
 
-    def next(self) -> Told:
+    def next(self) -> CallbackArguments:
         return self._came.get(timeout=SECONDS)

@@ -87,8 +87,8 @@ def test_keys_can_be_ignored() -> None:
 
 
 def test_native_code_knows_where_it_can_choose_itself() -> None:
-    told = {name: partitioner(name) for name in (None, *HASHING)}
-    assert {name for name, by in told.items() if isinstance(by, HashPartitioner) and by.is_javas} == {
+    noted = {name: partitioner(name) for name in (None, *HASHING)}
+    assert {name for name, by in noted.items() if isinstance(by, HashPartitioner) and by.is_javas} == {
         None,
         "murmur2_random",
     }

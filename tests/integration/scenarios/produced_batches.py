@@ -81,7 +81,7 @@ def _corrupt(codec: str) -> bytes:
     return plain.with_crc(data[:65] + b"\xff" * (len(data) - 65))
 
 
-def _garbage_behind() -> bytes:
+def _garbage_after() -> bytes:
     """Add bytes after the last record, inside the compressed stream."""
     body = plain.compress(_record(b"a", 0) + b"garbage", "gzip")
     return with_field(_records(body, 1), ATTRIBUTES, _int16(1))
@@ -161,7 +161,7 @@ CASES: dict[str, Case] = {
     # Compression
     **{f"compressed_{codec}": Case(partial(_compressed, codec)) for codec in plain.CODECS[1:]},
     **{f"corrupt_{codec}": Case(partial(_corrupt, codec)) for codec in plain.CODECS[1:]},
-    "compressed_garbage_behind": Case(_garbage_behind),
+    "compressed_garbage_after": Case(_garbage_after),
     "zstd_in_v6": Case(lambda: _compressed("zstd"), version=6),
     "compressed_offset_deltas_with_gap": Case(_compressed_with_gap),
     "topic_compresses": Case(lambda: GOOD, configs={"compression_type": "gzip"}),

@@ -120,7 +120,7 @@ def fetch_sessions(wire: Wire) -> None:
     session_id = ask(0, 0, "new").session_id
     nothing = messages.FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=1)
     wire.call(nothing, 17, note="the same partitions again")
-    ask(session_id, 2, "from behind the first record", offset=1)
+    ask(session_id, 2, "from after the first record", offset=1)
     nothing.session_epoch = 3
     wire.call(nothing, 17, note="nothing is new")
     produce(wire, topic, batch(b"b"))
@@ -142,7 +142,7 @@ def read_committed_stops_at_an_open_transaction(wire: Wire) -> None:
     topic, producer = wire.topic(), init_producer_id(wire, wire.name)
     produce(wire, topic, batch(b"before"))
     produce_transactional(wire, topic, wire.name, producer, b"inside", 0)
-    produce(wire, topic, batch(b"behind"))
+    produce(wire, topic, batch(b"after"))
     for isolation_level in (READ_UNCOMMITTED, READ_COMMITTED):
         for offset in (0, 1, 2, 3, 4):
             fetch(wire, topic, offset, isolation_level=isolation_level, note=f"{offset} {isolation_level}")

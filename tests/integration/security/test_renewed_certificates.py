@@ -62,7 +62,7 @@ def test_producer_takes_a_renewed_certificate(site: Site, store: str) -> None:
                 time.sleep(0.2)
 
 
-def test_producer_survives_an_expired_certificate_that_is_renewed(site: Site) -> None:
+def test_producer_survives_renewal_of_an_expired_certificate(site: Site) -> None:
     site.authority.issue("renewed", subject=CLIENT)
     expired = site.authority.path("expired.pem").read_bytes()
     site.authority.path("renewed.pem").write_bytes(expired)

@@ -167,7 +167,7 @@ def test_corrupt_body(tmp_path: Path) -> None:
 
 def test_wrong_calls(log: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for arguments, told in (
+    for arguments, noted in (
         ([], "Missing argument"),
         ([tmp_path / "none.log"], "does not exist"),
         ([tmp_path / "empty"], "has no .log files"),
@@ -176,7 +176,7 @@ def test_wrong_calls(log: Path, tmp_path: Path) -> None:
     ):
         result = dump(*arguments)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert told in result.stderr
+        assert noted in result.stderr
 
 
 def test_every_command_has_help() -> None:

@@ -227,8 +227,8 @@ def test_wrong_calls(tmp_path: Path, arguments: list[str], text: str) -> None:
     written(tmp_path / "a.txt", "text")
     written(tmp_path / "u.txt", "\na=\\u12")
     given = [str(tmp_path / each) if each in ("a.csv", "a.txt", "u.txt") else each for each in arguments]
-    status, told = produce(*given, "-t", TOPIC, "-b", "localhost:1")
-    assert status == 2 and text in told.replace(f"{tmp_path}/", ""), told
+    status, noted = produce(*given, "-t", TOPIC, "-b", "localhost:1")
+    assert status == 2 and text in noted.replace(f"{tmp_path}/", ""), noted
 
 
 def test_the_servers_have_to_be_named(tmp_path: Path) -> None:
@@ -263,8 +263,8 @@ def test_broken_files(
     broker: Broker, tmp_path: Path, name: str, content: str | bytes, options: list[str], sent: int, text: str
 ) -> None:
     path = written(tmp_path / name, content)
-    status, told = produce("-b", broker.bootstrap_servers, "-t", TOPIC, path, *options)
-    assert status == 1 and text in told, told
+    status, noted = produce("-b", broker.bootstrap_servers, "-t", TOPIC, path, *options)
+    assert status == 1 and text in noted, noted
     assert len(values(broker)) == sent or "gz" in name
 
 

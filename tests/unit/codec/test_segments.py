@@ -220,7 +220,7 @@ def test_batches_keep_their_memory_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "told"),
+    ("topic", "noted"),
     [
         ("", "letter"),
         (".", "letter"),
@@ -232,10 +232,10 @@ def test_batches_keep_their_memory_map(tmp_path: Path) -> None:
         ("new\nline", "n"),
     ],
 )
-def test_topic_that_kafka_refuses(tmp_path: Path, topic: str, told: str) -> None:
+def test_topic_that_kafka_refuses(tmp_path: Path, topic: str, noted: str) -> None:
     with pytest.raises(ValueError, match="topic") as caught:
         SegmentWriter(tmp_path, topic, 0)
-    assert told in str(caught.value)
+    assert noted in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -273,7 +273,7 @@ def test_existing_segments_are_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "error", "told"),
+    ("data", "error", "noted"),
     [
         (b"", ValueError, "empty"),
         (batch_of()[:-1], CorruptRecordError, "cut off"),
@@ -286,11 +286,11 @@ def test_existing_segments_are_not_overwritten(tmp_path: Path) -> None:
     ids=["empty", "cut", "cut header", "two", "magic", "crc", "large"],
 )
 def test_refused_batch_leaves_no_trace(
-    tmp_path: Path, data: bytes, error: type[Exception], told: str
+    tmp_path: Path, data: bytes, error: type[Exception], noted: str
 ) -> None:
     with SegmentWriter(tmp_path, "t", 0, segment_bytes=1000) as writer:
         assert writer.append(batch_of()) == 0
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=noted):
             writer.append(data)
         assert writer.append(batch_of()) == 1
     assert [batch.base_offset for batch in read_segment(*writer.log_paths)] == [0, 1]

@@ -48,7 +48,7 @@ class Registry(SchemaRegistryClient):
         raise AssertionError("the id stands in front of the value")
 
     def get_latest_version(self, *arguments: Any, **keywords: Any) -> RegisteredSchema:
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("it was not requested")
 
 
 def serialized(serializer: ColumnSerializer, table: pa.Table) -> list[bytes | None]:

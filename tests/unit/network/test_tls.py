@@ -418,7 +418,7 @@ def test_a_broken_record_after_an_answer_is_a_disconnect(files: Files, version: 
     ("version", "expected"),
     [(ssl.TLSVersion.TLSv1_2, NetworkError), (ssl.TLSVersion.TLSv1_3, AuthenticationError)],
 )
-def test_error_before_first_answer_is_authentication_with_tls_1_3_only(
+def test_early_error_is_authentication_with_tls_1_3_only(
     files: Files, version: ssl.TLSVersion, expected: type[KafkaError]
 ) -> None:
     def serve(peer: ssl.SSLSocket) -> None:
@@ -432,7 +432,7 @@ def test_error_before_first_answer_is_authentication_with_tls_1_3_only(
         assert type(until_closed(engine)) is expected
 
 
-def test_an_end_before_the_first_answer_names_the_client_certificate(files: Files) -> None:
+def test_close_before_first_response_names_client_certificate(files: Files) -> None:
     def serve(peer: ssl.SSLSocket) -> None:
         pass
 
@@ -510,7 +510,7 @@ def test_part_of_a_record_does_not_drain_the_socket(files: Files) -> None:
 
 
 @pytest.mark.threads
-def test_tls_answers_that_nobody_reads_are_bounded(files: Files) -> None:
+def test_unread_tls_responses_are_bounded(files: Files) -> None:
     with serving(files.server(), welcome) as (listener, _), running(**files.trusted()) as (engine, network):
         engine.do(to(listener))
         engine.next("connected")
@@ -553,7 +553,7 @@ def lay(files: Files, folder: Path, name: str, *, only_key: bool = False) -> Non
         new.replace(folder / f"tls.{kind}")
 
 
-def test_a_renewed_client_certificate_is_used_by_the_next_connection(
+def test_next_connection_uses_a_renewed_client_certificate(
     files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lay(files, tmp_path, "client")

@@ -321,10 +321,10 @@ def test_a_callback_that_raises_is_logged_and_the_others_run(
     broker: Broker, run: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def program() -> None:
-        told: list[int] = []
+        noted: list[int] = []
 
         def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
-            told.append(metadata.offset)
+            noted.append(metadata.offset)
             if metadata.offset == 3:
                 raise asyncio.CancelledError  # no Exception
             raise ZeroDivisionError
@@ -333,7 +333,7 @@ def test_a_callback_that_raises_is_logged_and_the_others_run(
             for _ in range(10):
                 await producer.send(TOPIC, b"", on_delivery=on_delivery)
             await producer.flush()
-            assert told == list(range(10))
+            assert noted == list(range(10))
 
     run(program())
     assert any("the callback" in record.getMessage() for record in caplog.records)
@@ -591,11 +591,11 @@ def test_a_task_that_sends_without_end_gives_way(broker: Broker, run: Runner) ->
     async def program() -> None:
         async with made_lingering(broker, linger_ms=0, batch_size=1000) as producer:
             await producer.partitions_for(TOPIC)
-            told: list[int] = []
+            noted: list[int] = []
             count = 0
-            while not told:  # it suspends nowhere else
+            while not noted:  # it suspends nowhere else
                 await producer.send(
-                    TOPIC, b"", on_delivery=lambda metadata, error: told.append(metadata.offset)
+                    TOPIC, b"", on_delivery=lambda metadata, error: noted.append(metadata.offset)
                 )
                 count += 1
             assert count < 100_000

@@ -26,7 +26,7 @@ from kbatch.testing import Broker
 from tests.support.producing import (
     SECONDS,
     TOPIC,
-    Tellings,
+    CallbackLog,
     metric,
     producing,
     requests_seen,
@@ -62,10 +62,11 @@ def test_unobserved_failures_are_raised_by_flush_once(
 ) -> None:
     with producing(broker, **ONCE) as producer:
         first, *_ = fail_some(broker, producer, 3)
-        with pytest.raises(DeliveryError, match="3 records failed, the first with NotEnoughReplicas") as told:
+        text = "3 records failed, the first with NotEnoughReplicas"
+        with pytest.raises(DeliveryError, match=text) as raised:
             producer.flush(SECONDS)
-        assert told.value.first is first.exception(0)
-        assert (told.value.count, told.value.code, told.value.retriable) == (3, 19, True)
+        assert raised.value.first is first.exception(0)
+        assert (raised.value.count, raised.value.code, raised.value.retriable) == (3, 19, True)
         producer.flush(SECONDS)
     logged = [record.getMessage() for record in caplog.records if record.name == "kbatch.producer"]
     assert logged == ["3 batches to events failed with NotEnoughReplicasError and were never checked"]
@@ -74,15 +75,15 @@ def test_unobserved_failures_are_raised_by_flush_once(
 @pytest.mark.parametrize("observe", ["on_delivery", "result", "exception"])
 def test_observed_failures_are_not_raised_again(broker: Broker, observe: str) -> None:
     with producing(broker, **ONCE) as producer:
-        told = Tellings()
-        (delivery,) = fail_some(broker, producer, 1, on_delivery=told if observe == "on_delivery" else None)
+        noted = CallbackLog()
+        (delivery,) = fail_some(broker, producer, 1, on_delivery=noted if observe == "on_delivery" else None)
         if observe == "result":
             with pytest.raises(NotEnoughReplicasError):
                 delivery.result(SECONDS)
         elif observe == "exception":
             assert isinstance(delivery.exception(SECONDS), NotEnoughReplicasError)
         else:
-            assert isinstance(told.next()[1], NotEnoughReplicasError)
+            assert isinstance(noted.next()[1], NotEnoughReplicasError)
         producer.flush(SECONDS)
         producer.close()
 
@@ -91,10 +92,10 @@ def test_first_failure_is_the_first_unobserved_one(broker: Broker) -> None:
     with producing(broker, **ONCE) as producer:
         deliveries = fail_some(broker, producer, 30)
         deliveries[0].exception(0)
-        with pytest.raises(DeliveryError) as told:
+        with pytest.raises(DeliveryError) as noted:
             producer.flush(SECONDS)
-        assert told.value.count == 29
-        assert told.value.first is deliveries[1].exception(0)
+        assert noted.value.count == 29
+        assert noted.value.first is deliveries[1].exception(0)
 
 
 def test_close_raises_unobserved_failures_and_closes(broker: Broker) -> None:
@@ -305,12 +306,12 @@ def test_fatal_error_ends_the_producer_and_recreate_begins_anew(
 ) -> None:
     keys: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0}
     old = new_producer(keys, client_id="name")
-    keys["client.id"] = "changed behind its back"
+    keys["client.id"] = "changed afterwards"
     broker.fail_next("Produce", "CLUSTER_AUTHORIZATION_FAILED")
     old.send(TOPIC, b"")
-    with pytest.raises(DeliveryError) as told:
+    with pytest.raises(DeliveryError) as noted:
         old.flush(SECONDS)
-    assert isinstance(told.value.first, ClusterAuthorizationError)
+    assert isinstance(noted.value.first, ClusterAuthorizationError)
     for call in (old.send, old.try_send, old.partitions_for):
         with pytest.raises(ClusterAuthorizationError):
             call(TOPIC)

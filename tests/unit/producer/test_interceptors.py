@@ -11,7 +11,7 @@ from kbatch.errors import InvalidTopicError, RecordTooLargeError
 from kbatch.interceptors import Interceptor
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
-from tests.support.producing import ONCE, SECONDS, TIME_MS, TOPIC, Tellings, producing
+from tests.support.producing import ONCE, SECONDS, TIME_MS, TOPIC, CallbackLog, producing
 
 pytestmark = pytest.mark.usefixtures("shell")
 
@@ -22,7 +22,7 @@ TOPICS = {TOPIC: 3}
 class Watching(Interceptor):
     def __init__(self) -> None:
         self.sent: list[ProducerRecord] = []
-        self.acknowledged = Tellings()
+        self.acknowledged = CallbackLog()
         self.closed_count = 0
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -51,16 +51,16 @@ def test_interceptors_change_records_and_run_before_the_caller(broker: Broker) -
     watching = Watching()
     order: list[str] = []
     with producing(broker, interceptor_classes=[Failing, watching, Failing]) as producer:
-        told = Tellings()
+        noted = CallbackLog()
 
         def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
-            order.append(f"{len(watching.acknowledged.told)} before")
-            told(metadata, error)
+            order.append(f"{len(watching.acknowledged.noted)} before")
+            noted(metadata, error)
 
         producer.send(TOPIC, b"value", b"key", partition=1, timestamp_ms=TIME_MS, on_delivery=on_delivery)
-        metadata, error = told.next()
+        metadata, error = noted.next()
         assert (metadata.offset, error) == (0, None)
-        assert watching.acknowledged.told == [(metadata, None)]
+        assert watching.acknowledged.noted == [(metadata, None)]
         assert order == ["1 before"]
     assert watching.sent == [ProducerRecord(TOPIC, b"value", b"key", (), 1, TIME_MS)]
     (record,) = broker.records(TOPIC, 1)
@@ -76,7 +76,7 @@ def test_N02_interceptors_see_refused_records(broker: Broker) -> None:
             producer.send(TOPIC, bytes(1000))
         with pytest.raises(RecordTooLargeError):
             producer.send(TOPIC, bytes(1000), partition=2)
-    (first, error), (second, _) = watching.acknowledged.told
+    (first, error), (second, _) = watching.acknowledged.noted
     assert (first.topic, first.partition, second.partition) == (TOPIC, -1, 2)
     assert isinstance(error, RecordTooLargeError)
 

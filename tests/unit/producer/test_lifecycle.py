@@ -31,7 +31,7 @@ from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TOPIC,
-    Tellings,
+    CallbackLog,
     producing,
     requests_seen,
     until,
@@ -62,10 +62,10 @@ def no_thread_is_left() -> Iterator[None]:
 
 def test_close_sends_what_is_left(broker: Broker) -> None:
     with producing(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1) as producer:
-        told = Tellings()
-        delivery = producer.send(TOPIC, b"value", on_delivery=told)
+        noted = CallbackLog()
+        delivery = producer.send(TOPIC, b"value", on_delivery=noted)
         producer.close()
-        assert (delivery.done(), len(told.told)) == (True, 1)
+        assert (delivery.done(), len(noted.noted)) == (True, 1)
         assert values(broker) == [b"value"]
         producer.close()
         producer.close(timeout=0)
@@ -94,25 +94,25 @@ def test_N03_close_gives_up_what_takes_longer(broker: Broker, timeout: float) ->
         seen = requests_seen(broker)
         held = producer.send(TOPIC, b"")
         seen.get(timeout=SECONDS)
-        told = Tellings()
-        queued = producer.send(TOPIC, b"", on_delivery=told)
+        noted = CallbackLog()
+        queued = producer.send(TOPIC, b"", on_delivery=noted)
         with pytest.raises(DeliveryError):
             producer.close(timeout)
         for delivery in (held, queued):
             assert isinstance(delivery.exception(0), ProducerClosedError)
         assert held.exception(0).possibly_persisted
-        assert isinstance(told.next()[1], ProducerClosedError)
+        assert isinstance(noted.next()[1], ProducerClosedError)
 
 
 def test_close_0_sends_nothing_more(broker: Broker) -> None:
     keys: dict[str, Any] = {"linger_ms": 600_000, "delivery_timeout_ms": 2**31 - 1}
     for _ in range(30):
         with producing(broker, **keys) as producer:
-            delivery = producer.send(TOPIC, b"", on_delivery=(told := Tellings()))
+            delivery = producer.send(TOPIC, b"", on_delivery=(noted := CallbackLog()))
             producer.close(timeout=0)
             assert isinstance(delivery.exception(0), ProducerClosedError)
             assert not delivery.exception(0).possibly_persisted
-            assert isinstance(told.next()[1], ProducerClosedError)
+            assert isinstance(noted.next()[1], ProducerClosedError)
     assert values(broker) == []
 
 
@@ -120,7 +120,7 @@ def test_close_0_sends_nothing_more(broker: Broker) -> None:
 def test_N03_close_in_a_callback_waits_for_nothing(broker: Broker) -> None:
     with producing(broker, max_in_flight_requests_per_connection=1) as producer:
         closed = threading.Event()
-        later = Tellings()
+        later = CallbackLog()
         may_close = threading.Event()
 
         def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
@@ -152,7 +152,7 @@ def test_close_in_a_callback_ends_a_close_that_waits(broker: Broker) -> None:
 
         producer.send(TOPIC, b"", on_delivery=on_delivery).result(SECONDS)
         broker.hold_high_watermark(TOPIC, 0)
-        held = producer.send(TOPIC, b"", on_delivery=Tellings())
+        held = producer.send(TOPIC, b"", on_delivery=CallbackLog())
         assert entered.wait(SECONDS)
         closing = within(producer.close)
         until(lambda: "closed" in repr(producer))
@@ -175,7 +175,7 @@ def test_several_threads_may_close(broker: Broker) -> None:
     with producing(broker, interceptor_classes=[closed]) as producer:
         broker.hold_high_watermark(TOPIC, 0)
         seen = requests_seen(broker)
-        delivery = producer.send(TOPIC, b"", on_delivery=Tellings())
+        delivery = producer.send(TOPIC, b"", on_delivery=CallbackLog())
         seen.get(timeout=SECONDS)
         closings = [within(producer.close) for _ in range(4)]
         until(lambda: "closed" in repr(producer))
@@ -188,7 +188,7 @@ def test_several_threads_may_close(broker: Broker) -> None:
 def test_close_0_ends_a_close_and_a_flush_that_wait(broker: Broker) -> None:
     with producing(broker) as producer:
         broker.hold_high_watermark(TOPIC, 0)
-        delivery = producer.send(TOPIC, b"", on_delivery=Tellings())
+        delivery = producer.send(TOPIC, b"", on_delivery=CallbackLog())
         waiting = [within(producer.flush), within(producer.close)]
         until(lambda: "closed" in repr(producer))
         producer.close(timeout=0)
@@ -278,19 +278,19 @@ def test_invalid_configuration_leaves_nothing_open() -> None:
 # Dropped
 
 
-def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> Tellings:
-    told = Tellings()
+def drop(broker: Broker, *, in_cycle: bool, is_broken: bool = False) -> CallbackLog:
+    noted = CallbackLog()
     producer = new_producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=600_000)
     if is_broken:  # its thread has ended, and holds nothing of it any more
         producer._runtime.engine.submit(lambda now_ns: 1 // 0)
         producer._runtime.network.wake()
         until(lambda: not producer._runtime.network.is_alive)
     else:
-        producer.send(TOPIC, b"", on_delivery=told)
+        producer.send(TOPIC, b"", on_delivery=noted)
     if in_cycle:
         cycle: list[Any] = [producer]
         cycle.append(cycle)
-    return told
+    return noted
 
 
 @pytest.mark.filterwarnings("always::ResourceWarning")
@@ -299,9 +299,9 @@ def test_dropped_producer_says_so_and_ends(broker: Broker, in_cycle: bool) -> No
     with pytest.warns(
         ResourceWarning, match=r"<(?:Async)?Producer kbatch-producer-\d+, open> was dropped without close"
     ):
-        told = drop(broker, in_cycle=in_cycle)
+        noted = drop(broker, in_cycle=in_cycle)
         gc.collect()
-        assert isinstance(told.next()[1], ProducerClosedError)
+        assert isinstance(noted.next()[1], ProducerClosedError)
 
 
 @pytest.mark.filterwarnings("always::ResourceWarning")
@@ -318,9 +318,9 @@ def test_dropped_producer_that_had_failed_ends_in_silence(
 @pytest.mark.filterwarnings("always::ResourceWarning")
 def test_producer_that_the_sender_collects_ends_too(broker: Broker) -> None:
     producer = new_producer(bootstrap_servers=broker.bootstrap_servers)
-    told = Tellings()
-    producer.send(TOPIC, b"", on_delivery=told)
-    told.next()
+    noted = CallbackLog()
+    producer.send(TOPIC, b"", on_delivery=noted)
+    noted.next()
     cycle: list[Any] = [producer]
     cycle.append(cycle)
     network, engine = producer._runtime.network, producer._runtime.engine
@@ -362,11 +362,11 @@ def test_callbacks_run_where_there_are_no_new_threads(
 
     with producing(broker, linger_ms=600_000, delivery_timeout_ms=2**31 - 1) as producer:
         producer.partitions_for(TOPIC)
-        told = Tellings()
-        producer.send(TOPIC, b"", on_delivery=told)
+        noted = CallbackLog()
+        producer.send(TOPIC, b"", on_delivery=noted)
         monkeypatch.setattr(threading.Thread, "start", refuse)
         producer.flush(SECONDS)
-        assert [error for _, error in told.told] == [None]
+        assert [error for _, error in noted.noted] == [None]
         producer.close()
 
 

@@ -34,7 +34,7 @@ from tests.support.producing import (
     SECONDS_MS,
     TIME_MS,
     TOPIC,
-    Tellings,
+    CallbackLog,
     metric,
     producing,
     requests_seen,
@@ -54,13 +54,13 @@ TOPICS = {TOPIC: 3}
 
 def test_record_arrives_as_it_was_sent(broker: Broker, producer: Producer) -> None:
     headers = [("a", b"1"), ("a", b""), ("none", None)]
-    told = Tellings()
+    noted = CallbackLog()
     delivery = producer.send(
-        TOPIC, b"value", b"key", headers=headers, partition=2, timestamp_ms=TIME_MS, on_delivery=told
+        TOPIC, b"value", b"key", headers=headers, partition=2, timestamp_ms=TIME_MS, on_delivery=noted
     )
     metadata = delivery.result(SECONDS)
     assert metadata == RecordMetadata(TOPIC, 2, 0, TIME_MS, 3, 5)
-    assert told.next() == (metadata, None)
+    assert noted.next() == (metadata, None)
     (record,) = broker.records(TOPIC, 2)
     assert (record.key, record.value, record.timestamp_ms) == (b"key", b"value", TIME_MS)
     assert record.headers == tuple(headers)
@@ -161,8 +161,8 @@ def test_what_a_partitioner_raises_comes_out_of_send(broker: Broker) -> None:
 
 
 def test_N01_partition_that_does_not_exist_is_waited_for(broker: Broker) -> None:
-    told = pytest.raises(KafkaTimeoutError, match=r"topic events has no partition 3 .*=1000: it has 3")
-    with producing(broker, max_block_ms=1000) as producer, told:
+    noted = pytest.raises(KafkaTimeoutError, match=r"topic events has no partition 3 .*=1000: it has 3")
+    with producing(broker, max_block_ms=1000) as producer, noted:
         producer.send(TOPIC, b"", partition=3)
     with producing(broker, max_block_ms=SECONDS_MS, metadata_max_age_ms=100) as producer:
         producer.partitions_for(TOPIC)
@@ -287,8 +287,8 @@ def test_topic_that_is_no_str_is_refused(producer: Producer, topic: Any) -> None
 
 
 def test_unreachable_servers_are_named_in_the_error() -> None:
-    told = pytest.raises(KafkaTimeoutError, match=r"max.block.ms=100: none of 127.0.0.1:1 has sent any")
-    with new_producer(bootstrap_servers="127.0.0.1:1", max_block_ms=100) as producer, told:
+    noted = pytest.raises(KafkaTimeoutError, match=r"max.block.ms=100: none of 127.0.0.1:1 has sent any")
+    with new_producer(bootstrap_servers="127.0.0.1:1", max_block_ms=100) as producer, noted:
         producer.send(TOPIC, b"")
 
 
@@ -327,8 +327,8 @@ def test_record_above_max_request_size_is_refused(broker: Broker) -> None:
 
 
 def test_record_above_buffer_memory_is_refused_at_once(broker: Broker) -> None:
-    told = pytest.raises(RecordTooLargeError, match=r"more than buffer.memory, which is 20000")
-    with producing(broker, buffer_memory=20_000, batch_size=1000, max_block_ms=2**63 - 1) as producer, told:
+    noted = pytest.raises(RecordTooLargeError, match=r"more than buffer.memory, which is 20000")
+    with producing(broker, buffer_memory=20_000, batch_size=1000, max_block_ms=2**63 - 1) as producer, noted:
         producer.send(TOPIC, bytes(20_000))
 
 

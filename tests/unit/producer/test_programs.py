@@ -563,11 +563,11 @@ threading.Thread(target=go_on).start()
 def test_program_that_closes_is_clean_under_dev_mode(broker: Broker) -> None:
     text = """
 with Producer(bootstrap_servers=servers) as producer:
-    told = []
+    noted = []
     deliveries = producer.send_many(topic, [(b"%d" % n, bytes(n)) for n in range(1000)])
-    producer.send(topic, b"", on_delivery=lambda *both: told.append(both))
+    producer.send(topic, b"", on_delivery=lambda *both: noted.append(both))
     producer.flush()
-    assert len(told) == 1
+    assert len(noted) == 1
     try:
         producer.send(topic, "text")
     except TypeError:

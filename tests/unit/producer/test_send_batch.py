@@ -26,7 +26,7 @@ from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TOPIC,
-    Tellings,
+    CallbackLog,
     metric,
     producing,
     until,
@@ -191,11 +191,11 @@ def test_log_has_the_batch_except_broker_and_producer_fields(broker: Broker, cod
     with producing(broker, compression_type=own) as producer:
         producer.send(TOPIC, b"before", partition=1)
         delivery = producer.send_batch(TOPIC, 1, data)
-        producer.send(TOPIC, b"behind", partition=1)
+        producer.send(TOPIC, b"after", partition=1)
         assert delivery.result(SECONDS) == RecordMetadata(TOPIC, 1, 1, 5049, -1, -1)
         assert delivery.offset_runs() == [(1, 50)]
         producer.flush(SECONDS)
-    before, batch, behind = broker.batches(TOPIC, 1)
+    before, batch, after = broker.batches(TOPIC, 1)
     logged = bytes(batch)
     assert logged[61:] == data[61:]
     owned = ("base_offset", "leader_epoch", "crc", "producer_id", "producer_epoch", "base_sequence")
@@ -204,8 +204,8 @@ def test_log_has_the_batch_except_broker_and_producer_fields(broker: Broker, cod
         for each in (logged, data)
     ]
     assert kept[0] == kept[1]
-    assert [each.base_sequence for each in (before, batch, behind)] == [0, 1, 51]
-    assert values(broker, 1) == [b"before", *[b"v" * at for at in range(50)], b"behind"]
+    assert [each.base_sequence for each in (before, batch, after)] == [0, 1, 51]
+    assert values(broker, 1) == [b"before", *[b"v" * at for at in range(50)], b"after"]
 
 
 def test_a_table_that_was_encoded_elsewhere_arrives(broker: Broker, producer: Producer) -> None:
@@ -254,14 +254,14 @@ def test_faults_of_a_broker_lose_and_double_nothing(broker: Broker, producer: Pr
 
 
 def test_a_batch_waits_for_metadata(broker: Broker, producer: Producer) -> None:
-    tellings = Tellings()
-    sent = within(lambda: producer.send_batch("later", 0, BATCH, on_delivery=tellings))
+    calls = CallbackLog()
+    sent = within(lambda: producer.send_batch("later", 0, BATCH, on_delivery=calls))
     broker.create_topic("later")
     delivery = sent.result(SECONDS)
     assert delivery.result(SECONDS).offset == 0
-    metadata, error = tellings.next()
+    metadata, error = calls.next()
     assert (metadata, error) == (RecordMetadata("later", 0, 0, 1002, -1, -1), None)
-    assert tellings.told == [(metadata, error)]
+    assert calls.noted == [(metadata, error)]
 
 
 def test_the_partition_must_exist(broker: Broker) -> None:
@@ -322,16 +322,16 @@ def test_a_batch_that_is_none_is_refused(broker: Broker, producer: Producer) -> 
 def test_a_topic_that_takes_less_gets_the_batch_in_parts(broker: Broker, producer: Producer) -> None:
     broker.create_topic("small", max_message_bytes=3000)
     names = [b"%d." % at + b"x" * 500 for at in range(20)]
-    tellings = Tellings()
+    calls = CallbackLog()
     delivery = producer.send_batch(
-        "small", 0, kbatch.encode([(None, name) for name in names]), on_delivery=tellings
+        "small", 0, kbatch.encode([(None, name) for name in names]), on_delivery=calls
     )
-    producer.send("small", b"behind", partition=0)
+    producer.send("small", b"after", partition=0)
     runs = delivery.offset_runs(SECONDS)
     assert len(runs) > 1 and sum(run.record_count for run in runs) == 20
     producer.flush(SECONDS)
-    assert [record.value for record in broker.records("small")] == [*names, b"behind"]
-    assert len(tellings.told) == 1 and tellings.next()[0].offset == 0
+    assert [record.value for record in broker.records("small")] == [*names, b"after"]
+    assert len(calls.noted) == 1 and calls.next()[0].offset == 0
     assert metric(producer, "batch-split-total") >= 1
 
 
@@ -352,7 +352,7 @@ def test_unobserved_failure_is_raised_by_flush(broker: Broker, producer: Produce
     assert raised.value.count == 3
     assert delivery.exception(0) is not None
     broker.fail_next("Produce", "TOPIC_AUTHORIZATION_FAILED")
-    producer.send_batch(TOPIC, 0, BATCH, on_delivery=Tellings())
+    producer.send_batch(TOPIC, 0, BATCH, on_delivery=CallbackLog())
     producer.flush(SECONDS)
 
 
@@ -368,7 +368,7 @@ def test_a_closed_producer_takes_no_batch(broker: Broker, producer: Producer) ->
 def test_a_callback_can_send_a_batch(broker: Broker, producer: Producer) -> None:
     later: list[Any] = []
     producer.send_batch(
-        TOPIC, 0, BATCH, on_delivery=lambda *told: later.append(producer.send_batch(TOPIC, 0, BATCH))
+        TOPIC, 0, BATCH, on_delivery=lambda *noted: later.append(producer.send_batch(TOPIC, 0, BATCH))
     )
     until(lambda: later)
     assert later[0].result(SECONDS).offset == 3
@@ -411,11 +411,11 @@ def test_an_interceptor_that_looks_at_records_keeps_batches_out(broker: Broker) 
 
 
 def test_an_interceptor_that_only_hears_hears_of_the_batch(broker: Broker) -> None:
-    tellings = Tellings()
+    calls = CallbackLog()
     with producing(broker, interceptor_classes=[Hears]) as producer:
         Hears.heard.clear()
-        producer.send_batch(TOPIC, 0, BATCH, on_delivery=tellings)
-        assert tellings.next()[0].offset == 0
+        producer.send_batch(TOPIC, 0, BATCH, on_delivery=calls)
+        assert calls.next()[0].offset == 0
         assert Hears.heard == [(0, type(None))]
         broker.fail_next("Produce", "INVALID_RECORD")
         producer.send_batch(TOPIC, 0, BATCH)

@@ -160,12 +160,12 @@ def test_numpy_columns_and_polars(broker: Broker) -> None:
 
 
 def test_no_rows(broker: Broker) -> None:
-    told: list[TableReport] = []
+    noted: list[TableReport] = []
     with producing(broker) as producer:
-        report = producer.send_table(TOPIC, numbered(0), on_delivery=told.append).result(SECONDS)
+        report = producer.send_table(TOPIC, numbered(0), on_delivery=noted.append).result(SECONDS)
         assert (report.row_count, report.partitions.tolist(), dict(report.errors)) == (0, [], {})
         producer.flush(SECONDS)
-        assert told == [report]
+        assert noted == [report]
 
 
 # Where it goes
@@ -312,13 +312,13 @@ def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:
 
 
 def test_call_that_raises_runs_no_callback(broker: Broker) -> None:
-    told: list[Any] = []
+    noted: list[Any] = []
     data = pa.table({"value": ["v"], "timestamp": [-5]})
     with producing(broker) as producer:
         with pytest.raises(ValueError, match="column 'timestamp', row 0: is before 1970"):
-            producer.send_table(TOPIC, data, on_delivery=told.append)
+            producer.send_table(TOPIC, data, on_delivery=noted.append)
         producer.flush(SECONDS)
-        assert told == []
+        assert noted == []
 
 
 def test_faulty_row_after_accepted_ones_ends_the_table(broker: Broker) -> None:
@@ -444,15 +444,15 @@ def test_close_ends_the_table_that_waits(broker: Broker) -> None:
 
 @pytest.mark.threads
 def test_on_delivery_is_called_once_on_the_delivery_thread(broker: Broker) -> None:
-    told: list[tuple[TableReport, str]] = []
+    noted: list[tuple[TableReport, str]] = []
 
     def on_delivery(report: TableReport) -> None:
-        told.append((report, threading.current_thread().name))
+        noted.append((report, threading.current_thread().name))
 
     with producing(broker, batch_size=1000, client_id="me") as producer:
         delivery = producer.send_table(TOPIC, numbered(3000), on_delivery=on_delivery)
         producer.flush(SECONDS)
-        assert told == [(delivery.result(0), "kbatch-delivery-me")]
+        assert noted == [(delivery.result(0), "kbatch-delivery-me")]
 
 
 def test_on_progress_is_called_for_every_batch(broker: Broker) -> None:
@@ -499,13 +499,13 @@ def test_unobserved_failures_of_rows_are_raised_by_flush(broker: Broker) -> None
 
 
 def test_done_callbacks_and_those_that_come_late(broker: Broker) -> None:
-    told: list[TableDelivery] = []
+    noted: list[TableDelivery] = []
     with producing(broker) as producer:
         delivery = producer.send_table(TOPIC, numbered(10))
-        delivery.add_done_callback(told.append)
+        delivery.add_done_callback(noted.append)
         producer.flush(SECONDS)
-        delivery.add_done_callback(told.append)
-        assert told == [delivery, delivery]
+        delivery.add_done_callback(noted.append)
+        assert noted == [delivery, delivery]
 
 
 @pytest.mark.threads
@@ -816,11 +816,11 @@ def attempt(function: Callable[[], Any]) -> Any:
 
 
 def test_table_refused_whole_is_counted_and_reported(broker: Broker) -> None:
-    told: list[Any] = []
+    noted: list[Any] = []
 
     class Listening(Interceptor):
         def on_acknowledgement(self, metadata: Any, error: Any) -> None:
-            told.append((metadata, error))
+            noted.append((metadata, error))
 
     columns = {"value": np.array([b"a", b"b"])}
     with producing(broker, max_block_ms=SECONDS_MS, interceptor_classes=[Listening()]) as producer:
@@ -828,12 +828,12 @@ def test_table_refused_whole_is_counted_and_reported(broker: Broker) -> None:
         for data in (columns, pa.table({"value": [1, 2]}), early):
             with pytest.raises((TypeError, ValueError)) as raised:
                 producer.send_table("one", data, key="none" if data is columns else "key")
-            assert told[-2:] == [(kbatch.RecordMetadata("one", -1), raised.value)] * 2
-        assert metric(producer, "record-error-total") == len(told) == 6
+            assert noted[-2:] == [(kbatch.RecordMetadata("one", -1), raised.value)] * 2
+        assert metric(producer, "record-error-total") == len(noted) == 6
         producer.close()
         with pytest.raises(KafkaError):
             producer.send_table("one", early)
-        assert len(told) == 8
+        assert len(noted) == 8
 
 
 def test_what_close_cuts_short_counts_whole(broker: Broker) -> None:

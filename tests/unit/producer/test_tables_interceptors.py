@@ -20,7 +20,7 @@ from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TIME_MS,
-    Told,
+    CallbackArguments,
     producing,
     until,
     waits_for_memory,
@@ -37,11 +37,11 @@ class Listening(Interceptor):
     """An interceptor with nothing but an on_acknowledgement."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.noted: list[CallbackArguments] = []
         self.threads: set[str] = set()
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        self.told.append((metadata, error))
+        self.noted.append((metadata, error))
         self.threads.add(threading.current_thread().name)
 
 
@@ -77,9 +77,9 @@ def test_interceptors_see_rows_as_records(broker: Broker) -> None:
         for record in records_of(data):
             producer.send("one", **record)
         producer.flush(SECONDS)
-    assert by_table.told == by_record.told
-    assert [metadata.offset for metadata, _ in by_table.told] == list(range(500))
-    assert {metadata.serialized_key_size for metadata, _ in by_table.told} == {-1, 1, 2}
+    assert by_table.noted == by_record.noted
+    assert [metadata.offset for metadata, _ in by_table.noted] == list(range(500))
+    assert {metadata.serialized_key_size for metadata, _ in by_table.noted} == {-1, 1, 2}
 
 
 def test_interceptors_see_rows_in_order_before_the_report(broker: Broker) -> None:
@@ -89,14 +89,14 @@ def test_interceptors_see_rows_in_order_before_the_report(broker: Broker) -> Non
         delivery = producer.send_table(
             "two",
             numbered(3000),
-            on_progress=lambda report: counts.append(report.done_rows - len(listening.told)),
-            on_delivery=lambda report: counts.append(report.row_count - len(listening.told)),
+            on_progress=lambda report: counts.append(report.done_rows - len(listening.noted)),
+            on_delivery=lambda report: counts.append(report.row_count - len(listening.noted)),
         )
         producer.flush(SECONDS)
         report = delivery.result(0)
         assert counts[-1] == 0
         for partition in (0, 1):
-            offsets = [m.offset for m, _ in listening.told if m.partition == partition]
+            offsets = [m.offset for m, _ in listening.noted if m.partition == partition]
             assert offsets == report.offsets[report.partitions == partition].tolist()
         assert len(listening.threads) == 1
         assert threading.current_thread().name not in listening.threads
@@ -110,10 +110,10 @@ def test_rows_of_tables_and_records_in_one_batch(broker: Broker) -> None:
             producer.send("one", b"%d" % record, timestamp_ms=record)
             producer.send_table("one", numbered(40))
         producer.flush(SECONDS)
-        assert sorted(m.offset for m, _ in listening.told) == list(range(123))
-        assert not any(error for _, error in listening.told)
+        assert sorted(m.offset for m, _ in listening.noted) == list(range(123))
+        assert not any(error for _, error in listening.noted)
         logged = {record.offset: record for record in broker.records("one", 0)}
-        for metadata, _ in listening.told:
+        for metadata, _ in listening.noted:
             record = logged[metadata.offset]
             assert metadata.timestamp_ms == record.timestamp_ms
             assert metadata.serialized_value_size == len(record.value)
@@ -127,8 +127,8 @@ def test_each_part_of_a_split_batch_reports_its_rows(broker: Broker) -> None:
         producer.partitions_for("small")
         producer.send_table("small", numbered(100, 20))
         producer.flush(SECONDS)
-        assert [m.offset for m, _ in listening.told] == list(range(100))
-        assert [m.timestamp_ms for m, _ in listening.told] == [TIME_MS + row for row in range(100)]
+        assert [m.offset for m, _ in listening.noted] == list(range(100))
+        assert [m.timestamp_ms for m, _ in listening.noted] == [TIME_MS + row for row in range(100)]
         assert len(broker.batches("small")) > 1
 
 
@@ -139,26 +139,26 @@ def test_failed_batch_is_reported_row_by_row(broker: Broker) -> None:
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
         report = producer.send_table("one", numbered(20), on_delivery=lambda report: None).report
         producer.flush(SECONDS)
-        assert [m for m, _ in listening.told] == [RecordMetadata("one", 0)] * 20
-        assert [e for _, e in listening.told] == [report.errors[row] for row in range(20)]
+        assert [m for m, _ in listening.noted] == [RecordMetadata("one", 0)] * 20
+        assert [e for _, e in listening.noted] == [report.errors[row] for row in range(20)]
         assert isinstance(report.errors[0], NotEnoughReplicasError)
 
 
 def test_interceptors_see_refused_rows_before_the_report(broker: Broker) -> None:
     data = pa.table({"value": ["a" * 5000, "b", "c" * 6000, "d"], "to": ["one", "one", None, "nowhere"]})
     listening = Listening()
-    told: list[int] = []
+    noted: list[int] = []
     keys = {"interceptor_classes": [listening], "max_request_size": 4000, "max_block_ms": 300}
     with producing(broker, **keys) as producer:
         producer.partitions_for("one")
         producer.partitions_for("two")
         delivery = producer.send_table(
-            "two", data, topic_column="to", on_delivery=lambda report: told.append(len(listening.told))
+            "two", data, topic_column="to", on_delivery=lambda report: noted.append(len(listening.noted))
         )
         producer.flush(SECONDS)
-        assert told == [4]
+        assert noted == [4]
         errors = delivery.result(0).errors
-        kinds = sorted((m.topic, m.partition, m.offset, type(e).__name__) for m, e in listening.told)
+        kinds = sorted((m.topic, m.partition, m.offset, type(e).__name__) for m, e in listening.noted)
         refused = type(errors[3]).__name__
         assert kinds == sorted(
             [
@@ -181,10 +181,10 @@ def test_interceptors_see_rows_after_a_stop(broker: Broker) -> None:
         with pytest.raises(DeliveryError):
             producer.close(timeout=0)
         report = sending.result(SECONDS).result(SECONDS)
-        until(lambda: len(listening.told) >= rows)
-        assert len(listening.told) == rows == report.failed_rows
-        assert {type(e) for _, e in listening.told} == {ProducerClosedError}
-        assert {m.offset for m, _ in listening.told} == {-1}
+        until(lambda: len(listening.noted) >= rows)
+        assert len(listening.noted) == rows == report.failed_rows
+        assert {type(e) for _, e in listening.noted} == {ProducerClosedError}
+        assert {m.offset for m, _ in listening.noted} == {-1}
 
 
 def test_what_ends_the_thread_costs_no_row(broker: Broker) -> None:
@@ -198,7 +198,7 @@ def test_what_ends_the_thread_costs_no_row(broker: Broker) -> None:
     with producing(broker, interceptor_classes=[listening], **LINGERING) as producer:
         producer.send_table("one", numbered(10))
         producer.flush(SECONDS)
-        assert [m.offset for m, _ in listening.told] == list(range(10))
+        assert [m.offset for m, _ in listening.noted] == list(range(10))
 
 
 def test_without_an_on_acknowledgement_nothing_is_kept_for_it(broker: Broker) -> None:
@@ -224,4 +224,4 @@ def test_memory_that_was_kept_for_it_comes_back(broker: Broker) -> None:
         producer.flush(SECONDS)
         memory = producer.accumulator.memory
         until(lambda: memory.available == memory.total_memory)
-        assert len(listening.told) == 3000
+        assert len(listening.noted) == 3000

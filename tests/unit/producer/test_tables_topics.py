@@ -271,9 +271,9 @@ def test_rows_of_a_topic_that_is_none_fail_and_others_do_not(broker: Broker) -> 
     """This includes rows of later record batches, which wait no more."""
     topics = ["one", "nowhere", "three", "bad name!", "one", "x" * 40_000]
     data = pa.concat_tables([rows(topics)] * 3)
-    told: list[TableReport] = []
+    noted: list[TableReport] = []
     with producing(broker, max_block_ms=300) as producer:
-        delivery = producer.send_table(None, data, **COLUMN, on_delivery=told.append)
+        delivery = producer.send_table(None, data, **COLUMN, on_delivery=noted.append)
         report = delivery.result(SECONDS)
         assert report.topics == ("one", "nowhere", "three", "bad name!", "x" * 40_000)
         assert report.offsets.tolist() == [0, -1, 0, -1, 1, -1, 2, -1, 1, -1, 3, -1, 4, -1, 2, -1, 5, -1]
@@ -287,18 +287,18 @@ def test_rows_of_a_topic_that_is_none_fail_and_others_do_not(broker: Broker) -> 
         failed = delivery.exception()
         assert isinstance(failed, DeliveryError) and failed.first is report.errors[1]
         producer.flush(SECONDS)
-        assert told == [report]
+        assert noted == [report]
 
 
 def test_where_no_topic_is_one_the_call_raises(broker: Broker) -> None:
-    told: list[TableReport] = []
+    noted: list[TableReport] = []
     with producing(broker, max_block_ms=1000) as producer:
         with pytest.raises(UNKNOWN, match="nowhere"):
-            producer.send_table(None, rows(["nowhere"] * 3), **COLUMN, on_delivery=told.append)
+            producer.send_table(None, rows(["nowhere"] * 3), **COLUMN, on_delivery=noted.append)
         with pytest.raises(InvalidTopicError):
             producer.send_table("a\ud800", rows([None]), **COLUMN)
         producer.flush(SECONDS)
-        assert told == []
+        assert noted == []
 
 
 def test_errors_are_those_of_the_rows_own_topic(broker: Broker) -> None:

@@ -389,11 +389,11 @@ def test_a_commit_that_fails_in_a_with_block_is_aborted(broker: Broker, producer
 
 @pytest.mark.threads
 def test_callbacks_run_before_commit_returns_and_cannot_commit(broker: Broker, producer: Producer) -> None:
-    told: list[Any] = []
+    noted: list[Any] = []
     refused: list[Any] = []
 
     def on_delivery(metadata: Any, error: Any) -> None:
-        told.append((metadata.partition, error))
+        noted.append((metadata.partition, error))
         try:
             producer.commit_transaction()
         except IllegalStateError as failed:
@@ -402,7 +402,7 @@ def test_callbacks_run_before_commit_returns_and_cannot_commit(broker: Broker, p
     producer.init_transactions()
     with producer.transaction():
         sent(producer, "a", "b", "c", partition=1, on_delivery=on_delivery)
-    assert told == [(1, None)] * 3
+    assert noted == [(1, None)] * 3
     assert len(refused) == 3
 
 

@@ -73,7 +73,7 @@ def test_0105_a_coordinator_of_no_node_is_looked_for_again(broker: Broker, api: 
     """FindCoordinator says that it was found, and that it is the node -1."""
     left = [3]
 
-    def nobody(request: Any) -> Any:
+    def no_coordinator(request: Any) -> Any:
         if not left[0]:
             return None
         left[0] -= 1
@@ -87,7 +87,7 @@ def test_0105_a_coordinator_of_no_node_is_looked_for_again(broker: Broker, api: 
         if api != "InitProducerId":
             producer.init_transactions()
             broker.fail_next(api, "NOT_COORDINATOR")
-        broker.intercept("FindCoordinator", nobody)
+        broker.intercept("FindCoordinator", no_coordinator)
         if api == "InitProducerId":
             producer.init_transactions()
         with producer.transaction():

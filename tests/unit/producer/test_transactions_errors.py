@@ -139,7 +139,7 @@ class Story:
             producer.init_transactions()
             self.is_ready = True
         producer.begin_transaction()
-        producer.send(self.topic, b"told")
+        producer.send(self.topic, b"sent")
         producer.send_offsets_to_transaction({TopicPartition("source", 0): OffsetAndMetadata(1)}, "g")
         (producer.commit_transaction if self.commits else producer.abort_transaction)()
 
@@ -354,12 +354,12 @@ def judge_init_after_abort(broker: Broker, producer: Producer, code: int, times:
         assert error.fatal == is_the_end(meaning)
         assert error.fatal or error.abortable
         assert isinstance(error, ProducerFencedError) == (meaning == FENCED)
-    told = Story(broker, producer, is_ready=True)
-    told.tell(0)
-    assert told.ends_well != is_the_end(meaning)
-    assert values(broker, topic=told.topic) == [b"told"] * told.ends_well
+    noted = Story(broker, producer, is_ready=True)
+    noted.tell(0)
+    assert noted.ends_well != is_the_end(meaning)
+    assert values(broker, topic=noted.topic) == [b"sent"] * noted.ends_well
     assert not values(broker, topic=failed.topic)
-    if told.ends_well:
+    if noted.ends_well:
         assert len(asked(broker, producer, "InitProducerId")) == 2 + times
         assert finds(broker, producer)[TRANSACTION] == 1 + times * (meaning == FIND)
 
@@ -381,9 +381,9 @@ def test_0105_slow_init_after_abort_is_awaited_by_the_abort(
             call()
     if code is None:
         producer.abort_transaction()
-        told = Story(broker, producer, is_ready=True)
-        told.tell(0)
-        assert values(broker, topic=told.topic) == [b"told"] and not told.errors
+        noted = Story(broker, producer, is_ready=True)
+        noted.tell(0)
+        assert values(broker, topic=noted.topic) == [b"sent"] and not noted.errors
     else:
         with pytest.raises(ProducerFencedError):
             producer.abort_transaction()
@@ -427,7 +427,7 @@ def test_0105_a_leader_that_has_the_batch_already(broker: Broker, producer: Prod
     broker.intercept("Produce", duplicate)
     story.tell(0)
     assert not story.errors
-    assert values(broker, topic=story.topic) == [b"told"]
+    assert values(broker, topic=story.topic) == [b"sent"]
     assert len(broker.records(story.topic, committed=False)) == 1
     assert len(asked(broker, producer, "Produce")) == 1 + times
 

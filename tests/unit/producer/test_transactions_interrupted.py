@@ -112,10 +112,10 @@ def test_T12_end_cancelled_at_any_step_can_be_repeated(broker: Broker, run: Runn
 
 @ENDS
 def test_T12_end_cancelled_during_callbacks_can_be_repeated(broker: Broker, run: Runner, end: str) -> None:
-    told: list[Any] = []
+    noted: list[Any] = []
 
     def slow(metadata: Any, error: BaseException | None) -> None:
-        told.append(metadata)
+        noted.append(metadata)
         time.sleep(0.002)  # so that the loop has a turn for each
 
     async def program() -> None:
@@ -130,14 +130,14 @@ def test_T12_end_cancelled_during_callbacks_can_be_repeated(broker: Broker, run:
                 await asyncio.sleep(0)
             for _ in range(5):  # the task knows of it too
                 await asyncio.sleep(0)
-            assert len(told) < MANY
+            assert len(noted) < MANY
             ending.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await ending
             with pytest.raises(IllegalStateError, match=rf"{end}\(\) has an unknown outcome"):
                 await producer.begin_transaction()
             await getattr(producer, end)()
-            assert len(told) == MANY
+            assert len(noted) == MANY
             async with producer.transaction():
                 await producer.send(TOPIC, b"next")
 
@@ -197,11 +197,11 @@ def test_T26_cancelled_table_forces_abort_and_commit_says_why(broker: Broker, ru
 
 def test_a_commit_waits_for_callbacks_up_to_its_time(broker: Broker) -> None:
     may_run = threading.Event()
-    told: list[Any] = []
+    noted: list[Any] = []
 
     def on_delivery(metadata: Any, error: BaseException | None) -> None:
         may_run.wait(SECONDS)
-        told.append(error)
+        noted.append(error)
 
     with transactional(broker) as producer:
         producer.init_transactions()
@@ -213,10 +213,10 @@ def test_a_commit_waits_for_callbacks_up_to_its_time(broker: Broker) -> None:
                 producer.commit_transaction(timeout=0.2)
                 is_known = True
         assert values(broker) == [b"value"]
-        assert told == []
+        assert noted == []
         may_run.set()
         producer.flush()
-        assert told == [None]
+        assert noted == [None]
 
 
 @ENDS

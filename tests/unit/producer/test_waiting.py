@@ -27,7 +27,7 @@ from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
     TOPIC,
-    Tellings,
+    CallbackLog,
     metric,
     producing,
     requests_seen,
@@ -154,15 +154,15 @@ def test_many_senders_in_little_memory_lose_nothing(broker: Broker) -> None:
 @pytest.mark.threads
 def test_callback_may_send_and_wait_for_what_it_sent(broker: Broker) -> None:
     with producing(broker) as producer:
-        told = Tellings()
+        noted = CallbackLog()
         found: list[int] = []
 
         def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
             found.append(producer.send(TOPIC, b"second").result(SECONDS).offset)
-            told(metadata, error)
+            noted(metadata, error)
 
         producer.send(TOPIC, b"first", on_delivery=on_delivery)
-        told.next()
+        noted.next()
         assert found == [1]
 
 
@@ -172,18 +172,18 @@ def test_callback_sends_while_memory_is_full_and_others_wait(broker: Broker) -> 
     with producing(broker, **(SMALL | {"batch_size": 4000})) as producer:
         producer.partitions_for(TOPIC)
         may_send = threading.Event()
-        told = Tellings()
+        noted = CallbackLog()
 
         def on_delivery(metadata: RecordMetadata, error: BaseException | None) -> None:
             if metadata.offset == 0:
                 assert may_send.wait(SECONDS)
                 for _ in range(20):
-                    producer.send(TOPIC, RECORD, on_delivery=told)
+                    producer.send(TOPIC, RECORD, on_delivery=noted)
 
         producer.send(TOPIC, b"", on_delivery=on_delivery).result(SECONDS)
         held_count = 0
         while metric(producer, "buffer-available-bytes") > 12_000:
-            producer.send(TOPIC, b"", on_delivery=told).result(SECONDS)
+            producer.send(TOPIC, b"", on_delivery=noted).result(SECONDS)
             held_count += 1
         earlier = fill(broker, producer)
         sending = within(lambda: producer.send(TOPIC, bytes(14_000)))
@@ -193,7 +193,7 @@ def test_callback_sends_while_memory_is_full_and_others_wait(broker: Broker) -> 
         release(broker)
         assert sending.result(SECONDS).exception(SECONDS) is None
         producer.flush(SECONDS)
-        assert len(told.told) == held_count + 20
+        assert len(noted.noted) == held_count + 20
         assert len(values(broker)) == 1 + held_count + len(earlier) + 20 + 1
 
 
@@ -230,11 +230,11 @@ def test_slow_callback_holds_up_no_record(broker: Broker) -> None:
 def test_flush_returns_after_the_callbacks(broker: Broker) -> None:
     with producing(broker) as producer:
         for _ in range(50):
-            told = Tellings()
-            producer.send(TOPIC, b"", on_delivery=told).result(SECONDS)  # answered before the flush
-            producer.send(TOPIC, b"", on_delivery=told)
+            noted = CallbackLog()
+            producer.send(TOPIC, b"", on_delivery=noted).result(SECONDS)  # answered before the flush
+            producer.send(TOPIC, b"", on_delivery=noted)
             producer.flush(SECONDS)
-            assert len(told.told) == 2
+            assert len(noted.noted) == 2
 
 
 # flush

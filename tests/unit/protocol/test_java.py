@@ -18,7 +18,7 @@ from tests.unit.protocol.test_schema import kafka_jars
 pytestmark = pytest.mark.java
 
 SEEDS = range(10)
-# Class, version and bytes in; bytes, or an exception behind the length -1, out.
+# Class, version and bytes in; bytes, or an exception after the length -1, out.
 JUDGE = """
 import java.io.*;
 import java.nio.ByteBuffer;

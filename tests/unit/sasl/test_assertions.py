@@ -63,7 +63,7 @@ def test_an_id_is_new_in_each_assertion() -> None:
     assert len(ids) == 5
 
 
-def test_a_template_replaces_claims_and_is_replaced_by_times_and_algorithm(tmp_path: Path) -> None:
+def test_template_sets_claims_except_times_and_algorithm(tmp_path: Path) -> None:
     template = {
         "header": {"kid": "key 1", "alg": "none"},
         "payload": {"sub": "of the template", "resource": ["a"], "iat": 1},

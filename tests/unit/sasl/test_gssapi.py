@@ -240,7 +240,7 @@ def test_a_principal_that_the_keytab_has_not_is_named(kdc: Kdc) -> None:
         (-1765328243, AuthenticationError, "the remedy of the exchange"),
     ],
 )
-def test_codes_of_kerberos_tell_what_may_pass(code: int, kind: type[KafkaError], text: str) -> None:
+def test_kerberos_codes_that_are_retriable(code: int, kind: type[KafkaError], text: str) -> None:
     error = explained(gssapi.exceptions.GSSError(851968, code % 2**32), "host", "the remedy of the exchange")
     assert type(error) is kind
     assert text in str(error)

@@ -85,12 +85,12 @@ def test_tokens_are_those_of_awss_signer_to_the_byte(
         ("B-1.demo.abc123.C2.KAFKA.us-gov-west-1.amazonaws.com.", "us-gov-west-1"),
     ],
 )
-def test_a_brokers_name_tells_the_region(host: str, region: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_name_gives_the_region(host: str, region: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "another")
     assert region_of(host) == region
 
 
-def test_the_environment_tells_the_region_of_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_gives_the_region_of_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
     text = failing(lambda: region_of("kafka.example.com"), AuthenticationError)
     assert "'kafka.example.com' does not name; set the environment variable AWS_REGION" in text
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
@@ -108,7 +108,7 @@ def config(**settings: Any) -> ProducerConfig:
     )
 
 
-def test_the_mechanism_speaks_oauthbearer_and_refreshes_the_token() -> None:
+def test_mechanism_speaks_oauthbearer_and_refreshes_the_token() -> None:
     mechanism = mechanism_of(config(), lambda coroutine: None)
     assert mechanism.name == "OAUTHBEARER"
     host = "b-1.demo.abc.c2.kafka.eu-central-1.amazonaws.com"
@@ -208,7 +208,7 @@ def test_a_role_is_assumed_in_its_region_for_each_token(
         (503, "ServiceUnavailable", NetworkError),
     ],
 )
-def test_a_role_that_is_refused_is_told_from_a_fault(
+def test_refused_role_differs_from_a_fault(
     monkeypatch: pytest.MonkeyPatch, status: int, code: str, kind: type[AuthenticationError]
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # botocore's retries

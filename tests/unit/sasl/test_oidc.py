@@ -98,7 +98,7 @@ def test_a_scope_is_part_of_the_form() -> None:
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 @pytest.mark.parametrize("grant", ["ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever"])
-def test_an_endpoint_that_verifies_grants_tokens_for_signed_assertions(
+def test_verifying_endpoint_grants_tokens_for_signed_assertions(
     tmp_path: Path, algorithm: str, grant: str
 ) -> None:
     from cryptography.hazmat.primitives import serialization
@@ -384,9 +384,7 @@ def test_authorities_that_cannot_be_read_are_a_config_error(settings: dict[str, 
     assert "cannot be used" in text
 
 
-def test_https_goes_through_the_environments_proxy_and_http_on_loopback_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_https_but_not_loopback_http_uses_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def proxy(request: Request, out: Any) -> None:

@@ -237,7 +237,7 @@ def test_a_token_is_not_asked_twice_if_a_refresh_is_under_way() -> None:
     assert found[0].value == "second"
 
 
-def test_a_refresh_apart_keeps_nobody_from_the_old_token() -> None:
+def test_separate_refresh_leaves_the_old_token_usable() -> None:
     may_answer, is_asked = threading.Event(), threading.Event()
     answers = [Token("first", time.time() + 3600), Token("second", time.time() + 7200)]
 

@@ -146,7 +146,7 @@ def call(*arguments: object) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "noted"),
     [
         (["--topic", "events:0"], "the number of partitions after the colon must be 1 or more"),
         (["--topic", "events:x"], "the number of partitions after the colon must be 1 or more"),
@@ -160,24 +160,24 @@ def call(*arguments: object) -> Result:
         (["events"], "unexpected extra argument"),
     ],
 )
-def test_wrong_calls_end_with_status_2(signals: None, arguments: list[object], told: str) -> None:
+def test_wrong_calls_end_with_status_2(signals: None, arguments: list[object], noted: str) -> None:
     result = call(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert told in result.stderr
+    assert noted in result.stderr
     assert "Traceback" not in result.stderr
 
 
 def test_machine_that_is_not_as_needed_ends_with_status_1(signals: None, tmp_path: Path) -> None:
     with Broker(directory=tmp_path) as broker:
         port = broker.bootstrap_servers.rsplit(":")[1]
-        for arguments, told in (
+        for arguments, noted in (
             (["--port", port], f"'127.0.0.1', {port}"),
             (["--port", 0, "--directory", tmp_path], "is used by another broker"),
             (["--port", 0, "--directory", "/proc/none"], "/proc/none"),
         ):
             result = call(*arguments)
             assert (result.exit_code, result.stdout) == (1, "")
-            assert told in result.stderr
+            assert noted in result.stderr
             assert len(result.stderr.splitlines()) == 1
 
 

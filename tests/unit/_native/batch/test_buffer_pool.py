@@ -271,12 +271,12 @@ def test_B06_an_interrupt_wakes_the_next_in_the_queue() -> None:
     main = threading.get_ident()
     after: list[Asking] = []
 
-    def queue_up_behind_and_interrupt() -> None:
+    def queue_up_and_interrupt() -> None:
         until(lambda: pool.queued == 1)
         after.append(Asking(pool, 30))
         signal.pthread_kill(main, signal.SIGUSR1)
 
-    thread = threading.Thread(target=queue_up_behind_and_interrupt)
+    thread = threading.Thread(target=queue_up_and_interrupt)
     with interrupting(signal.SIGUSR1):
         thread.start()
         with pytest.raises(Interrupted):

@@ -571,14 +571,14 @@ def with_body(body: bytes, count: int = 1) -> bytes:
     return plain.with_crc(header + body)
 
 
-@pytest.mark.parametrize("told", ODD_RECORDS)
-def test_the_survey_names_what_no_producer_writes(told: str) -> None:
-    survey = read_one(with_body(ODD_RECORDS[told])).survey()
+@pytest.mark.parametrize("noted", ODD_RECORDS)
+def test_the_survey_names_what_no_producer_writes(noted: str) -> None:
+    survey = read_one(with_body(ODD_RECORDS[noted])).survey()
     assert survey.error is None
     assert survey.oddity is not None
     assert survey.oddity.startswith("record 0: ")
-    assert told in survey.oddity
-    assert survey.offsets_consecutive is (told != "the offset delta is not its index")
+    assert noted in survey.oddity
+    assert survey.offsets_consecutive is (noted != "the offset delta is not its index")
 
 
 @pytest.mark.parametrize("field", ODD_FIELDS)

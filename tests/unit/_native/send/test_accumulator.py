@@ -89,10 +89,10 @@ def test_A02_a_record_beyond_batch_size_has_a_batch_of_its_own() -> None:
     put(records, b"before")
     free = records.memory.available
     put(records, bytes(5000))
-    put(records, b"behind")
+    put(records, b"after")
     assert free - records.memory.available < 5000  # it was sealed at once, and compresses well
     batches = all_drained(records)
-    assert [values_of(batch) for batch in batches] == [[b"before"], [bytes(5000)], [b"behind"]]
+    assert [values_of(batch) for batch in batches] == [[b"before"], [bytes(5000)], [b"after"]]
 
 
 def test_A02_the_batch_of_a_large_record_is_as_large_as_needed() -> None:
@@ -817,7 +817,7 @@ def test_waiting_is_for_a_batch_not_for_a_record() -> None:
             taken += 1
         got.append(taken)
     assert got[0] == got[1] > 100, "a batch has some 50 records: of eight that much at least"
-    assert got[2] > got[1], "nobody is in line any more"
+    assert got[2] > got[1], "the queue is empty"
     for batch in all_drained(records):
         batch.complete(0)
     assert is_whole(records)

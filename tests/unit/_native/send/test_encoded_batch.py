@@ -345,12 +345,12 @@ def test_on_delivery_must_be_callable() -> None:
 def test_closed_accumulator_refuses_a_batch_and_keeps_nothing() -> None:
     records = accumulator()
     records.close()
-    told: list[Any] = []
+    noted: list[Any] = []
     data = encoded(b"a")
     count = sys.getrefcount(data)
     with pytest.raises(ProducerClosedError):
-        records.append_batch("t", 0, data, 0, lambda *arguments: told.append(arguments))
-    assert is_whole(records) and not told
+        records.append_batch("t", 0, data, 0, lambda *arguments: noted.append(arguments))
+    assert is_whole(records) and not noted
     assert sys.getrefcount(data) == count
 
 
@@ -491,16 +491,16 @@ def test_an_offset_that_the_broker_did_not_say_is_not_made_up() -> None:
 
 @pytest.mark.parametrize("end", [7, FAILURE])
 def test_on_delivery_is_called_once_for_the_batch(end: Any) -> None:
-    told: list[Any] = []
-    records, _, batch = given(on_delivery=lambda *arguments: told.append(arguments))
-    assert batch.completion.has_callbacks and not told
+    noted: list[Any] = []
+    records, _, batch = given(on_delivery=lambda *arguments: noted.append(arguments))
+    assert batch.completion.has_callbacks and not noted
     settle(batch, end)
     if end is FAILURE:
-        assert told == [(RecordMetadata("t", 0), FAILURE)]
+        assert noted == [(RecordMetadata("t", 0), FAILURE)]
         assert batch.completion.unobserved_count == 0
     else:
-        assert told == [(RecordMetadata("t", 0, 7, 1002, -1, -1), None)]
-    assert batch.completion.run_callbacks(_threw) == 0 and len(told) == 1
+        assert noted == [(RecordMetadata("t", 0, 7, 1002, -1, -1), None)]
+    assert batch.completion.run_callbacks(_threw) == 0 and len(noted) == 1
     assert is_whole(records)
 
 
@@ -562,13 +562,13 @@ def test_deliveries_come_and_go() -> None:
 
 
 def test_flushes_wait_for_batches_and_their_callbacks() -> None:
-    told: list[Any] = []
-    records, _, batch = given(on_delivery=lambda *arguments: told.append(arguments))
+    noted: list[Any] = []
+    records, _, batch = given(on_delivery=lambda *arguments: noted.append(arguments))
     flush = records.begin_flush()
     batch.complete(0)
     assert not flush.done()
     batch.completion.run_callbacks(_threw)
-    assert flush.done() and told
+    assert flush.done() and noted
     records.end_flush()
 
 
@@ -715,8 +715,8 @@ def with_packed(body: bytes, **fields: Any) -> bytes:
 BROKEN = {
     "a record is cut off": with_packed(FOUR_RECORDS[BODY_AT:-3]),
     "bytes are left over": with_packed(FOUR_RECORDS[BODY_AT:] + b"\0"),
-    "more records than told": with_packed(FOUR_RECORDS[BODY_AT:], count=3, last_offset_delta=2),
-    "fewer records than told": with_packed(FOUR_RECORDS[BODY_AT:], count=6, last_offset_delta=5),
+    "more records than counted": with_packed(FOUR_RECORDS[BODY_AT:], count=3, last_offset_delta=2),
+    "fewer records than counted": with_packed(FOUR_RECORDS[BODY_AT:], count=6, last_offset_delta=5),
     "noise": with_packed(random.Random(1).randbytes(200)),
     "not compressed by that codec": with_body(b"noise" * 20, attributes=4),
     "a compressed stream that ends early": with_body(
@@ -755,58 +755,58 @@ def test_a_batch_that_would_grow_beyond_all_bounds_is_not_split() -> None:
 
 
 def test_the_delivery_is_done_when_all_parts_are() -> None:
-    told: list[Any] = []
+    noted: list[Any] = []
     done: list[Any] = []
     records = accumulator()
-    delivery = give(records, FOUR_RECORDS, on_delivery=lambda *arguments: told.append(arguments))
+    delivery = give(records, FOUR_RECORDS, on_delivery=lambda *arguments: noted.append(arguments))
     delivery.add_done_callback(done.append)
     flush = records.begin_flush()
     first, second = parts_of(records, one(records))
     settle(second, 90)
-    assert not delivery.done() and not delivery.wait(0) and not told and not done and not flush.done()
+    assert not delivery.done() and not delivery.wait(0) and not noted and not done and not flush.done()
     settle(first, 40)
     assert delivery.done() and flush.done() and done == [delivery]
-    assert told == [(RecordMetadata("t", 0, 40, 1003, -1, -1), None)]
+    assert noted == [(RecordMetadata("t", 0, 40, 1003, -1, -1), None)]
     assert delivery.offset_runs(0) == [(40, 2), (90, 2)]
     records.end_flush()
     assert is_whole(records)
 
 
 def test_parts_of_parts_too() -> None:
-    told: list[Any] = []
+    noted: list[Any] = []
     records = accumulator()
-    delivery = give(records, FOUR_RECORDS, on_delivery=lambda *arguments: told.append(arguments))
+    delivery = give(records, FOUR_RECORDS, on_delivery=lambda *arguments: noted.append(arguments))
     first, second = parts_of(records, one(records))
     settle(first, 0)
     third, fourth = parts_of(records, second)
     settle(fourth, 9)
-    assert not told and not delivery.done()
+    assert not noted and not delivery.done()
     settle(third, 5)
     assert delivery.offset_runs(0) == [(0, 2), (5, 1), (9, 1)]
-    assert len(told) == 1
+    assert len(noted) == 1
     assert is_whole(records)
 
 
 def test_a_callback_that_is_late_hears_of_all_parts() -> None:
     """The delivery thread may come to the first part when the second is settled, too."""
-    told: list[Any] = []
+    noted: list[Any] = []
     records = accumulator()
-    give(records, FOUR_RECORDS, on_delivery=lambda *arguments: told.append(arguments))
+    give(records, FOUR_RECORDS, on_delivery=lambda *arguments: noted.append(arguments))
     parts = parts_of(records, one(records))
     for offset, part in enumerate(parts):
         part.complete(offset)
-    assert not told
+    assert not noted
     for part in parts:
         part.completion.run_callbacks(print)
-    assert len(told) == 1
+    assert len(noted) == 1
     assert is_whole(records)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_failed_part_fails_the_batch_as_possibly_persisted(order: tuple[int, int]) -> None:
-    told: list[Any] = []
+    noted: list[Any] = []
     records = accumulator()
-    delivery = give(records, FOUR_RECORDS, on_delivery=lambda *arguments: told.append(arguments))
+    delivery = give(records, FOUR_RECORDS, on_delivery=lambda *arguments: noted.append(arguments))
     parts = parts_of(records, one(records))
     ends: list[Any] = [10, FAILURE]
     for at in order:
@@ -818,7 +818,7 @@ def test_failed_part_fails_the_batch_as_possibly_persisted(order: tuple[int, int
         delivery.result(0)
     with pytest.raises(KafkaError, match="failed in a test"):
         delivery.offset_runs(0)
-    ((metadata, said),) = told
+    ((metadata, said),) = noted
     assert metadata == RecordMetadata("t", 0) and said.possibly_persisted
     assert [part.completion.unobserved_count for part in parts] == [0, 0]
     assert is_whole(records)

@@ -221,7 +221,7 @@ def test_unreachable_provider_is_a_disconnect() -> None:
     assert "token endpoint" in str(shell.connections.last_failure)
 
 
-def test_one_broker_that_refuses_the_client_does_not_keep_it_from_the_others() -> None:
+def test_refusal_of_one_broker_leaves_the_others_usable() -> None:
     shell = new_shell(bootstrap_servers="a:9092,b:9092")
     log_in(shell, -2)
     peer = connect(shell, -1)

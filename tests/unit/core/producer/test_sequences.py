@@ -297,7 +297,7 @@ def test_I28_what_a_forgetful_leader_takes_proves_nothing(how: str) -> None:
 # The order in which they are settled
 
 
-def told(s: Sending, *names: str) -> list[tuple[str, bool]]:
+def noted(s: Sending, *names: str) -> list[tuple[str, bool]]:
     """Puts records one by one; gets the names and successes that their callbacks are called with."""
     calls: list[tuple[str, bool]] = []
     for name in names:
@@ -308,7 +308,7 @@ def told(s: Sending, *names: str) -> list[tuple[str, bool]]:
 
 def test_callbacks_of_what_one_answer_settles_come_in_order() -> None:
     s = Sending().warmed()
-    calls = told(s, "b0", "b1", "b2")
+    calls = noted(s, "b0", "b1", "b2")
     s.answer(b0=OUT_OF_ORDER, b1=OUT_OF_ORDER)
     s.back_off()
     s.hear(b2=Reply(OK, offset=3))
@@ -318,7 +318,7 @@ def test_callbacks_of_what_one_answer_settles_come_in_order() -> None:
 
 def test_callbacks_of_lost_batch_precede_those_of_failed_one() -> None:
     s = Sending().warmed()
-    calls = told(s, "b0", "b1")
+    calls = noted(s, "b0", "b1")
     s.drop()
     s.back_off()
     s.answer(b0=OUT_OF_ORDER)
@@ -329,7 +329,7 @@ def test_callbacks_of_lost_batch_precede_those_of_failed_one() -> None:
 @pytest.mark.parametrize("end", ["purge", "expiry", "fatal"])
 def test_callbacks_come_in_order_when_everything_ends(end: str) -> None:
     s = Sending(2).warmed()
-    calls = told(s, "b0", "b1", "b2")
+    calls = noted(s, "b0", "b1", "b2")
     s.put("c0", partition=1, on_delivery=lambda _, error: calls.append(("c0", error is None)))
     s.run()
     s.answer(b0=TIMED_OUT, b1=OUT_OF_ORDER)
@@ -823,7 +823,7 @@ def test_I16_a_batch_that_expires_unsent_has_no_sequence() -> None:
     assert s.stamp("b1") == (PRODUCER_ID, 0, 1)
 
 
-def expired_behind_a_retry(code: int = TIMED_OUT, code_behind: int = TIMED_OUT) -> Sending:
+def expired_before_retries(code: int = TIMED_OUT, later_code: int = TIMED_OUT) -> Sending:
     """Let b0 expire after an answer by `code`, while b1 and b2 after it are to be retried."""
     s = Sending(**SHORT, retry_backoff_ms=600, retry_backoff_max_ms=600).warmed()
     s.cut_off()
@@ -832,7 +832,7 @@ def expired_behind_a_retry(code: int = TIMED_OUT, code_behind: int = TIMED_OUT) 
     s.put("b1", "b2")
     s.unreachable.clear()
     s.back_off()
-    s.answer(b0=code, b1=code_behind, b2=code_behind)
+    s.answer(b0=code, b1=later_code, b2=later_code)
     s.put("b3")
     s.advance(500)
     assert isinstance(s.error("b0"), errors.KafkaTimeoutError)
@@ -867,7 +867,7 @@ def test_I16_expiry_error_names_the_failed_authentication() -> None:
 
 
 def test_I17_expiry_error_gives_attempts_and_last_error() -> None:
-    text = str(expired_behind_a_retry().error("b0"))
+    text = str(expired_before_retries().error("b0"))
     assert " were not delivered in 2000 ms since their batch was opened " in text
     assert f"; tried 1 times; the last error was: {errors.error_of(TIMED_OUT)}" in text
 
@@ -886,14 +886,14 @@ def test_I21_the_error_of_a_batch_under_way_counts_that_attempt() -> None:
 
 
 def test_I17_only_retries_follow_an_expired_sent_batch() -> None:
-    s = expired_behind_a_retry()
+    s = expired_before_retries()
     assert s.waiting == ["b1"]
     assert s.stamp("b1") == (PRODUCER_ID, 0, 2)
     assert s.attempts("b3") == []
 
 
 def test_I18_later_accepted_batch_settles_it_without_a_bump() -> None:
-    s = expired_behind_a_retry()
+    s = expired_before_retries()
     s.answer(b1=OK)
     assert s.waiting == ["b2", "b3"]
     assert [s.stamp(f"b{i}") for i in range(4)] == [(PRODUCER_ID, 0, i + 1) for i in range(4)]
@@ -901,7 +901,7 @@ def test_I18_later_accepted_batch_settles_it_without_a_bump() -> None:
 
 def test_I19_bump_settles_it_when_all_later_ones_are_refused() -> None:
     """Java bumps with the first refusal, and sends again what may be in the log (decision 16)."""
-    s = expired_behind_a_retry()
+    s = expired_before_retries()
     s.answer(b1=OUT_OF_ORDER)
     assert s.waiting == ["b2"]
     s.answer(b2=OUT_OF_ORDER)
@@ -911,7 +911,7 @@ def test_I19_bump_settles_it_when_all_later_ones_are_refused() -> None:
 
 @pytest.mark.parametrize("code", [TIMED_OUT, TOO_FEW])
 def test_I19_refused_batches_need_no_retry_before_the_bump(code: int) -> None:
-    s = expired_behind_a_retry(code, OUT_OF_ORDER)
+    s = expired_before_retries(code, OUT_OF_ORDER)
     s.answer(b1=OK)
     s.answer(b2=OK)
     assert [s.stamp(f"b{i}") for i in range(1, 4)] == [(PRODUCER_ID, 1, i - 1) for i in range(1, 4)]

@@ -86,13 +86,13 @@ def test_S03_a_split_is_counted_and_said() -> None:
 
 def test_S03_callbacks_come_in_order_with_their_own_offsets() -> None:
     s = Sending(batch_size=16384).warmed()
-    told: list[int] = []
-    s.put("b0", "b1", "b2", on_delivery=lambda metadata, error: told.append(metadata.offset))
+    noted: list[int] = []
+    s.put("b0", "b1", "b2", on_delivery=lambda metadata, error: noted.append(metadata.offset))
     s.run()
     s.answer(b0=TOO_LARGE)
     while s.waiting:
         s.answer(**{s.waiting[0]: OK})
-    assert told == [1, 2, 3]
+    assert noted == [1, 2, 3]
 
 
 def test_S04_memory_is_whole_after_a_split() -> None:

@@ -78,7 +78,7 @@ def test_error_is_answered_each_time_and_its_end_once() -> None:
     assert codes == [[], elsewhere, elsewhere, [0], []]
 
 
-def test_partition_with_records_goes_to_the_end_of_the_next_answer() -> None:
+def test_partition_with_records_comes_last_in_the_next_response() -> None:
     broker = VirtualBroker(topics=(TOPIC, OTHER))
     for topic in (TOPIC, OTHER):
         for _ in range(2):
