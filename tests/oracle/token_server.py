@@ -7,7 +7,10 @@ KIP-1258), and the jwt-bearer grant (KIP-1139). `GET /jwks` has the keys by `kid
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import math
+import ssl
 import threading
 import time
 import uuid
@@ -79,9 +82,11 @@ class TokenServer:
     ----------
     clients : Mapping[str, str]
         Secrets by client id; the subject of a token is its client.
+    context : ssl.SSLContext
+        For the same by https, at `secure_url`.
     """
 
-    def __init__(self, clients: Mapping[str, str]) -> None:
+    def __init__(self, clients: Mapping[str, str], context: ssl.SSLContext) -> None:
         self.calls: list[TokenCall] = []
         self.assertion_key = new_key()
         self.assertion_ec_key = ec.generate_private_key(ec.SECP256R1())
@@ -95,20 +100,30 @@ class TokenServer:
         class Handler(_Handler):
             token_server = server
 
-        self._http = ThreadingHTTPServer((HOST, 0), Handler)
-        self._http.daemon_threads = True
+        self._http, self._https = (ThreadingHTTPServer((HOST, 0), Handler) for _ in range(2))
+        # Handshakes are for the threads of connections, so that a client that fails stops no others.
+        self._https.socket = context.wrap_socket(
+            self._https.socket, server_side=True, do_handshake_on_connect=False
+        )
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self._http.server_address[1]}"
 
+    @property
+    def secure_url(self) -> str:
+        return f"https://localhost:{self._https.server_address[1]}"
+
     def __enter__(self) -> Self:
-        threading.Thread(target=self._http.serve_forever, name="token server", daemon=True).start()
+        for server in (self._http, self._https):
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, name="token server", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+        for server in (self._http, self._https):
+            server.shutdown()
+            server.server_close()
 
     def rotate(self) -> None:
         """Sign with a new key from now on; the old ones stay in the JWKS."""
@@ -123,7 +138,7 @@ class TokenServer:
         now = time.time()
         life = self.lifetime_seconds if lifetime_seconds is None else lifetime_seconds
         given = {"iss": ISSUER, "aud": AUDIENCE, "sub": subject, "jti": uuid.uuid4().hex}
-        given |= {"iat": int(now - max(0, -life)), "exp": int(now + life)}
+        given |= {"iat": int(now - max(0, -life)), "exp": math.ceil(now + life)}
         key_id, key = self._keys[-1]
         return signed_jwt(given | claims, key, key_id)
 
@@ -198,6 +213,10 @@ def _jwk(key_id: str, key: rsa.RSAPrivateKey) -> dict[str, str]:
 class _Handler(BaseHTTPRequestHandler):
     token_server: TokenServer
     protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        with contextlib.suppress(ssl.SSLError, ConnectionError):  # of clients that do not trust it
+            super().handle()
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""

@@ -221,6 +221,16 @@ CELLS = (
             "sasl.oauthbearer.scope": "produce",
         },
     ),
+    Cell(
+        "OAUTHBEARER, https endpoint",
+        "SASL_SSL",
+        None,
+        {
+            **OIDC_LIBRDKAFKA,
+            "sasl.oauthbearer.token.endpoint.url": lambda site: f"{site.tokens.secure_url}/token",
+            "https.ca.location": lambda site: site.path("ca.pem"),
+        },
+    ),
     Cell("OAUTHBEARER, client assertion", "SASL_SSL", ASSERTED),
     Cell(
         "OAUTHBEARER, assertion in a file",

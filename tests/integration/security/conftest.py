@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
+from kbatch.errors import KafkaTimeoutError
 from tests.integration.security.cells import Cell
-from tests.integration.security.site import Site, resolved
+from tests.integration.security.site import TOPIC, Site, resolved
+from tests.support.patience import HANG_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -33,3 +37,16 @@ def settings_of(cell: Cell, column: str, site: Site) -> dict[str, Any]:
     if cell.needs_kdc and site.kdc is None:
         pytest.skip(site.kdc_missing)
     return resolved(getattr(cell, column), site)
+
+
+def raises_in_time(producer: Any, match: str) -> None:
+    """Sends raise KafkaTimeoutError after max.block.ms, which soon names the cause: a busy machine may need
+    more than one of them for the first attempt.
+    """
+    deadline = time.monotonic() + HANG_SECONDS
+    while True:
+        with pytest.raises(KafkaTimeoutError) as raised:
+            producer.send(TOPIC, b"never")
+        if re.search(match, str(raised.value)):
+            return
+        assert time.monotonic() < deadline, raised.value

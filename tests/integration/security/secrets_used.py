@@ -16,6 +16,7 @@ PASSWORDS: Mapping[str, str] = {
     SCRAM_ODD: 'p=a,s"s w\\örd-Wm57',
 }
 WRONG_PASSWORD = "wrong-password-Jd64"
-register(*PASSWORDS.values(), STORE_PASSWORD, WRONG_PASSWORD)
+MENDED_PASSWORD = "mended-password-Ks25"
+register(*PASSWORDS.values(), STORE_PASSWORD, WRONG_PASSWORD, MENDED_PASSWORD)
 # As the header of a request to the token endpoint has it.
 register(base64.b64encode(f"alice:{PASSWORDS['alice']}".encode()).decode())

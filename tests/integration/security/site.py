@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -113,36 +114,41 @@ class Site:
         return trusted if "SSL" in protocol.split("_") else {}
 
     def set_up(self) -> None:
-        """Make the topic, the users of SCRAM and the ACLs; returns when the broker knows all of them."""
+        """Make the topic, the ACLs and the users of SCRAM; returns when the broker knows all of them."""
         self.broker.create_topic(TOPIC, partitions=4)
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-        users = ("alice", "bob", SCRAM_ODD)
-        for mechanism, iterations in ITERATIONS.items():  # a request alters a user once
-            info = ScramCredentialInfo(mechanism, iterations)
-            wanted = [UserScramCredentialUpsertion(name, info, PASSWORDS[name].encode()) for name in users]
-            for future in admin.alter_user_scram_credentials(wanted).values():
-                future.result()
-        allowed = AclPermissionType.ALLOW
-        wanted_acls = [
-            AclBinding(*resource, f"User:{who}", "*", operation, allowed)
-            for who in ALLOWED
+        self.allow(*ALLOWED)
+        for name in ("alice", "bob", SCRAM_ODD):
+            self.set_password(name, PASSWORDS[name])
+
+    def allow(self, *principals: str) -> None:
+        """Let them do what ACLS says. The broker knows it when it knows a user who is made after this."""
+        wanted = [
+            AclBinding(*resource, f"User:{who}", "*", operation, AclPermissionType.ALLOW)
+            for who in principals
             for *resource, operations in ACLS
             for operation in operations
         ]
-        for future in admin.create_acls(wanted_acls).values():
+        for future in self._admin.create_acls(wanted).values():
             future.result()
-        self._await_users(admin, users)
 
-    def _await_users(self, admin: AdminClient, users: tuple[str, ...]) -> None:
+    def set_password(self, name: str, password: str) -> None:
+        """Make a user of SCRAM, or change the password; returns when the broker knows a new user."""
+        for mechanism, iterations in ITERATIONS.items():  # a request alters a user once
+            info = ScramCredentialInfo(mechanism, iterations)
+            user = UserScramCredentialUpsertion(name, info, password.encode())
+            self._admin.alter_user_scram_credentials([user])[name].result()
         deadline = time.monotonic() + HANG_SECONDS
         while True:
-            found = admin.describe_user_scram_credentials(list(users))
+            found = self._admin.describe_user_scram_credentials([name])[name]
             with contextlib.suppress(confluent_kafka.KafkaException):
-                known = [user.result().scram_credential_infos for user in found.values()]
-                if all(len(credentials) == len(ITERATIONS) for credentials in known):
+                if len(found.result().scram_credential_infos) == len(ITERATIONS):
                     return
-            assert time.monotonic() < deadline, "the broker does not know its users"
+            assert time.monotonic() < deadline, f"the broker does not know {name}"
             time.sleep(POLL_SECONDS)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
 
     @cached_property
     def delegation_token(self) -> tuple[str, str]:
@@ -267,7 +273,9 @@ def open_site(folder: Path) -> Iterator[Site]:
     (folder / "others").mkdir()
     Authority(folder / "others", STORE_PASSWORD)
     clients = {"alice": PASSWORDS["alice"], "bob": PASSWORDS["bob"]}
-    with TokenServer(clients) as tokens, _realm(folder) as (kdc, kdc_missing):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.path("broker.crt"), authority.path("broker.key"))
+    with TokenServer(clients, context) as tokens, _realm(folder) as (kdc, kdc_missing):
         authority.path("assertion.key").write_bytes(tokens.assertion_key_pem())
         authority.path("assertion.jwt").write_text(tokens.assertion("alice"))
         site = Site(authority, tokens, kdc, kdc_missing)

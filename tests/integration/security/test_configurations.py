@@ -21,7 +21,7 @@ SITE: Any = SimpleNamespace(
     path=lambda name: f"/site/{name}",
     folder=Path("/site"),
     keytab=lambda user: f"/site/{user}.keytab",
-    tokens=SimpleNamespace(url="http://127.0.0.1:1"),
+    tokens=SimpleNamespace(url="http://127.0.0.1:1", secure_url="https://127.0.0.1:1"),
     delegation_token=("token-id", "token-hmac"),
 )
 COLUMNS = ("java", "librdkafka", "kafka_python", "aiokafka")

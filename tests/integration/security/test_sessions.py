@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from tests.integration.ledger import Ledger
 from tests.integration.security.cells import CELLS
 from tests.integration.security.conftest import settings_of
-from tests.integration.security.site import OAUTHBEARER, TOPIC, Site
-from tests.support.patience import HANG_SECONDS
+from tests.integration.security.secrets_used import MENDED_PASSWORD, WRONG_PASSWORD
+from tests.integration.security.site import GSSAPI, OAUTHBEARER, SCRAM_256, TOPIC, Site, jaas
+from tests.oracle.token_server import LIFETIME_SECONDS
+from tests.support.patience import HANG_MS, HANG_SECONDS
 from tests.support.shells import new_producer
 
 pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
@@ -34,25 +38,90 @@ def short_settings(site: Site, mechanism: str) -> dict[str, Any]:
 
 def total(producer: Any, name: str) -> float:
     """Return one of the producer's own metrics."""
+    return gauge(producer, f"{name}-total")
+
+
+def gauge(producer: Any, name: str) -> float:
     (value,) = (
         value
         for metric, value in producer.metrics().items()
-        if (metric.name, metric.group) == (f"{name}-total", "producer-metrics")
+        if (metric.name, metric.group) == (name, "producer-metrics")
     )
     return float(value)
 
 
-@pytest.mark.parametrize("mechanism", sorted(OF_MECHANISM))
-def test_every_mechanism_logs_in_again(site: Site, mechanism: str) -> None:
-    topic = f"{TOPIC}.{mechanism}.{time.monotonic_ns()}"
-    site.broker.create_topic(topic)
+def new_topic(site: Site, partitions: int = 1) -> str:
+    name = f"{TOPIC}.sessions.{time.monotonic_ns()}"
+    site.broker.create_topic(name, partitions)
+    return name
+
+
+def check_undisturbed(producer: Any) -> None:
+    """No batch was sent again, and no connection had to be replaced."""
+    for trouble in ("record-retry", "record-error", "failed-reauthentication", "failed-authentication"):
+        assert total(producer, trouble) == 0, trouble
+    assert total(producer, "connection-creation") <= CONNECTIONS
+
+
+def test_every_mechanism_logs_in_again(site: Site) -> None:
+    topic = new_topic(site)
+    mechanisms = [name for name in OF_MECHANISM if name != GSSAPI or site.kdc is not None]
     deadline = time.monotonic() + HANG_SECONDS
     asked = len(site.tokens.calls)
-    with new_producer(short_settings(site, mechanism)) as producer:
-        while total(producer, "successful-reauthentication") < 1:
-            producer.send(topic, b"within a session").result(HANG_SECONDS)
+    with ExitStack() as stack:
+        producers = {
+            name: stack.enter_context(new_producer(short_settings(site, name))) for name in mechanisms
+        }
+        while waiting := [
+            name for name, each in producers.items() if total(each, "successful-reauthentication") < 2
+        ]:
+            assert time.monotonic() < deadline, waiting
+            for producer in producers.values():
+                producer.send(topic, b"within a session").result(HANG_SECONDS)
+        for producer in producers.values():
+            check_undisturbed(producer)
+    # one login serves all connections, and sessions that are shorter than its token
+    assert len(site.tokens.calls) == asked + 1
+
+
+def test_tokens_are_renewed_before_their_sessions_end(site: Site) -> None:
+    """Brokers end a session with its token, whatever connections.max.reauth.ms is."""
+    topic = new_topic(site)
+    settings = short_settings(site, OAUTHBEARER) | {"bootstrap.servers": site.address("SASL_SSL")}
+    deadline = time.monotonic() + HANG_SECONDS
+    asked = len(site.tokens.calls)
+    site.tokens.lifetime_seconds = 5
+    try:
+        with new_producer(settings) as producer:
+            while total(producer, "successful-reauthentication") < 1:
+                assert time.monotonic() < deadline
+                producer.send(topic, b"by a short token").result(HANG_SECONDS)
+            check_undisturbed(producer)
+    finally:
+        site.tokens.lifetime_seconds = LIFETIME_SECONDS
+    assert len(site.tokens.calls) > asked + 1
+
+
+def test_password_that_changes_and_is_mended_loses_nothing(site: Site) -> None:
+    """While logins fail, what was accepted waits; none is lost, doubled or out of order."""
+    topic = new_topic(site, partitions=2)
+    name = f"carol-{time.monotonic_ns()}"
+    site.allow(name)
+    site.set_password(name, MENDED_PASSWORD)
+    login = jaas("scram.ScramLoginModule", username=name, password=MENDED_PASSWORD)
+    settings = short_settings(site, SCRAM_256) | {"sasl.jaas.config": login, "max.block.ms": HANG_MS}
+    deadline = time.monotonic() + HANG_SECONDS
+    with new_producer(settings) as producer:
+        ledger = Ledger(producer, topic, 2)
+        ledger.send(10)
+        producer.flush(HANG_SECONDS)
+        site.set_password(name, WRONG_PASSWORD)
+        while not total(producer, "failed-reauthentication") + total(producer, "failed-authentication"):
             assert time.monotonic() < deadline
-        assert total(producer, "failed-reauthentication") == 0
-        assert total(producer, "connection-creation") <= CONNECTIONS
-    if mechanism == OAUTHBEARER:  # one login serves all connections, and sessions that are shorter than it
-        assert len(site.tokens.calls) == asked + 1
+            ledger.send(1)
+            time.sleep(0.01)
+        ledger.send(10)
+        site.set_password(name, MENDED_PASSWORD)
+        producer.flush(HANG_SECONDS)
+    assert ledger.failed == {}
+    assert ledger.check(site.broker.bootstrap_servers)["acknowledged"] > 20

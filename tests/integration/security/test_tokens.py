@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kbatch.errors import AuthenticationError, KafkaTimeoutError, SaslAuthenticationError
+from kbatch.errors import AuthenticationError, SaslAuthenticationError
 from tests.integration.security.cells import OIDC_LIBRDKAFKA
+from tests.integration.security.conftest import raises_in_time
 from tests.integration.security.site import OAUTHBEARER, TOPIC, Site, resolved
 from tests.oracle.kafka import free_ports
 from tests.support.patience import HANG_MS, HANG_SECONDS
@@ -95,8 +96,8 @@ def test_callback_that_always_raises_is_named_in_time(site: Site) -> None:
         raise OSError("no identity service")
 
     settings = oauth_settings(site, sasl_oauthbearer_token=callback, max_block_ms=1000) | QUICKLY
-    with new_producer(settings) as producer, pytest.raises(KafkaTimeoutError, match="no identity service"):
-        producer.send(TOPIC, b"never")
+    with new_producer(settings) as producer:
+        raises_in_time(producer, "no identity service")
 
 
 BAD_TOKENS = {
@@ -141,11 +142,19 @@ def test_endpoint_that_refuses_is_named(site: Site, status: int) -> None:
 def test_endpoint_out_of_reach_is_named_in_time(site: Site) -> None:
     (port,) = free_ports(1)
     url = {"sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{port}/token", "max.block.ms": 1000}
+    with new_producer(oidc_settings(site, **url)) as producer:
+        raises_in_time(producer, f"127.0.0.1:{port}")
+
+
+def test_endpoint_of_an_unknown_authority_gets_no_secret(site: Site) -> None:
+    asked = len(site.tokens.calls)
+    url = {"sasl.oauthbearer.token.endpoint.url": f"{site.tokens.secure_url}/token"}
     with (
         new_producer(oidc_settings(site, **url)) as producer,
-        pytest.raises(KafkaTimeoutError, match=f"127.0.0.1:{port}"),
+        pytest.raises(AuthenticationError, match="certificate"),
     ):
         producer.send(TOPIC, b"never")
+    assert len(site.tokens.calls) == asked
 
 
 def test_new_signing_keys_are_taken(site: Site) -> None:
