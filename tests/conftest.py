@@ -78,7 +78,9 @@ def require_jars(version: str = KAFKA_VERSION) -> None:
 
 @pytest.fixture(scope="session")
 def real_kafka(java_jars: None) -> Iterator["RealKafka"]:
-    """One broker a test process: tests keep apart by the names of their topics, groups and transactions."""
+    """Yield one broker a test process: tests keep apart by the names of their topics, groups and
+    transactions.
+    """
     from tests.oracle.kafka import RealKafka
 
     with RealKafka() as broker:
@@ -87,7 +89,7 @@ def real_kafka(java_jars: None) -> Iterator["RealKafka"]:
 
 @pytest.fixture(scope="session")
 def site(java_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Site"]:
-    """A Kafka with every security mechanism. Kerberos' libraries of this process know its realm."""
+    """Yield a Kafka with every security mechanism. Kerberos' libraries of this process know its realm."""
     from tests.integration.security.site import open_site
 
     with open_site(tmp_path_factory.mktemp("site")) as opened, pytest.MonkeyPatch.context() as patch:
@@ -107,7 +109,7 @@ def embedded_bootstrap_servers() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The source distribution of this tree, and the wheel that was built from it."""
+    """Return the source distribution of this tree, and the wheel that was built from it."""
     return build(tmp_path_factory.mktemp("distributions"))
 
 

@@ -38,7 +38,7 @@ def check_logs(state: BrokerState) -> None:
 
 
 def whole_batches(partition: ClusterPartition) -> list[kbatch.RecordBatch]:
-    """Every batch of the log, its CRC checked and its records read."""
+    """Return every batch of the log, its CRC checked and its records read."""
     stored = b"".join(bytes(batch) for batch in partition.log.batches())
     batches = list(kbatch.decode(stored, partial="raise"))
     for batch in batches:
@@ -148,7 +148,7 @@ class Round:
         self._now_ms = now_ms
 
     def run(self) -> None:
-        """Raises AssertionError where the broker does not answer as it should."""
+        """Raise AssertionError if the broker does not answer as it should."""
         kind = messages.CreateTopicsRequest
         topic = kind.CreatableTopic(name=self._name, num_partitions=1, replication_factor=-1)
         (created,) = self._ask(0, kind(topics=[topic]), 7).topics
@@ -236,7 +236,7 @@ class Round:
         assert topic.results_by_partition[0].partition_error_code == ErrorCode.NONE, topic
 
     def _produced(self, value: bytes, given: Any, sequence: int, transactional_id: str | None = None) -> int:
-        """The offset of a batch of one record."""
+        """Return the offset of a batch of one record."""
         kind = messages.ProduceRequest
         batch = plain.encode(
             [(None, value, (), self._now_ms)],

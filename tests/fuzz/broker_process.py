@@ -53,13 +53,13 @@ class BrokerProcess:
         return f"{HOST}:{self.port}"
 
     def launch(self) -> None:
-        """Returns at once: the broker reads its files."""
+        """Start without waiting: the broker reads its files."""
         self._process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def start(self) -> None:
-        """Returns when it serves."""
+        """Wait until it serves."""
         self.launch()
         assert self._process is not None and self._process.stdout is not None
         if self._process.stdout.readline().strip() != self.bootstrap_servers:
@@ -92,7 +92,7 @@ class BrokerProcess:
             self._end()
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer to a request of one's own."""
+        """Return the answer to a request of one's own."""
         with socket.create_connection((HOST, self.port), timeout=START_SECONDS) as connection:
             connection.sendall(b"".join(codec.encode_request(request, version, 1)))
             incoming = connection.makefile("rb")
@@ -114,7 +114,7 @@ class Stored(NamedTuple):
 
 
 def stored(directory: Path, topic: str, partition: int) -> Iterator[Stored]:
-    """The records of a partition whose broker is dead, up to a torn tail."""
+    """Yield the records of a partition whose broker is dead, up to a torn tail."""
     for path in sorted((directory / f"{topic}-{partition}").glob("*.log")):
         for batch in kbatch.read_segment(path):
             for record in batch:

@@ -105,14 +105,16 @@ def judge(data: bytes, turn: int = 0) -> str:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had so far."""
+    """Return the most memory that this process had so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 @contextmanager
 def growing_less_than(limit: int) -> Iterator[None]:
-    """The peak may rise by so much; in a process that had more before, nothing shows: see `apart`."""
+    """Check that peak memory rises by at most this much; a process with a higher peak shows nothing: see
+    `apart`.
+    """
     before = peak_bytes()
     yield
     grown = peak_bytes() - before
@@ -128,7 +130,7 @@ def limit_address_space() -> None:
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls `function` in a fresh process, whose peak of memory is its own, within ADDRESS_SPACE_BYTES."""
+    """Call `function` in a fresh process, with its own memory peak, within ADDRESS_SPACE_BYTES."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, initializer=limit_address_space) as pool:
         return pool.submit(function, *arguments).result()

@@ -124,7 +124,7 @@ class Task:
             assert found == {b"key-%d" % partition: expected for partition in range(self._partitions)}
 
     def _read(self, reader: Consumer, values: dict[bytes | None, list[bytes | None]]) -> set[int | None]:
-        """The partitions that have come to their end."""
+        """Return the partitions that have come to their end."""
         ended = set()
         for message in reader.consume(10_000, timeout=READ_SECONDS):
             error = message.error()

@@ -147,7 +147,7 @@ JOBS = (codecs_work, own_producer_sends, parents_producer_refuses, parents_objec
 
 
 def forked(job: Callable[[Parent], None], parent: Parent) -> None:
-    """Does the job in a child; AssertionError unless it ends well."""
+    """Do the job in a child; AssertionError unless it ends well."""
     child = os.fork()
     if not child:
         code = 1

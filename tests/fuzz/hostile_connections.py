@@ -90,7 +90,7 @@ class Connections:
     # Beside all cases
 
     def half_open(self) -> list[socket.socket]:
-        """Connections that began a frame."""
+        """Return connections that began a frame."""
         opened = []
         for _ in range(HALF_OPEN_CONNECTIONS):
             connection = self._connected()
@@ -144,7 +144,7 @@ def _end_sending(connection: socket.socket) -> None:
 
 
 def _received(connection: socket.socket) -> bytes:
-    """All that comes until the broker closes."""
+    """Return all that comes until the broker closes."""
     data = bytearray()
     with suppress(ConnectionError):
         while piece := connection.recv(1 << 16):

@@ -282,7 +282,7 @@ def outcome(reply: Reply) -> str:
 
 
 def judged(wanted: Expected, reply: Reply) -> Message | None:
-    """The response, if there is one; AssertionError for what the broker must not do."""
+    """Return the response, if there is one; AssertionError for what the broker must not do."""
     assert reply.buffers is not None
     if reply.closes_connection:
         assert wanted.may_close, "a request that could be read closes the connection"

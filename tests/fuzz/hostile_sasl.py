@@ -49,7 +49,7 @@ PIECES = (
 
 
 def bent(message: bytes, rng: random.Random) -> bytes:
-    """A message with one to three faults, or another altogether."""
+    """Return a message with one to three faults, or another altogether."""
     choice = rng.random()
     if choice < 0.02:
         return rng.randbytes(rng.choice((0, 1, 30, 1000, MAX_CHALLENGE_BYTES, MAX_CHALLENGE_BYTES + 1)))
@@ -68,7 +68,7 @@ def bent(message: bytes, rng: random.Random) -> bytes:
 
 
 def with_other_value(message: bytes, rng: random.Random) -> bytes:
-    """A message of SCRAM with the value of an attribute replaced."""
+    """Return a message of SCRAM with the value of an attribute replaced."""
     fields = message.split(b",")
     at = rng.randrange(len(fields))
     fields[at] = fields[at][:2] + rng.choice(PIECES)
@@ -91,7 +91,7 @@ class Block:
         }
 
     def next_case(self) -> tuple[str, bytes, Callable[[], str]]:
-        """The kind of a case, the bent message, and the case, which returns its outcome."""
+        """Return the kind of a case, the bent message, and the case, which returns its outcome."""
         kind = self._rng.choice(
             (*self._servers, *self._servers, "OAUTHBEARER", "OAUTHBEARER", "PLAIN", "OIDC")
         )
@@ -158,7 +158,7 @@ class Block:
 
 
 def try_case(case: Callable[[], str], *, is_reported: bool) -> str:
-    """The outcome of a case; AssertionError if its error is not clear, or shows a secret."""
+    """Return the outcome of a case; AssertionError if its error is not clear, or shows a secret."""
     try:
         return case()
     except KafkaError as error:

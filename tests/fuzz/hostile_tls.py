@@ -74,7 +74,7 @@ def repeat_piece(data: bytes, rng: random.Random) -> bytes:
 
 
 def insert_record(data: bytes, rng: random.Random) -> bytes:
-    """A record in front, of any type and with any length: alerts, empty ones, messages of a handshake."""
+    """Insert a record in front, of any type and length: alerts, empty ones, messages of a handshake."""
     kind = rng.choice((20, 21, 22, 23, 24, rng.randrange(256)))
     body = rng.choice((b"", b"\x01\x00", b"\x02\x28", b"\x00\x00\x00\x00", rng.randbytes(rng.randrange(300))))
     size = rng.choice((len(body), len(body), rng.randrange(1 << 16)))
@@ -83,7 +83,7 @@ def insert_record(data: bytes, rng: random.Random) -> bytes:
 
 
 def bend_header(data: bytes, rng: random.Random) -> bytes:
-    """A byte of the header of one record changes."""
+    """Change a byte of the header of one record."""
     starts, start = [], 0
     while start + 5 <= len(data):
         starts.append(start)

@@ -49,7 +49,7 @@ class Interrupt(BaseException):
 
 @contextmanager
 def interrupted(rng: random.Random) -> Iterator[None]:
-    """One Interrupt, or a few, at some time in the block; none comes after it."""
+    """Send one Interrupt, or a few, at some time in the block, and none after it."""
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, rng.choice((1e-4, 1e-3, 2e-2)) * rng.uniform(0.1, 1), 2e-2)
@@ -278,7 +278,7 @@ def run_loop(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None
 
 @contextmanager
 def _ctrl_c() -> Iterator[None]:
-    """The timer's signal becomes that of Ctrl-C, with Python's own handler, which asyncio replaces."""
+    """Turn the timer's signal into that of Ctrl-C, with Python's own handler, which asyncio replaces."""
     timer = signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

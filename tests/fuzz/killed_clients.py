@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 def record_of(message: Message) -> Record:
-    """Records that were delivered or read."""
+    """Return one record that was delivered or read."""
     partition, offset, value = message.partition(), message.offset(), message.value()
     assert partition is not None and offset is not None and value is not None
     return Record(partition, offset, value.decode())

@@ -107,7 +107,8 @@ def taken_apart(rows: list[plain.Row], compression: str, **state: Any) -> Origin
 
 @cache
 def originals(codecs: Sequence[str] = plain.CODECS) -> tuple[list[Original], list[Original]]:
-    """Batches of each codec: small ones, for speed, and ones that take several blocks of their codec."""
+    """Return batches of each codec: small ones, for speed, and ones that take several blocks of their codec.
+    """
     small: list[Original] = []
     large: list[Original] = []
     for compression in codecs:
@@ -123,7 +124,7 @@ def originals(codecs: Sequence[str] = plain.CODECS) -> tuple[list[Original], lis
 
 
 def sealed(header: Sequence[Any], stream: bytes, rng: random.Random, repair: float = 0.95) -> bytes:
-    """The batch, its length and CRC made right with a probability of `repair`."""
+    """Return the batch, its length and CRC made right with a probability of `repair`."""
     fields = list(header)
     if rng.random() < repair:
         fields[LENGTH] = plain.HEADER_BYTES - plain.LOG_OVERHEAD + len(stream)
@@ -152,14 +153,14 @@ def bend_header(original: Original, rng: random.Random) -> bytes:
 
 
 def claim_count(original: Original, rng: random.Random) -> bytes:
-    """A record count that the body does not bear out."""
+    """Return a record count that the body does not bear out."""
     header = list(original.header)
     header[COUNT] = rng.choice((header[COUNT] - 1, header[COUNT] + 1, *EVIL_BY_WIDTH["i"]))
     return sealed(header, original.stream, rng, repair=1)
 
 
 def bend_record(original: Original, rng: random.Random) -> bytes:
-    """One to three fields of one record are replaced; the record's size, and all around it, is right."""
+    """Replace one to three fields of one record; its size, and all around it, is right."""
     records = [list(fields) for fields in original.records]
     fields = rng.choice(records)
     for at in rng.sample(range(len(fields)), rng.choice((1, 1, 2, 3))):
@@ -195,7 +196,7 @@ def bend_record_size(original: Original, rng: random.Random) -> bytes:
 
 
 def rearrange_records(original: Original, rng: random.Random) -> bytes:
-    """Records dropped, doubled, swapped, cut or followed by more; each may be right by itself."""
+    """Return records dropped, doubled, swapped, cut or followed by more; each may be right by itself."""
     records = [record_bytes(fields) for fields in original.records]
     at, other = rng.randrange(len(records)), rng.randrange(len(records))
     match rng.randrange(5):
@@ -228,21 +229,23 @@ def flip_batch(original: Original, rng: random.Random) -> bytes:
 
 
 def relabel(original: Original, rng: random.Random) -> bytes:
-    """The stream under another codec's name."""
+    """Return the stream under another codec's name."""
     header = list(original.header)
     header[ATTRIBUTES] = header[ATTRIBUTES] & ~7 | rng.randrange(8)
     return sealed(header, original.stream, rng)
 
 
 def reframe(original: Original, rng: random.Random) -> bytes:
-    """The records in a stream of the same codec that is legal, or lies about sizes, blocks and checksums."""
+    """Return the records in a stream of the same codec that is legal, or lies about sizes, blocks and
+    checksums.
+    """
     records = b"".join(map(record_bytes, original.records))
     stream = streams.hostile(original.compression, records, rng)
     return sealed(original.header, stream, rng, repair=1)
 
 
 def blow_up(original: Original, rng: random.Random) -> bytes:
-    """A bomb, or what just stays below the limit and has a count to match."""
+    """Return a bomb, or a stream just below the limit with a count to match."""
     header = list(original.header)
     if rng.random() < 0.5:
         header[COUNT] = rng.choice((1, INT32_MAX, 2**20))

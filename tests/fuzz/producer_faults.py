@@ -93,7 +93,7 @@ def real() -> Iterator[FaultyBroker]:
 
 
 def await_progress(ledgers: list[Ledger]) -> None:
-    """Returns when more records are acknowledged by each."""
+    """Wait until more records of each producer are acknowledged."""
     wanted = [len(ledger.acknowledged) + PROGRESS_RECORDS for ledger in ledgers]
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while any(len(ledger.acknowledged) < count for ledger, count in zip(ledgers, wanted, strict=True)):

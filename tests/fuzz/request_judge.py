@@ -46,7 +46,9 @@ def expected(frame: bytes) -> Expected:
 
 
 def answer(wanted: Expected, data: bytes) -> Message:
-    """The response in a frame, which is without its size; AssertionError for one that is not as expected."""
+    """Return the response in a frame, which is without its size; AssertionError for one that is not as
+    expected.
+    """
     assert wanted.response is not None, "an unexpected answer"
     correlation_id, response = codec.decode_response(wanted.response, wanted.version, data)
     assert correlation_id == wanted.correlation_id

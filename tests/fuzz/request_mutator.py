@@ -146,7 +146,7 @@ def truncate(request: Request, other: Request, rng: random.Random) -> bytes:
 
 
 def splice(request: Request, other: Request, rng: random.Random) -> bytes:
-    """The start of one, the end of the other; sometimes both are cut between pieces."""
+    """Return the start of one, the end of the other; sometimes both are cut between pieces."""
     if rng.random() < 0.5:
         at, start = (rng.randrange(len(each.pieces) + 1) for each in (request, other))
         return joined(request.pieces[:at] + other.pieces[start:])

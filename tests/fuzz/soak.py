@@ -58,7 +58,7 @@ class Campaign(NamedTuple):
 
 
 def _campaign_of(module: ModuleType, blocks: int, *sources: str) -> Campaign:
-    """The campaign whose blocks a module runs: `run_block(block, cases)`, of BLOCK_CASES cases."""
+    """Return the campaign whose blocks a module runs: `run_block(block, cases)`, of BLOCK_CASES cases."""
     return Campaign(
         blocks,
         lambda block: campaign.run_block_apart(block, module.BLOCK_CASES, module.__name__),

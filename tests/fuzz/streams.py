@@ -20,7 +20,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def scrambled(data: bytes, rng: random.Random) -> bytes:
-    """One to four edits anywhere: a bit flipped, a byte changed, bytes taken out, doubled, put in, or cut."""
+    """Make one to four edits anywhere: flip a bit, change a byte, remove, double, insert or cut bytes."""
     edited = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(edited) + 1)
@@ -147,7 +147,7 @@ def _lz4(data: bytes, rng: random.Random) -> bytes:
 
 
 def _lz4_claiming(data: bytes, size: int) -> bytes:
-    """A frame whose descriptor, checksum included, announces `size` bytes of content."""
+    """Return a frame whose descriptor, checksum included, announces `size` bytes of content."""
     writer = lz4.frame.LZ4FrameCompressor(block_linked=False)
     header = bytes(writer.begin(source_size=size))
     return header + lz4.frame.compress(data, block_linked=False, store_size=False)[7:]
@@ -206,7 +206,7 @@ def hostile(compression: str, data: bytes, rng: random.Random) -> bytes:
 
 @cache
 def bombs(compression: str, size: int = BOMB_BYTES) -> list[bytes]:
-    """Streams that come to `size` bytes of zeros or more, as small as the codec makes them."""
+    """Return streams that come to `size` bytes of zeros or more, as small as the codec makes them."""
     zeros = bytes(size)
     if compression == "none":
         return [bytes(2**16)]
@@ -222,5 +222,5 @@ def bombs(compression: str, size: int = BOMB_BYTES) -> list[bytes]:
 
 
 def bomb(compression: str, rng: random.Random) -> bytes:
-    """One of `bombs`, or one that is not beyond a limit of 1 MiB."""
+    """Return one of `bombs`, or one that is not beyond a limit of 1 MiB."""
     return rng.choice(bombs(compression, rng.choice((BOMB_BYTES, 2**20, 2**20 - 1))))

@@ -121,7 +121,7 @@ def test_a_claimed_size_of_a_stream_allocates_nothing(compression: str) -> None:
 
 
 def _evil_records() -> list[bytes]:
-    """A record with a header, each of its fields in turn replaced by each evil varint."""
+    """Return a record with a header, each of its fields in turn replaced by each evil varint."""
     fields = mutator.taken_apart(ROWS[:1], "none").records[0]
     records = []
     for at in range(len(fields)):

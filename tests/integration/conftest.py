@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="session", params=["embedded", pytest.param("real", marks=pytest.mark.java)])
 def target(request: pytest.FixtureRequest) -> str:
-    """Bootstrap servers of both brokers, one after the other."""
+    """Return bootstrap servers of both brokers, one after the other."""
     if request.param == "embedded":
         return str(request.getfixturevalue("embedded_bootstrap_servers"))
     return str(request.getfixturevalue("real_kafka").bootstrap_servers)

@@ -140,7 +140,7 @@ class CuttingProxy:
         return cut
 
     def naming_proxy(self, frame: bytes, version: int) -> bytes:
-        """A Metadata answer whose brokers are the proxy's ports."""
+        """Return a Metadata answer whose brokers are the proxy's ports."""
         correlation_id, answer = codec.decode_response(messages.MetadataResponse, version, frame)
         for broker in answer.brokers:
             broker.port = self._ports[broker.port]
@@ -203,7 +203,7 @@ class _Connection:
 
 
 def _refused(frame: bytes, error_code: int) -> bytes:
-    """The answer to a Produce request that refuses each of its batches."""
+    """Return the answer to a Produce request that refuses each of its batches."""
     request = codec.decode_request(frame)
     answer = messages.ProduceResponse
     partitions = answer.PartitionProduceResponse

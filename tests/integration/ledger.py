@@ -28,7 +28,7 @@ class Read(NamedTuple):
 
 
 def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[list[Read]]:
-    """All records of a topic, by partition; by librdkafka, which checks the CRC of each batch."""
+    """Return all records of a topic, by partition; by librdkafka, which checks the CRC of each batch."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -86,7 +86,7 @@ class Ledger:
             self._producer.send(self._topic, value, **arguments)
 
     def records(self, count: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """The values of so many records more to each partition, and the other arguments of `send`."""
+        """Yield the values of so many records more to each partition, and the other arguments of `send`."""
         for _ in range(count):
             for partition in range(self._partitions):
                 number = self._sent[partition]

@@ -27,7 +27,7 @@ TOPICS = ("t", "u")
 
 
 def drawn(choices: random.Random) -> dict[str, Any]:
-    """Keys of a producer; the smallest sizes are below that of any batch."""
+    """Return keys of a producer; the smallest sizes are below that of any batch."""
     memory = choices.choice((8000, 40_000, 300_000, 33_554_432))
     settings = {
         "linger_ms": choices.choice((0, 0, 1, 5, 30)),

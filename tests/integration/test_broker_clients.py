@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic(target: str) -> str:
-    """A topic of this test's own, with one partition."""
+    """Return a topic of this test's own, with one partition."""
     return new_topic(target)
 
 
@@ -37,7 +37,7 @@ def new_topic(target: str, partitions: int = 1) -> str:
 
 
 def within_time(attempt: Callable[[], Any]) -> None:
-    """Calls `attempt`, which itself waits a little, until it gives something true."""
+    """Call `attempt`, which waits a little, until it returns something true."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not attempt():
         assert time.monotonic() < deadline, "not in time"
@@ -79,7 +79,7 @@ def produce(target: str, topic: str, values: Iterable[str], **settings: Any) -> 
 
 
 def poll(consumers: Iterable[Consumer], into: list[Message]) -> int:
-    """One round over the consumers: the number of records in `into` then. Raises KafkaException."""
+    """Poll each consumer once; return the number of records in `into`. Raises KafkaException."""
     for consumer in consumers:
         for message in consumer.consume(1000, timeout=0.05):
             if message.error():
@@ -89,7 +89,7 @@ def poll(consumers: Iterable[Consumer], into: list[Message]) -> int:
 
 
 def values_of(target: str, topic: str, count: int, isolation_level: str = "read_committed") -> list[str]:
-    """The first `count` values of a topic, for a new group."""
+    """Return the first `count` values of a topic, for a new group."""
     messages: list[Message] = []
     group = f"reader-{next(_numbers)}"
     with librdkafka_consumer(target, group, isolation_level=isolation_level) as consumer:

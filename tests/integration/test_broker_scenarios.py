@@ -15,7 +15,7 @@ KNOWN_DIFFERENCES: dict[str, str] = {}
 
 @pytest.fixture(scope="module")
 def brokers(real_kafka: RealKafka, embedded_bootstrap_servers: str) -> tuple[str, str]:
-    """Bootstrap servers of the real and of the embedded broker, their internal topics made."""
+    """Return bootstrap servers of the real and of the embedded broker, their internal topics made."""
     brokers = (real_kafka.bootstrap_servers, embedded_bootstrap_servers)
     for bootstrap_servers in brokers:
         with Wire(bootstrap_servers, "warm-up") as wire:

@@ -27,7 +27,9 @@ LISTENERS = {
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[tuple[str, Doors]]:
-    """The address of the client that may do everything, and the other listeners, of the embedded broker."""
+    """Yield the address of the client that may do everything, and the other listeners, of the embedded
+    broker.
+    """
     users = {name: PASSWORDS[name] for name in ("alice", "bob")}
     options = {"authorizer": True, "super_users": ["User:ANONYMOUS"], "auto_create_topics": False}
     with Broker(listeners=LISTENERS.values(), users=users, **options) as broker:

@@ -43,7 +43,7 @@ def rows(random_: random.Random, count: int) -> list[plain.Row]:
 
 
 def shapes(seed: int) -> tuple[list[bytes], dict[str, int]]:
-    """Batches of all codecs, timestamps in any order, and limits that make many or few segments."""
+    """Return batches of all codecs, timestamps in any order, and limits that make many or few segments."""
     random_ = random.Random(seed)
     batches = []
     for _ in range(random_.randrange(60)):

@@ -23,7 +23,7 @@ MINUTES = 10
 
 @pytest.fixture
 def kafka_target(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The example's module."""
+    """Return the example's module."""
     monkeypatch.syspath_prepend(str(FOLDER))
     import kafka_target
 

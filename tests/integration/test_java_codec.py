@@ -281,7 +281,7 @@ def test_rows_without_a_key_fill_one_partition_after_the_other() -> None:
 
 
 def _records_region(batch: bytes) -> bytes:
-    """The records as they stand in the batch before compression."""
+    """Return the records as they stand in the batch before compression."""
     return plain.decompress(batch[plain.HEADER_BYTES :], plain.CODECS[batch[22] & 7])
 
 

@@ -108,7 +108,8 @@ def _lz4_frames(data: bytes) -> bytes:
 
 
 def _xerial(block_bytes: int, byte_order: str = ">") -> Callable[[bytes], bytes]:
-    """The version fields may be little endian (Redpanda's were); the block lengths never are."""
+    """Return a stream's writer: its version fields may be little endian (Redpanda's were), its lengths never.
+    """
 
     def framed(data: bytes) -> bytes:
         parts = [plain.XERIAL_MAGIC, struct.pack(f"{byte_order}ii", 1, 1)]

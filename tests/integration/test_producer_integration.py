@@ -238,7 +238,7 @@ def broker(
 def under(
     broker: FaultyBroker, fault: Callable[[FaultyBroker], None], **keys: Any
 ) -> tuple[Ledger, Producer]:
-    """A producer under load, and what happens to its broker meanwhile; all is over when this returns."""
+    """Run a producer under load while its broker meets faults, up to the end."""
     topic = new_topic(broker.bootstrap_servers, partitions=4)
     times = {"max_block_ms": HANG_MS, "delivery_timeout_ms": HANG_MS}
     settings: dict[str, Any] = {"batch_size": 2000, "linger_ms": 1} | times | keys

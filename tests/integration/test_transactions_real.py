@@ -39,7 +39,7 @@ def kafka_of_version_1(java_jars: None) -> Iterator[RealKafka]:
 
 @pytest.fixture(scope="module")
 def kafka_3_9() -> Iterator[RealKafka]:
-    """The last before transaction.version."""
+    """Yield the last version before transaction.version."""
     require_jars("3.9.1")
     with RealKafka(transaction_version=None, version="3.9.1") as broker:
         yield broker
@@ -70,7 +70,7 @@ def transactional(brokers: str, transactional_id: str) -> Producer:
 
 
 def read_committed(brokers: str, topic: str, partitions: int = 2) -> list[bytes]:
-    """The values that are there, in order."""
+    """Return the values that are there, in order."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,

@@ -66,18 +66,18 @@ class Timing(NamedTuple):
 
 @cache
 def jars(version: str = KAFKA_VERSION) -> Path:
-    """The folder of Kafka's jars."""
+    """Return the folder of Kafka's jars."""
     return _fetched(f"kafka-{version}", "pom.xml", version)
 
 
 @cache
 def spark_kafka_jars() -> Path:
-    """The folder of the jars of Spark's own Kafka sink."""
+    """Return the folder of the jars of Spark's own Kafka sink."""
     return _fetched(SPARK_KAFKA_NAME, "spark-kafka.xml")
 
 
 def _fetched(name: str, project: str, kafka_version: str = KAFKA_VERSION) -> Path:
-    """A folder of jars, fetched where it is missing. Of two processes at it the first one wins."""
+    """Return a folder of jars, fetched if it is missing. If two processes fetch it, the first one wins."""
     _check_java()
     cache_folder = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
     folder = cache_folder / name
@@ -203,7 +203,7 @@ def build_request(
     log_append_time_ms: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """A batch for `JavaOracle.build_many`: the parameters of `plain.encode`."""
+    """Return a batch for `JavaOracle.build_many`: the parameters of `plain.encode`."""
     offsets = range(base_offset, base_offset + len(rows)) if offsets is None else offsets
     append_time_ms, horizon_ms, last = (
         -1 if value is None else value for value in (log_append_time_ms, delete_horizon_ms, last_offset)
@@ -266,12 +266,12 @@ class JavaOracle:
         return JavaDiedError(f"the Java oracle ended with status {status}: {tail}")
 
     def build(self, rows: Sequence[Row], **parameters: Any) -> bytes:
-        """One batch of MemoryRecordsBuilder; parameters as for `plain.encode`. Raises JavaError."""
+        """Return one batch of MemoryRecordsBuilder; parameters as for `plain.encode`. Raises JavaError."""
         (built,) = self.build_many([build_request(rows, **parameters)])
         return built
 
     def build_many(self, requests: Sequence[bytes]) -> list[bytes]:
-        """A batch for each `build_request`. Raises the first JavaError."""
+        """Return a batch for each `build_request`. Raises the first JavaError."""
         answer = self._ask(BUILD, struct.pack(">i", len(requests)) + b"".join(map(_sized, requests)))
         return [answer.sized() or b"" for _ in requests]
 
@@ -298,7 +298,7 @@ class JavaOracle:
         return self._ask(BUILD_EMPTY, body).sized() or b""
 
     def read(self, data: bytes) -> Reading:
-        """All whole batches of `data`, each validated; a batch cut off at the end is passed over."""
+        """Return all whole batches of `data`, each validated; a batch cut off at the end is skipped."""
         answer = self._ask(READ, _sized(data))
         batches = []
         while (mark := answer.field("b")) == 1:
@@ -306,7 +306,7 @@ class JavaOracle:
         return Reading(batches, answer.error() if mark == 2 else None, answer.field("i"))
 
     def read_valid(self, data: bytes) -> list[Batch]:
-        """The batches of `data`; raises what Java objects to, and when bytes are left over."""
+        """Return the batches of `data`; raise if Java objects, or if bytes are left over."""
         reading = self.read(data)
         if reading.error:
             raise reading.error
@@ -332,7 +332,7 @@ class JavaOracle:
         warm_up_seconds: float = 2.0,
         rounds: int = 10,
     ) -> Timing:
-        """Times MemoryRecordsBuilder over one batch of `rows`, warm, its buffer reused.
+        """Time MemoryRecordsBuilder over one batch of `rows`, warm, its buffer reused.
 
         Ask a fresh process for each codec: what the JIT learnt of another one makes Java up to twice as slow.
         """
@@ -342,7 +342,7 @@ class JavaOracle:
     def bench_decode(
         self, batch: bytes, *, check_crc: bool = True, warm_up_seconds: float = 2.0, rounds: int = 10
     ) -> Timing:
-        """Times the consumer's iterator over one batch, keys and values touched but not copied."""
+        """Time the consumer's iterator over one batch, keys and values touched but not copied."""
         body = _sized(batch) + struct.pack(">?di", check_crc, warm_up_seconds, rounds)
         return self._timing(BENCH_READ, body)
 

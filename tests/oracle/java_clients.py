@@ -141,7 +141,8 @@ def consume(
     properties: Mapping[str, str] | None = None,
     **limits: Any,
 ) -> list[dict[str, Any]]:
-    """Records read by a group's member, as dicts: topic, partition, offset, timestamp, key, value, headers.
+    """Return records read by a group's member, as dicts: topic, partition, offset, timestamp, key, value,
+    headers.
 
     Ends with the `max_records`th record's batch or after `idle_ms` without one. Raises JavaClientError.
     """
@@ -161,7 +162,7 @@ def copy(
     abort_every: int = 0,
     **limits: Any,
 ) -> dict[str, int]:
-    """Copies what is committed in `source` to `target` in transactions; {"copied", "committed", "aborted"}.
+    """Copy what is committed in `source` to `target` in transactions; {"copied", "committed", "aborted"}.
 
     `abort_every`: each so many-th transaction is aborted and done again. Raises JavaClientError.
     """
@@ -177,7 +178,7 @@ def copy(
 def transaction(
     bootstrap_servers: str, topic: str, value: str, *, transactional_id: str
 ) -> Iterator[Callable[[], str]]:
-    """A transaction of the Java producer's, which is open, with a record, while the context is entered.
+    """Yield a transaction of the Java producer's, which is open, with a record, while the context is entered.
 
     What is given ends it: "committed", or the class of the exception that the commit raised. The process is
     killed where it was not called.
@@ -216,7 +217,8 @@ def admin(
     properties: Mapping[str, str] | None = None,
     **limits: Any,
 ) -> list[Any]:
-    """The answers of an AdminClient to `calls`, {"call": name, ...}: a result or a JavaAdminError for each.
+    """Return the answers of an AdminClient to `calls`, {"call": name, ...}: a result or a JavaAdminError for
+    each.
 
     Raises JavaClientError.
     """
@@ -231,8 +233,8 @@ def admin(
 def produce(
     topic: str, values: Mapping[str, Mapping[str, str]], **limits: Any
 ) -> dict[str, tuple[int, int] | JavaAdminError]:
-    """The partition and offset of each of `values`, or its error; each goes by a producer with the properties
-    that are given for it. Raises JavaClientError.
+    """Return the partition and offset of each of `values`, or its error; each goes by a producer with the
+    properties that are given for it. Raises JavaClientError.
     """
     records = [
         {"topic": topic, "value": value, "properties": dict(properties)}

@@ -68,18 +68,20 @@ class ProducerFacts:
         return json.loads(line)
 
     def keys(self) -> dict[str, JavaKey]:
-        """The table of configuration keys."""
+        """Return the table of configuration keys."""
         return {name: JavaKey(**row) for name, row in self._ask("keys").items()}
 
     def configuration(self, settings: Mapping[str, object]) -> dict[str, str | None]:
-        """All values as text, with the delivery time-out that KafkaProducer takes. Raises JavaConfigError."""
+        """Return all values as text, with the delivery time-out that KafkaProducer takes. Raises
+        JavaConfigError.
+        """
         answer: dict[str, str | None] = self._ask("configuration", settings=dict(settings))
         if "error" in answer:
             raise JavaConfigError(answer["error"])
         return answer
 
     def jaas(self, line: str) -> tuple[str, dict[str, str]]:
-        """The module and the options of a line of sasl.jaas.config. Raises JavaConfigError."""
+        """Return the module and the options of a line of sasl.jaas.config. Raises JavaConfigError."""
         answer = self._ask("jaas", line=line)
         if "error" in answer:
             raise JavaConfigError(answer["error"])
@@ -105,7 +107,9 @@ class ProducerFacts:
         return [[float(value) for value in read] for read in reads]
 
     def load(self, queue_sizes: Sequence[int], length: int) -> list[int] | None:
-        """The cumulative table of the first `length` partitions; None where partitions are equally likely."""
+        """Return the cumulative table of the first `length` partitions; None where partitions are equally
+        likely.
+        """
         partitions = list(range(len(queue_sizes)))
         table: list[int] | None = self._ask(
             "load", queue_sizes=list(queue_sizes), partitions=partitions, length=length
@@ -115,7 +119,7 @@ class ProducerFacts:
 
 @cache
 def producer_facts() -> ProducerFacts:
-    """The one of this test process; skips where there is no Java, unless `KBATCH_REQUIRE_JAVA=1`."""
+    """Return the one of this test process; skip without Java, unless `KBATCH_REQUIRE_JAVA=1`."""
     try:
         facts = ProducerFacts()
     except JavaMissingError as missing:

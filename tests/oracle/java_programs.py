@@ -25,7 +25,9 @@ JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", "
 
 @cache
 def _folder(kafka_version: str) -> Path:
-    """The folder of programs.jar, made where it is missing; its name changes with the sources and the JDK."""
+    """Return the folder of programs.jar, made where it is missing; its name changes with the sources and the
+    JDK.
+    """
     programs = PROGRAMS if kafka_version == KAFKA_VERSION else OLDER_PROGRAMS
     sources = [SOURCES / f"{program}.java" for program in programs]
     banner = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
@@ -80,7 +82,7 @@ class Program:
         self.command += [*java_options, "-cp", class_path, name, *arguments]
 
     def ended(self, *, properly: bool) -> None:
-        """Puts the archive in place; what a killed JVM left of it is thrown away."""
+        """Put the archive in place, and remove what a killed JVM left of it."""
         if properly and self._recording.exists():
             self._recording.replace(self._archive)
         self._recording.unlink(missing_ok=True)

@@ -75,7 +75,7 @@ def create_topic(
     *,
     timeout_seconds: float = 30.0,
 ) -> None:
-    """Creates a topic, and waits until each partition is led. Raises confluent_kafka.KafkaException."""
+    """Create a topic, and wait until each partition is led. Raises confluent_kafka.KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(configs or {}))
     admin.create_topics([topic], request_timeout=timeout_seconds)[name].result()
@@ -160,7 +160,8 @@ class RealKafka:
         return f"{HOST}:{self.port}"
 
     def address(self, listener: str) -> str:
-        """The bootstrap servers of one of the further listeners; by its name, which certificates have."""
+        """Return the bootstrap servers of one of the further listeners; by its name, which certificates have.
+        """
         return f"{NAME}:{self._ports[listener]}"
 
     @property
@@ -182,7 +183,7 @@ class RealKafka:
     # Lifecycle
 
     def start(self) -> Self:
-        """Returns when the broker serves clients. Raises KafkaDiedError."""
+        """Wait until the broker serves clients. Raises KafkaDiedError."""
         arguments = [str(self._properties_path), CLUSTER_ID, *self._features]
         self._program = Program(
             "RealKafka",
@@ -249,7 +250,7 @@ class RealKafka:
         create_topic(self.bootstrap_servers, name, partitions, configs)
 
     def output(self) -> str:
-        """The end of what it printed."""
+        """Return the end of its output."""
         return self._log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def has_printed(self, text: str) -> bool:

@@ -161,7 +161,7 @@ class _Cursor:
         return -(value // 2) - 1 if value & 1 else value // 2
 
     def sized(self) -> bytes | None:
-        """Bytes with a length before them; -1 is null."""
+        """Return bytes with a length before them; -1 is null."""
         length = self.varint()
         if length < -1:
             raise CorruptBatch(f"length {length}")
@@ -169,7 +169,7 @@ class _Cursor:
 
 
 def decode_varint(data: bytes, bits: int = 32, *, strict: bool = True) -> int:
-    """The varint that `data` starts with."""
+    """Return the varint that `data` starts with."""
     return _Cursor(data, strict).varint(bits)
 
 
@@ -314,8 +314,8 @@ def encode(
     delete_horizon_ms: int | None = None,
     compressor: Callable[[bytes], bytes] | None = None,
 ) -> bytes:
-    """One batch. `offsets` and `last_offset` leave the gaps that compaction leaves; `compressor` replaces the
-    codec's simplest use by another framing of the same codec.
+    """Return one batch. `offsets` and `last_offset` leave the gaps that compaction leaves; `compressor`
+    replaces the codec's simplest use by another framing of the same codec.
     """
     rows = list(rows)
     offsets = range(base_offset, base_offset + len(rows)) if offsets is None else offsets
@@ -347,13 +347,13 @@ def encode(
 
 
 def with_crc(batch: bytes) -> bytes:
-    """The batch with its CRC made right, for tests that bend a field."""
+    """Return the batch with its CRC made right, for tests that bend a field."""
     return batch[:17] + struct.pack(">I", crc32c(batch[CRC_START:])) + batch[CRC_START:]
 
 
 def decode(data: bytes, *, strict: bool = True) -> list[Batch]:
-    """All batches of `data`. `strict` refuses what no correct writer emits but Kafka's readers let pass:
-    longer varints than needed, record attributes, unknown attribute bits, offsets that do not rise.
+    """Return all batches of `data`. `strict` refuses what no correct writer emits but Kafka's readers let
+    pass: longer varints than needed, record attributes, unknown attribute bits, offsets that do not rise.
     """
     batches = []
     while data:

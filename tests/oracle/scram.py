@@ -24,7 +24,7 @@ class ScramServer:
         self._messages: list[str] = []
 
     def answer(self, token: bytes) -> bytes:
-        """The next message to the client; ValueError where the client has not proved itself."""
+        """Return the next message to the client; ValueError if the client has not proved itself."""
         if not self._messages:
             return self._first(token.decode())
         return self._final(token.decode())
@@ -74,7 +74,9 @@ class ScramClient:
         return f"n,,{self.bare}".encode()
 
     def final(self, server_first: bytes, *, binding: str = "biws", nonce: str | None = None) -> bytes:
-        """The answer to the server's first message; another binding or nonce than the right ones is wrong."""
+        """Return the answer to the server's first message; another binding or nonce than the right ones is
+        wrong.
+        """
         fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
         if not fields["r"].startswith("clientnonce") or fields["r"] == "clientnonce":
             raise ValueError(f"not a nonce of both: {fields['r']!r}")

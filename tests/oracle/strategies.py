@@ -44,7 +44,7 @@ base_offsets = st.sampled_from((0, 1, 2**31, 2**62)) | st.integers(0, 2**62)
 
 
 def random_rows(rng: random.Random) -> list[Row]:
-    """One to sixty rows; mostly small and alike, as real topics are, now and then at an edge."""
+    """Return one to sixty rows; mostly small and alike, as real topics are, now and then at an edge."""
     count = rng.choice((1, 2, 3, 10, 60))
     return [
         (_random_content(rng), _random_content(rng), _random_headers(rng), _random_timestamp(rng))

@@ -12,7 +12,7 @@ TIMESTAMP = pa.timestamp("ms", "UTC")
 
 
 def array_of(values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
-    """Bytes as an array of any binary-like type, dictionaries of any index included."""
+    """Return bytes as an array of any binary-like type, dictionaries of any index included."""
     if pa.types.is_dictionary(kind):
         encoded = array_of(values, kind.value_type).dictionary_encode()
         return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), encoded.dictionary)
@@ -67,7 +67,7 @@ def expected_partitions(
 
 
 def records_region(batch: bytes) -> bytes:
-    """The records as they stand in the batch before compression."""
+    """Return the records as they stand in the batch before compression."""
     return plain.decompress(batch[plain.HEADER_BYTES :], plain.CODECS[batch[22] & 7])
 
 

@@ -168,7 +168,7 @@ class Accumulator(RuleBasedStateMachine):
             view.release()
 
     def end(self, batch: ProducerBatch, end: int | BaseException) -> None:
-        """Notes what should become of the records of a batch."""
+        """Note the expected outcome of the records of a batch."""
         for index in range(batch.record_count):
             number = batch.first_number + index
             assert number not in self.ends[batch.partition]

@@ -62,7 +62,7 @@ def rows_of(key: pa.DataType, value: pa.DataType) -> st.SearchStrategy[list[plai
 
 
 def sliced(table: pa.Table) -> pa.Table:
-    """Rows in the midst of others, so that offsets and validity begin at odd places."""
+    """Return rows in the midst of others, so that offsets and validity begin at odd places."""
     junk = table.slice(0, min(3, len(table)))
     return (
         pa.concat_tables([junk, table, junk])
@@ -84,7 +84,7 @@ def record_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def struct_slice(table: pa.Table) -> pa.StructArray:
-    """A struct array with an offset of its own, which those of its children come on top of."""
+    """Return a struct array with an offset, to which those of its children are added."""
     junk = sliced(table).slice(0, min(2, len(table)))
     array = record_batch(sliced(pa.concat_tables([junk, table]).unify_dictionaries())).to_struct_array()
     return array.slice(len(junk))
@@ -111,7 +111,7 @@ def check(
     batch_size: int = 300,
     named: Sequence[int | None] | None = None,
 ) -> pa.Table:
-    """Encodes with one to three threads, and judges.
+    """Encode with one to three threads, and check the result.
 
     All three give the same bytes, but for gzip: isal's differ by where a thread's memory happens to be, so
     there each is judged by itself.

@@ -42,7 +42,7 @@ class ConnectionsMachine(RuleBasedStateMachine):
         self.handled: list[Response] = []
 
     def pick(self, index: int, *, made: bool) -> Peer | None:
-        """One of the open connections, which is made already or is not yet."""
+        """Return an open connection, established or not."""
         peers = [
             peer
             for peer in self.shell.peers.values()

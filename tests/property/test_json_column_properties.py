@@ -101,7 +101,7 @@ def _unpacked(value: Any, kind: pa.DataType) -> Any:
 
 
 def _as_float32(value: Any, kind: pa.DataType) -> Any:
-    """The shortest text that is the same float32 is another double."""
+    """Return the float32 of a number: its shortest text is another double."""
     if isinstance(value, float | int) and pa.types.is_float32(kind):
         return pa.scalar(float(value), pa.float32()).as_py()  # JSON's 16777218 is an int
     if pa.types.is_list(kind) and value is not None:

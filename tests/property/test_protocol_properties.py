@@ -96,7 +96,7 @@ def to_kio_value(value: Any, field: Field, twin: Any, version: int) -> Any:
 
 
 def struct_of(annotation: Any) -> Any:
-    """The dataclass within `tuple[X, ...]` and `X | None`."""
+    """Return the dataclass within `tuple[X, ...]` and `X | None`."""
     if dataclasses.is_dataclass(annotation):
         return annotation
     return next(filter(None, map(struct_of, getattr(annotation, "__args__", ()))), None)
@@ -186,7 +186,7 @@ def mutants(data: bytes, choices: random.Random) -> Iterator[bytes]:
 
 
 def check_refused_or_valid(kind: type[Message], version: int, data: bytes) -> bool:
-    """A valid message is one that is the same after another way out and in."""
+    """True if the message is the same after encoding and decoding it again."""
     try:
         message = codec.decode(kind, version, data)
     except ProtocolError as error:

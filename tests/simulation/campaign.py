@@ -13,7 +13,7 @@ BLOCK_CASES = 400
 
 
 def run_block(block: int, seeds: int = BLOCK_CASES, *, verbose: bool = False) -> Tally:
-    """Lives through a block's worlds; a SimulationError names the seed at fault."""
+    """Run a block's worlds; a SimulationError names the seed at fault."""
     logging.disable(logging.CRITICAL)  # worlds are full of what is worth a warning
     outcomes: Counter[str] = Counter()
     started = time.monotonic()

@@ -87,7 +87,7 @@ def test_failure_names_its_seed_world_and_replay_command(bug: Bug, first_line: s
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, arguments: str) -> int:
-    """The exit status of `python -m tests.simulation`."""
+    """Return the exit status of `python -m tests.simulation`."""
     monkeypatch.setattr(sys, "argv", ["", *arguments.split()])
     return main()
 

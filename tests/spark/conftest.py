@@ -52,13 +52,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A folder to write to that is not there yet."""
+    """Return a folder to write to that is not there yet."""
     return tmp_path / "segments"
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.java)])
 def brokers(request: pytest.FixtureRequest) -> str:
-    """Bootstrap servers of the embedded broker, then of a real Kafka."""
+    """Return bootstrap servers of the embedded broker, then of a real Kafka."""
     if request.param == "real":
         return str(request.getfixturevalue("real_kafka").bootstrap_servers)
     return str(request.getfixturevalue("embedded_bootstrap_servers"))
@@ -66,5 +66,5 @@ def brokers(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def sink(spark: SparkSession, brokers: str) -> Sink:
-    """A new topic with four partitions."""
+    """Return a new topic with four partitions."""
     return new_sink(brokers)

@@ -64,7 +64,7 @@ class Sink:
         return read(self.brokers, topic or self.topic, isolation)
 
     def values(self, **arguments: str) -> list[int]:
-        """Each record's value as a number, in order of size."""
+        """Return each record's value as a number, in order of size."""
         return sorted(int(found.value or b"-1") for found in self.read(**arguments))
 
 
@@ -75,14 +75,14 @@ def new_sink(brokers: str) -> Sink:
 
 
 def numbers(spark: SparkSession, count: int = 4000, first: int = 0, tasks: int = 3) -> DataFrame:
-    """Values that count, every seventh row without a key."""
+    """Return values that count, every seventh row without a key."""
     rows = spark.range(first, first + count, 1, tasks)
     key = f.when(f.col("id") % 7 > 0, f.concat(f.lit("key-"), f.col("id") % 100))
     return rows.select(key.alias("key"), f.col("id").cast("string").cast("binary").alias("value"))
 
 
 def read(brokers: str, topic: str, isolation: str, partitions: int = PARTITIONS) -> list[Found]:
-    """All that is in a topic up to its end (with read_committed: up to where no transaction is open)."""
+    """Return all records of a topic up to its end (with read_committed: up to the first open transaction)."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,

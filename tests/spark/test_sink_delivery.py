@@ -106,7 +106,7 @@ def test_two_writes_of_a_batch_need_names(spark: SparkSession, sink: Sink, tmp_p
 
 
 def stream(spark: SparkSession, folder: Path, batches: int = 4) -> DataFrame:
-    """A micro-batch a file, each with an equal part of COUNT rows."""
+    """Return a micro-batch a file, each with an equal part of COUNT rows."""
     files = folder / "input"
     size = COUNT // batches
     for number in range(batches):

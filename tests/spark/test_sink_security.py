@@ -34,7 +34,7 @@ def scram(site: Site) -> dict[str, str]:
 
 
 def mutual_tls(site: Site) -> dict[str, str]:
-    """A client certificate as PEM text: executors need no file."""
+    """Return a client certificate as PEM text: executors need no file."""
     return {
         "kafka.bootstrap.servers": site.address("MUTUAL"),
         "kafka.security.protocol": "SSL",
@@ -76,7 +76,7 @@ def test_wrong_password_fails_the_write_without_being_shown(spark: SparkSession,
 
 
 def shown(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
-    """The options as Spark shows them."""
+    """Return the options as Spark shows them."""
     session: Any = spark
     jvm = session._jvm
     java = jvm.java.util.HashMap()

@@ -58,7 +58,7 @@ def test_formats_of_a_wheel_need_no_registration(wheel: Path, sink: Sink, tmp_pa
 
 
 def recipe(tool: str) -> list[str]:
-    """The lines of docs/spark.md that ship an environment by that tool."""
+    """Return the lines of docs/spark.md that ship an environment by that tool."""
     page = (ROOT / "docs" / "spark.md").read_text()
     blocks = re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (found,) = [block for block in blocks if tool in block and "spark-submit" in block]

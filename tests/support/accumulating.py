@@ -35,7 +35,7 @@ def accumulator(partitions: int | list[int] = 1, **settings: Any) -> RecordAccum
 def put(
     records: RecordAccumulator, value: Any = b"value", partition: int = 0, now_ns: int = 0, **rest: Any
 ) -> Delivery:
-    """Appends a record that must be taken."""
+    """Append a record that must be accepted."""
     rest = {"key": None, "headers": None, "timestamp_ms": 1000} | rest
     delivery = records.append(
         "t",
@@ -102,7 +102,7 @@ def is_whole(records: RecordAccumulator) -> bool:
 
 @contextlib.contextmanager
 def codec_replaced(name: str, **functions: Any) -> Iterator[None]:
-    """A codec's package with other functions."""
+    """Replace functions of a codec's package."""
     real = compression._module(name)  # type: ignore[attr-defined]
     fake = type("Package", (), {**vars(real), **{key: staticmethod(f) for key, f in functions.items()}})
     modules = compression._modules  # type: ignore[attr-defined]

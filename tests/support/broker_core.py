@@ -68,7 +68,7 @@ class Client:
         return Answer(reply, type(request), version, self._correlation_id)
 
     def ask(self, request: Message, version: int | None = None) -> Any:
-        """The answer, which must be there at once."""
+        """Return the answer, which must be there at once."""
         answer = self.send(request, version)
         assert answer.is_there, f"no answer yet to {request}"
         assert not answer.is_closed, f"the connection is closed by {request}"
@@ -150,7 +150,7 @@ def produce_request(
     timeout_ms: int = 1000,
     transactional_id: str | None = None,
 ) -> Message:
-    """Names the topic by name and id: the version takes what it has."""
+    """Name the topic by name and id: the version uses the field that it has."""
     kind = messages.ProduceRequest
     known = broker.state.cluster.topics.get(topic)
     partition = kind.PartitionProduceData(index=index, records=batch(b"value") if data is None else data)
@@ -194,13 +194,13 @@ def fetch_request(
 
 
 def produced(answer: Any) -> Any:
-    """The one partition in an answer to Produce."""
+    """Return the one partition in an answer to Produce."""
     ((partition,),) = ([*topic.partition_responses] for topic in answer.responses)
     return partition
 
 
 def fetched(answer: Any) -> Any:
-    """The one partition in an answer to Fetch."""
+    """Return the one partition in an answer to Fetch."""
     ((partition,),) = ([*topic.partitions] for topic in answer.responses)
     return partition
 

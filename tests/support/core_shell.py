@@ -63,7 +63,7 @@ class Peer:
         self.answered_bytes = 0
 
     def requests(self) -> list[codec.Request]:
-        """All whole requests that were written."""
+        """Return all whole requests that were written."""
         found, pos = [], 0
         while pos + 4 <= len(self.received):
             end = pos + 4 + int.from_bytes(self.received[pos : pos + 4], "big")
@@ -121,7 +121,7 @@ class Shell:
         return actions
 
     def peer(self, node_id: int) -> Peer:
-        """The latest connection to a node."""
+        """Return the latest connection to a node."""
         return [peer for peer in self.peers.values() if peer.action.node_id == node_id][-1]
 
     def advance(self, duration_ns: int) -> None:
@@ -168,7 +168,7 @@ class Shell:
         self.poll()
 
     def token(self, peer: Peer, token: bytes | KafkaError | None) -> bytes | None:
-        """The login makes the token that is due. Returns the challenge for which it was made."""
+        """Make the token that is due. Return the challenge for which it was made."""
         action = self.tokens_due.pop(peer.connection_id)
         self.connections.handle_token(peer.connection_id, token, self.now_ns)
         self.poll()
@@ -184,7 +184,7 @@ class Shell:
     # Whole stories
 
     def begin(self, node_id: int, *addresses: tuple[int, Any], lane: int = 0) -> Peer:
-        """A connection is being made."""
+        """Begin a connection."""
         self.connections.connect(node_id, self.now_ns, lane)
         self.poll()
         if self.resolves:
@@ -225,7 +225,7 @@ class Shell:
         return request
 
     def taken(self) -> list[Response]:
-        """Responses since the last call."""
+        """Return responses since the last call."""
         responses = self.responses[:]
         self.responses.clear()
         return responses

@@ -41,7 +41,7 @@ class Link:
         self.unanswered: deque[Asked] = deque()
 
     def take(self, size_bytes: int) -> int:
-        """So many bytes of what is pending reach the node; how many there were."""
+        """Let this many pending bytes reach the node; return their number."""
         taken = 0
         while self.pending and taken < size_bytes:
             buffer = self.pending.popleft()
@@ -54,7 +54,7 @@ class Link:
         return taken
 
     def frames(self) -> list[bytes]:
-        """Whole requests that have arrived."""
+        """Return whole requests that have arrived."""
         found = []
         while len(self.received) >= 4:
             end = 4 + int.from_bytes(self.received[:4], "big")

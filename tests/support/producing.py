@@ -79,7 +79,7 @@ def within(function: Callable[[], Any]) -> Future[Any]:
 
 
 def requests_seen(broker: Broker, api: str = "Produce") -> SimpleQueue[Any]:
-    """Each request of the API from now on, as it comes."""
+    """Return a queue of all later requests of the API."""
     seen: SimpleQueue[Any] = SimpleQueue()
     broker.intercept(api, seen.put)
     return seen

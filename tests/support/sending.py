@@ -178,7 +178,7 @@ class Sending:
             self.deliveries[name] = delivery
 
     def send(self, *names: str, **rest: Any) -> None:
-        """Accepts records, and lets the sender work after each."""
+        """Accept records, and run the sender after each."""
         for name in names:
             self.put(name, **rest)
             self.run()

@@ -34,7 +34,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def loops_of(kind: str) -> Any:
-    """The module with `run` and `new_event_loop` of one of LOOPS."""
+    """Return the module with `run` and `new_event_loop` of one of LOOPS."""
     return importlib.import_module(kind)
 
 
@@ -74,7 +74,7 @@ def shell_of(kind: str) -> Iterator[str]:
 
 
 def the_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop of this test, if it is about one."""
+    """Return the loop of this test, if it is about one."""
     return _loop
 
 

@@ -90,8 +90,8 @@ def interpreter(version: str) -> Path | None:
 
 
 def installed(wheel: Path, folder: Path) -> Path:
-    """The Python of a new environment that has kbatch from the wheel, and all else from the environment that
-    runs this: nothing is fetched.
+    """Return the Python of a new environment with kbatch from the wheel, and all else from this one: nothing
+    is fetched.
     """
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     python = folder / "bin" / "python"

@@ -43,7 +43,7 @@ def ids_of_tests() -> Counter[str]:
 
 @cache
 def rows() -> dict[str, list[str]]:
-    """The columns of the page's rows, by id."""
+    """Return the columns of the page's rows, by id."""
     found = {}
     for line in PAGE.read_text().splitlines():
         columns = [column.strip() for column in line.strip("|").split("|")]
@@ -71,7 +71,7 @@ def test_the_page_says_what_is_not_applicable() -> None:
 
 
 def rows_of(heading: str) -> list[list[str]]:
-    """The rows of the table in the section."""
+    """Return the rows of the table in the section."""
     _, _, section = PAGE.read_text().partition(f"\n## {heading}\n")
     lines = section.partition("\n## ")[0].strip().splitlines()
     table = [[column.strip() for column in line.strip("|").split("|")] for line in lines if line[:1] == "|"]

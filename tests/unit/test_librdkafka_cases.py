@@ -34,8 +34,8 @@ class Answer:
 
 
 def answering(broker: Broker, answers: Sequence[Answer]) -> list[int]:
-    """The next Produce requests are answered so, and later ones as they are. Gives the codes with which the
-    broker would have answered, of those that it appends: 0 for a duplicate too.
+    """Answer the next Produce requests by these codes. Return the broker's own codes for appended batches: 0
+    for a duplicate too.
     """
     left = list(answers)
     codes: list[int] = []
@@ -73,7 +73,7 @@ def check_all_there_once(broker: Broker, producer: Producer, count: int = 20) ->
 
 @contextlib.contextmanager
 def warmed(broker: Broker, **keys: Any) -> Iterator[Producer]:
-    """The topic has a record of the producer, so that several batches travel together."""
+    """Yield a producer with a record in the topic, so that several batches travel together."""
     with producing(broker, **keys) as producer:
         producer.send(TOPIC, b"first").result(SECONDS)
         yield producer

@@ -146,7 +146,7 @@ def test_C02_a_cut_batch_is_refused(length: int) -> None:
 
 
 def _bent(position: int, replacement: str) -> bytes:
-    """The one-record batch with bytes replaced from `position` on, and its CRC made right."""
+    """Return the one-record batch with bytes replaced from `position` on, and its CRC made right."""
     new = bytes.fromhex(replacement)
     return plain.with_crc(ONE_RECORD[:position] + new + ONE_RECORD[position + len(new) :])
 
@@ -211,7 +211,7 @@ def test_check_produced_distinguishes_log_and_producer_batches() -> None:
 
 
 def _rows_of(size: int, count: int) -> list[plain.Row]:
-    """Rows without key whose record takes `size` (below 65) bytes."""
+    """Return rows without key whose record takes `size` (below 65) bytes."""
     return [(None, b"x" * (size - 7), (), 0)] * count
 
 

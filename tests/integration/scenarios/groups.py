@@ -94,7 +94,7 @@ def _leave(wire: Wire, *member_ids: str, note: str = "", instance_id: str | None
 
 
 def _new_member(wire: Wire, **fields: Any) -> Member:
-    """Joins an empty group as its leader, in two steps (KIP-394)."""
+    """Join an empty group as its leader, in two steps (KIP-394)."""
     return _join(wire, _join(wire, **fields).member_id, **fields)
 
 

@@ -55,7 +55,7 @@ def _keys(keys: list[bytes | None]) -> bytes:
 
 
 def _records(body: bytes, count: int) -> bytes:
-    """A batch whose records are `body`, whatever that is."""
+    """Return a batch whose records are `body`, whatever that is."""
     data = batch(*[b"x"] * count)[: plain.HEADER_BYTES] + body
     return with_field(data, LENGTH, _int32(len(data) - plain.LOG_OVERHEAD))
 
@@ -257,7 +257,7 @@ def produce_to_several_partitions_answers_each(wire: Wire) -> None:
 
 
 def _cut(length: int) -> bytes:
-    """A batch whose length ends it inside its header."""
+    """Return a batch whose length ends it inside its header."""
     return GOOD[:LENGTH] + _int32(length) + GOOD[12 : 12 + length]
 
 

@@ -23,7 +23,7 @@ NO_PRODUCER = ProducerId(-1, -1)
 
 
 def batch(*values: bytes, producer: ProducerId | None = None, sequence: int = -1, **parameters: Any) -> bytes:
-    """A batch of records without keys; parameters as for `plain.encode`."""
+    """Return a batch of records without keys; parameters as for `plain.encode`."""
     rows: list[plain.Row] = [(None, value, (), TIME_MS + index) for index, value in enumerate(values)]
     if producer is not None:
         parameters |= {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
@@ -31,7 +31,7 @@ def batch(*values: bytes, producer: ProducerId | None = None, sequence: int = -1
 
 
 def with_field(data: bytes, position: int, value: bytes) -> bytes:
-    """The batch with other bytes at `position`, and its CRC made right."""
+    """Return the batch with other bytes at `position`, and its CRC made right."""
     return plain.with_crc(data[:position] + value + data[position + len(value) :])
 
 
@@ -46,7 +46,7 @@ def produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> Any:
-    """A Produce request; a topic that the wire did not create has the zero topic id."""
+    """Return a Produce request; a topic that the wire did not create has the zero topic id."""
     kind = messages.ProduceRequest
     by_topic: dict[str, list[Any]] = {}
     for (topic, partition), records in partitions.items():
@@ -78,7 +78,7 @@ def produce(
     note: str = "",
     **parameters: Any,
 ) -> Any:
-    """Produces to one partition; the answer is written down."""
+    """Produce to one partition, and record the response."""
     request = produce_request(wire, {(topic, partition): records}, version=version, **parameters)
     return wire.call(request, version, note=note)
 
@@ -89,7 +89,9 @@ def produce(
 def fetch_request(
     wire: Wire, topic: str, offset: int = 0, *, version: int = 17, partition: int = 0, **parameters: Any
 ) -> Any:
-    """A Fetch of one partition that does not wait; parameters are fields of the request or its partition."""
+    """Send a Fetch of one partition that does not wait; parameters are fields of the request or its
+    partition.
+    """
     kind = messages.FetchRequest
     named = version < 13
     fields: dict[str, Any] = {"fetch_offset": offset, "partition_max_bytes": 1 << 20}
@@ -110,7 +112,7 @@ def fetch(
 
 
 def log(wire: Wire, topic: str, partition: int = 0) -> None:
-    """Writes down all of a partition's log, and where it starts and ends."""
+    """Write down all of a partition's log, and where it starts and ends."""
     data, offset = b"", 0
     while True:
         answer = wire.ask(fetch_request(wire, topic, offset, partition=partition), 17)
@@ -233,6 +235,6 @@ def produce_transactional(
     sequence: int,
     **parameters: Any,
 ) -> Any:
-    """One record in a transaction."""
+    """Produce one record in a transaction."""
     records = batch(value, producer=producer, sequence=sequence, transactional=True)
     return produce(wire, topic, records, transactional_id=transactional_id, **parameters)

@@ -44,7 +44,7 @@ class Doors(NamedTuple):
 
     @contextmanager
     def user(self, wire: Wire, name: str) -> Iterator[Wire]:
-        """A client of a user's."""
+        """Yield a client of a user's."""
         with self.open(wire, "SASL_PLAINTEXT") as client:
             client.log_in(name)
             yield client.wire
@@ -178,7 +178,7 @@ def _alter(wire: Wire, note: str, *, deletions: Any = (), upsertions: Any = ()) 
 
 
 def _text(row: Any) -> str | None:
-    """A row's text, but for one that shows the addresses of Kafka's objects."""
+    """Return a row's text, or None for one that shows addresses of Kafka's objects."""
     is_refusal = row.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return None if is_refusal else str(row.error_message)
 

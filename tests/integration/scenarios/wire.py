@@ -54,7 +54,7 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(function: Scenario) -> Scenario:
-    """Puts a function into the list, under its own name."""
+    """Add a function to the scenarios, under its own name."""
     return named_scenario(function.__name__, function)
 
 
@@ -155,7 +155,7 @@ class Wire:
         self._awaited.pop()
 
     def receive(self) -> Any:
-        """The answer to the oldest request without one. Raises ConnectionClosed."""
+        """Return the answer to the oldest request without one. Raises ConnectionClosed."""
         kind, version = self._awaited.pop(0)
         answer: Any
         _, answer = codec.decode_response(kind, version, self.receive_frame())
@@ -177,7 +177,7 @@ class Wire:
         return frame
 
     def is_closed(self) -> bool:
-        """The broker closes the connection, within the time limit and without an answer."""
+        """True if the broker closes the connection within the time limit, without an answer."""
         try:
             self.receive_frame()
         except ConnectionClosed:
@@ -189,7 +189,7 @@ class Wire:
         self._connect()
 
     def note(self, label: str, value: Any) -> None:
-        """Writes down a message or any structure of plain values."""
+        """Write down a message or any structure of plain values."""
         self.transcript.append((label, self._plain(value)))
 
     def await_coordinators(self) -> None:
@@ -200,7 +200,7 @@ class Wire:
     # Topics
 
     def topic(self, suffix: str = "t", partitions: int = 1, **configs: object) -> str:
-        """Creates a topic and waits for its leaders, not written down. Underscores in configs are dots."""
+        """Create a topic and wait for its leaders, without recording it. Underscores in configs are dots."""
         name = self.topic_name(suffix)
         kind = messages.CreateTopicsRequest
         wanted = kind.CreatableTopic(
@@ -278,7 +278,7 @@ def _api(request: Any) -> str:
 
 
 def error_codes(answer: Any) -> Iterator[int]:
-    """All error codes in a message."""
+    """Yield all error codes in a message."""
     if isinstance(answer, list):
         for item in answer:
             yield from error_codes(item)
@@ -292,7 +292,8 @@ def error_codes(answer: Any) -> Iterator[int]:
 
 
 def batch_rows(data: bytes) -> list[dict[str, Any]]:
-    """The whole batches of what was fetched. Kafka may cut off the last one, where a limit is reached."""
+    """Return the whole batches of what was fetched. Kafka may cut off the last one, where a limit is reached.
+    """
     whole = 0
     while len(data) - whole >= plain.LOG_OVERHEAD:
         (length,) = struct.unpack_from(">i", data, whole + 8)

@@ -217,7 +217,7 @@ class Site:
         return properties
 
     def _mechanisms(self) -> dict[str, dict[str, object]]:
-        """The broker's settings of each mechanism."""
+        """Return the broker's settings of each mechanism."""
         users = {f"user_{name}": PASSWORDS[name] for name in ("alice", "bob", "odd")}
         scram = {"sasl.jaas.config": jaas("scram.ScramLoginModule")}
         mechanisms: dict[str, dict[str, object]] = {

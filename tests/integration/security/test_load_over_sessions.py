@@ -28,7 +28,7 @@ def topic(site: Site) -> str:
 
 
 def chunks(producer: Any) -> Iterator[int]:
-    """Chunks of records, until there are enough, over enough sessions."""
+    """Yield chunks of records, until there are enough, over enough sessions."""
     deadline = time.monotonic() + HANG_SECONDS
     sent = 0
     while sent < RECORDS or total(producer, "successful-reauthentication") < SESSIONS:

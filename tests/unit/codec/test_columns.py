@@ -153,7 +153,7 @@ def mean_bytes_of_send_table(codec: str, batch_size: int) -> float:
 
 
 def calls_of(encoder: kbatch.ArrowEncoder, rows: int) -> list[pa.Table]:
-    """The events, so many rows a call."""
+    """Return the events in tables of this many rows."""
     data = events()
     calls = [encoder.encode(data.slice(first, rows)) for first in range(0, data.num_rows, rows)]
     return [*calls, encoder.flush()]
@@ -390,7 +390,7 @@ REFUSED: dict[str, Refusal] = {
 
 
 def _binary_headers(key: bytes) -> pa.Array:
-    """Three rows of headers whose keys claim to be text; the middle one's is `key`."""
+    """Return three rows of headers whose keys claim to be text; the middle one's is `key`."""
     keys = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", key, b"b"], pa.binary()).buffers())
     items = pa.StructArray.from_arrays([keys, pa.array([b""] * 3)], ["key", "value"])
     return pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), items)

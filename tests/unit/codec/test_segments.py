@@ -43,7 +43,7 @@ class Placed(NamedTuple):
 
 
 def placed(log: bytes) -> list[Placed]:
-    """The batches of a .log by their header fields, read without kbatch."""
+    """Return the batches of a .log by their header fields, read without kbatch."""
     found, position = [], 0
     while position < len(log):
         fields = plain.HEADER.unpack_from(log, position)

@@ -139,7 +139,7 @@ def test_numpy_columns() -> None:
 
 
 def odd(columns: pa.RecordBatch) -> pa.Array:
-    """A serializer that refuses the number 20000."""
+    """Return a serializer that refuses the number 20000."""
     for row, number in enumerate(columns["n"].to_pylist()):
         if number == 20_000:
             raise RowError(row, "it is odd", "n")

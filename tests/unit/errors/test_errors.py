@@ -34,7 +34,7 @@ CLASSES = sorted(
 
 
 def example(kind: type[KafkaError]) -> KafkaError:
-    """An instance whose text is not the class's own."""
+    """Return an instance whose text is not the class's own."""
     if kind is errors.DeliveryError:
         return errors.DeliveryError(3, errors.RecordTooLargeError("2 MiB"))
     if kind is errors.PartialSendError:

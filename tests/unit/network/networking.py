@@ -66,7 +66,7 @@ class ScriptedEngine:
         self._actions.extend(actions)
 
     def next(self, *kinds: str) -> Event:
-        """The next event, which must be of one of the kinds."""
+        """Return the next event, which must be of one of the kinds."""
         event = self.events.get(timeout=SECONDS)
         assert event[0] in kinds, f"{event} where one of {kinds} was expected"
         return event
@@ -177,7 +177,7 @@ def config(**keys: Any) -> ProducerConfig:
 
 @contextlib.contextmanager
 def running(**keys: Any) -> Iterator[tuple[ScriptedEngine, ThreadNetwork]]:
-    """A network that is at work, with the configuration given, and its engine."""
+    """Yield a network that is at work, with the configuration given, and its engine."""
     engine = ScriptedEngine()
     kind: Any = ThreadNetwork if shells.the_loop() is None else shells.NetworkOnLoop
     network = kind(engine, config=config(**keys), deliver=lambda completed: None, name=SENDER)
@@ -192,7 +192,7 @@ def running(**keys: Any) -> Iterator[tuple[ScriptedEngine, ThreadNetwork]]:
 
 @contextlib.contextmanager
 def listening(**options: int) -> Iterator[socket.socket]:
-    """A listener on loopback; its options, by name, are those of its connections."""
+    """Yield a listener on loopback; its options, by name, are those of its connections."""
     with socket.socket() as listener:
         for name, value in options.items():
             listener.setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
@@ -240,7 +240,7 @@ def framed(frames: list[bytes]) -> bytes:
 
 
 def reset(peer: socket.socket) -> None:
-    """Closes without a goodbye, as a process that dies with unread data does."""
+    """Reset the connection, as a process that dies with unread data does."""
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
 

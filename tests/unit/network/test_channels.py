@@ -99,7 +99,7 @@ def test_answers_of_all_sizes_come_whole_and_large_ones_in_place() -> None:
 
 
 def connected_socket(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> socket.socket:
-    """The one that the loop has made for a connection; it is closed."""
+    """Return the socket that the loop made for a connection; it is closed."""
     made: list[socket.socket] = []
     real = socket.socket
 

@@ -47,8 +47,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def serving(
     context: ssl.SSLContext, serve: Callable[[ssl.SSLSocket], Any], *, times: int = 1, **options: int
 ) -> Iterator[tuple[socket.socket, list[Any]]]:
-    """A server of one connection after the other, on a thread of its own, and what each `serve` returned or
-    raised.
+    """Yield a server of one connection after the other, on a separate thread, and the results of each
+    `serve`.
     """
     outcome: list[Any] = []
 
@@ -209,7 +209,7 @@ def test_batch_memory_returns_when_the_connection_is_closed(files: Files) -> Non
 
 
 def in_pieces(raw: socket.socket, context: ssl.SSLContext, size: int) -> tuple[ssl.SSLObject, Any]:
-    """A server's end whose handshake goes out `size` bytes at a time."""
+    """Return a server's end whose handshake goes out `size` bytes at a time."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_side=True)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -546,7 +546,7 @@ def subject_of(peer: ssl.SSLSocket) -> Any:
 
 
 def lay(files: Files, folder: Path, name: str, *, only_key: bool = False) -> None:
-    """Renews as cert-manager does: a new file takes the place of the old one."""
+    """Renew as cert-manager does: a new file takes the place of the old one."""
     for kind in ("key",) if only_key else ("key", "pem"):
         new = folder / "new"
         shutil.copy(files.path(name, kind), new)

@@ -35,7 +35,7 @@ def made(**keys: Any) -> ssl.SSLContext:
 
 
 def shaken(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:
-    """The server's end of a handshake in memory. Raises what either side raises."""
+    """Return the server's end of a handshake in memory. Raises what either side raises."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname=host)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)
@@ -65,7 +65,7 @@ needs_keytool = pytest.mark.skipif(shutil.which("keytool") is None, reason="keyt
 
 
 def own_keys(files: Files, how: str) -> dict[str, str]:
-    """The client's certificate, in each of the ways of the configuration."""
+    """Return the client's certificate, in each of the ways of the configuration."""
     folder = files.folder
     both = folder / "both.pem"
     both.write_text(files.text("client", "key") + files.text("client"))
@@ -241,7 +241,7 @@ def test_pkcs12_store_without_cryptography(files: Files, monkeypatch: pytest.Mon
 
 
 def revocations(files: Files, *, days: int = 1, revoked: bool = True) -> str:
-    """The authority's list, which has the broker's certificate or none."""
+    """Return the authority's list, which has the broker's certificate or none."""
     authority = x509.load_pem_x509_certificate(Path(files.path("authority")).read_bytes())
     key: Any = serialization.load_pem_private_key(Path(files.path("authority", "key")).read_bytes(), None)
     broker = x509.load_pem_x509_certificate(Path(files.path("broker")).read_bytes())

@@ -48,7 +48,7 @@ TOPICS = {TOPIC: 3}
 
 
 def fail_some(broker: Broker, producer: Producer, count: int, **arguments: Any) -> list[kbatch.Delivery]:
-    """Records that fail, each in a batch of its own, before anybody could ask."""
+    """Let records fail, each in a separate batch, before their results are read."""
     deliveries = []
     for _ in range(count):
         broker.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
@@ -149,8 +149,8 @@ def test_possibly_persisted_says_whether_the_record_may_be_there(broker: Broker)
 def refuse_first(
     broker: Broker, producer: Producer, in_flight: int, all_are_sent: threading.Event | None = None
 ) -> list[Any]:
-    """The next Produce request is refused, once all are sent and so many wait for their answers; gives those
-    that come.
+    """Refuse the next Produce request, once all are sent and this many are unanswered; return those that
+    come.
     """
     came: list[Any] = []
 

@@ -47,7 +47,7 @@ TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 
 
 def give(s: Sending, *names: str, compression: str = "none") -> BatchDelivery:
-    """A batch of records with these names, accepted and sent."""
+    """Accept and send a batch of records with these names."""
     data = encoded(*[name.encode() for name in names], compression=compression)
     delivery = s.accumulator.append_batch("t", 0, data, s.now_ns)
     assert isinstance(delivery, BatchDelivery)

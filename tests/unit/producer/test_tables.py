@@ -857,7 +857,7 @@ TOO_LARGE = 70_000  # a row of the second batch
 
 
 def numbered_in_turn(row_count: int, too_large: int) -> Iterator[pa.RecordBatch]:
-    """Rows without key and value go to partitions, and topics, in turn; if `too_large` is one, it cannot."""
+    """Yield rows without key and value, for partitions and topics in turn; row `too_large` cannot be sent."""
     for first in range(0, row_count, PULLED):
         rows = np.arange(first, min(first + PULLED, row_count))
         values = pa.array([b"x" * 5000 if row == too_large else None for row in rows], pa.binary())

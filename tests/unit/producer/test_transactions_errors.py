@@ -75,7 +75,7 @@ SETTINGS = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, "reconnect_backoff
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["TV1", "TV2"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker over sockets."""
+    """Yield a broker over sockets."""
     with Broker(topics=["source"], transaction_version=request.param) as running:
         yield running
 
@@ -211,7 +211,7 @@ def check(broker: Broker, story: Story, meaning: str, *, is_fatal: bool, code: i
 
 
 def asked(broker: Broker, producer: Producer, api: str) -> list[Any]:
-    """The producer's requests of an API so far."""
+    """Return the producer's requests of an API so far."""
     client_id = producer.config.client_id
     return [request.message for request in broker.requests(api) if request.client_id == client_id]
 

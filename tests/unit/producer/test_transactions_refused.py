@@ -172,7 +172,7 @@ def test_T26_what_is_the_callers_matter_is_not_abortable(broker: Broker) -> None
 
 
 def sending_late(broker: Broker, producer: Producer) -> Future[Any]:
-    """A send that waits for its topic, "late", by now."""
+    """Start a send that waits for its topic, "late"."""
     asked = requests_seen(broker, "Metadata")
     late = within(lambda: producer.send("late", b"x"))
     while "late" not in [topic.name for topic in asked.get(timeout=HANG_SECONDS).topics or ()]:

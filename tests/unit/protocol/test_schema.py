@@ -76,7 +76,7 @@ View = tuple[Any, ...]
 
 
 def kafka_jars() -> Path:
-    """The folder of Kafka's jars; skips the test where they cannot be had."""
+    """Return the folder of Kafka's jars; skip the test if they are not available."""
     try:
         return jars()
     except JavaMissingError as missing:

@@ -19,7 +19,7 @@ POLL_SECONDS = 0.01
 
 
 def config(url: str, **more: Any) -> ProducerConfig:
-    """A configuration whose tokens come from the URL; keys have underscores."""
+    """Return a configuration whose tokens come from the URL; keys have underscores."""
     settings = {
         "bootstrap_servers": "localhost:9092",
         "security_protocol": "SASL_SSL",
@@ -51,7 +51,7 @@ Respond = Callable[[Request, Any], None]
 
 @contextmanager
 def endpoint(respond: Respond, certificate: Path | None = None) -> Iterator[str]:
-    """The URL of an endpoint. `respond` gets each request, and the file to write the raw answer to."""
+    """Yield the URL of an endpoint. `respond` gets each request, and the file to write the raw answer to."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -11,7 +11,7 @@ from tests.support.secrets import report_of
 
 
 def failing(call: Callable[[], object], kind: type[KafkaError], *secrets: str) -> str:
-    """The text of the error that the call raises, in whose report no secret shows."""
+    """Return the text of the error that the call raises; its report shows no secret."""
     with pytest.raises(kind) as caught:
         call()
     report = report_of(caught.value)

@@ -42,7 +42,7 @@ def _aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def of_aws(region: str, keys: botocore.credentials.Credentials, now: float) -> tuple[str, int]:
-    """The official signer's token at that moment, and when it expires in milliseconds."""
+    """Return the official signer's token at that moment, and when it expires in milliseconds."""
 
     class Provider(botocore.credentials.CredentialProvider):  # type: ignore[misc]
         def load(self) -> botocore.credentials.Credentials:

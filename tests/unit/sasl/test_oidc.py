@@ -52,7 +52,7 @@ def fetched(respond: Any, **settings: Any) -> Token:
 
 
 def refused(respond: Any, kind: type[KafkaError], **settings: Any) -> str:
-    """The text of the error for an answer. It names the endpoint, and shows no secret."""
+    """Return the text of the error for an answer. It names the endpoint, and shows no secret."""
     with endpoint(respond) as url:
         source = endpoint_source(by_secret(f"{url}?sig=s3cret-query", **settings))
         text = failing(source, kind, *HIDDEN, "s3cret-query")
@@ -61,7 +61,7 @@ def refused(respond: Any, kind: type[KafkaError], **settings: Any) -> str:
 
 
 def asked(**settings: Any) -> tuple[dict[str, list[str]], Request]:
-    """The form and the request that an endpoint gets."""
+    """Return the form and the request that an endpoint gets."""
     requests: list[Request] = []
 
     def respond(request: Request, out: Any) -> None:

@@ -72,7 +72,7 @@ def test_any_user_logs_in_with_any_password_and_with_no_other(
 
 
 def _begun() -> tuple[ScramExchange, str]:
-    """An exchange after its first message, and its nonce."""
+    """Return an exchange after its first message, and its nonce."""
     exchange = Scram("SCRAM-SHA-256", "alice", Password(SECRET)).exchange("host")
     first = exchange.step(None)
     assert first is not None

@@ -87,7 +87,7 @@ def test_plugin_is_installed_and_loads_the_broker_lazily() -> None:
 
 @contextmanager
 def running(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A `kbatch broker` that is ready, and its bootstrap servers."""
+    """Yield a `kbatch broker` that is ready, and its bootstrap servers."""
     command = [sys.executable, "-m", "kbatch.cli", "broker", *map(str, arguments)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
@@ -134,7 +134,7 @@ def test_command_that_is_killed_has_lost_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """The command sets handlers."""
+    """Restore the signal handlers that the command sets."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in handlers.items():

@@ -39,7 +39,7 @@ def filled(count: int = 10, size: int = 100, **settings: Any) -> RecordAccumulat
 
 
 def single_parts(records: RecordAccumulator, batch: ProducerBatch) -> list[ProducerBatch]:
-    """Splits as long as that is possible: the broker takes single records only."""
+    """Split as long as possible: the broker accepts single records only."""
     done: list[ProducerBatch] = []
     waiting = [batch]
     for _ in range(1000):

@@ -24,7 +24,7 @@ DEADLINE_S = HANG_SECONDS
 
 
 def sent(count: int = 3, **rest: Any) -> tuple[RecordAccumulator, ProducerBatch, list[Delivery]]:
-    """A batch in flight, with its deliveries."""
+    """Return a batch in flight, with its deliveries."""
     records = accumulator()
     deliveries = [
         put(records, b"v" * number, key=b"key" if number else None, timestamp_ms=1000 + number, **rest)

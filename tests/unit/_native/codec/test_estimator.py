@@ -12,7 +12,7 @@ SEQUENCE = (0.3, 0.3, 1.4, 1.41, 0.9, 0.9, 2.0, 0.001)
 
 
 def at(ratio: float) -> CompressionRatioEstimator:
-    """An estimator whose estimate for ("t", "gzip") came down to `ratio`."""
+    """Return an estimator whose estimate for ("t", "gzip") came down to `ratio`."""
     estimator = CompressionRatioEstimator()
     while estimator.estimate("t", "gzip") != ratio:
         estimator.update("t", "gzip", ratio)

@@ -20,7 +20,7 @@ ROWS: list[plain.Row] = [(b"key", b"value", (("h", b"x"),), 1000 + number) for n
 
 
 def written(rows: list[plain.Row], **parameters: Any) -> RecordBatchWriter:
-    """A writer with rows appended, not sealed."""
+    """Return a writer with rows appended, not sealed."""
     writer = RecordBatchWriter(**parameters)
     for row in rows:
         writer.append(*row)

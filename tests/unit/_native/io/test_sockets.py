@@ -29,7 +29,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def received(peer: socket.socket, size: int) -> bytes:
-    """So many bytes that have been sent already."""
+    """Return this many bytes that have been sent already."""
     space = bytearray(size)
     at = 0
     while at < size:

@@ -54,7 +54,7 @@ def full_batches(count: int, *, now_ns: int = 0, **settings: Any) -> RecordAccum
 
 
 def finish(records: RecordAccumulator, now_ns: int = 0) -> None:
-    """Completes all that is left, and looks whether everything came back."""
+    """Complete all remaining batches, and check that all memory is released."""
     for batch in [*all_drained(records, now_ns), *records.incomplete_batches()]:
         if not batch.is_done:
             batch.complete(0)
@@ -737,7 +737,7 @@ def append_in_line(records: RecordAccumulator, value: bytes, timeout_s: float | 
 
 
 def in_line(records: RecordAccumulator, value: bytes, taken: list[bytes]) -> threading.Thread:
-    """A thread that waits with its record, when this returns."""
+    """Start a thread, and return it when it waits with its record."""
     before = records.memory.queued
 
     def run() -> None:

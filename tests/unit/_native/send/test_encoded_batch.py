@@ -69,14 +69,14 @@ def altered(batch: bytes, **fields: Any) -> bytes:
 
 
 def give(records: RecordAccumulator, data: Any, partition: int = 0, now_ns: int = 0, **rest: Any) -> Any:
-    """Appends a batch that must be taken."""
+    """Append a batch that must be accepted."""
     delivery = records.append_batch("t", partition, data, now_ns, **rest)
     assert isinstance(delivery, BatchDelivery), delivery
     return delivery
 
 
 def given(*values: bytes, **rest: Any) -> tuple[RecordAccumulator, BatchDelivery, ProducerBatch]:
-    """One batch, drained."""
+    """Return one batch, drained."""
     records = accumulator()
     delivery = give(records, encoded(*(values or (b"a", b"b", b"c"))), **rest)
     return records, delivery, one(records)

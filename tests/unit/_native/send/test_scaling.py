@@ -40,7 +40,7 @@ def visits(records: Any, work: Callable[[], object]) -> int:
 
 
 def used(partitions: int) -> Any:
-    """An accumulator all of whose partitions have had a batch, and have none now."""
+    """Return an accumulator all of whose partitions have had a batch, and have none now."""
     records = accumulator(partitions, linger_ns=LINGER_MS * MS, buffer_memory=64 << 20)
     for partition in range(partitions):
         put(records, partition=partition)
@@ -127,7 +127,7 @@ def test_append_visits_no_other_queue(partitions: int) -> None:
 
 
 def table_to(chunks: Iterable[Iterable[int]]) -> pa.Table:
-    """A record batch for each chunk, a row for each of its partitions."""
+    """Return a record batch for each chunk, a row for each of its partitions."""
     batches = [
         pa.record_batch({"value": [b"row"] * len(rows), "partition": pa.array(rows, pa.int32())})
         for rows in map(list, chunks)

@@ -63,7 +63,7 @@ def publish(producer: Sender, partitions: int) -> None:
 
 
 def sent(producer: Sender) -> list[kbatch.Record]:
-    """All records that the producer's accumulator has, partition by partition."""
+    """Return all records that the producer's accumulator has, partition by partition."""
     batches = all_drained(producer.accumulator)
     records = [record for batch in batches for record in records_of(batch)]
     for batch in batches:

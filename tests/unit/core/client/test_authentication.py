@@ -47,7 +47,7 @@ def kinds(peer: Peer) -> list[Any]:
 
 
 def connect(shell: Shell, node_id: int = -1, versions: Any = None) -> Peer:
-    """A connection whose versions are known."""
+    """Return a connection whose versions are known."""
     peer = shell.connect(node_id)
     shell.answer(peer, versions_answer(versions))
     shell.write(peer)

@@ -54,7 +54,7 @@ def topic(
 
 
 def answer(*topics: Any, nodes: Iterable[Node] = NODES.values(), error: int = 0) -> Any:
-    """A response as it comes off the wire."""
+    """Return a response as it comes off the wire."""
     message = _Response(
         brokers=[
             _Response.MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)
@@ -463,7 +463,7 @@ def test_D12_older_or_unknown_leader_changes_nothing(
 
 
 def failing(known: Cluster, start_ns: int, end_ns: int) -> int:
-    """All requests fail from `start_ns` on; the time when the next is due, at `end_ns` or later."""
+    """Fail all requests from `start_ns` on; return when the next is due, at `end_ns` or later."""
     now_ns = start_ns
     while now_ns < end_ns:
         now_ns += known.update_delay_ns(now_ns)

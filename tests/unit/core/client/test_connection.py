@@ -83,7 +83,7 @@ def test_N07_impossible_size_fails_after_the_earlier_frames(length: int) -> None
 
 
 def peak_bytes() -> int:
-    """The most memory that the process has had."""
+    """Return the most memory that the process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

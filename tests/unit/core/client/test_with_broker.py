@@ -45,7 +45,7 @@ class Pair:
                 self.shell.give(peer, bytes([byte]))
 
     def ask(self, node_id: int, message: Any) -> Any:
-        """The answer to a request in the highest version."""
+        """Return the answer to a request in the highest version."""
         self.shell.send(message, node_id, written=False)
         self.exchange(self.shell.peer(node_id))
         (response,) = self.shell.taken()

@@ -132,7 +132,7 @@ def authentications(producer: Any) -> dict[str, float]:
 
 @pytest.fixture
 def secured(files: Files, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A broker that speaks TLS, as the certificate's localhost."""
+    """Return a broker that speaks TLS, as the certificate's localhost."""
     plain = asyncio.BaseEventLoop.create_server
     monkeypatch.setattr(asyncio.BaseEventLoop, "create_server", partialmethod(plain, ssl=files.server()))
     with Broker([TOPIC]) as broker:

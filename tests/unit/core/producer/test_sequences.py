@@ -207,7 +207,7 @@ def test_I05_a_leader_that_resigned_proves_nothing(answer: int) -> None:
 
 
 def lost_touch(how: str) -> Sending:
-    """The partition's leader may know nothing of the producer any more; nothing is in flight."""
+    """Make the leader possibly forgetful of the producer, with nothing in flight."""
     s = Sending(metadata_max_age_ms=3_600_000).warmed()
     if how == "idleness":
         s.advance(60_000)
@@ -298,7 +298,7 @@ def test_I28_what_a_forgetful_leader_takes_proves_nothing(how: str) -> None:
 
 
 def noted(s: Sending, *names: str) -> list[tuple[str, bool]]:
-    """Puts records one by one; gets the names and successes that their callbacks are called with."""
+    """Put records one by one; return the names and successes that their callbacks get."""
     calls: list[tuple[str, bool]] = []
     for name in names:
         s.put(name, on_delivery=lambda _, error, name=name: calls.append((name, error is None)))
@@ -546,7 +546,7 @@ def test_I14_a_bump_waits_for_what_is_in_flight_and_may_fail() -> None:
 
 
 def exhausted(code: int = OUT_OF_ORDER) -> Sending:
-    """The last epoch of a producer id is over, and there is no new id yet."""
+    """Use up the last epoch of a producer id, without a new id yet."""
     s = Sending(identities=((PRODUCER_ID, 32767), "wait")).warmed()
     s.send("b0", "b1")
     s.answer(b0=TOO_LARGE, b1=code)

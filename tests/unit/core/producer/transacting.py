@@ -90,7 +90,7 @@ class Transacting(Sending):
         return self
 
     def begun(self, *names: str, partition: int = 0) -> Self:
-        """A transaction in which these were sent, and not answered yet."""
+        """Begin a transaction in which these were sent, but not answered yet."""
         if self.at is TransactionState.UNINITIALIZED:
             self.ready()
         ok(self.begin())
@@ -106,7 +106,7 @@ class Transacting(Sending):
     # What coordinators got, and answer
 
     def script(self, api: str, *answers: Any) -> Self:
-        """A code, "drop" for a connection that ends, "wait" for no answer, or a response."""
+        """Answer by a code, "drop" for a closed connection, "wait" for no answer, or a response."""
         self.replies.setdefault(api, deque()).extend(answers)
         return self
 

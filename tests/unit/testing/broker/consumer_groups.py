@@ -28,7 +28,7 @@ ID = bytes(15) + b"\x01"
 
 
 def subscription(*topics: str) -> bytes:
-    """A consumer's metadata."""
+    """Return a consumer's metadata."""
     message = messages.ConsumerProtocolSubscription(topics=list(topics))
     return b"\x00\x01" + b"".join(codec.encode(message, 1))
 
@@ -75,7 +75,7 @@ class Member:
         return self.fields.get("group_instance_id")
 
     def join(self, *, version: int = 3, **changes: Any) -> JoinResult | None:
-        """The answer, where it is there at once. Version 3 needs no member id."""
+        """Return the response, if it is there at once. Version 3 needs no member id."""
         request = JoinGroup(
             **{
                 "group_id": "g",
@@ -162,7 +162,7 @@ class Groups:
         self.coordinator.load(self.log.records, self.now_ms)
 
     def pass_time(self, later_ms: int) -> None:
-        """Goes through all that is due on the way."""
+        """Advance the time, and run everything that is due."""
         until_ms = self.now_ms + later_ms
         while (deadline_ms := self.coordinator.next_deadline_ms()) is not None and deadline_ms <= until_ms:
             self.now_ms = max(deadline_ms, self.now_ms)

@@ -33,7 +33,7 @@ def broker_threads() -> set[threading.Thread]:
 
 
 def free_port(count: int = 1) -> int:
-    """The first of several ports in a row that are free together, now."""
+    """Return the first of several consecutive ports that are free now."""
     while True:
         with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
             port = 0
@@ -45,7 +45,7 @@ def free_port(count: int = 1) -> int:
 
 
 def new_server(**limits: Any) -> Server:
-    """A server of one node, on whichever port is free."""
+    """Return a server of one node, on whichever port is free."""
     state = VirtualBroker().state
     for node in state.cluster.nodes:
         node.ports = []

@@ -94,7 +94,7 @@ def test_coordinator_follows_its_partition_or_is_missing() -> None:
 
 
 def together(broker: VirtualBroker) -> tuple[Consumer, Consumer]:
-    """Two members of a stable group, the leader first."""
+    """Return two members of a stable group, the leader first."""
     first, second = Consumer(broker), Consumer(broker)
     first.join()
     assert first.joined.members[0].member_id == first.member_id

@@ -29,7 +29,7 @@ GOOD = batch(b"good")
 
 
 def cut(length: int) -> bytes:
-    """A batch that ends with its `length` field, inside the header."""
+    """Return a batch that ends with its `length` field, inside the header."""
     return GOOD[:8] + struct.pack(">i", length) + GOOD[12 : 12 + length]
 
 

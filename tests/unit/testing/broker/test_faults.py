@@ -72,7 +72,7 @@ each_api = pytest.mark.parametrize("api", VERSIONS)
 
 @pytest.fixture
 def no_failures(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """The broker logs what fails in it."""
+    """Check that the broker logged no failure of its own."""
     with caplog.at_level(logging.ERROR, "kbatch.testing"):
         yield
     assert not caplog.records

@@ -329,7 +329,7 @@ class Play:
 
 
 def consume(partition: Partition, offset: int, max_bytes: int) -> list[int]:
-    """The offsets that a read_committed consumer hands out, as Kafka's CompletedFetch does."""
+    """Return the offsets that a read_committed consumer hands out, as Kafka's CompletedFetch does."""
     seen = []
     while True:
         read = partition.fetch(offset, max_bytes=max_bytes, committed=True)
@@ -519,8 +519,9 @@ def test_compaction_heeds_transactions_and_producers(open_partition: OpenPartiti
 
 
 def played(partition: Partition, count: int) -> Partition:
-    """The first `count` of eight appends: two producers, one of them with an aborted transaction, over three
-    segments and two leader epochs."""
+    """Return the first `count` of eight appends: two producers, one of them with an aborted transaction, over
+    three segments and two leader epochs.
+    """
     steps: list[Callable[[], object]] = [
         lambda: send(partition, idempotent(0, 2)),
         lambda: send(partition, data_of(1, 0, producer_id=8, epoch=0, transactional=True), verified=True),

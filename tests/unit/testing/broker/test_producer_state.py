@@ -325,7 +325,7 @@ class SequenceMachine(RuleBasedStateMachine):
             assert code_for(self.table, made) == expected
 
     def expected(self, epoch: int, sequence: int, last: int) -> int:
-        """The base offset of a duplicate, or what a new batch is answered."""
+        """Return the base offset of a duplicate, or the result for a new batch."""
         if not self.history:
             return ErrorCode.NONE
         present, _, last_before, _ = self.history[-1]

@@ -51,7 +51,7 @@ def log_in(client: Client, data: bytes | None = None, mechanism: str = "PLAIN") 
 
 
 def refused_late(client: Client, answer: Answer) -> Any:
-    """The message that comes after the delay of failed logins, with which the connection is closed."""
+    """Return the message that comes after the delay of failed logins, with which the connection is closed."""
     client.broker.advance(DELAY_MS - 1)
     assert not answer.is_there
     client.broker.advance(1)
@@ -244,7 +244,7 @@ def test_scram_proves_both_sides(broker: VirtualBroker, digest: str) -> None:
 
 
 def scram_refusal(client: Client, *tokens: Any) -> tuple[int, str]:
-    """The error of the last token; a function gets the answer to the one before."""
+    """Return the error of the last token; a function gets the answer to the one before."""
     handshake(client, "SCRAM-SHA-256")
     *accepted, last = tokens
     data = b""

@@ -118,7 +118,7 @@ class Cluster:
 
 
 def in_state(state: TransactionState, **changes: Any) -> TransactionMetadata:
-    """A producer with id 1000, epoch 5, 4 before it, and 900 the id before."""
+    """Return a producer with id 1000, epoch 5, last epoch 4, and previous id 900."""
     has_partitions = state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
     metadata = TransactionMetadata(
         "tx",
