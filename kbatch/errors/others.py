@@ -16,7 +16,7 @@ class OffsetOutOfRangeError(KafkaError, code=1):
 
 
 class InvalidFetchSizeError(KafkaError, code=4):
-    """A fetch asked for an impossible number of bytes: correct the consumer's fetch sizes."""
+    """A fetch requested an impossible number of bytes: correct the consumer's fetch sizes."""
 
 
 class FetchSessionIdNotFoundError(RetriableError, code=70):

@@ -6,7 +6,7 @@ once, before the next look at the sockets, since an action may have made more wo
 does not run: with a lone record it is quiet after sending, and after the answer. Actions of one kind of
 client, such as sealing batches, are registered (`register`).
 
-An exception of the engine is a defect. The engine fails everything with it, so that no caller waits in vain,
+An exception of the engine is a defect. The engine fails everything with it, so that no caller waits for ever,
 and the owner ends.
 """
 
@@ -187,7 +187,7 @@ class EngineDriver(ABC):
             self._deliver(completed)
 
     def _fail(self, error: BaseException) -> None:
-        """Fail the engine, so that no caller waits in vain."""
+        """Fail the engine, so that no caller waits for ever."""
         if not isinstance(error, KafkaError):
             cause = error
             error = KafkaError(f"a defect of kbatch ended the client: {type(cause).__name__}: {cause}")

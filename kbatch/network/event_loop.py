@@ -85,7 +85,7 @@ class LoopNetwork(EngineDriver):
         """Start on the loop, once; call this on the loop's thread."""
         self._loop = loop
         loop.add_reader(self._waker.fileno(), self.run_now)
-        self._ask_for_round()
+        self._schedule_round()
 
     def stop(self) -> None:
         """Close all connections, and do nothing more. The engine completes nothing more."""
@@ -121,7 +121,7 @@ class LoopNetwork(EngineDriver):
         self._was_called = True
         self._round()
 
-    def _ask_for_round(self) -> None:
+    def _schedule_round(self) -> None:
         if self._next_round is None and self._loop is not None and not self._is_stopped:
             self._next_round = self._loop.call_soon(self._round)
 
@@ -151,7 +151,7 @@ class LoopNetwork(EngineDriver):
             self._deliver_completed()  # before a task reports a table that this event completed
         except BaseException as error:
             self._end_by(error)
-        self._ask_for_round()
+        self._schedule_round()
 
     def _end_by(self, error: BaseException) -> None:
         logger.critical("a defect ends %s", self.name, exc_info=error)
@@ -162,7 +162,7 @@ class LoopNetwork(EngineDriver):
 
     def _set_timer(self, wait_ns: int) -> None:
         if not wait_ns:
-            self._ask_for_round()
+            self._schedule_round()
             return
         due_ns = self._ended_ns + wait_ns
         if self._timer is not None and self._ended_ns < self._timer_ns <= due_ns:

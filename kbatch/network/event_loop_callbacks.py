@@ -41,7 +41,7 @@ class LoopDelivery(CallbackRunner):
         self._entering = entering
         self._loop: asyncio.AbstractEventLoop | None = None
         self._batches: deque[Completion] = deque()
-        self._is_asked = False
+        self._is_scheduled = False
         self._is_running = False
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -51,7 +51,7 @@ class LoopDelivery(CallbackRunner):
     def deliver(self, completions: Iterable[Any]) -> None:
         """Let the callbacks of settled batches be called."""
         self._batches += self._add(completions)
-        self._ask()
+        self._schedule_turn()
 
     def in_callback(self) -> bool:
         """True if the caller is a callback."""
@@ -61,17 +61,17 @@ class LoopDelivery(CallbackRunner):
         """Log the count of exceptions that are not in the log yet."""
         self._failures.report()
 
-    def _ask(self) -> None:
-        if not self._batches or self._is_asked or self._is_running:
+    def _schedule_turn(self) -> None:
+        if not self._batches or self._is_scheduled or self._is_running:
             return
         if self._loop is None or self._loop.is_closed():
             self._run_turn(None)
         else:
-            self._is_asked = True
+            self._is_scheduled = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_asked = False
+        self._is_scheduled = False
         self._run_turn(time.monotonic() + TURN_SECONDS)
 
     def _run_turn(self, end: float | None) -> None:
@@ -86,4 +86,4 @@ class LoopDelivery(CallbackRunner):
         finally:
             self._entering(0)
             self._is_running = False
-            self._ask()
+            self._schedule_turn()

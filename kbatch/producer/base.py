@@ -142,7 +142,7 @@ class ProducerBase(RecordSender):
                     outcome = append()
                 elif may_wait:
                     outcome = await self._await_memory_for_record(
-                        partial(append, first_in_line=True), deadline
+                        partial(append, first_in_queue=True), deadline
                     )
                 else:
                     return None
@@ -153,10 +153,10 @@ class ProducerBase(RecordSender):
         return outcome
 
     def _append_later(
-        self, record: PendingRecord | PendingBatch, *, first_in_line: bool = False
+        self, record: PendingRecord | PendingBatch, *, first_in_queue: bool = False
     ) -> Delivery | Refusal:
         self._transactions.check_still_sendable(record.transaction)
-        return self._append(record, first_in_line=first_in_line)
+        return self._append(record, first_in_queue=first_in_queue)
 
     async def _await_memory_for_record(self, append: Callable[[], Any], deadline: Deadline) -> Any:
         """Wait for memory. Tasks of an AsyncProducer take turns."""

@@ -40,7 +40,7 @@ class GroupQueries:
             raise ValueError(f"group_id must be a str that is not empty, got {group_id!r}")
         check_text("group_id", group_id)
         request = CommittedOffsets(group_id, map(checked_partition, partitions))
-        await self._ask([request], self._runtime.block_deadline(timeout))
+        await self._request([request], self._runtime.block_deadline(timeout))
         answer: dict[TopicPartition, OffsetAndMetadata] = request.answer
         return answer
 
@@ -50,13 +50,13 @@ class GroupQueries:
         self._runtime.check_usable()
         await self._await_answer(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
         requests = [GroupIds(node_id) for node_id in self._engine.snapshot.nodes]
-        await self._ask(requests, deadline)
+        await self._request(requests, deadline)
         return sorted({group_id for each in requests for group_id in each.answer})
 
-    async def _ask(self, requests: Sequence[AdminRequest], deadline: Deadline) -> None:
+    async def _request(self, requests: Sequence[AdminRequest], deadline: Deadline) -> None:
         self._runtime.check_usable()
         for request in requests:
-            self._engine.ask(request)
+            self._engine.submit_request(request)
         try:
             for request in requests:
                 await self._await_answer(partial(attrgetter("is_done"), request), deadline, request.name)

@@ -14,7 +14,7 @@ from kbatch._native.send.accumulator import Refusal
 from kbatch.waiting.conditions import Condition
 
 if TYPE_CHECKING:
-    from kbatch._native.batch.buffer_pool import Waiter as Place
+    from kbatch._native.batch.buffer_pool import MemoryWaiter
     from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
@@ -72,7 +72,7 @@ class ThreadQueue:
 
 
 class _Queued(NamedTuple):
-    waiter: Place
+    waiter: MemoryWaiter
     memory: Condition
 
 
@@ -112,12 +112,12 @@ class TaskQueue:
 
     def _withdraw(self, mine: _Queued) -> None:
         self._waiting.remove(mine)
-        mine.waiter.leave()
+        mine.waiter.withdraw()
         self.look()
 
     def look(self) -> None:
         """Make the first in the queue check again, if there may be memory for it."""
-        if self._waiting and self._waiting[0].waiter.is_rung:
+        if self._waiting and self._waiting[0].waiter.is_notified:
             self._waiting[0].memory.notify()
 
     def wake_first(self, accumulator: RecordAccumulator) -> None:

@@ -184,7 +184,7 @@ class TableSending:
                         await self._await_topics(table, self._runtime.block_deadline())
                         outcome = accept()
                     elif outcome is Refusal.MEMORY:
-                        first = partial(accept, first_in_line=True)
+                        first = partial(accept, first_in_queue=True)
                         outcome = await self._runtime.await_memory(first, self._runtime.block_deadline())
                     else:
                         if self._give_way is not None:
@@ -202,14 +202,14 @@ class TableSending:
             self._runtime.engine.failures.note(rows)
             self._transactions.refuse(rows.error.marked())
 
-    def _accept(self, table: TableSender, *, first_in_line: bool = False) -> bool | Refusal:
+    def _accept(self, table: TableSender, *, first_in_queue: bool = False) -> bool | Refusal:
         self._transactions.check_still_sendable(self._transaction)  # it may have ended during a wait
-        return table.accept(first_in_line=first_in_line, blocks=1 if self._give_way else sys.maxsize)
+        return table.accept(first_in_queue=first_in_queue, blocks=1 if self._give_way else sys.maxsize)
 
     async def _await_topics(self, table: TableSender, deadline: Deadline) -> None:
         """Wait for the topics and partitions that rows name next; refuse those that cannot be used."""
         for may_wait in (False, True):  # request all before waiting for one
-            for topic, partition in table.unknown_places:
+            for topic, partition in table.unknown_partitions:
                 try:
                     await self._runtime.await_partition(topic, partition, deadline, may_wait)
                 except KafkaError as error:

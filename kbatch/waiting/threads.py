@@ -25,7 +25,7 @@ class ThreadWaiter:
     """The Waiter of a thread, which sleeps in native code."""
 
     def __init__(self) -> None:
-        self._event = interrupts.Event()
+        self._event = interrupts.NativeEvent()
         self.set = self._event.set
 
     async def wait(self, deadline: Deadline) -> bool:

@@ -220,9 +220,9 @@ def test_rows_wait_for_memory_and_none_is_lost_or_doubled(
     while (refusal := table.accept()) is not True:
         assert refusal is Refusal.MEMORY
         waiter = records.begin_waiting()
-        while table.accept(first_in_line=True) is Refusal.MEMORY:
+        while table.accept(first_in_queue=True) is Refusal.MEMORY:
             answer()
-        waiter.leave()
+        waiter.withdraw()
         assert records.memory.available >= 0
     if ends_first:
         table.end()

@@ -134,7 +134,7 @@ def test_rows_wait_for_memory_and_topics_and_get_their_outcome(
 
     while (refusal := table.accept()) is not True:
         if refusal is Refusal.METADATA:
-            name, partition = choices.choice(table.unknown_places)
+            name, partition = choices.choice(table.unknown_partitions)
             assert partition is None
             assert name not in refused and name not in known
             if choices.random() < 0.3:
@@ -145,9 +145,9 @@ def test_rows_wait_for_memory_and_topics_and_get_their_outcome(
                 publish(records, known)
             continue
         waiter = records.begin_waiting()
-        while table.accept(first_in_line=True) is Refusal.MEMORY:
+        while table.accept(first_in_queue=True) is Refusal.MEMORY:
             answer()
-        waiter.leave()
+        waiter.withdraw()
     table.end()
     answer()
     report = TableReport(table.outcome)

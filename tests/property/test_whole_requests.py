@@ -42,7 +42,7 @@ def observed(s: Sending) -> tuple[Any, ...]:
             (state.key, state.gate, state.identity, state.next_counter, state.acked_counter),
             (state.hole_end, state.known_ns, state.is_broken),
             [
-                (each.counter, each.node_id, each.is_out, each.is_unsure, each.is_proved)
+                (each.counter, each.node_id, each.is_in_flight, each.is_ambiguous, each.is_proved)
                 for each in state.in_flight
             ],
         )

@@ -143,9 +143,9 @@ def sends_without_a_producer_id(original: Any) -> Any:
             return settled
         state.waits_for_identity = False
         self.admit = partial(admit, self)
-        held = [each for each in state.in_flight if each.is_held]
+        held = [each for each in state.in_flight if each.is_set_aside]
         for each in held:
-            each.is_held = False
+            each.is_set_aside = False
         return Settled(settled.lost, held)
 
     return settle
@@ -346,14 +346,14 @@ def a_partition_is_never_muted(original: Any) -> Any:
     return _gate(lambda self, state, gate: (False, gate[1], gate[2]))(original)
 
 
-@plants(WithoutIdempotence, "come_back")
+@plants(WithoutIdempotence, "note_retry")
 def a_partition_stays_muted(original: Any) -> Any:
     """A batch to retry leaves its partition muted."""
 
-    def come_back(self: WithoutIdempotence, entry: InFlight) -> None:
+    def note_retry(self: WithoutIdempotence, entry: InFlight) -> None:
         """Not at all."""
 
-    return come_back
+    return note_retry
 
 
 @plants(Sender, "_drain")
@@ -397,7 +397,7 @@ def a_retry_forgets_what_may_be_in_the_log(original: Any) -> Any:
     """possibly_persisted is that of the last attempt."""
 
     def retry(self: Sender, entry: InFlight, *rest: Any) -> None:
-        entry.batch.possibly_persisted = entry.is_unsure = False
+        entry.batch.possibly_persisted = entry.is_ambiguous = False
         original(self, entry, *rest)
 
     return retry
@@ -408,7 +408,7 @@ def a_retry_does_not_back_off(original: Any) -> Any:
     """Batches are retried at once."""
 
     def retry(self: Sender, entry: InFlight, error: Any, now_ns: int) -> None:
-        self._sequences.come_back(entry)
+        self._sequences.note_retry(entry)
         self._accumulator.reenqueue(entry.batch, now_ns, attempted=False)
 
     return retry

@@ -273,7 +273,7 @@ def init_producer_id_outlives_an_error(original: Any) -> Any:
     """An unanswered InitProducerId goes on after an error, and ends in a past state."""
 
     def make_abortable(self: Transactions, error: Any, operation: Any = None) -> None:
-        outlives = isinstance(operation, InitProducerId) and operation.is_unsure
+        outlives = isinstance(operation, InitProducerId) and operation.is_ambiguous
         original(self, error, None if outlives else operation)
         if outlives:
             self._queue.append(operation)

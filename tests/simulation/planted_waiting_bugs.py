@@ -18,7 +18,7 @@ def a_waiter_leaves_without_waking_the_next(original: Any) -> Any:
 
     def leave(self: TaskQueue, mine: Any) -> None:
         self._waiting.remove(mine)
-        mine.waiter.leave()
+        mine.waiter.withdraw()
 
     return leave
 

@@ -7,7 +7,7 @@ cdef int64_t later(int64_t now_ns, int64_t delay_ns) noexcept nogil
 
 cdef class SenderAlarm:
     cdef public frozenset busy_nodes  # busy nodes, whose changes reach the sender by themselves
-    cdef public bint wakes_always    # for them too: it is to be let run before it can hear of anything
+    cdef public bint wakes_always    # for them too: it has to run before it can notice anything
     cdef object _wake
     cdef int64_t delivery_timeout_ns
     cdef kb_lock _lock

@@ -5,7 +5,7 @@ something happen earlier wakes the sender: once, since the alarm is then set to 
 the alarm when it looks, and sets it again afterwards (`RecordAccumulator.ready`). A wake-up must outlive its
 moment, as a byte in a pipe does: it may come just before the sender goes to sleep.
 
-A batch of a node that takes no request now can only expire: the sender hears of what changes that (a
+A batch of a node that takes no request now can only expire: the sender notices what changes that (a
 response, a write, the end of a connection), and looks then. It takes a node out of `busy_nodes` before it
 looks at the queues, and puts a busy node in after that; a thread that fills a queue looks the node up after
 filling it. So one of the two sees the other.
@@ -32,7 +32,7 @@ cdef class SenderAlarm:
     Attributes
     ----------
     busy_nodes : frozenset of int
-        Nodes that take no request now. The sender hears of the next change by itself.
+        Nodes that take no request now. The sender notices the next change by itself.
     wakes_always : bool
         New batches of busy nodes wake the sender too.
     """

@@ -43,22 +43,22 @@ cdef enum:
     POISON = 0xDD
 
 cdef enum Turn:
-    NOT_IN_LINE
-    FIRST_IN_LINE
-    IN_CALLBACK                  # those in line may be waiting for this one
+    NOT_IN_QUEUE
+    FIRST_IN_QUEUE
+    IN_CALLBACK                  # those in the queue may be waiting for this one
     FIRST_IN_CALLBACK            # the same one, after it was refused
 
-cdef struct Place:
-    Place *next
-    Place *previous
-    PyThread_type_lock bell      # held while there is no news; NULL: no thread sleeps on it
-    bint is_rung
-    int64_t wanted               # what was refused last when this was the first place; 0 is unknown
+cdef struct QueueEntry:
+    QueueEntry *next
+    QueueEntry *previous
+    PyThread_type_lock wake_lock      # held while there is no news; NULL: no thread sleeps on it
+    bint is_notified
+    int64_t wanted               # what was refused last when this was the first entry; 0 is unknown
 
-cdef inline Turn turn_of(bint first_in_line, bint in_callback) noexcept nogil:
+cdef inline Turn turn_of(bint first_in_queue, bint in_callback) noexcept nogil:
     if in_callback:
-        return FIRST_IN_CALLBACK if first_in_line else IN_CALLBACK
-    return FIRST_IN_LINE if first_in_line else NOT_IN_LINE
+        return FIRST_IN_CALLBACK if first_in_queue else IN_CALLBACK
+    return FIRST_IN_QUEUE if first_in_queue else NOT_IN_QUEUE
 
 
 cdef class BufferPool:
@@ -78,14 +78,14 @@ cdef class BufferPool:
     cdef int64_t _exhausted_count
     cdef int64_t _callback_bytes
     cdef int64_t _turn_left
-    cdef Place *_first
-    cdef Place *_last
+    cdef QueueEntry *_first
+    cdef QueueEntry *_last
     cdef int64_t _queued
 
     cdef int64_t _available(self) noexcept nogil
     cdef void _charge(self, int64_t size) noexcept nogil
     cdef bint _grant(self, int64_t size, Turn turn) noexcept nogil
-    cdef bint _ring_first(self, bint in_any_case) noexcept nogil
+    cdef bint _notify_first(self, bint in_any_case) noexcept nogil
     cdef kb_chunk *take(self, int64_t room, int64_t chunk_bytes, int64_t charge, Turn turn) noexcept nogil
     cdef bint charge(self, int64_t size, Turn turn) noexcept nogil
     cdef void exchange(self, kb_chunk *chunks, int64_t discharged) noexcept
@@ -93,17 +93,17 @@ cdef class BufferPool:
     cdef void await_callbacks(self, int64_t size) noexcept nogil
     cdef void callbacks_ran(self, int64_t size) noexcept
     cdef bint is_awaited(self) noexcept nogil
-    cdef Waiter join(self, bint goes_first)
+    cdef MemoryWaiter join(self, bint goes_first)
     cdef object _try_allocate(self, int64_t size, Turn turn)
     cdef void _release(self, uint8_t *memory, int64_t size) noexcept
 
 
-cdef class Waiter:
+cdef class MemoryWaiter:
     cdef BufferPool _pool
-    cdef Place _place
+    cdef QueueEntry _entry
     cdef bint _is_queued
 
-    cdef void _leave(self) noexcept
+    cdef void _unlink(self) noexcept
     cdef object wait(self, object attempt, object refusal, object timeout)
     cdef int _sleep(self, double seconds) except -1
 

@@ -7,10 +7,10 @@ The state of records with a callback stays charged until the callback ran (`call
 within a callback skips the queue, and may overdraw the budget by that amount: otherwise it could wait for
 memory that only its own return would free.
 
-Callers that find too little queue up, first come, first served, each with a Waiter. A thread sleeps in
-`Waiter.wait`. A task, or another caller that must not sleep, is called by `freed`, and checks `may_try`.
-Returned memory wakes the first waiter only, and only if there is as much as it was last refused; a waiter
-that leaves wakes the next. Memory accumulates for the first waiter, so a large request is not starved.
+Callers that find too little queue up, first come, first served, each with a MemoryWaiter. A thread sleeps in
+`MemoryWaiter.wait`. A task, or another caller that must not sleep, is called by `freed`, and checks
+`may_try`. Returned memory wakes the first waiter only, and only if there is as much as it was last refused; a
+waiter that leaves wakes the next. Memory accumulates for the first waiter, so a large request is not starved.
 
 Waiting costs far more than appending a record. So the first waiter's memory opens the pool to all, for
 `turn_bytes` more, a batch's worth: any caller may take free memory, and the queue advances once a batch. At
@@ -146,7 +146,7 @@ cdef class BufferPool:
         MemoryError
             The system has no memory; the budget is unchanged.
         """
-        cdef Waiter waiter
+        cdef MemoryWaiter waiter
         if size < 0:
             raise ValueError(f"size must not be negative, got {size}")
         if size > self.total_memory:
@@ -154,7 +154,7 @@ cdef class BufferPool:
                              f"(total_memory), got {size}")
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be 0 or more seconds, or None, got {timeout}")
-        buffer = self._try_allocate(size, NOT_IN_LINE)
+        buffer = self._try_allocate(size, NOT_IN_QUEUE)
         if buffer is not None:
             return buffer
         waiter = self.join(False)
@@ -166,7 +166,7 @@ cdef class BufferPool:
                                            f"others wait")
             return buffer
         finally:
-            waiter.leave()
+            waiter.withdraw()
 
     def release(self, Buffer buffer not None):
         """Return `buffer` to the pool; a second call does nothing.
@@ -196,11 +196,11 @@ cdef class BufferPool:
 
     def wake_first(self):
         """Let the first waiter check again, with or without memory; the next follows when it leaves."""
-        cdef bint is_rung
+        cdef bint is_notified
         kb_lock_acquire(&self._lock)
-        is_rung = self._ring_first(True)
+        is_notified = self._notify_first(True)
         kb_lock_release(&self._lock)
-        if is_rung and self._freed is not None:
+        if is_notified and self._freed is not None:
             self._freed()
 
     def check_may_wait(self):
@@ -222,13 +222,13 @@ cdef class BufferPool:
         cdef bint granted
         if turn == IN_CALLBACK or turn == FIRST_IN_CALLBACK:
             overdraft = self._callback_bytes
-        elif turn == NOT_IN_LINE and self._first != NULL:
+        elif turn == NOT_IN_QUEUE and self._first != NULL:
             available = min(available, self._turn_left)
             self._turn_left -= size
         granted = available + overdraft >= size
-        if (turn == FIRST_IN_LINE or turn == FIRST_IN_CALLBACK) and self._first != NULL:
+        if (turn == FIRST_IN_QUEUE or turn == FIRST_IN_CALLBACK) and self._first != NULL:
             self._first.wanted = 0 if granted else size - overdraft
-            if turn == FIRST_IN_LINE:
+            if turn == FIRST_IN_QUEUE:
                 self._turn_left = self.turn_bytes
         if not granted:
             self._exhausted_count += 1
@@ -246,18 +246,18 @@ cdef class BufferPool:
             free(chunk)
         self._unallocated -= size
 
-    cdef bint _ring_first(self, bint in_any_case) noexcept nogil:
+    cdef bint _notify_first(self, bint in_any_case) noexcept nogil:
         """Wake the first waiter, if there is memory for it. True if `freed` must be called for that.
         """
-        cdef Place *first = self._first
-        if first == NULL or first.is_rung:
+        cdef QueueEntry *first = self._first
+        if first == NULL or first.is_notified:
             return False
         if not in_any_case and first.wanted and self._available() < first.wanted:
             return False
-        first.is_rung = True
-        if first.bell == NULL:
+        first.is_notified = True
+        if first.wake_lock == NULL:
             return True
-        PyThread_release_lock(first.bell)
+        PyThread_release_lock(first.wake_lock)
         return False
 
     # The following take _lock themselves
@@ -314,7 +314,7 @@ cdef class BufferPool:
         """Do `exchange` without calling `freed`. True if that must be called."""
         cdef kb_chunk *chunk = chunks
         cdef kb_chunk *others = NULL
-        cdef bint is_rung
+        cdef bint is_notified
         while self.poison and chunk != NULL:
             if chunk.size > KB_CHUNK_HEAD_BYTES:
                 memset(chunk + 1, POISON, chunk.size - KB_CHUNK_HEAD_BYTES)
@@ -330,10 +330,10 @@ cdef class BufferPool:
                 self._unallocated += chunk.size
                 others = _linked(chunk, chunk.size, others)
         self._charge(-discharged)
-        is_rung = self._ring_first(False)
+        is_notified = self._notify_first(False)
         kb_lock_release(&self._lock)
         _free_all(others)
-        return is_rung
+        return is_notified
 
     cdef void await_callbacks(self, int64_t size) noexcept nogil:
         """Move this much of the charge to callbacks, which will return it."""
@@ -355,32 +355,32 @@ cdef class BufferPool:
         kb_lock_release(&self._lock)
         return awaited
 
-    cdef Waiter join(self, bint goes_first):
+    cdef MemoryWaiter join(self, bint goes_first):
         """Add a waiter at the end of the queue, or before all others. It has been refused; as the first it
         tries again before it sleeps, because memory freed in between woke no waiter.
         """
-        cdef Waiter waiter = Waiter.__new__(Waiter)
-        cdef Place *place = &waiter._place
+        cdef MemoryWaiter waiter = MemoryWaiter.__new__(MemoryWaiter)
+        cdef QueueEntry *entry = &waiter._entry
         waiter._pool = self
         waiter._is_queued = True
         kb_lock_acquire(&self._lock)
-        place.next = self._first if goes_first else NULL
-        place.previous = NULL if goes_first else self._last
-        if place.next == NULL:
-            self._last = place
+        entry.next = self._first if goes_first else NULL
+        entry.previous = NULL if goes_first else self._last
+        if entry.next == NULL:
+            self._last = entry
         else:
-            place.next.previous = place
-            place.next.wanted = 0
-        if place.previous == NULL:
-            self._first = place
+            entry.next.previous = entry
+            entry.next.wanted = 0
+        if entry.previous == NULL:
+            self._first = entry
         else:
-            place.previous.next = place
+            entry.previous.next = entry
         self._queued += 1
         kb_lock_release(&self._lock)
         return waiter
 
     def _allocate_first(self, int64_t size):
-        return self._try_allocate(size, FIRST_IN_LINE)
+        return self._try_allocate(size, FIRST_IN_QUEUE)
 
     cdef object _try_allocate(self, int64_t size, Turn turn):
         """Return a Buffer, or None without memory."""
@@ -418,21 +418,21 @@ cdef class BufferPool:
 
 @cython.final
 @cython.no_gc_clear  # its pool must exist when it goes
-cdef class Waiter:
-    """A place in the queue for a pool's memory, from `RecordAccumulator.begin_waiting` to `leave`."""
+cdef class MemoryWaiter:
+    """An entry in the queue for a pool's memory, from `RecordAccumulator.begin_waiting` to `withdraw`."""
 
     def __init__(self):
-        raise TypeError("a Waiter comes from RecordAccumulator.begin_waiting")
+        raise TypeError("a MemoryWaiter comes from RecordAccumulator.begin_waiting")
 
     def __dealloc__(self):
-        self._leave()
-        if self._place.bell != NULL:
-            PyThread_free_lock(self._place.bell)
+        self._unlink()
+        if self._entry.wake_lock != NULL:
+            PyThread_free_lock(self._entry.wake_lock)
 
     @property
-    def is_rung(self):
+    def is_notified(self):
         """True if there is something new for the first waiter since `may_try`."""
-        return self._place.is_rung
+        return self._entry.is_notified
 
     def may_try(self):
         """True if it is the first waiter: its attempt may take memory. From here on `freed` is called again
@@ -440,19 +440,19 @@ cdef class Waiter:
         """
         cdef bint is_first
         kb_lock_acquire(&self._pool._lock)
-        is_first = self._pool._first == &self._place
-        self._place.is_rung = False
+        is_first = self._pool._first == &self._entry
+        self._entry.is_notified = False
         kb_lock_release(&self._pool._lock)
         return is_first
 
-    def leave(self):
+    def withdraw(self):
         """Leave the queue; a second call does nothing. A thread that is next is woken. A waiter without a
         thread makes the next one check.
         """
-        self._leave()
+        self._unlink()
 
-    cdef void _leave(self) noexcept:
-        cdef Place *place = &self._place
+    cdef void _unlink(self) noexcept:
+        cdef QueueEntry *entry = &self._entry
         cdef BufferPool pool = self._pool
         if not self._is_queued:
             return
@@ -460,16 +460,16 @@ cdef class Waiter:
         if pool.is_forked:  # a thread of the parent may hold the lock
             return
         kb_lock_acquire(&pool._lock)
-        if place.previous == NULL:
-            pool._first = place.next
+        if entry.previous == NULL:
+            pool._first = entry.next
         else:
-            place.previous.next = place.next
-        if place.next == NULL:
-            pool._last = place.previous
+            entry.previous.next = entry.next
+        if entry.next == NULL:
+            pool._last = entry.previous
         else:
-            place.next.previous = place.previous
+            entry.next.previous = entry.previous
         pool._queued -= 1
-        pool._ring_first(False)
+        pool._notify_first(False)
         kb_lock_release(&pool._lock)
 
     cdef object wait(self, object attempt, object refusal, object timeout):
@@ -479,18 +479,18 @@ cdef class Waiter:
         cdef BufferPool pool = self._pool
         cdef bint is_first
         cdef double seconds
-        cdef PyThread_type_lock bell = PyThread_allocate_lock()
-        if bell == NULL:
+        cdef PyThread_type_lock wake_lock = PyThread_allocate_lock()
+        if wake_lock == NULL:
             raise MemoryError("no memory for a lock")
-        PyThread_acquire_lock(bell, 1)
+        PyThread_acquire_lock(wake_lock, 1)
         deadline = None if timeout is None else time.monotonic() + timeout
         kb_lock_acquire(&pool._lock)
-        self._place.bell = bell
-        self._place.is_rung = False
+        self._entry.wake_lock = wake_lock
+        self._entry.is_notified = False
         kb_lock_release(&pool._lock)
         while True:
             kb_lock_acquire(&pool._lock)
-            is_first = pool._first == &self._place
+            is_first = pool._first == &self._entry
             kb_lock_release(&pool._lock)
             if is_first:
                 answer = attempt()
@@ -508,10 +508,10 @@ cdef class Waiter:
         cdef long long microseconds = <long long>(seconds * 1e6) + 1
         cdef PyLockStatus status
         with nogil:
-            status = PyThread_acquire_lock_timed(self._place.bell, microseconds, 1)
+            status = PyThread_acquire_lock_timed(self._entry.wake_lock, microseconds, 1)
         if status == PY_LOCK_ACQUIRED:
             kb_lock_acquire(&self._pool._lock)
-            self._place.is_rung = False
+            self._entry.is_notified = False
             kb_lock_release(&self._pool._lock)
         elif status == PY_LOCK_INTR:
             PyErr_CheckSignals()

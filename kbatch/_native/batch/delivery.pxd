@@ -4,7 +4,7 @@ from kbatch._native.batch.buffer_pool cimport BufferPool
 from kbatch._native.batch.table_outcome cimport BatchRows
 from kbatch._native.codec.lock cimport kb_lock
 
-cdef enum Outcome:
+cdef enum CompletionState:
     PENDING
     SUCCEEDED
     FAILED
@@ -58,7 +58,7 @@ cdef class Completion:
     cdef BatchRows rows              # of tables, among the batch's records
     # under _lock
     cdef kb_lock _lock
-    cdef Outcome _outcome
+    cdef CompletionState _outcome
     cdef int64_t _base_offset
     cdef int64_t _log_append_time_ms
     cdef object _error
@@ -78,8 +78,8 @@ cdef class Completion:
     cdef void add_callback(self, object function, int64_t timestamp_ms, int32_t key_size,
                            int32_t value_size) noexcept
     cdef void forget_listeners(self) noexcept
-    cdef bint settle(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
-                     object record_errors) except -1
+    cdef bint settle(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
+                     object error, object record_errors) except -1
     cdef int announce(self) except -1
     cdef int split(self, list children) except -1
     cdef bint _has_callbacks(self) noexcept
@@ -106,7 +106,7 @@ cdef class Delivery:
     cdef Delivery new(Completion completion, int32_t index, int64_t timestamp_ms, int32_t key_size,
                       int32_t value_size, bint observed)
     cdef int _listen(self, tuple listener) except -1
-    cdef int _tell(self, tuple listener) except -1
+    cdef int _call(self, tuple listener) except -1
     cdef Completion _leaf(self, int32_t *index)
     cdef Completion _wait(self, object timeout)
     cdef Completion _settled(self, object timeout, int32_t *index)

@@ -12,8 +12,8 @@ Callbacks do not run where an answer is handled: the thread that settles the bat
 which calls `run_callbacks`, once for each callback, in the order of the records. A Flush is over when the
 callbacks of its records ran. Under `_lock`, no Python code runs and no user's object is released.
 
-An encoded batch has one delivery for all its records. A Delivery asks its Completion about one place in it; a
-BatchDelivery asks about all of it. While the batch is whole there is no difference. A batch that was too
+An encoded batch has one delivery for all its records. A Delivery is the outcome of one record in it, a
+BatchDelivery that of all of them. While the batch is whole there is no difference. A batch that was too
 large is sent in parts, and one part decides about the whole: the first that is pending, else the first that
 failed, else the first of all. Every callback, also on_delivery, is a listener. It waits with a pending part,
 and when that is settled goes on to the next, until there is none: so it is called once, after the last part.
@@ -40,10 +40,10 @@ import time
 from collections import namedtuple
 from types import CoroutineType
 
-from kbatch._native.io.interrupts import Event
+from kbatch._native.io.interrupts import NativeEvent
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 
-# Names by Outcome.
+# Names by CompletionState.
 _OUTCOMES = ("pending", "succeeded", "failed", "split")
 
 # No event waits for longer (threading.TIMEOUT_MAX); a century is enough.
@@ -175,7 +175,7 @@ cdef class Flush:
 
     def wait(self, timeout=None):
         """True if it is over within `timeout` seconds (None: no limit)."""
-        event = Event()
+        event = NativeEvent()
         kb_lock_acquire(&self._lock)
         try:
             if self._pending_count == 0:
@@ -306,12 +306,12 @@ cdef class Completion:
 
     # When the batch is answered
 
-    cdef bint settle(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
-                     object record_errors) except -1:
+    cdef bint settle(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
+                     object error, object record_errors) except -1:
         """Settle it. True if this call did. An answer after a failure is ignored; other second calls are
         defects, and raise.
         """
-        cdef Outcome before
+        cdef CompletionState before
         kb_lock_acquire(&self._lock)
         before = self._outcome
         if before == PENDING:
@@ -509,7 +509,7 @@ cdef class Completion:
         return child
 
     cdef object _event_if_pending(self):
-        event = Event()
+        event = NativeEvent()
         kb_lock_acquire(&self._lock)
         try:
             if self._outcome != PENDING:
@@ -636,11 +636,11 @@ cdef class Delivery:
         cdef int32_t index
         while not self._leaf(&index)._add_listener(listener):
             if self._leaf(&index)._outcome != PENDING:
-                self._tell(listener)
+                self._call(listener)
                 break
         return 0
 
-    cdef int _tell(self, tuple listener) except -1:
+    cdef int _call(self, tuple listener) except -1:
         listener[1](self)
         return 0
 
@@ -835,7 +835,7 @@ cdef class BatchDelivery(Delivery):
                 kb_lock_release(&part._lock)
         return decisive
 
-    cdef int _tell(self, tuple listener) except -1:
+    cdef int _call(self, tuple listener) except -1:
         function = listener[1]
         if len(listener) == 2:
             function(self)

@@ -2,7 +2,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbatch._native.batch.alarm cimport SenderAlarm
 from kbatch._native.batch.buffer_pool cimport BufferPool, Turn, kb_chain, kb_chunk
-from kbatch._native.batch.delivery cimport Completion, Outcome
+from kbatch._native.batch.delivery cimport Completion, CompletionState
 from kbatch._native.codec.c cimport kb_batch_header, kb_open_batch, kb_record
 from kbatch._native.codec.estimator cimport TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
@@ -161,8 +161,8 @@ cdef class ProducerBatch:
     cdef bint _hold(self) noexcept
     cdef void _release(self) noexcept
     cdef kb_chunk *_dismissed(self, int64_t *discharged) noexcept
-    cdef bint finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
-                      object record_errors) except -1
+    cdef bint finish(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
+                     object error, object record_errors) except -1
     cdef list split(self)
     cdef void reenqueue(self, int64_t now_ns, int64_t backoff_ns) noexcept
     cdef void notice_leader_epoch(self) noexcept

@@ -86,7 +86,7 @@ from kbatch._native.batch.delivery cimport (
     FAILED,
     SUCCEEDED,
     Completion,
-    Outcome,
+    CompletionState,
 )
 from kbatch._native.codec.c cimport (
     KB_ATTRIBUTES_AT,
@@ -853,8 +853,8 @@ cdef class ProducerBatch:
         """
         return self.finish(FAILED, -1, -1, error, record_errors)
 
-    cdef bint finish(self, Outcome outcome, int64_t base_offset, int64_t log_append_time_ms, object error,
-                      object record_errors) except -1:
+    cdef bint finish(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
+                     object error, object record_errors) except -1:
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
         if not self.completion.settle(outcome, base_offset, log_append_time_ms, error, record_errors):

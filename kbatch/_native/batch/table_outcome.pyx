@@ -34,7 +34,7 @@ from kbatch._native.codec.views cimport fill_view
 from bisect import bisect_right, insort
 from operator import itemgetter
 
-from kbatch._native.io.interrupts import Event
+from kbatch._native.io.interrupts import NativeEvent
 from kbatch.errors import ErrorCode
 
 cdef extern from "pages.h" nogil:
@@ -277,7 +277,7 @@ cdef class TableOutcome:
         self.row_bytes = ROW_BYTES if on_acknowledgement is None else TOLD_ROW_BYTES
         self.topics = []
         self._has_codes = has_codes
-        self._event = Event()
+        self._event = NativeEvent()
         self._listeners = []
         self._failed_batches = {}
         self._too_large = too_large

@@ -170,7 +170,7 @@ cdef class RecordBatchWriter:
         try:
             body = self._measure(&record, key, value, headers, timestamp_ms, offset_delta)
         finally:
-            self._leave()
+            self._exit()
         return kb_has_room(&self._open, body + kb_varint_size(body), self._write_limit, self._factor)
 
     def append(self, key=None, value=None, headers=(), timestamp_ms=None, *, offset=None):
@@ -197,7 +197,7 @@ cdef class RecordBatchWriter:
         try:
             self._append_at(key, value, headers, timestamp_ms, offset, delta)
         finally:
-            self._leave()
+            self._exit()
 
     def _append_at(self, key, value, headers, timestamp_ms, offset, int64_t delta):
         if offset is not None:
@@ -304,7 +304,7 @@ cdef class RecordBatchWriter:
         self._check_state(OPEN, verb)
         self._busy = True
 
-    def _leave(self):
+    def _exit(self):
         self._busy = False
         self._kept.clear()
 

@@ -1,7 +1,7 @@
 """Steps that no signal handler may interrupt.
 
 Python's signal handlers (usually for KeyboardInterrupt) run between the steps of Python code, and may raise
-there. Native code has no such places: here a handler runs only while an Event waits, before it has done
+there. Native code has no such places: here a handler runs only while a NativeEvent waits, before it has done
 anything.
 """
 
@@ -27,11 +27,11 @@ def at_once(method, /, *arguments, **keywords):
     except StopIteration as ended:
         return ended.value
     coroutine.close()
-    raise AssertionError(f"{coroutine!r} has to hold up the thread where it waits, and suspended instead")
+    raise AssertionError(f"{coroutine!r} must block the thread where it waits, but suspended")
 
 
 @cython.final
-cdef class Event:
+cdef class NativeEvent:
     """An event that happens once, for threads that wait for it.
 
     An interrupt in the wait() of a threading.Event can leave its condition locked, and block the thread that

@@ -5,7 +5,7 @@ from typing import Final, SupportsIndex, TypeVar, final
 from typing_extensions import Buffer
 
 from kbatch._native.batch.alarm import SenderAlarm
-from kbatch._native.batch.buffer_pool import BufferPool, Waiter
+from kbatch._native.batch.buffer_pool import BufferPool, MemoryWaiter
 from kbatch._native.batch.delivery import BatchDelivery, Delivery, DeliveryCallback, Flush
 from kbatch._native.batch.producer_batch import ProducerBatch
 from kbatch._native.codec.record import Header
@@ -68,7 +68,7 @@ class RecordAccumulator:
         now_ns: int,
         on_delivery: DeliveryCallback | None = None,
         *,
-        first_in_line: bool = False,
+        first_in_queue: bool = False,
         in_callback: bool = False,
     ) -> Delivery | Refusal: ...
     def append_batch(
@@ -79,10 +79,10 @@ class RecordAccumulator:
         now_ns: int,
         on_delivery: DeliveryCallback | None = None,
         *,
-        first_in_line: bool = False,
+        first_in_queue: bool = False,
         in_callback: bool = False,
     ) -> BatchDelivery | Refusal: ...
-    def begin_waiting(self, *, goes_first: bool = False) -> Waiter: ...
+    def begin_waiting(self, *, goes_first: bool = False) -> MemoryWaiter: ...
     def await_memory(
         self, attempt: Callable[[], T | Refusal], timeout: float | None = None, *, goes_first: bool = False
     ) -> T | Refusal: ...

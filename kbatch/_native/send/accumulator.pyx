@@ -23,8 +23,8 @@ There is no clock, thread or randomness in here except what is passed in: `now_n
 all choices depend on `seed`.
 
 Differences from Java: a partition that may not be sent does not keep its node from being drained, nor wake
-the sender in vain; a batch that came back does not linger again; partitions of a slow node are avoided even
-while their queues are empty.
+the sender for nothing; a batch that came back does not linger again; partitions of a slow node are avoided
+even while their queues are empty.
 
 After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 """
@@ -40,11 +40,11 @@ from kbatch._native.batch.alarm cimport SenderAlarm, later
 from kbatch._native.batch.buffer_pool cimport (
     CHUNK_BYTES,
     FIRST_IN_CALLBACK,
-    FIRST_IN_LINE,
+    FIRST_IN_QUEUE,
     KB_CHUNK_HEAD_BYTES,
     BufferPool,
     Turn,
-    Waiter,
+    MemoryWaiter,
     kb_record_bound,
     turn_of,
 )
@@ -274,7 +274,7 @@ cdef class RecordAccumulator:
     # On any thread: records in.
 
     def append(self, str topic not None, int32_t partition, key, value, headers, int64_t timestamp_ms,
-               int64_t now_ns, on_delivery=None, *, bint first_in_line=False, bint in_callback=False):
+               int64_t now_ns, on_delivery=None, *, bint first_in_queue=False, bint in_callback=False):
         """Add a record to a batch of its partition.
 
         Parameters
@@ -289,10 +289,10 @@ cdef class RecordAccumulator:
         now_ns : int
         on_delivery : callable or None
             Called as `on_delivery(metadata, error)` by `Completion.run_callbacks`.
-        first_in_line : bool
+        first_in_queue : bool
             The caller waited for memory, and it is its turn.
         in_callback : bool
-            The caller is a callback, which does not stand in line.
+            The caller is a callback, which does not queue up.
 
         Returns
         -------
@@ -320,10 +320,10 @@ cdef class RecordAccumulator:
                 f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes, "
                 f"above the limit of about {KB_MAX_RECORD_BODY} for a record")
         return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
-                           turn_of(first_in_line, in_callback), self.transaction_count)
+                           turn_of(first_in_queue, in_callback), self.transaction_count)
 
     def append_batch(self, str topic not None, partition, data, int64_t now_ns, on_delivery=None, *,
-                     bint first_in_line=False, bint in_callback=False):
+                     bint first_in_queue=False, bint in_callback=False):
         """Add an encoded record batch (encoded_batch.pyx), as `append` adds a record.
 
         Parameters
@@ -347,7 +347,7 @@ cdef class RecordAccumulator:
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
         batch.transaction = self.transaction_count
         batch.check(self.context.attributes, INT32_MAX)
-        return self.accept_batch(self.info_of(topic), batch, now_ns, turn_of(first_in_line, in_callback))
+        return self.accept_batch(self.info_of(topic), batch, now_ns, turn_of(first_in_queue, in_callback))
 
     cdef object accept(self, TopicInfo info, int32_t partition, const kb_record *record, int64_t now_ns,
                        object on_delivery, Turn turn, int64_t transaction):
@@ -447,8 +447,8 @@ cdef class RecordAccumulator:
         return PyTime_MonotonicRaw() if self._clock_ns is None else self._clock_ns()
 
     cdef object refuse(self, Turn turn):
-        """Return MEMORY. If the first in line is refused, the sender sends everything that it has."""
-        if turn == FIRST_IN_LINE or turn == FIRST_IN_CALLBACK:
+        """Return MEMORY. If the first in the queue is refused, the sender sends everything that it has."""
+        if turn == FIRST_IN_QUEUE or turn == FIRST_IN_CALLBACK:
             self.alarm.wake_now()
         return NO_MEMORY_NOW
 
@@ -601,25 +601,25 @@ cdef class RecordAccumulator:
         return info.queue(partition)
 
     def begin_waiting(self, *, bint goes_first=False):
-        """Stand in line for memory, at the end or before all others.
+        """Queue up for memory, at the end or before all others.
 
         Returns
         -------
-        Waiter
-            The caller tries `append` with `first_in_line` when `may_try()`, at once and after each call of
-            `memory_freed`; in the end it leaves the line.
+        MemoryWaiter
+            The caller tries `append` with `first_in_queue` when `may_try()`, at once and after each call of
+            `memory_freed`; in the end it withdraws.
         """
         return self.memory.join(goes_first)
 
     def await_memory(self, attempt not None, timeout=None, *, bint goes_first=False):
-        """Stand in line with the calling thread. Return the result of `attempt()` when it is first in line
+        """Queue up with the calling thread. Return the result of `attempt()` when it is first in the queue
         and there is memory, or MEMORY after `timeout` seconds (None: no limit).
         """
-        cdef Waiter waiter = self.begin_waiting(goes_first=goes_first)
+        cdef MemoryWaiter waiter = self.begin_waiting(goes_first=goes_first)
         try:
             return waiter.wait(attempt, NO_MEMORY_NOW, timeout)
         finally:
-            waiter.leave()
+            waiter.withdraw()
 
     def begin_flush(self):
         """Make everything ready, regardless of linger, until `end_flush`.

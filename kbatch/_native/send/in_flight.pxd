@@ -13,9 +13,9 @@ cdef class InFlight:
     cdef readonly int64_t sent_ns
     cdef public int64_t counter
     cdef public int32_t node_id
-    cdef public bint is_out
-    cdef public bint is_unsure
-    cdef public bint is_held
+    cdef public bint is_in_flight
+    cdef public bint is_ambiguous
+    cdef public bint is_set_aside
     cdef public bint is_proved
     cdef public object last_error
     cdef public object attempt

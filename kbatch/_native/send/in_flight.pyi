@@ -25,9 +25,9 @@ class InFlight:
     sent_ns: int
     counter: int
     node_id: int
-    is_out: bool
-    is_unsure: bool
-    is_held: bool
+    is_in_flight: bool
+    is_ambiguous: bool
+    is_set_aside: bool
     is_proved: bool
     last_error: KafkaError | None
     attempt: Any

@@ -54,11 +54,11 @@ cdef class InFlight:
     node_id, attempt
         Node and request of the last transmission; node_id is -2 if the partition has got another leader
         since, or the same one in another epoch.
-    is_out : bool
+    is_in_flight : bool
         A request with it is unanswered.
-    is_unsure : bool
+    is_ambiguous : bool
         An attempt had no answer, or one after which it may be in the current log of the topic.
-    is_held : bool
+    is_set_aside : bool
         It was refused although it was the next in sequence.
     is_proved : bool
         A later batch was accepted by a leader that knew the producer, so this one is in the log.
@@ -154,7 +154,7 @@ cdef class PartitionState:
         if self._has_hole():
             return True
         for each in self.in_flight:
-            if each.is_held or each.batch.state == DONE:
+            if each.is_set_aside or each.batch.state == DONE:
                 return True
         return False
 
@@ -166,7 +166,7 @@ cdef class PartitionState:
         if self.topic_id and self.topic_id != topic_id:
             self.known_ns = _UNKNOWN_NS
             for each in self.in_flight:
-                each.is_unsure = each.is_proved = False
+                each.is_ambiguous = each.is_proved = False
         self.topic_id = topic_id
 
     def begin_leader(self, int32_t leader, int32_t leader_epoch):
@@ -249,16 +249,16 @@ cdef class PartitionState:
         is_blocked = (is_outdated or self.known_ns <= oldest_ns or self._has_hole()
                       or first.counter <= self.acked_counter or len(self.in_flight) >= max_in_flight)
         for each in self.in_flight:
-            if each.is_held or each.batch.state == DONE:
+            if each.is_set_aside or each.batch.state == DONE:
                 is_blocked = True
             elif tried == _NOTHING:
                 tried = each.number
-            if each.is_out and each.node_id != self.leader:  # which must still answer
+            if each.is_in_flight and each.node_id != self.leader:  # which must still answer
                 is_blocked = True
         return (False, is_blocked, tried)
 
 
-cdef int _tell_gate(PartitionState state, PartitionQueue queue, object identity,
+cdef int _update_gate(PartitionState state, PartitionQueue queue, object identity,
                     Py_ssize_t max_in_flight, int64_t oldest_ns) except -1:
     cdef tuple gate = state.gate_under(identity, max_in_flight, oldest_ns)
     if gate != state.gate:
@@ -312,10 +312,10 @@ def number_new(list batches not None, dict states not None, identity not None, P
         entry = state._add(batch, now_ns)
         entry.node_id = node_id
         entry.attempt = attempt
-        entry.is_out = batch.was_sent = True
+        entry.is_in_flight = batch.was_sent = True
         batch.stamp(identity.producer_id, identity.epoch, entry.counter & INT32_MAX)
         entries[state.key] = entry
-        _tell_gate(state, batch.queue, identity, max_in_flight, oldest_ns)
+        _update_gate(state, batch.queue, identity, max_in_flight, oldest_ns)
     return entries
 
 
@@ -357,5 +357,5 @@ def acknowledge_all(dict entries not None, list topics not None, dict names not 
         entry.state._acknowledge(entry, oldest_ns)
         if entry.batch.finish(SUCCEEDED, answer.base_offset, answer.log_append_time_ms, None, None):
             completed.append(entry.batch.completion)
-        _tell_gate(entry.state, entry.batch.queue, identity, max_in_flight, oldest_ns)
+        _update_gate(entry.state, entry.batch.queue, identity, max_in_flight, oldest_ns)
     return True

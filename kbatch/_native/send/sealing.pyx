@@ -1,6 +1,6 @@
 """Which thread seals a batch, that is, compresses it: SealPolicy decides, SealQueue hands it over.
 
-Theory of operation. A producer's SealPolicy is asked when a batch closes. A batch that is full is sealed by
+Theory of operation. A producer's SealPolicy decides when a batch closes. A batch that is full is sealed by
 the thread that filled it, unless that is an event loop's. All others are for the sender's thread, which seals
 the small ones itself and has other threads seal the rest.
 

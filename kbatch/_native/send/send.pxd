@@ -15,7 +15,7 @@ cdef struct Ready:
     kb_record record                 # points into what is kept beside it
     int64_t transaction              # in which it was given to the producer
     bint has_time                    # given by the caller
-    int32_t asked_partition          # -1: none
+    int32_t given_partition          # -1: none
     int32_t partition                # that was chosen; -1: the sticky one, -2: none yet
 
 

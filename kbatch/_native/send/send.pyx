@@ -20,7 +20,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.time cimport PyTime_TimeRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
-from kbatch._native.batch.buffer_pool cimport FIRST_IN_LINE, NOT_IN_LINE, Turn, kb_record_bound, turn_of
+from kbatch._native.batch.buffer_pool cimport FIRST_IN_QUEUE, NOT_IN_QUEUE, Turn, kb_record_bound, turn_of
 from kbatch._native.batch.delivery cimport BatchDelivery, Delivery
 from kbatch._native.codec.c cimport (
     KB_BATCH_HEADER_SIZE,
@@ -304,11 +304,11 @@ cdef class RecordSender:
             deliveries.append(sent)
         return None
 
-    def _append(self, object record not None, *, bint first_in_line=False):
+    def _append(self, object record not None, *, bint first_in_queue=False):
         """Continue with a PendingRecord or PendingBatch that was refused, or was not tried yet. Return a
-        Delivery, or the Refusal to wait for; `first_in_line` as for `RecordAccumulator.append`.
+        Delivery, or the Refusal to wait for; `first_in_queue` as for `RecordAccumulator.append`.
         """
-        cdef Turn turn = FIRST_IN_LINE if first_in_line else NOT_IN_LINE
+        cdef Turn turn = FIRST_IN_QUEUE if first_in_queue else NOT_IN_QUEUE
         if type(record) is PendingBatch:
             return self._attempt_batch(<PendingBatch>record, turn)
         return self._attempt_pending(<PendingRecord?>record, turn)
@@ -343,7 +343,7 @@ cdef class RecordSender:
                 value_bytes = _serialized(self._value_serializer, topic, headers, value, "value")
                 spans = fill_record(&ready.record, key_bytes, value_bytes, headers)
                 self._check_size(&ready.record)
-                outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, NOT_IN_LINE)
+                outcome = self._attempt(topic, &ready, key_bytes, value_bytes, on_delivery, NOT_IN_QUEUE)
                 if type(outcome) is Delivery:
                     return outcome
                 pending = _pending(topic, value, key, headers, partition, timestamp_ms, on_delivery,
@@ -384,7 +384,7 @@ cdef class RecordSender:
         batch.transaction = self.accumulator.transaction_count
         try:
             if self._goes_at_once(True):
-                outcome = self._attempt_batch(batch, NOT_IN_LINE)
+                outcome = self._attempt_batch(batch, NOT_IN_QUEUE)
                 if type(outcome) is BatchDelivery:
                     return outcome
             return self._send_refused(batch, outcome, True)
@@ -407,7 +407,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef Turn _turn(self, Turn turn) noexcept:
-        return turn_of(turn == FIRST_IN_LINE,
+        return turn_of(turn == FIRST_IN_QUEUE,
                        PyThread_get_thread_ident() == self.accumulator.callback_thread_ident)
 
     cdef object _attempt_batch(self, PendingBatch batch, Turn turn):
@@ -457,9 +457,9 @@ cdef class RecordSender:
     cdef int _check(self, Ready *ready, object partition, object timestamp_ms, object on_delivery) except -1:
         """Find everything that can be wrong before anything is serialized."""
         ready.partition = NOT_CHOSEN
-        ready.asked_partition = STICKY
+        ready.given_partition = STICKY
         if partition is not None:
-            ready.asked_partition = <int32_t>as_integer(partition, "partition", 0, INT32_MAX)
+            ready.given_partition = <int32_t>as_integer(partition, "partition", 0, INT32_MAX)
         ready.has_time = timestamp_ms is not None
         if ready.has_time:  # the difference of two must fit in 64 bits
             ready.record.timestamp_ms = as_integer(timestamp_ms, "timestamp_ms", -1, INT64_MAX - 1)
@@ -483,10 +483,10 @@ cdef class RecordSender:
     cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1:
         """False if the requested partition, or any at all, is unknown."""
         cdef TopicView view = info.view
-        if view.partition_count <= max(ready.asked_partition, 0):
+        if view.partition_count <= max(ready.given_partition, 0):
             return False
-        if ready.asked_partition >= 0:
-            ready.partition = ready.asked_partition
+        if ready.given_partition >= 0:
+            ready.partition = ready.given_partition
         elif self.partitioner is not None:
             ready.partition = self.partitioner.partition(info.name, key, value, view.partition_count,
                                                           view.available_partitions)

@@ -24,7 +24,7 @@ from libc.string cimport memcpy, memset
 
 from kbatch._native.arrow.arrow cimport ArrowBatch, ArrowStream
 from kbatch._native.arrow.table_columns cimport TableColumns
-from kbatch._native.batch.buffer_pool cimport FIRST_IN_LINE, kb_chain, kb_chain_room, turn_of
+from kbatch._native.batch.buffer_pool cimport FIRST_IN_QUEUE, kb_chain, kb_chain_room, turn_of
 from kbatch._native.batch.delivery cimport CALLBACK_BYTES
 from kbatch._native.batch.producer_batch cimport OPEN, PartitionQueue, ProducerBatch
 from kbatch._native.batch.table_outcome cimport TableOutcome
@@ -42,7 +42,7 @@ from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.codec.memory cimport grown
 from kbatch._native.send.accumulator cimport UNKNOWN_NS, beyond_memory, record_bytes
 from kbatch._native.send.send cimport RecordSender, beyond_request, most_bytes
-from kbatch._native.send.table_topics cimport Lane, TableTopic, TableTopics
+from kbatch._native.send.table_topics cimport PartitionRows, TableTopic, TableTopics
 
 from functools import partial
 
@@ -110,7 +110,7 @@ cdef class TableSender:
 
     Attributes
     ----------
-    unknown_places : list of (str, int or None)
+    unknown_partitions : list of (str, int or None)
         The topics and partitions to wait for, when `accept` last returned METADATA.
     """
 
@@ -121,7 +121,7 @@ cdef class TableSender:
         self.outcome = TableOutcome(has_codes=names_topics, too_large=partial(
             _too_large, sender.max_request_bytes, sender.accumulator.context.codec,
             sender.accumulator.memory.total_memory), on_acknowledgement=on_acknowledgement)
-        self.unknown_places = []
+        self.unknown_partitions = []
         self._sender = sender
         self._transaction = transaction
         self._accumulator = sender.accumulator
@@ -152,12 +152,12 @@ cdef class TableSender:
         free(self._order)
         free(self._starts)
 
-    def accept(self, *, bint first_in_line=False, int64_t blocks=INT64_MAX, now_ns=None):
+    def accept(self, *, bint first_in_queue=False, int64_t blocks=INT64_MAX, now_ns=None):
         """Continue to accept rows, of so many blocks at most.
 
         Parameters
         ----------
-        first_in_line : bool
+        first_in_queue : bool
             The caller waited for memory, and it is its turn: one row is accepted.
         now_ns : int or None
             The time, by the accumulator's clock; None reads the system's, once a batch.
@@ -166,7 +166,7 @@ cdef class TableSender:
         -------
         bool or Refusal
             True if all rows were accepted. A Refusal: what to wait for before the next row. False if so many
-            blocks were accepted, or one row of a caller that was `first_in_line`, and no longer is.
+            blocks were accepted, or one row of a caller that was `first_in_queue`, and no longer is.
 
         Raises
         ------
@@ -177,19 +177,19 @@ cdef class TableSender:
         """
         cdef Step step
         self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
-        self._turn = turn_of(first_in_line,
+        self._turn = turn_of(first_in_queue,
                              PyThread_get_thread_ident() == self._accumulator.callback_thread_ident)
         while True:
             if not self._has_block:
                 if not self._is_read and not self._read_block():
                     return True
-                self.unknown_places = self._topics.unknown(self._accumulator.view)
-                if self.unknown_places:
+                self.unknown_partitions = self._topics.unknown(self._accumulator.view)
+                if self.unknown_partitions:
                     return NO_METADATA
                 with nogil:
                     self._place_block()
                 if not self._has_block:
-                    self.unknown_places = self._topics.lacking()
+                    self.unknown_partitions = self._topics.lacking()
                     return NO_METADATA
                 if self.outcome.refused_topics:
                     self._reject_refused()
@@ -250,12 +250,12 @@ cdef class TableSender:
         """Fail the rows that are not accepted with `error`: those that were read or counted, and all of data
         that gives its number of rows.
         """
-        cdef Lane lane
+        cdef PartitionRows part
         cdef int64_t first
         self.outcome.end_error = error
         if self._has_block:
-            for lane in self._topics.kept_lanes:
-                self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row, error)
+            for part in self._topics.kept_parts:
+                self.outcome.reject(self._order + part.next, part.end - part.next, self._first_row, error)
         self._has_block = self._is_read = False
         first = self.outcome.row_count
         if self._batch is not None:
@@ -305,7 +305,7 @@ cdef class TableSender:
         cdef int64_t first = 0, end, i
         cdef bint has_all = True
         cdef int32_t *partitions
-        cdef void *lane
+        cdef void *part
         while first < count:
             end = first + 1
             while end < count and self._topic_numbers[end] == self._topic_numbers[first]:
@@ -318,11 +318,11 @@ cdef class TableSender:
             return False
         self._group_rows()
         self._first_row = self.outcome.row_count
-        self.outcome.reserve_rows(count)  # the last step that may fail, because reserved rows are in a lane
+        self.outcome.reserve_rows(count)  # the last step that may fail, because reserved rows are in a part
         partitions = self.outcome.partitions + self._first_row
         for i in range(count):
-            lane = self._topics.lanes[self._destinations[i]]
-            partitions[i] = <int32_t>(<Lane>lane).place
+            part = self._topics.parts[self._destinations[i]]
+            partitions[i] = <int32_t>(<PartitionRows>part).place
         if self._columns.topics != NULL:
             memcpy(self.outcome.codes_of_topics + self._first_row, self._topic_numbers,
                    count * sizeof(int32_t))
@@ -332,7 +332,7 @@ cdef class TableSender:
         return True
 
     cdef bint _choose_partitions(self, TableTopic topic, int64_t first, int64_t end) except -1 nogil:
-        """Find the lanes of rows first .. end - 1 of the topic; that of the sticky partition if it is
+        """Find the parts of rows first .. end - 1 of the topic; that of the sticky partition if it is
         refused. False if rows name partitions that it does not have, as far as is known.
         """
         cdef kb_rows *rows = &self._columns.rows
@@ -357,31 +357,31 @@ cdef class TableSender:
             elif partition < 0 and partition_count and rows.keys[i].size >= 0 and self._sender.hashes_keys:
                 partition = kb_partition_for_key(rows.keys[i].data, rows.keys[i].size, partition_count)
             self._destinations[i] = (topic.sticky_lane if partition < 0
-                                     else self._topics.lane_to(topic, partition))
+                                     else self._topics.part_to(topic, partition))
         return topic.beyond < 0
 
     cdef int _group_rows(self) except -1 nogil:
-        cdef int32_t i, count = self._topics.lane_count
-        cdef void *lane
+        cdef int32_t i, count = self._topics.part_count
+        cdef void *part
         if self._starts_capacity < count + 1:
             self._starts_capacity = 2 * count + 1
             self._starts = <int32_t *>grown(self._starts, self._starts_capacity * sizeof(int32_t))
         kb_group_rows(self._destinations, self._columns.rows.count, count, self._starts, self._order)
-        self._lane_at = 0
+        self._part_at = 0
         for i in range(count):
-            lane = self._topics.lanes[i]
-            (<Lane>lane).next = self._starts[i]
-            (<Lane>lane).end = self._starts[i + 1]
+            part = self._topics.parts[i]
+            (<PartitionRows>part).next = self._starts[i]
+            (<PartitionRows>part).end = self._starts[i + 1]
         return 0
 
     cdef int _reject_refused(self) except -1:
-        """Fail the rows of refused topics, which are in the lanes of rows without a partition."""
-        cdef Lane lane
-        for lane in self._topics.kept_lanes:
-            if lane.topic.error is not None and lane.next < lane.end:
-                self.outcome.reject(self._order + lane.next, lane.end - lane.next, self._first_row,
-                                    lane.topic.error)
-                lane.next = lane.end
+        """Fail the rows of refused topics, which are in the parts of rows without a partition."""
+        cdef PartitionRows part
+        for part in self._topics.kept_parts:
+            if part.topic.error is not None and part.next < part.end:
+                self.outcome.reject(self._order + part.next, part.end - part.next, self._first_row,
+                                    part.topic.error)
+                part.next = part.end
         return 0
 
     # Its rows into batches. Lanes are borrowed from TableTopics where there is no GIL.
@@ -389,43 +389,44 @@ cdef class TableSender:
     cdef Step _append_block(self) except? ROWS_TOO_LATE nogil:
         """Append all rows of the block; return why the next one must wait."""
         cdef Step step = ROWS_IN
-        cdef void *lane
-        while step == ROWS_IN and self._lane_at < self._topics.lane_count:
-            lane = self._topics.lanes[self._lane_at]
-            if (<Lane>lane).queue is None:
-                step = self._append_sticky(<Lane>lane)
+        cdef void *part
+        while step == ROWS_IN and self._part_at < self._topics.part_count:
+            part = self._topics.parts[self._part_at]
+            if (<PartitionRows>part).queue is None:
+                step = self._append_sticky(<PartitionRows>part)
             else:
-                step = self._append_rows(<Lane>lane, &(<Lane>lane).next, (<Lane>lane).end, False)
+                step = self._append_rows(<PartitionRows>part, &(<PartitionRows>part).next,
+                                         (<PartitionRows>part).end, False)
             if step == ROWS_IN:
-                self._lane_at += 1
+                self._part_at += 1
         return step
 
-    cdef Step _append_sticky(self, Lane sticky) except? ROWS_TOO_LATE nogil:
+    cdef Step _append_sticky(self, PartitionRows sticky) except? ROWS_TOO_LATE nogil:
         """Append the rows for a topic's sticky partition, and those of that partition that come before them.
         """
         cdef Step step
-        cdef void *lane
+        cdef void *part
         cdef int64_t before, end
         while sticky.next < sticky.end:
-            lane = self._topics.lanes[self._topics.lane_to(
+            part = self._topics.parts[self._topics.part_to(
                 sticky.topic, sticky.topic.info.sticky.peek(sticky.topic.view))]
-            before = kb_first_not_before(self._order, (<Lane>lane).next, (<Lane>lane).end,
+            before = kb_first_not_before(self._order, (<PartitionRows>part).next, (<PartitionRows>part).end,
                                          self._order[sticky.next])
-            if before > (<Lane>lane).next:
-                step = self._append_rows(<Lane>lane, &(<Lane>lane).next, before, False)
+            if before > (<PartitionRows>part).next:
+                step = self._append_rows(<PartitionRows>part, &(<PartitionRows>part).next, before, False)
             else:
                 end = sticky.end
-                if before < (<Lane>lane).end:
+                if before < (<PartitionRows>part).end:
                     end = kb_first_not_before(self._order, sticky.next, end, self._order[before])
-                step = self._append_rows(<Lane>lane, &sticky.next, end, True)
+                step = self._append_rows(<PartitionRows>part, &sticky.next, end, True)
             if step != ROWS_IN and step != ROWS_MOVED:
                 return step
         return ROWS_IN
 
-    cdef Step _append_rows(self, Lane lane, int64_t *next, int64_t end,
+    cdef Step _append_rows(self, PartitionRows part, int64_t *next, int64_t end,
                            bint sticky) except? ROWS_TOO_LATE nogil:
         """Append rows order[next[0]] .. order[end - 1], in as many batches as needed; with `sticky`, while
-        the lane's partition is the sticky one.
+        the part's partition is the sticky one.
         """
         cdef Step step
         cdef int64_t first
@@ -433,101 +434,102 @@ cdef class TableSender:
         while next[0] < end:
             first = next[0]
             closed = False
-            step = self._append_open(lane, next, first + 1 if self._turn == FIRST_IN_LINE else end, sticky,
+            step = self._append_open(part, next, first + 1 if self._turn == FIRST_IN_QUEUE else end, sticky,
                                      &closed)
             if step == ROWS_UNOPENED:
                 with gil:
-                    step = self._open(lane, next, sticky, &closed)
+                    step = self._open(part, next, sticky, &closed)
             if closed:
                 with gil:
-                    self._hand_over(lane)
+                    self._hand_over(part)
             if step == ROW_TOO_LARGE:
                 self._refuse_row(next, False)
             elif step != ROWS_IN:
                 return step
-            if self._turn == FIRST_IN_LINE and next[0] > first:
+            if self._turn == FIRST_IN_QUEUE and next[0] > first:
                 return ROW_FIRST
         return ROWS_IN
 
-    cdef Step _append_open(self, Lane lane, int64_t *next, int64_t end, bint sticky,
+    cdef Step _append_open(self, PartitionRows part, int64_t *next, int64_t end, bint sticky,
                            bint *closed) noexcept nogil:
         """Append the rows that fit in the open batch; set `closed` if it takes no more."""
         cdef Step step
         cdef int64_t first = next[0]
         cdef int64_t bytes_before
-        kb_lock_acquire(&lane.queue.lock)
+        kb_lock_acquire(&part.queue.lock)
         if self._accumulator.is_too_late(self._transaction):
             step = ROWS_TOO_LATE
-        elif sticky and lane.topic.info.sticky.has_left(lane.queue.partition):
+        elif sticky and part.topic.info.sticky.has_left(part.queue.partition):
             step = ROWS_MOVED
-        elif (lane.batch is None or lane.queue.last is not lane.batch or lane.batch.state != OPEN
-              or not lane.rows.can_hold(self._first_row + self._columns.rows.count)):
+        elif (part.batch is None or part.queue.last is not part.batch or part.batch.state != OPEN
+              or not part.rows.can_hold(self._first_row + self._columns.rows.count)):
             step = ROWS_UNOPENED
         else:
-            bytes_before = lane.batch.contents.records_bytes
-            step = self._write(lane, next, end, sticky, closed)
-            lane.queue.next_number += next[0] - first
-            lane.queue.appended_bytes += lane.batch.contents.records_bytes - bytes_before
-        kb_lock_release(&lane.queue.lock)
+            bytes_before = part.batch.contents.records_bytes
+            step = self._write(part, next, end, sticky, closed)
+            part.queue.next_number += next[0] - first
+            part.queue.appended_bytes += part.batch.contents.records_bytes - bytes_before
+        kb_lock_release(&part.queue.lock)
         return step
 
     # With the lock of the partition held
 
-    cdef Step _write(self, Lane lane, int64_t *next, int64_t end, bint sticky, bint *closed) noexcept nogil:
-        """Write rows to the lane's batch."""
+    cdef Step _write(self, PartitionRows part, int64_t *next, int64_t end, bint sticky,
+                     bint *closed) noexcept nogil:
+        """Write rows to the part's batch."""
         cdef kb_row_rule rule
         cdef kb_rows_status status
         cdef int64_t needed = 0, estimated_before, first, i
         rule.write_limit = self._accumulator.context.batch_size
         rule.record_limit = self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE
-        rule.factor = lane.batch.factor
+        rule.factor = part.batch.factor
         rule.enough_bytes = INT64_MAX
         while next[0] < end:
-            if not self._has_room_for_row(lane):
+            if not self._has_room_for_row(part):
                 return ROWS_UNPAID
             first = next[0]
-            estimated_before = lane.batch.estimated_bytes() if lane.batch.contents.count else 0
+            estimated_before = part.batch.estimated_bytes() if part.batch.contents.count else 0
             if sticky:
-                rule.enough_bytes = estimated_before + lane.topic.info.sticky.room_bytes()
+                rule.enough_bytes = estimated_before + part.topic.info.sticky.room_bytes()
             status = kb_chain_append_rows(
-                &lane.batch.chain, &lane.batch.contents, &self._columns.rows, self._order, next,
-                min(end, first + lane.rows.capacity - lane.rows.count), &rule,
-                &lane.batch.largest_record_bytes, &needed)
+                &part.batch.chain, &part.batch.contents, &self._columns.rows, self._order, next,
+                min(end, first + part.rows.capacity - part.rows.count), &rule,
+                &part.batch.largest_record_bytes, &needed)
             closed[0] = status == KB_ROWS_FULL
             if next[0] > first:
-                lane.rows.add(self._order + first, next[0] - first, self._first_row, &self._columns.rows)
-                lane.batch.completion.record_count = lane.batch.contents.count
+                part.rows.add(self._order + first, next[0] - first, self._first_row, &self._columns.rows)
+                part.batch.completion.record_count = part.batch.contents.count
                 self.has_begun = True
                 if sticky:
                     for i in range(first, next[0]):
-                        self.outcome.partitions[self._first_row + self._order[i]] = lane.queue.partition
-                    lane.topic.info.sticky.count(
-                        lane.topic.view, lane.batch.estimated_bytes() - estimated_before, closed[0])
+                        self.outcome.partitions[self._first_row + self._order[i]] = part.queue.partition
+                    part.topic.info.sticky.count(
+                        part.topic.view, part.batch.estimated_bytes() - estimated_before, closed[0])
             if closed[0]:
-                lane.batch.close()
+                part.batch.close()
                 return ROWS_IN
             if status == KB_ROWS_TOO_LARGE:
                 return ROW_TOO_LARGE
             if status == KB_ROWS_ENOUGH:
                 return ROWS_MOVED
-            if status == KB_ROWS_MEMORY and not lane.batch.grow(needed - kb_chain_room(&lane.batch.chain),
+            if status == KB_ROWS_MEMORY and not part.batch.grow(needed - kb_chain_room(&part.batch.chain),
                                                                 self._turn):
                 return ROWS_UNPAID
         return ROWS_IN
 
-    cdef bint _has_room_for_row(self, Lane lane) noexcept nogil:
-        """True if there is room for the next row's number among the lane's; make room if possible."""
-        cdef int64_t more_bytes = lane.rows.capacity * self.outcome.row_bytes
-        if lane.rows.count == lane.rows.capacity:
-            if not lane.batch.charge_state(more_bytes, self._turn) or not lane.rows.grow():
+    cdef bint _has_room_for_row(self, PartitionRows part) noexcept nogil:
+        """True if there is room for the next row's number among the part's; make room if possible."""
+        cdef int64_t more_bytes = part.rows.capacity * self.outcome.row_bytes
+        if part.rows.count == part.rows.capacity:
+            if not part.batch.charge_state(more_bytes, self._turn) or not part.rows.grow():
                 return False
-            lane.batch.state_left_bytes -= more_bytes
-        return lane.rows.begin_run(lane.batch.contents.count)
+            part.batch.state_left_bytes -= more_bytes
+        return part.rows.begin_run(part.batch.contents.count)
 
     # Once a batch, with the GIL
 
-    cdef Step _open(self, Lane lane, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE:
-        """Make the partition's open batch the lane's. If there is none, open one, with a row in it."""
+    cdef Step _open(self, PartitionRows part, int64_t *next, bint sticky, bint *closed) except? ROWS_TOO_LATE:
+        """Make the partition's open batch the part's. If there is none, open one, with a row in it."""
         cdef int64_t now_ns = self._accumulator.now_ns() if self._now_ns == UNKNOWN_NS else self._now_ns
         cdef int64_t row = self._first_row + self._order[next[0]]
         cdef int32_t capacity = FEWEST_ROWS
@@ -536,27 +538,27 @@ cdef class TableSender:
         cdef kb_record record
         cdef Step step
         PyErr_CheckSignals()
-        lane.batch = None  # here, because it may be the last reference
-        lane.rows = None
+        part.batch = None  # here, because it may be the last reference
+        part.rows = None
         kb_row_record(&self._columns.rows, self._order[next[0]], &record)
         if kb_record_most(&record) > self._sender.max_request_bytes - KB_BATCH_HEADER_SIZE:
             return ROW_TOO_LARGE
         while True:
-            rows = BatchRows.new(self.outcome, lane.place, row, capacity)
-            kb_lock_acquire(&lane.queue.lock)
+            rows = BatchRows.new(self.outcome, part.place, row, capacity)
+            kb_lock_acquire(&part.queue.lock)
             try:
-                step = self._join(lane, fresh, rows, next, sticky, closed)
+                step = self._join(part, fresh, rows, next, sticky, closed)
             finally:
-                kb_lock_release(&lane.queue.lock)
-            if step == ROWS_IN and lane.batch is fresh:
-                self._accumulator.alarm.wake_for(lane.queue.leader, fresh.created_ns,
+                kb_lock_release(&part.queue.lock)
+            if step == ROWS_IN and part.batch is fresh:
+                self._accumulator.alarm.wake_for(part.queue.leader, fresh.created_ns,
                                                  self._accumulator.linger_ns)
             elif fresh is not None:
                 fresh.discard()
             if step != ROWS_UNOPENED:
                 return step
             try:
-                fresh = self._accumulator.new_batch(lane.queue, &record, now_ns, self._turn)
+                fresh = self._accumulator.new_batch(part.queue, &record, now_ns, self._turn)
             except RecordTooLargeError:
                 self._refuse_row(next, True)
                 return ROWS_IN
@@ -565,10 +567,10 @@ cdef class TableSender:
             if fresh.charge_state(self._likely_rows * self.outcome.row_bytes, self._turn):
                 capacity = self._likely_rows
 
-    cdef Step _join(self, Lane lane, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
+    cdef Step _join(self, PartitionRows part, ProducerBatch fresh, BatchRows rows, int64_t *next, bint sticky,
                     bint *closed) noexcept:
         """Do the part of `_open` with the lock held; `fresh` becomes the open batch if there is none."""
-        cdef PartitionQueue queue = lane.queue
+        cdef PartitionQueue queue = part.queue
         cdef ProducerBatch batch = queue.last
         cdef Step step
         if self._accumulator.is_too_late(self._transaction):
@@ -577,8 +579,8 @@ cdef class TableSender:
             batch = None
         if sticky:
             if batch is None:  # a switch may have waited for that
-                lane.topic.info.sticky.count(lane.topic.view, 0, True)
-            if lane.topic.info.sticky.has_left(queue.partition):
+                part.topic.info.sticky.count(part.topic.view, 0, True)
+            if part.topic.info.sticky.has_left(queue.partition):
                 return ROWS_MOVED
         if batch is None and fresh is None:
             return ROWS_UNOPENED
@@ -589,13 +591,13 @@ cdef class TableSender:
         batch.state_left_bytes -= rows.capacity * self.outcome.row_bytes
         rows.next = batch.completion.rows
         batch.completion.rows = rows
-        lane.batch = batch
-        lane.rows = rows
+        part.batch = batch
+        part.rows = rows
         if batch is not fresh:
             return ROWS_IN
-        step = self._write(lane, next, next[0] + 1, sticky, closed)
+        step = self._write(part, next, next[0] + 1, sticky, closed)
         if batch.contents.count == 0:
-            lane.batch = None
+            part.batch = None
             return step
         self._accumulator.enqueue(queue, fresh)
         queue.next_number += 1
@@ -613,11 +615,11 @@ cdef class TableSender:
         next[0] += 1
         return 0
 
-    cdef int _hand_over(self, Lane lane) except -1:
+    cdef int _hand_over(self, PartitionRows part) except -1:
         """Pass a full batch to its sealer."""
-        cdef ProducerBatch batch = lane.batch
-        self._likely_rows = max(FEWEST_ROWS, lane.rows.count + lane.rows.count // 8)
-        lane.batch = None
+        cdef ProducerBatch batch = part.batch
+        self._likely_rows = max(FEWEST_ROWS, part.rows.count + part.rows.count // 8)
+        part.batch = None
         if self._seal is None:
             self._accumulator.hand_to_sealer(batch)
         else:

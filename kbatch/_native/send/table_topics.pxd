@@ -24,13 +24,13 @@ cdef class TableTopic:
     cdef int look_up(self, ClusterView view, RecordAccumulator accumulator) except -1
 
 
-cdef class Lane:                     # to a partition, or to whichever is a topic's sticky one
+cdef class PartitionRows:                     # to a partition, or to whichever is a topic's sticky one
     cdef TableTopic topic
     cdef PartitionQueue queue        # None: the sticky one's
     cdef int64_t place               # topic and partition, as BatchRows have them
     cdef ProducerBatch batch         # that was open when it was last looked at, and what it has of the table
     cdef BatchRows rows
-    cdef int64_t next                # of the block's rows by lane, those that are to come
+    cdef int64_t next                # of the block's rows by part, those that are to come
     cdef int64_t end
 
 
@@ -46,10 +46,10 @@ cdef class TableTopics:
     cdef int32_t *_slots             # numbers of topics by the hash of their names; -1: free
     cdef int32_t _slot_count
     cdef int64_t _block
-    cdef list kept_lanes
-    cdef void **lanes                # borrowed from kept_lanes
-    cdef int32_t lane_count
-    cdef int32_t _lane_capacity
+    cdef list kept_parts
+    cdef void **parts                # borrowed from kept_parts
+    cdef int32_t part_count
+    cdef int32_t _part_capacity
 
     cdef TableTopic add(self, str name)
     cdef int _grow_slots(self) except -1
@@ -60,5 +60,5 @@ cdef class TableTopics:
     cdef list unknown(self, ClusterView view)
     cdef list lacking(self)
     cdef int refuse(self, str name, object error) except -1
-    cdef int32_t lane_to(self, TableTopic topic, int32_t partition) except -1 nogil
+    cdef int32_t part_to(self, TableTopic topic, int32_t partition) except -1 nogil
     cdef int32_t _add_lane(self, TableTopic topic, int32_t partition) except -1

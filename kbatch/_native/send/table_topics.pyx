@@ -1,11 +1,11 @@
-"""TableTopics: the topics of a table's rows, and the lanes to their partitions.
+"""TableTopics: the topics of a table's rows, and the parts to their partitions.
 
 Theory of operation. A table has one topic, or a column that names them. The names of a block's rows become
 numbers, in order of first appearance: most rows have the name of the row before, and otherwise a hash table
 knows it; only a new name needs the GIL. Then, once a block, each topic with rows in it is looked up in the
 current cluster: missing ones are waited for, or are refused and get no more rows.
 
-A topic has a lane for rows without a chosen partition, the sticky one, and one for every partition with rows.
+A topic has a part for rows without a chosen partition, the sticky one, and one for every partition with rows.
 Lanes of all topics are numbered together, a topic's sticky one before its others.
 """
 
@@ -51,7 +51,7 @@ cdef class TableTopic:
 
 
 @cython.final
-cdef class Lane:
+cdef class PartitionRows:
     """The rows for a partition."""
 
 
@@ -63,7 +63,7 @@ cdef class TableTopics:
         self._accumulator = accumulator
         self._outcome = outcome
         self._kept_topics = []
-        self.kept_lanes = []
+        self.kept_parts = []
         self._fallback_span.size = -1
         if fallback is not None:
             self._fallback = fallback.encode()
@@ -73,7 +73,7 @@ cdef class TableTopics:
     def __dealloc__(self):
         free(self.topics)
         free(self._slots)
-        free(self.lanes)
+        free(self.parts)
 
     cdef TableTopic add(self, str name):
         """Add a topic to the table."""
@@ -175,7 +175,7 @@ cdef class TableTopics:
             self._outcome.refuse_topic(number, error)
         return 0
 
-    cdef int32_t lane_to(self, TableTopic topic, int32_t partition) except -1 nogil:
+    cdef int32_t part_to(self, TableTopic topic, int32_t partition) except -1 nogil:
         if topic.lane_of[partition] < 0:
             with gil:
                 topic.lane_of[partition] = self._add_lane(topic, partition)
@@ -183,18 +183,18 @@ cdef class TableTopics:
 
     cdef int32_t _add_lane(self, TableTopic topic, int32_t partition) except -1:
         """`partition` -1 is the sticky one."""
-        cdef Lane lane = Lane.__new__(Lane)
-        lane.topic = topic
-        lane.place = place_of(topic.number, partition)
+        cdef PartitionRows part = PartitionRows.__new__(PartitionRows)
+        part.topic = topic
+        part.place = place_of(topic.number, partition)
         if partition >= 0:
-            lane.queue = self._accumulator.queue_of(topic.info, partition)
-        if self.lane_count == self._lane_capacity:
-            self._lane_capacity = 2 * self.lane_count + 8
-            self.lanes = <void **>grown(self.lanes, self._lane_capacity * sizeof(void *))
-        self.kept_lanes.append(lane)
-        self.lanes[self.lane_count] = <void *>lane
-        self.lane_count += 1
-        return self.lane_count - 1
+            part.queue = self._accumulator.queue_of(topic.info, partition)
+        if self.part_count == self._part_capacity:
+            self._part_capacity = 2 * self.part_count + 8
+            self.parts = <void **>grown(self.parts, self._part_capacity * sizeof(void *))
+        self.kept_parts.append(part)
+        self.parts[self.part_count] = <void *>part
+        self.part_count += 1
+        return self.part_count - 1
 
 
 cdef kb_span span_of(bytes name) noexcept:

@@ -158,7 +158,7 @@ class AdminRequests:
         self._on_change = on_change
         self.open: list[AdminRequest] = []
 
-    def ask(self, request: AdminRequest, now_ns: int) -> None:
+    def submit(self, request: AdminRequest, now_ns: int) -> None:
         self.open.append(request)
 
     def run(self, now_ns: int) -> None:

@@ -77,11 +77,11 @@ def versions_request() -> Message:
     return messages.ApiVersionsRequest(client_software_name="kbatch", client_software_version=VERSION)
 
 
-def version_to_ask(answer: Any, asked: int) -> int:
-    """Return the next version of ApiVersions to try, after the node did not know version `asked`."""
+def next_version(answer: Any, refused: int) -> int:
+    """Return the next version of ApiVersions to try, after the node did not know version `refused`."""
     for row in answer.api_keys:
         if row.api_key == messages.ApiVersionsRequest.api_key:
-            return max(0, min(int(row.max_version), asked - 1))
+            return max(0, min(int(row.max_version), refused - 1))
     return 0
 
 

@@ -139,18 +139,18 @@ class TopicUse(NamedTuple):
 class _Topic:
     """A wanted topic.
 
-    `known` is the last good answer, with the highest epochs seen; `ask_ns` is the time of its next partial
+    `known` is the last good answer, with the highest epochs seen; `update_ns` is the time of its next partial
     update, or NEVER_NS; `unknown_since_ns` is the time of the first answer without the topic.
     """
 
-    __slots__ = ("ask_ns", "error", "expires_ns", "known", "unknown_since_ns", "was_asked")
+    __slots__ = ("error", "expires_ns", "known", "unknown_since_ns", "update_ns", "was_requested")
 
     def __init__(self, now_ns: int, expires_ns: int) -> None:
         self.known: TopicMetadata | None = None
         self.error = ErrorCode.NONE
         self.expires_ns = expires_ns
-        self.ask_ns = now_ns
-        self.was_asked = False
+        self.update_ns = now_ns
+        self.was_requested = False
         self.unknown_since_ns: int | None = None
 
 
@@ -197,7 +197,7 @@ class Cluster:
         # when updates are due: on demand, by age, for single topics; and their limits
         self._requested_ns = now_ns
         self._expires_ns = now_ns + self._max_age_ns
-        self._ask_ns = NEVER_NS
+        self._partial_update_ns = NEVER_NS
         self._not_before_ns = now_ns
         self._progress_ns = now_ns
         self._failures = 0
@@ -205,7 +205,7 @@ class Cluster:
         # of the request in flight
         self._is_in_flight = False
         self._is_full = False
-        self._asked_since_ns = NEVER_NS
+        self._requested_since_ns = NEVER_NS
         self._is_outdated = False
         self.last_error: KafkaError | None = None
         self.version = 0
@@ -236,7 +236,7 @@ class Cluster:
             entry.expires_ns = now_ns + self._max_idle_ns
             return
         self._topics[topic] = _Topic(now_ns, now_ns + self._max_idle_ns)
-        self._ask_ns = min(self._ask_ns, now_ns)
+        self._partial_update_ns = min(self._partial_update_ns, now_ns)
         self._not_before_ns = now_ns
         self._equivalent_answers = 0
 
@@ -265,13 +265,13 @@ class Cluster:
         return not (
             now_ns >= self._requested_ns
             or now_ns >= self._expires_ns
-            or now_ns >= self._ask_ns
+            or now_ns >= self._partial_update_ns
             or self._is_outdated
             or now_ns - self._progress_ns > self._trigger_ns
         )
 
     def _due_ns(self) -> int:
-        return min(self._requested_ns, self._expires_ns, self._ask_ns)
+        return min(self._requested_ns, self._expires_ns, self._partial_update_ns)
 
     def must_rebootstrap(self, now_ns: int, *, is_hopeful: Callable[[], bool]) -> bool:
         """True if the metadata are useless: a broker sent REBOOTSTRAP_REQUIRED, or requests were tried for
@@ -289,13 +289,13 @@ class Cluster:
         return bool(self._snapshot.nodes)
 
     def _trying_since_ns(self) -> int:
-        return max(min(self._due_ns(), self._asked_since_ns), self._progress_ns)
+        return max(min(self._due_ns(), self._requested_since_ns), self._progress_ns)
 
     def rebootstrap(self, now_ns: int) -> None:
         """Forget nodes and leaders, but no partitions and epochs. A request in flight has failed."""
         self._is_outdated = False
         self._is_in_flight = False
-        self._asked_since_ns = NEVER_NS
+        self._requested_since_ns = NEVER_NS
         self._requested_ns = self._not_before_ns = now_ns
         for entry in self._topics.values():
             if entry.known is not None:
@@ -307,13 +307,13 @@ class Cluster:
 
     def make_request(self) -> Any:
         """Return the MetadataRequest due now. Its result goes to `handle_response` or `handle_failure`."""
-        self._is_full = self._requested_ns < NEVER_NS or self._ask_ns == NEVER_NS
+        self._is_full = self._requested_ns < NEVER_NS or self._partial_update_ns == NEVER_NS
         self._is_in_flight = True
-        self._asked_since_ns = self._due_ns()
+        self._requested_since_ns = self._due_ns()
         names = []
         for name, entry in self._topics.items():
-            if self._is_full or entry.ask_ns < NEVER_NS:
-                entry.was_asked = True
+            if self._is_full or entry.update_ns < NEVER_NS:
+                entry.was_requested = True
                 names.append(name)
         if self._is_full:
             self._requested_ns = NEVER_NS
@@ -326,9 +326,9 @@ class Cluster:
     def handle_failure(self, error: KafkaError, now_ns: int) -> None:
         """Take a failure of the request, or an answer without metadata."""
         if self._is_in_flight and self._is_full:
-            self._requested_ns = min(self._requested_ns, self._asked_since_ns)
+            self._requested_ns = min(self._requested_ns, self._requested_since_ns)
         self._is_in_flight = False
-        self._asked_since_ns = NEVER_NS
+        self._requested_since_ns = NEVER_NS
         self.last_error = error
         self._equivalent_answers = 0
         self._not_before_ns = now_ns + self._backoff.delay_ns(self._failures)
@@ -365,7 +365,7 @@ class Cluster:
             entry.error = code
             entry.unknown_since_ns = None
             is_open = any(partition.error and _refreshes(partition.error) for partition in known.partitions)
-            entry.ask_ns = now_ns if is_open else NEVER_NS
+            entry.update_ns = now_ns if is_open else NEVER_NS
             return
         if entry.known is not None:
             entry.known = _without_leaders(entry.known, code)
@@ -373,10 +373,10 @@ class Cluster:
             entry.unknown_since_ns = now_ns
         if row_of(code).retriable and now_ns - entry.unknown_since_ns < self._patience_ns:
             entry.error = ErrorCode.NONE
-            entry.ask_ns = now_ns
+            entry.update_ns = now_ns
         else:
             entry.error = code
-            entry.ask_ns = now_ns + REMEMBERED_NS
+            entry.update_ns = now_ns + REMEMBERED_NS
 
     def _forget_idle(self, now_ns: int) -> None:
         """Drop topics that are not used any more."""
@@ -390,15 +390,15 @@ class Cluster:
                 self._equivalent_answers = 0  # the update was due by age only
             self._expires_ns = now_ns + self._max_age_ns
         self._is_in_flight = False
-        self._asked_since_ns = NEVER_NS
+        self._requested_since_ns = NEVER_NS
         self._progress_ns = now_ns
         self._failures = 0
         self.last_error = None
         self._is_outdated = False
         self._equivalent_answers = self._equivalent_answers + 1 if is_equivalent else 0
-        self._ask_ns = min((entry.ask_ns for entry in self._topics.values()), default=NEVER_NS)
+        self._partial_update_ns = min((entry.update_ns for entry in self._topics.values()), default=NEVER_NS)
         self._not_before_ns = now_ns
-        if all(entry.was_asked for entry in self._topics.values()):
+        if all(entry.was_requested for entry in self._topics.values()):
             self._not_before_ns += self._backoff.delay_ns(max(self._equivalent_answers - 1, 0))
 
     # Leaders in other answers

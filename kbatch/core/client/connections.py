@@ -44,9 +44,9 @@ from kbatch.core.client.api_versions import (
     NO_FEATURES,
     ApiVersions,
     FinalizedFeatures,
+    next_version,
     read_response,
     throttle_ns,
-    version_to_ask,
     versions_request,
 )
 from kbatch.core.client.authentication import (
@@ -439,9 +439,9 @@ class Connections:
             self._metrics.opened(state.node.node_id, now_ns)
             if self._config.security_protocol == "SSL":
                 self._metrics.authenticated(now_ns)
-        self._ask_for_versions(state, messages.ApiVersionsRequest.versions.stop - 1, now_ns)
+        self._request_versions(state, messages.ApiVersionsRequest.versions.stop - 1, now_ns)
 
-    def _ask_for_versions(self, state: NodeState, version: int, now_ns: int) -> None:
+    def _request_versions(self, state: NodeState, version: int, now_ns: int) -> None:
         self._send(state, versions_request(), version, partial(self._handle_versions, state), now_ns)
 
     def _handle_versions(self, state: NodeState, response: Response) -> None:
@@ -449,7 +449,7 @@ class Connections:
         if message is None:
             return  # the connection has ended, and its end is handled elsewhere
         if message.error_code == ErrorCode.UNSUPPORTED_VERSION and response.request.api_version > 0:
-            self._ask_for_versions(state, version_to_ask(message, response.request.api_version), now_ns)
+            self._request_versions(state, next_version(message, response.request.api_version), now_ns)
             return
         if message.error_code:
             error = error_of(message.error_code)
@@ -501,9 +501,9 @@ class Connections:
     def _begin_login(self, state: NodeState, now_ns: int) -> None:
         assert state.connection is not None
         state.connection.login = Login(now_ns)
-        self._ask_for_token(state, None, now_ns)
+        self._request_token(state, None, now_ns)
 
-    def _ask_for_token(self, state: NodeState, challenge: bytes | None, now_ns: int) -> None:
+    def _request_token(self, state: NodeState, challenge: bytes | None, now_ns: int) -> None:
         connection = state.connection
         assert connection is not None and connection.login is not None
         connection.login.awaits_token = True
@@ -584,7 +584,7 @@ class Connections:
             return
         if answer.session_lifetime_ms > 0:
             state.connection.login.session_lifetime_ms = answer.session_lifetime_ms
-        self._ask_for_token(state, bytes(answer.auth_bytes), response.now_ns)
+        self._request_token(state, bytes(answer.auth_bytes), response.now_ns)
 
     def _end_login(self, state: NodeState, now_ns: int) -> None:
         """Begin or renew the session: the mechanism has verified the broker's last token."""

@@ -125,9 +125,9 @@ class ClientEngine:
         """Let the next `run` make a call, once even if it is submitted again; `call` has its result."""
         self.submit(partial(call.make, command))
 
-    def ask(self, request: AdminRequest) -> None:
+    def submit_request(self, request: AdminRequest) -> None:
         """Let the next `run` send a request about groups; `request` has its answer."""
-        self.submit(partial(self._admin_requests.ask, request))
+        self.submit(partial(self._admin_requests.submit, request))
 
     def want_topic(self, topic: str) -> None:
         """Request metadata of the topic, or newer ones."""
@@ -183,7 +183,7 @@ class ClientEngine:
                 self._cluster.request_update(now_ns)
         self._adopt_cluster()
         if not self._cluster.is_calm(now_ns):
-            self._ask_for_metadata(now_ns)
+            self._request_metadata(now_ns)
         if self._admin_requests.open and self.fatal_error is None:
             self._admin_requests.run(now_ns)
         self._work(now_ns)
@@ -231,7 +231,7 @@ class ClientEngine:
     # Metadata
 
     def _is_metadata_due(self, now_ns: int) -> bool:
-        """True if `_ask_for_metadata` has work."""
+        """True if `_request_metadata` has work."""
         return (
             not self._metadata_request.is_in_flight and self._cluster.is_due(now_ns)
         ) or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
@@ -245,7 +245,7 @@ class ClientEngine:
         self._cluster_changed(snapshot)
         self._on_change()
 
-    def _ask_for_metadata(self, now_ns: int) -> None:
+    def _request_metadata(self, now_ns: int) -> None:
         is_due = self._cluster.is_due(now_ns)
         is_cut_off = is_due and self._rebootstraps and self._connections.is_cut_off(now_ns)
         if is_cut_off or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful):

@@ -163,7 +163,7 @@ class ProducerEngine(ClientEngine):
     def _work(self, now_ns: int) -> None:
         if self._sender.fatal_error is None:
             if self.transactions is not None:
-                self._ask_for_features(self.transactions, now_ns)
+                self._request_features(self.transactions, now_ns)
                 self.transactions.run(now_ns)
             elif self._sequences.needs_identity:
                 self._producer_ids.run(now_ns)
@@ -214,11 +214,11 @@ class ProducerEngine(ClientEngine):
     def _metadata_answered(self, node_id: int) -> None:
         self._features_of = node_id
 
-    def _ask_for_features(self, transactions: Transactions, now_ns: int) -> None:
+    def _request_features(self, transactions: Transactions, now_ns: int) -> None:
         """Request features from the node that sent metadata, after handling these, which may throttle."""
         node_id, self._features_of = self._features_of, None
         if node_id is not None:
-            transactions.version.ask(node_id, now_ns)
+            transactions.version.request(node_id, now_ns)
 
 
 def _sequences_of(config: ProducerConfig, first_counter: int) -> Idempotence | WithoutIdempotence:

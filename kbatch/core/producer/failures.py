@@ -63,7 +63,7 @@ def expiry_error(
     failure: KafkaError | str | None,
 ) -> KafkaTimeoutError:
     """Return the error of an expired batch; `entry` if it has a sequence, `failure` if connections fail."""
-    tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_out)} times"
+    tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_in_flight)} times"
     if not batch.was_sent:
         tried = "never sent"
     last = f"; the last error was: {entry.last_error}" if entry is not None and entry.last_error else ""

@@ -10,8 +10,8 @@ batch (OUT_OF_ORDER_SEQUENCE_NUMBER) if an earlier one is missing, and also if t
 and forgotten. Three steps find out which:
 
 1. A refused batch is retried after earlier batches that are unanswered or due for a retry.
-2. A refused batch that is the next in order is *held*, and later batches are tried in turn, under their
-   sequences. If one of them is accepted, the held ones fail: under their sequences they cannot get into the
+2. A refused batch that is the next in order is *set aside*, and later batches are tried in turn, under their
+   sequences. If one of them is accepted, those set aside fail: under their sequences they cannot get into the
    log any more, and no answer says that they are there.
 3. If none is accepted, batches that may be in the log fail, since another attempt could duplicate them, and
    so do batches that a later one has passed, since they would follow it. The others, whose every attempt was
@@ -183,7 +183,7 @@ class Idempotence:
         """
         state = entry.state
         state.acknowledge(entry, now_ns - self._idle_ns)
-        return [each for each in state.in_flight if each.is_held and self.is_lost(each)]
+        return [each for each in state.in_flight if each.is_set_aside and self.is_lost(each)]
 
     def acknowledge_all(
         self, attempt: ProduceAttempt, topics: list[Any], completed: list[Completion], now_ns: int
@@ -208,21 +208,21 @@ class Idempotence:
         is_denied = (
             error is not None and error.code is not None and OUTCOMES.get(error.code) is ErrorOutcome.GAP
         )
-        return entry.is_proved and entry.is_unsure and not is_denied
+        return entry.is_proved and entry.is_ambiguous and not is_denied
 
     def is_lost(self, entry: InFlight) -> bool:
         """True if a batch that was refused as out of order cannot get into the log under its sequence."""
         return self.is_passed(entry) and not self._resends_gaps
 
-    def hold(self, entry: InFlight) -> bool:
-        """Hold a batch that was refused as out of order. Return False if an earlier one comes first: then
-        retry it after that.
+    def set_aside(self, entry: InFlight) -> bool:
+        """Set aside a batch that was refused as out of order. Return False if an earlier one comes first:
+        then retry it after that.
         """
         for each in entry.state.in_flight:
             if each is entry:
-                entry.is_held = True
+                entry.is_set_aside = True
                 return True
-            if not each.is_held:
+            if not each.is_set_aside:
                 return False
         return False
 
@@ -249,7 +249,7 @@ class Idempotence:
             counter += part.record_count
         in_flight[place : place + 1] = entries
 
-    def come_back(self, entry: InFlight) -> None:
+    def note_retry(self, entry: InFlight) -> None:
         """Note that the batch will be retried, with its sequence."""
 
     # Gaps
@@ -272,26 +272,28 @@ class Idempotence:
 
     def _is_lost_in_gap(self, entry: InFlight) -> bool:
         """True if a new sequence could put the batch into the log twice, or after a later one."""
-        return (entry.is_unsure or self.is_passed(entry)) and not self._resends_gaps
+        return (entry.is_ambiguous or self.is_passed(entry)) and not self._resends_gaps
 
     def _can_settle(self, state: PartitionState) -> bool:
         if not state.is_broken:
             return False
-        return not any(each.is_out or (each.is_unsure and not each.is_held) for each in state.in_flight)
+        return not any(
+            each.is_in_flight or (each.is_ambiguous and not each.is_set_aside) for each in state.in_flight
+        )
 
     def renumber(self, state: PartitionState) -> list[InFlight]:
-        """Renumber the batches in flight from the start of the producer's identity. Return the held ones,
-        which are in no queue.
+        """Renumber the batches in flight from the start of the producer's identity. Return those that were
+        set aside, which are in no queue.
         """
-        held = [each for each in state.in_flight if each.is_held]
+        set_aside = [each for each in state.in_flight if each.is_set_aside]
         state.waits_for_identity = False
         if state.in_flight:
             self._begin_anew(state)
         for each in state.in_flight:
             each.counter = state.next_counter
-            each.is_held = False
+            each.is_set_aside = False
             state.next_counter = each.end
-        return held
+        return set_aside
 
     def _bump(self) -> None:
         """Take the next epoch; after the last one, request a new producer id (KIP-360)."""
@@ -348,7 +350,7 @@ class WithoutIdempotence:
 
     is_proved = is_lost = is_passed
 
-    def hold(self, entry: InFlight) -> bool:
+    def set_aside(self, entry: InFlight) -> bool:
         return False
 
     def fail(self, entry: InFlight) -> None:
@@ -364,7 +366,7 @@ class WithoutIdempotence:
         """Forget the batch: its parts are drained like new ones."""
         entry.state.forget(entry)
 
-    def come_back(self, entry: InFlight) -> None:
+    def note_retry(self, entry: InFlight) -> None:
         """Forget the entry: the next attempt has its own."""
         entry.state.forget(entry)
 

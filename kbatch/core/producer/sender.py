@@ -1,7 +1,7 @@
 """Sender: sends batches from the accumulator to the brokers, and applies their answers to the batches.
 
 Theory of operation. The engine calls `run` after every possible change. The sender fails expired batches,
-asks the accumulator which nodes have batches, drains the nodes that take a request, and sends each one
+gets the nodes that have batches from the accumulator, drains those that take a request, and sends each one
 Produce request with one batch for each partition. The table of `outcome` decides about each batch of an
 answer; `Idempotence` decides about the other batches of the partition. Each accepted batch is completed or
 failed, once.
@@ -245,7 +245,7 @@ class Sender:
         for batch in batches:
             entry = self._admit(batch, now_ns)
             if entry is not None:
-                entry.is_out = True
+                entry.is_in_flight = True
                 entry.attempt = attempt
                 entry.node_id = attempt.node_id
                 entries[entry.state.key] = entry
@@ -372,7 +372,7 @@ class Sender:
     ) -> None:
         """Apply the outcome of a failed attempt."""
         batch = entry.batch
-        entry.is_out = False
+        entry.is_in_flight = False
         entry.attempt = None
         entry.last_error = error
         outcome = outcome_of(code, answer, is_idempotent=self._sequences.is_idempotent)
@@ -387,7 +387,7 @@ class Sender:
         elif self._sequences.is_proved(entry):
             self._complete_proved(entry)
         elif outcome is ErrorOutcome.GAP and not self._sequences.is_lost(entry):
-            if not self._sequences.hold(entry):
+            if not self._sequences.set_aside(entry):
                 self._retry(entry, error, now_ns)
         elif outcome is ErrorOutcome.SPLIT and batch.record_count > 1 and not self._keeps_its_number(entry):
             self._split(entry)
@@ -396,16 +396,16 @@ class Sender:
 
     def _note_unsure(self, entry: InFlight) -> None:
         """Note that the attempt may have put the batch into the log."""
-        entry.is_unsure = entry.batch.possibly_persisted = True
+        entry.is_ambiguous = entry.batch.possibly_persisted = True
 
     def _keeps_its_number(self, entry: InFlight) -> bool:
         """True if the batch must not be split: it may be in the log, or a later batch has passed it. Brokers
         check sizes before duplicates.
         """
-        return self._sequences.is_idempotent and (entry.is_unsure or self._sequences.is_passed(entry))
+        return self._sequences.is_idempotent and (entry.is_ambiguous or self._sequences.is_passed(entry))
 
     def _succeed(self, entry: InFlight, base_offset: int, log_append_time_ms: int) -> None:
-        entry.is_out = False
+        entry.is_in_flight = False
         entry.attempt = None
         lost = self._sequences.acknowledge(entry, self._now_ns)
         if entry.batch.complete(base_offset, log_append_time_ms):
@@ -424,7 +424,7 @@ class Sender:
         if batch.attempts >= self._retries:
             self._give_up(entry.batch, entry, error)
             return
-        self._sequences.come_back(entry)
+        self._sequences.note_retry(entry)
         self._accumulator.reenqueue(batch, now_ns, longest_ns=self._sequences.longest_backoff_ns(error))
         self._metrics.retried(batch, now_ns)
 
@@ -481,7 +481,7 @@ class Sender:
             state = self._state_of(batch.topic, batch.partition)
             states[state] = None
             entry = state.find(batch)
-            if entry is not None and not entry.is_out and self._sequences.is_proved(entry):
+            if entry is not None and not entry.is_in_flight and self._sequences.is_proved(entry):
                 self._complete_proved(entry)
             else:
                 self._give_up(batch, entry, self._expiry_error(batch, entry, now_ns))
@@ -500,15 +500,20 @@ class Sender:
         record_errors: dict[int, KafkaError] | None = None,
     ) -> None:
         """Fail the batch; it keeps its place while its request is in flight."""
-        if entry is not None and not entry.is_out:
+        if entry is not None and not entry.is_in_flight:
             self._sequences.fail(entry)
-        if entry is not None and entry.is_out and entry.attempt is not None and entry.attempt.was_written:
+        if (
+            entry is not None
+            and entry.is_in_flight
+            and entry.attempt is not None
+            and entry.attempt.was_written
+        ):
             batch.possibly_persisted = True
-        is_unsure = batch.possibly_persisted or self._config.acks == 0
-        error = error.marked(possibly_persisted=is_unsure)
+        is_ambiguous = batch.possibly_persisted or self._config.acks == 0
+        error = error.marked(possibly_persisted=is_ambiguous)
         if record_errors:
             record_errors = {
-                index: each.marked(possibly_persisted=is_unsure) for index, each in record_errors.items()
+                index: each.marked(possibly_persisted=is_ambiguous) for index, each in record_errors.items()
             }
         self._failures.note(batch.completion)
         if batch.fail(error, record_errors):
@@ -585,7 +590,7 @@ class Sender:
         policy = self._config.kbatch_on_delivery_failure
         self._give_up_where(
             lambda batch, state, entry: (
-                (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_out)
+                (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_in_flight)
             ),
             lambda batch: PrecedingRecordFailedError(
                 f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}); with "

@@ -148,7 +148,7 @@ class Operation:
         The call that waits for it.
     pending : AnyNodeRequest
         How often it failed, and when to try it again.
-    is_unsure : bool
+    is_ambiguous : bool
         True if an attempt got no answer: the coordinator may have applied it.
     """
 
@@ -160,7 +160,7 @@ class Operation:
     def __init__(self, call: Call | None = None) -> None:
         self.call = call
         self.pending = AnyNodeRequest()
-        self.is_unsure = False
+        self.is_ambiguous = False
 
     def coordinator(self, transactional_id: str) -> CoordinatorKey:
         """Return the key of the coordinator that gets the request."""

@@ -33,7 +33,7 @@ class TransactionVersion:
             self._note(self._connections.finalized_features(node_id))
         return 2 if self._features.levels.get(FEATURE, 0) >= 2 else 1
 
-    def ask(self, node_id: int, now_ns: int) -> None:
+    def request(self, node_id: int, now_ns: int) -> None:
         """Request the node's features, which may have changed since the connection. Java waits for the next
         connection.
         """

@@ -59,7 +59,7 @@ class TransactionalSequences(Idempotence):
         self.partitions: set[TopicPartition] = set()
         self.handle_failure: Callable[[KafkaError, bool], None] = lambda error, had_sequence: None
         self._wanted: list[TopicPartition] = []
-        self._asked: set[TopicPartition] = set()
+        self._requested: set[TopicPartition] = set()
         self._blocked: dict[TopicPartition, PartitionState] = {}
 
     @property
@@ -86,7 +86,7 @@ class TransactionalSequences(Idempotence):
         """Stop draining new batches and adding partitions; batches that come back are still drained."""
         self.is_open = False
         self._wanted.clear()
-        self._asked.clear()
+        self._requested.clear()
 
     def end(self) -> None:
         """End the transaction."""
@@ -105,7 +105,7 @@ class TransactionalSequences(Idempotence):
         muted, is_blocked, retry_number = super().gate(state, now_ns)
         partition = TopicPartition(*state.key)
         is_blocked = (
-            is_blocked or not self.is_open or (partition in self._asked and not self._is_added(partition))
+            is_blocked or not self.is_open or (partition in self._requested and not self._is_added(partition))
         )
         if is_blocked:
             self._blocked[partition] = state
@@ -117,8 +117,8 @@ class TransactionalSequences(Idempotence):
             return True
         if self._is_added(partition):
             return False
-        if partition not in self._asked:
-            self._asked.add(partition)
+        if partition not in self._requested:
+            self._requested.add(partition)
             self._wanted.append(partition)
         return True
 
@@ -150,16 +150,16 @@ class TransactionalSequences(Idempotence):
         self.handle_failure(error, had_sequence)
 
     def fail(self, entry: InFlight) -> None:
-        if entry.is_unsure and entry in entry.state.in_flight:
+        if entry.is_ambiguous and entry in entry.state.in_flight:
             entry.state.is_doubtful = True
         super().fail(entry)
 
     def settle(self, state: PartitionState) -> Settled | None:
         if not self._can_settle(state):
             return None
-        lost = [each for each in state.in_flight if each.is_unsure]
+        lost = [each for each in state.in_flight if each.is_ambiguous]
         head = state.in_flight[0] if state.in_flight else None
-        if head is not None and not lost and head.is_held and head.counter == state.acked_counter + 1:
+        if head is not None and not lost and head.is_set_aside and head.counter == state.acked_counter + 1:
             lost = [head]  # it was the next one: an acknowledged batch is missing
         for each in lost:
             self.fail(each)
@@ -174,12 +174,12 @@ class TransactionalSequences(Idempotence):
         return Settled(lost, [])
 
     def _move_up(self, state: PartitionState) -> list[InFlight]:
-        """Give the sequences of failed batches to those in flight after them; return the held ones."""
-        held = [each for each in state.in_flight if each.is_held]
+        """Give the sequences of failed batches to those in flight after them; return those set aside."""
+        set_aside = [each for each in state.in_flight if each.is_set_aside]
         state.next_counter = state.acked_counter + 1
         state.hole_end = 0
         for each in state.in_flight:
             each.counter = state.next_counter
-            each.is_held = False
+            each.is_set_aside = False
             state.next_counter = each.end
-        return held
+        return set_aside

@@ -148,13 +148,13 @@ class Transactions:
     def initialize(self, call: Call, now_ns: int) -> None:
         """Request a producer id, which fences older producers with the same transactional.id."""
         if self._accept(call):
-            self._ask_for_identity(call, bumps=False)
+            self._request_identity(call, bumps=False)
 
     def begin(self, call: Call, now_ns: int) -> None:
         if self._accept(call):
             self._adopt_version()
             if self._bumps:
-                self._ask_for_identity(call, bumps=True)
+                self._request_identity(call, bumps=True)
             else:
                 self._open()
                 self._finish(call)
@@ -326,7 +326,7 @@ class Transactions:
         if response_to(Kind.FIND_COORDINATOR, code) is not ErrorResponse.ABORT:
             self._fail_for_good(error)
         elif isinstance(operation, Abort) or self._may_be_committed:  # it has to reach the coordinator
-            self._again(operation, now_ns)
+            self._retry(operation, now_ns)
         else:
             self._queue.remove(operation)
             self._make_abortable(error, operation)
@@ -339,10 +339,10 @@ class Transactions:
         if answer is None:
             error = response.error
             assert error is not None
-            operation.is_unsure = operation.is_unsure or response.request.was_written
+            operation.is_ambiguous = operation.is_ambiguous or response.request.was_written
             if error.retriable:
                 self._coordinators.forget(operation.coordinator(self._id))
-                self._again(operation, now_ns)
+                self._retry(operation, now_ns)
             else:
                 self._fail_for_good(error, operation)
             return
@@ -379,7 +379,7 @@ class Transactions:
                 if action is ErrorResponse.FIND:
                     self._coordinators.forget(operation.coordinator(self._id))
                 is_concurrent = code == ErrorCode.CONCURRENT_TRANSACTIONS
-                self._again(operation, now_ns, is_concurrent=is_concurrent)
+                self._retry(operation, now_ns, is_concurrent=is_concurrent)
             case ErrorResponse.INIT_AGAIN if (
                 ended is not None or self.state is not TransactionState.INITIALIZING
             ):
@@ -407,16 +407,16 @@ class Transactions:
     @property
     def _may_be_committed(self) -> bool:
         """True if a commit was sent, and will be repeated."""
-        return any(isinstance(each, Commit) and each.is_unsure for each in self._queue)
+        return any(isinstance(each, Commit) and each.is_ambiguous for each in self._queue)
 
-    def _again(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
+    def _retry(self, operation: Operation, now_ns: int, *, is_concurrent: bool = False) -> None:
         """Repeat the operation after a back-off, unless the transaction is aborted without it."""
         pending = operation.pending
         pending.back_off(self._backoff, now_ns)
         if is_concurrent and not self._is_begun:
             pending.not_before_ns = min(pending.not_before_ns, now_ns + CONCURRENT_BACKOFF_NS)
         key = operation.coordinator(self._id)
-        if self.state is TransactionState.ABORTABLE_ERROR and not operation.is_unsure:
+        if self.state is TransactionState.ABORTABLE_ERROR and not operation.is_ambiguous:
             self._give_up(operation, self.why_abortable())
         elif self._is_needless(key):
             self._give_up_group(key, operation)
@@ -480,7 +480,7 @@ class Transactions:
         self._adopt_version()
         if self._bumps or self._sequences.needs_identity:
             self._transition(TransactionEvent.ENDED_WITHOUT_EPOCH)
-            self._ask_for_identity(operation.call, bumps=not self._sequences.needs_identity, ended=operation)
+            self._request_identity(operation.call, bumps=not self._sequences.needs_identity, ended=operation)
         else:
             self._transition(TransactionEvent.ENDED)
             self._finish(operation.call)
@@ -491,7 +491,7 @@ class Transactions:
         self._bumps = self._bumps or (self._can_bump and version > self._sequences.transaction_version)
         self._sequences.transaction_version = version
 
-    def _ask_for_identity(self, call: Call | None, *, bumps: bool, ended: Operation | None = None) -> None:
+    def _request_identity(self, call: Call | None, *, bumps: bool, ended: Operation | None = None) -> None:
         timeout_ms = self._config.transaction_timeout_ms
         self._queue.append(InitProducerId(call, timeout_ms, bumps=bumps, ended=ended))
 
@@ -513,8 +513,8 @@ class Transactions:
         """Let the transaction only be aborted, because of `error` or an earlier one."""
         if operation is not None:  # a refused operation is dropped like the others
             begins = _adds(operation) and not isinstance(operation, CommitOffsets)
-            self._may_be_begun = self._may_be_begun or (begins and operation.is_unsure)
-            operation.is_unsure = False
+            self._may_be_begun = self._may_be_begun or (begins and operation.is_ambiguous)
+            operation.is_ambiguous = False
             self._queue.append(operation)
         if self.state not in (TransactionState.ABORTING, TransactionState.ABORTABLE_ERROR):
             self.error = _abortable(error)
@@ -530,7 +530,7 @@ class Transactions:
 
     def _drop(self, error: KafkaError, is_meant: Callable[[Operation], bool]) -> None:
         """Fail operations that are not needed any more; those that may have been applied go on."""
-        for operation in [each for each in self._queue if not each.is_unsure and is_meant(each)]:
+        for operation in [each for each in self._queue if not each.is_ambiguous and is_meant(each)]:
             self._queue.remove(operation)
             self._give_up(operation, error)
 

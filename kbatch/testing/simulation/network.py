@@ -212,14 +212,14 @@ class Shell:
     def post(self, handle: Callable[..., None], *arguments: Any) -> None:
         """Call `handle(*arguments, now_ns)` in the sender's next round."""
         self._inbox.append((handle, arguments))
-        self.ask_for_round()
+        self.schedule_round()
 
     def wake(self) -> None:
         """Wake the sender. Any thread may call it."""
         self._was_called = True
-        self.ask_for_round()
+        self.schedule_round()
 
-    def ask_for_round(self) -> None:
+    def schedule_round(self) -> None:
         """Schedule a round soon, unless one comes sooner."""
         if not self.is_alive:
             return

@@ -47,12 +47,12 @@ class WatchedTable(TableSending):
         self._world = world
         self._sent = sent
 
-    def _accept(self, table: TableSender, *, first_in_line: bool = False) -> bool | Refusal:
+    def _accept(self, table: TableSender, *, first_in_queue: bool = False) -> bool | Refusal:
         sent = self._sent
         sent.begin_attempt(TableReport(table.outcome))
         before = sent.queued_counts()
         try:
-            outcome = super()._accept(table, first_in_line=first_in_line)
+            outcome = super()._accept(table, first_in_queue=first_in_queue)
         finally:
             sent.note_accepted(before)
         self._world.trace("%s: %s, %s", sent, outcome, sent.report)

@@ -17,7 +17,7 @@ import pytest
 
 import kbatch
 from kbatch import Buffer, BufferExhaustedError, BufferPool, KafkaError
-from kbatch._native.batch.buffer_pool import Waiter
+from kbatch._native.batch.buffer_pool import MemoryWaiter
 from kbatch._native.send.accumulator import Refusal
 from tests.support.accumulating import accumulator, all_drained, put
 from tests.support.accumulating import is_whole as all_came_back
@@ -144,7 +144,7 @@ def test_a_buffer_comes_from_a_pool() -> None:
     with pytest.raises(TypeError, match=r"BufferPool\.allocate"):
         Buffer()
     with pytest.raises(TypeError, match=r"RecordAccumulator\.begin_waiting"):
-        Waiter()
+        MemoryWaiter()
 
 
 # B03 - B05: waiting

@@ -155,7 +155,7 @@ def test_A07_a_flush_makes_everything_ready() -> None:
 
 def lacks_memory(records: RecordAccumulator, value: bytes) -> bool:
     """Have the first in line try."""
-    return records.append("t", 0, None, value, None, 0, 0, first_in_line=True) is Refusal.MEMORY
+    return records.append("t", 0, None, value, None, 0, 0, first_in_queue=True) is Refusal.MEMORY
 
 
 def test_A08_all_is_ready_while_the_first_waiter_lacks_memory() -> None:
@@ -165,7 +165,7 @@ def test_A08_all_is_ready_while_the_first_waiter_lacks_memory() -> None:
     assert records.ready(0)[0] == set()  # it may find enough
     assert lacks_memory(records, bytes(4000))
     assert records.ready(0)[0] == {1}
-    waiter.leave()
+    waiter.withdraw()
     assert records.ready(0)[0] == set()
 
 
@@ -178,13 +178,13 @@ def test_A08_all_is_ready_while_a_callback_waits_for_memory() -> None:
     assert call() is Refusal.MEMORY
     assert records.ready(0)[0] == set()  # it may find enough when it is its turn
     assert callback.may_try()
-    assert call(first_in_line=True) is Refusal.MEMORY
+    assert call(first_in_queue=True) is Refusal.MEMORY
     assert records.ready(0)[0] == {1}
     one(records).complete(0)
-    assert callback.is_rung
-    assert isinstance(call(first_in_line=True), Delivery)
-    callback.leave()
-    waiting.leave()
+    assert callback.is_notified
+    assert isinstance(call(first_in_queue=True), Delivery)
+    callback.withdraw()
+    waiting.withdraw()
     finish(records)
 
 
@@ -199,7 +199,7 @@ def test_A08_linger_applies_once_the_first_waiter_has_memory() -> None:
     answered.complete(0)
     assert records.ready(0)[0] == set()
     assert not lacks_memory(records, bytes(4000))
-    waiter.leave()
+    waiter.withdraw()
     finish(records)
 
 
@@ -579,12 +579,12 @@ def test_the_sender_is_woken_when_linger_no_longer_counts(happens: str) -> None:
     rings: list[int] = []
     records = accumulator(linger_ns=10 * MS, buffer_memory=8000, wake=lambda: rings.append(1))
     waiter = records.begin_waiting()
-    put(records, first_in_line=True)
+    put(records, first_in_queue=True)
     records.ready(0)
     rings.clear()
     happened = HURRYING[happens](records)
     assert rings == [1]
-    waiter.leave()
+    waiter.withdraw()
     del happened
 
 
@@ -724,11 +724,11 @@ def test_every_record_that_fits_gets_in_when_memory_is_free(codec: str, buffer_m
     assert is_whole(records)
 
 
-def append_in_line(records: RecordAccumulator, value: bytes, timeout_s: float | None = None) -> Delivery:
+def append_in_turn(records: RecordAccumulator, value: bytes, timeout_s: float | None = None) -> Delivery:
     """Append a record, waiting for memory as a thread of a producer does."""
     outcome = records.append("t", 0, None, value, None, 0, 0)
     if outcome is Refusal.MEMORY:
-        attempt = partial(records.append, "t", 0, None, value, None, 0, 0, first_in_line=True)
+        attempt = partial(records.append, "t", 0, None, value, None, 0, 0, first_in_queue=True)
         outcome = records.await_memory(attempt, timeout_s)
     if outcome is Refusal.MEMORY:
         raise BufferExhaustedError("no memory in time")
@@ -741,7 +741,7 @@ def in_line(records: RecordAccumulator, value: bytes, taken: list[bytes]) -> thr
     before = records.memory.queued
 
     def run() -> None:
-        append_in_line(records, value)
+        append_in_turn(records, value)
         taken.append(value)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -781,16 +781,16 @@ def test_B04_B06_waiter_that_gives_up_leaves_queue_to_the_next() -> None:
     records = accumulator(buffer_memory=6500, batch_size=1000)
     put(records, bytes(2000))
     with pytest.raises(BufferExhaustedError):
-        append_in_line(records, bytes(3000), 0.05)
+        append_in_turn(records, bytes(3000), 0.05)
     assert records.memory.queued == 0
     taken: list[bytes] = []
     first = records.begin_waiting()
     assert first.may_try()
-    assert records.append("t", 0, None, bytes(3500), None, 0, 0, first_in_line=True) is Refusal.MEMORY
+    assert records.append("t", 0, None, bytes(3500), None, 0, 0, first_in_queue=True) is Refusal.MEMORY
     second = in_line(records, b"fits", taken)
     assert taken == []
-    first.leave()
-    first.leave()
+    first.withdraw()
+    first.withdraw()
     second.join(DEADLINE_S)
     assert taken == [b"fits"]
     for batch in all_drained(records):
@@ -810,8 +810,8 @@ def test_waiting_is_for_a_batch_not_for_a_record() -> None:
     for waiter in waiting:
         assert records.append("t", 0, None, bytes(300), None, 0, 0) is Refusal.MEMORY
         assert waiter.may_try()
-        put(records, bytes(300), first_in_line=True)
-        waiter.leave()
+        put(records, bytes(300), first_in_queue=True)
+        waiter.withdraw()
         taken = 1
         while taken < 2000 and records.append("t", 0, None, bytes(300), None, 0, 0) is not Refusal.MEMORY:
             taken += 1
@@ -831,7 +831,7 @@ def test_large_record_is_not_starved_by_small_ones() -> None:
         pass
     waiter = records.begin_waiting()
     assert waiter.may_try()
-    large = partial(records.append, "t", 0, None, bytes(90_000), None, 0, 0, first_in_line=True)
+    large = partial(records.append, "t", 0, None, bytes(90_000), None, 0, 0, first_in_queue=True)
     for batch in all_drained(records):
         if (answer := large()) is not Refusal.MEMORY:
             break
@@ -854,21 +854,21 @@ def test_memory_wakes_the_first_waiter_when_it_suffices() -> None:
     first, second = records.begin_waiting(), records.begin_waiting()
     assert first.may_try()
     assert not second.may_try()
-    wanted = partial(records.append, "t", 0, None, bytes(9000), None, 0, 0, first_in_line=True)
+    wanted = partial(records.append, "t", 0, None, bytes(9000), None, 0, 0, first_in_queue=True)
     assert wanted() is Refusal.MEMORY
     batches.pop().complete(0)
-    assert (rings, first.is_rung, second.is_rung) == ([], False, False)
-    while not first.is_rung:
+    assert (rings, first.is_notified, second.is_notified) == ([], False, False)
+    while not first.is_notified:
         batches.pop().complete(0)
     batches.pop().complete(0)
-    assert (rings, second.is_rung) == ([1], False)
+    assert (rings, second.is_notified) == ([1], False)
     assert first.may_try()
     assert isinstance(wanted(), Delivery)
     rings.clear()
-    first.leave()
-    assert (rings, second.is_rung, second.may_try()) == ([], True, True)  # the task that leaves wakes it
-    assert not second.is_rung
-    second.leave()
+    first.withdraw()
+    assert (rings, second.is_notified, second.may_try()) == ([], True, True)  # the task that leaves wakes it
+    assert not second.is_notified
+    second.withdraw()
     for batch in batches + all_drained(records):
         batch.complete(0)
     assert is_whole(records)
@@ -882,7 +882,7 @@ def test_dropped_waiter_leaves_the_queue() -> None:
     assert waiters[0].may_try()
     before = records.begin_waiting(goes_first=True)
     assert (before.may_try(), waiters[0].may_try(), records.memory.queued) == (True, False, 2)
-    before.leave()
+    before.withdraw()
     waiters.clear()
     assert records.memory.queued == 0
 
@@ -892,7 +892,7 @@ def test_waiter_in_forked_child_leaves_the_queue_alone() -> None:
     records = accumulator()
     waiter = records.begin_waiting()
     records.memory.is_forked = True
-    waiter.leave()
+    waiter.withdraw()
     assert records.memory.queued == 1
 
 
@@ -907,10 +907,10 @@ def test_append_from_callback_skips_queue_and_may_overdraw() -> None:
     waiter = records.begin_waiting()
     put(records, bytes(17_000), in_callback=True)
     assert records.memory.available < 0
-    assert records.append("t", 0, None, bytes(9000), None, 0, 0, first_in_line=True) is Refusal.MEMORY
+    assert records.append("t", 0, None, bytes(9000), None, 0, 0, first_in_queue=True) is Refusal.MEMORY
     for batch in answered:
         assert batch.completion.run_callbacks(print) == 1
-    waiter.leave()
+    waiter.withdraw()
     one(records).complete(0)
     assert is_whole(records)
 
@@ -1211,7 +1211,7 @@ def test_B09_memory_is_whole_after_a_storm(codec: str) -> None:
     def appender(seed: int) -> None:
         source = random.Random(seed)
         for _ in range(300):
-            append_in_line(records, source.randbytes(source.choice([10, 500, 3000, 20_000])))
+            append_in_turn(records, source.randbytes(source.choice([10, 500, 3000, 20_000])))
 
     sending = threading.Thread(target=sender)
     sending.start()
@@ -1227,6 +1227,7 @@ def test_B09_memory_is_whole_after_a_storm(codec: str) -> None:
 
 
 # RecordAccumulator.drain: what goes into a request, and what is sealed for it.
+
 
 def test_A04_the_first_batch_goes_however_large_it_is() -> None:
     records = accumulator(2, batch_size=500)

@@ -406,8 +406,8 @@ def test_encoded_batch_queues_for_memory() -> None:
     one(records).complete(0)
     waiter = records.begin_waiting()
     assert records.append_batch("t", 0, data, 0) is Refusal.MEMORY
-    give(records, data, first_in_line=True)
-    waiter.leave()
+    give(records, data, first_in_queue=True)
+    waiter.withdraw()
     one(records).complete(0)
     assert is_whole(records)
 
@@ -588,6 +588,7 @@ def test_batches_fail_and_expire_like_others() -> None:
 
 
 # Batches that came encoded, and are too large for the broker.
+
 
 def in_flight(data: bytes, **settings: Any) -> tuple[Any, Any, ProducerBatch]:
     records = accumulator(**settings)

@@ -81,7 +81,7 @@ def test_new_batches_get_next_sequences_after_retried_ones() -> None:
     for entry in first.values():
         assert entry.batch.base_sequence == 2**31 - 1
         assert (entry.node_id, entry.sent_ns) == (1, NOW_NS)
-        assert (entry.attempt, entry.is_out, entry.batch.was_sent) == (request.attempt, True, True)
+        assert (entry.attempt, entry.is_in_flight, entry.batch.was_sent) == (request.attempt, True, True)
         assert entry.state.gate == (False, False, entry.number)
         assert entry.state.in_flight == [entry]
     request.batches = request.next_batches()
@@ -153,7 +153,7 @@ def test_an_answer_that_is_not_yes_to_all_is_left_alone(odd: str) -> None:
     state = request.states["t", 1]
     gates = [each.gate for each in request.states.values()]
     if odd == "one held":
-        state.in_flight[0].is_held = True
+        state.in_flight[0].is_set_aside = True
     elif odd == "one given up":
         state.in_flight[0].batch.fail(TimeoutError())
     elif odd == "a hole":

@@ -40,12 +40,12 @@ class Sender(RecordSender):
         self.asked: list[tuple[PendingRecord, Refusal | None, bool]] = []
         self.refused: list[tuple[PendingRecord, BaseException]] = []
         self.meanwhile: Callable[[PendingRecord], object] = lambda record: None
-        self.first_in_line = False
+        self.first_in_queue = False
 
     def _send_slowly(self, record: PendingRecord, refusal: Refusal | None, may_wait: bool) -> Delivery | None:
         self.asked.append((record, refusal, may_wait))
         self.meanwhile(record)
-        outcome = self._append(record, first_in_line=self.first_in_line)
+        outcome = self._append(record, first_in_queue=self.first_in_queue)
         return outcome if isinstance(outcome, Delivery) else None
 
     def _handle_refused(self, record: PendingRecord, error: BaseException) -> None:
@@ -394,21 +394,21 @@ def test_first_waiter_gets_the_memory_there_is() -> None:
     producer = sender()
     waiter = producer.accumulator.begin_waiting()
     assert producer.try_send("t", b"second") is None
-    producer.first_in_line = True
+    producer.first_in_queue = True
     assert producer.try_send("t", b"first") is not None
     assert [refusal for _, refusal, _ in producer.asked] == [Refusal.MEMORY] * 2
-    waiter.leave()
+    waiter.withdraw()
 
 
 def test_a_partition_is_chosen_once() -> None:
     producer = sender(1000)
     chosen = sender(1000).send("t", b"v", b"key").partition
     waiter = producer.accumulator.begin_waiting()
-    producer.first_in_line = True
+    producer.first_in_queue = True
     producer.meanwhile = lambda record: publish(producer, 1001)
     assert producer.send("t", b"v", b"key").partition == chosen
     assert producer.asked
-    waiter.leave()
+    waiter.withdraw()
 
 
 def test_indirect_producer_gets_every_record() -> None:
@@ -484,7 +484,7 @@ def test_send_from_callback_skips_the_queue() -> None:
     other.start()
     other.join(DEADLINE_S)
     assert [record.value for record, _, _ in producer.asked] == [b"in line", b"on another thread"]
-    waiter.leave()
+    waiter.withdraw()
 
 
 def test_subclass_must_implement_the_slow_path() -> None:

@@ -89,7 +89,7 @@ class Alone:
     def ask(self, *requests: AdminRequest) -> None:
         """Send the requests, and wait for their answers."""
         for request in requests:
-            self.engine.ask(request)
+            self.engine.submit_request(request)
         self.work()
         for _ in range(20):
             if all(request.is_done for request in requests):
@@ -156,7 +156,7 @@ def test_search_backs_off_after_a_retriable_error() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 2)
     request = CommittedOffsets(GROUP, [(TOPIC, 0)])
-    alone.engine.ask(request)
+    alone.engine.submit_request(request)
     for searches in (1, 2):
         alone.work()
         assert alone.asked["FindCoordinator"] == searches
@@ -172,7 +172,7 @@ def test_search_ends_with_its_last_user() -> None:
     alone = Alone()
     alone.broker.core.faults.fail_next("FindCoordinator", ErrorCode.COORDINATOR_NOT_AVAILABLE, 100)
     request = CommittedOffsets(GROUP, [(TOPIC, 0)])
-    alone.engine.ask(request)
+    alone.engine.submit_request(request)
     alone.work()
     request.finish()
     alone.advance(10 * BACKOFF_MS)
@@ -215,13 +215,13 @@ def test_coordinator_is_ready_in_the_lane_of_the_request() -> None:
 def test_failed_client_fails_its_requests_and_sends_no_more() -> None:
     alone = Alone()
     request = CommittedOffsets(GROUP, [(TOPIC, 0)])
-    alone.engine.ask(request)
+    alone.engine.submit_request(request)
     alone.engine.run(alone.now_ns)
     before = alone.change_count
     error = BrokerNotAvailableError()
     alone.engine.fail(error)
     assert alone.engine.fatal_error is request.error is error
     assert alone.change_count == before + 1
-    alone.engine.ask(CommittedOffsets(GROUP, [(TOPIC, 0)]))
+    alone.engine.submit_request(CommittedOffsets(GROUP, [(TOPIC, 0)]))
     alone.work()
     assert alone.asked["FindCoordinator"] == 0
