@@ -62,7 +62,7 @@ def java_oracle() -> Iterator[JavaOracle]:
 
 @pytest.fixture(scope="session")
 def java_jars() -> None:
-    """Kafka's jars are there."""
+    """Skip the test if Kafka's jars are missing."""
     require_jars()
 
 

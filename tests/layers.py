@@ -1,4 +1,4 @@
-"""The tree in levels: which module may import which, and what each folder is for.
+"""The tree in levels: which module may import which, and the purpose of each folder.
 
 LAYERS is the one place that says so. `python -m tests.layers` writes the table of ARCHITECTURE.md from it.
 tests/integration/test_layers.py checks the imports of every .py, .pyx and .pxd file against it.

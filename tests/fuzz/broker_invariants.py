@@ -47,7 +47,7 @@ def whole_batches(partition: ClusterPartition) -> list[kbatch.RecordBatch]:
 
 
 def check_offsets(partition: ClusterPartition, batches: list[kbatch.RecordBatch]) -> None:
-    """Contiguous, but for what compaction took; the last stable offset is where a transaction first opens."""
+    """Check that offsets are contiguous, except for compaction, and that the last stable offset is right."""
     log, name = partition.log, partition.topic.name
     offsets = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
     assert list(offsets) == sorted(offsets), (name, offsets)

@@ -94,7 +94,9 @@ class Block:
     # Rounds
 
     def round(self) -> str:
-        """Into what a kill fell: "in a start", "ending a transaction", "in a transaction", "between"."""
+        """Let the broker serve and kill it. Return what the kill interrupted: "in a start", "ending a
+        transaction", "in a transaction", "between".
+        """
         time.sleep(self.rng.uniform(*SERVES_SECONDS))
         self.broker.kill()
         outcome = self._under_way()
@@ -154,7 +156,7 @@ class Block:
         self._check_producer_ids()
 
     def _check_producer_ids(self) -> None:
-        """Each was given once, to one client, over all restarts."""
+        """Check that each id was given once, to one client, over all restarts."""
         owners: dict[int, set[str]] = defaultdict(set)
         for log in self._logs.values():
             for record in log:
@@ -181,7 +183,7 @@ class Block:
         self._check_offsets()
 
     def _check_visible(self, value: str) -> None:
-        """Its transaction is committed, or about to be; it comes once."""
+        """Check a visible value: its transaction is committed, or about to be, and it comes once."""
         name, number, _ = value.split()
         (transactor,) = (each for each in self.transactors if each.name == name)
         assert transactor.states[int(number)] in ("committing", "committed"), (value, transactor.states)
@@ -208,7 +210,7 @@ class Block:
         return found[0] if found else -1
 
     def _check_all_committed(self) -> None:
-        """A new reader sees each value of the committed transactions, and no other."""
+        """Check that a new reader sees each value of the committed transactions, and no other."""
         expected = [
             f"{each.name} {number} {index}"
             for each in self.transactors
@@ -224,7 +226,7 @@ class Block:
 
 
 def check_order(log: list[Stored], place: str, *, is_gapless: bool) -> None:
-    """The numbers of each client's values rise; gapless, they do so by one from 0."""
+    """Check that the numbers of each client's values rise; if gapless, by one from 0."""
     last: dict[str, tuple[int, ...]] = {}
     for record in log:
         if record.value is None:

@@ -1,4 +1,4 @@
-"""The campaign of hostile bytes: what every reader must do with every mutant, in blocks that can be replayed.
+"""The campaign of hostile bytes: the duties of every reader for every mutant, in blocks that can be replayed.
 
 `run_block` judges here; `run_block_apart` does so in a process of its own, within bounds of memory and time,
 so that a crash or a hang is one block's result and not the end of everything.
@@ -83,7 +83,7 @@ def verdict(reader: Callable[[object], list[Fields]], data: object) -> list[Fiel
 
 
 def judge(data: bytes, turn: int = 0) -> str:
-    """ "valid", "cut off" or "corrupt", which all readers agree upon, whatever object holds the bytes."""
+    """Return "valid", "cut off" or "corrupt", on which all readers agree for any object with the bytes."""
     held = (data, bytearray(data), memoryview(data))
     records = verdict(read_objects, held[turn % 3])
     assert verdict(read_columns, held[(turn + 1) % 3]) == records
@@ -166,7 +166,7 @@ def heed_interrupts() -> None:
 
 
 def run_block_apart(block: int, cases: int, module: str) -> Tally:
-    """`run_block` of a module in a process of its own; what it wrote is the message where it failed."""
+    """Run `run_block` of a module in a separate process; its output is the message of a failure."""
     command = [sys.executable, "-X", "faulthandler", "-m", module, str(block), str(cases)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, f"block {block} ended with {done.returncode}:\n{done.stderr[-8000:]}"

@@ -1,4 +1,4 @@
-"""Consume-transform-produce under kills: the workers, what they are given, and what must come of it.
+"""Consume-transform-produce under kills: the workers, their input, and their expected output.
 
 A worker is docs/examples/consume_transform_produce.py, or `aborting_worker` that aborts besides. Whatever is
 done to workers and broker, who reads the target at read_committed must find each record of the source once,
@@ -54,7 +54,7 @@ class Worker:
         self._process = None
 
     def stop(self) -> None:
-        """A proper end."""
+        """End the worker cleanly."""
         assert self._process is not None
         self._process.terminate()
         _, text = self._process.communicate(timeout=PROGRESS_SECONDS)
@@ -84,7 +84,7 @@ class Task:
         self._reader.close()
 
     def give(self, count: int) -> None:
-        """So many records more to each partition of the source."""
+        """Send this many more records to each partition of the source."""
         producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True} | EAGER)
         for number in range(self._given, self._given + count):
             for partition in range(self._partitions):
@@ -95,7 +95,7 @@ class Task:
 
     @property
     def left_count(self) -> int:
-        """Records of which nothing is to be seen yet."""
+        """Return the number of records that are not visible yet."""
         return self._given * self._partitions - sum(map(len, self._seen.values()))
 
     def await_progress(self, count: int, *workers: Worker) -> None:

@@ -52,7 +52,7 @@ class Connections:
     # Cases
 
     def _frames(self) -> None:
-        """Any frames; the client ends when it has sent them, and reads what it gets."""
+        """Send any frames, half-close the connection, and read the responses."""
         frames = [self._frame() for _ in range(self._rng.randrange(1, 6))]
         wanted = [expected(frame) for frame in frames]
         if any(is_spared(each.message) for each in wanted):

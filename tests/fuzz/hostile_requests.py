@@ -1,4 +1,4 @@
-"""The campaign of hostile requests: what the embedded broker must do with each, in blocks to be replayed.
+"""The campaign of hostile requests: the embedded broker's duties for each, in blocks to be replayed.
 
 Theory of operation. A block is a broker without sockets, whose requests come from a few personas: valid ones,
 in any order, and their mutants. Between them time passes, nodes stop and start, leaders move, and a broker
@@ -130,7 +130,7 @@ class Block:
     # Cases
 
     def next_case(self) -> tuple[str, Client, bytes]:
-        """(name of the mutation, who sends, frame)"""
+        """Draw (name of the mutation, sender, frame)."""
         while not (idle := [client for client in self._clients if not client.is_waiting]):
             self._pass_time(self._next_deadline_ms())
         client = self.rng.choice(idle)
@@ -148,7 +148,7 @@ class Block:
         return mutation, client, frame
 
     def _node_for(self, kind: type[Message], persona: Persona) -> int:
-        """Mostly the one to ask."""
+        """Choose a node, mostly the right one."""
         coordinators, cluster = self.core.state.coordinators, self.core.state.cluster
         with suppress(BrokerError):  # where an internal topic is not as it was made
             if kind in ASKS_TRANSACTION_COORDINATOR:
@@ -233,7 +233,7 @@ class Block:
                 self.core.state.start_node(node.node_id)
 
     def kill(self) -> None:
-        """The broker comes back with what the operating system has of its files."""
+        """Restart the broker with the files as the operating system has them."""
         if self._directory is None:
             return
         before = broker_invariants.kept(self.core.state)

@@ -1,4 +1,4 @@
-"""The campaign of hostile SASL servers: whatever one says, a login succeeds rightly or fails clearly.
+"""The campaign of hostile SASL servers: a login succeeds rightly or fails with a clear error.
 
 A case is one conversation. Its server is honest, but for one message that is bent: of a broker in SCRAM,
 OAUTHBEARER or PLAIN, or of a token endpoint.

@@ -1,4 +1,4 @@
-"""The campaign of hostile TLS: what a TlsChannel must do with what a broken or hostile peer sends, in blocks.
+"""The campaign of hostile TLS: the duties of a TlsChannel towards a broken or hostile peer, in blocks.
 
 A case is a connection to a server in memory, some of whose bytes are mutated on their way: in the handshake,
 of TLS 1.2 or 1.3, resumed or not, or after it. Whatever comes, the channel ends with an error with a clear

@@ -89,7 +89,7 @@ class Round:
         return b"%d of %d " % (self.value_count, id(self)) + self.rng.randbytes(60)
 
     def check_log(self) -> None:
-        """Each record that was accepted is in the log, or its delivery says why it is not."""
+        """Check that each accepted record is in the log, or that its delivery says why it is not."""
         log = Counter(record.value for record in self.broker.records(TOPIC))
         for value, delivery in self.accepted:
             assert delivery.done(), delivery
@@ -98,7 +98,7 @@ class Round:
 
 
 def check_memory(producer: Any) -> None:
-    """Nothing is left of what was accepted; callbacks and the sender have some time for that."""
+    """Check that no accepted record remains; callbacks and the sender get some time for that."""
     accumulator = producer.accumulator
     memory = accumulator.memory
     end = time.monotonic() + SECONDS
@@ -183,7 +183,7 @@ def _flush(producer: kbatch.Producer) -> None:
 
 
 def run_transactions(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
-    """A call that was interrupted is made again, as one that timed out is; what was committed is there.
+    """Repeat interrupted calls, like those that timed out, and check that committed records are there.
 
     An interrupt may also come between the end of a call and its caller: then it cannot be made again.
     """

@@ -58,7 +58,7 @@ class Client:
         self._thread.start()
 
     def finish(self) -> None:
-        """The last step ends; raises what ended the loop before."""
+        """End after the last step; raise what ended the loop before."""
         self._is_over.set()
         self._thread.join()
         self.check()

@@ -223,7 +223,7 @@ def flip_stream(original: Original, rng: random.Random) -> bytes:
 
 
 def flip_batch(original: Original, rng: random.Random) -> bytes:
-    """Anywhere, as a disk or a network does; nothing is made right."""
+    """Damage bytes anywhere, as a disk or a network does, without corrections."""
     batch = plain.HEADER.pack(*original.header) + original.stream
     return streams.scrambled(batch, rng)
 
@@ -253,7 +253,7 @@ def blow_up(original: Original, rng: random.Random) -> bytes:
 
 
 def noise(_: Original, rng: random.Random) -> bytes:
-    """Random bytes; half of them begin as a batch does."""
+    """Return random bytes; half of them begin as a batch does."""
     content = rng.randbytes(rng.choice((0, 1, 11, 12, 17, 60, 61, 62, 100, 300)))
     if rng.random() < 0.5 or len(content) < plain.HEADER_BYTES:
         return content
@@ -279,7 +279,7 @@ MUTATIONS: dict[Callable[[Original, random.Random], bytes], int] = {
 
 
 def _with_neighbours(data: bytes, original: Original, rng: random.Random) -> bytes:
-    """Now and then more batches stand around the mutant, or its end is missing."""
+    """Add batches around some mutants, or cut off their ends."""
     chance = rng.random()
     if chance > 0.15:
         return data
@@ -294,7 +294,7 @@ def _with_neighbours(data: bytes, original: Original, rng: random.Random) -> byt
 
 
 def mutants(seed: object, count: int, codecs: Sequence[str] = plain.CODECS) -> Iterator[Mutant]:
-    """`count` mutants of batches of `codecs`; the same seed gives the same ones."""
+    """Yield `count` mutants of batches of `codecs`; the same seed gives the same ones."""
     rng = random.Random(f"mutants of {seed}")
     small, large = originals(codecs)
     mutations, weights = list(MUTATIONS), list(MUTATIONS.values())

@@ -155,7 +155,7 @@ def splice(request: Request, other: Request, rng: random.Random) -> bytes:
 
 
 def transplant(request: Request, other: Request, rng: random.Random) -> bytes:
-    """Under the header of another API or version."""
+    """Put the body under the header of another API or version."""
     return joined(other.pieces[: other.header_pieces] + request.pieces[request.header_pieces :])
 
 
@@ -164,7 +164,7 @@ def bend_length(request: Request, other: Request, rng: random.Random) -> bytes:
 
 
 def bend_value(request: Request, other: Request, rng: random.Random) -> bytes:
-    """Not of the header, nor a length: the request can still be read."""
+    """Change a value, but no header and no length: the request can still be read."""
     body = range(request.header_pieces, len(request.pieces))
     values = [at for at in body if not request.pieces[at].is_length and request.pieces[at].kind in WIDTHS]
     return _bent(request, values, rng)
@@ -178,7 +178,7 @@ def bend_header(request: Request, other: Request, rng: random.Random) -> bytes:
 
 
 def bend_tags(request: Request, other: Request, rng: random.Random) -> bytes:
-    """Tags that are unknown, repeated, or go down; sizes and numbers of them that lie."""
+    """Add tags that are unknown, repeated or descending, with wrong sizes and counts."""
     places = [at for at, piece in enumerate(request.pieces) if piece.kind == "tags"]
     if not places:
         return bend_length(request, other, rng)
@@ -255,7 +255,7 @@ MUTATIONS: dict[Mutation, int] = {
 
 
 def mutated(request: Request, other: Request, rng: random.Random) -> tuple[str, bytes]:
-    """(name of the mutation, frame)"""
+    """Draw (name of the mutation, frame)."""
     mutations, weights = list(MUTATIONS), list(MUTATIONS.values())
     (mutation,) = rng.choices(mutations, weights)
     return mutation.__name__, mutation(request, other, rng)

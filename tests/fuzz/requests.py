@@ -253,7 +253,7 @@ class Persona:
 
 
 def _gzip(data: bytes) -> bytes:
-    """Without the time of day."""
+    """Compress by gzip, without the time of day."""
     return gzip.compress(data, mtime=0)
 
 

@@ -1,4 +1,4 @@
-"""Compressed streams that lie: what each codec's framing claims is bent by hand, its checksums made right."""
+"""Compressed streams that lie: the claims of each codec's framing are altered, its checksums corrected."""
 
 import gzip
 import random
@@ -200,7 +200,7 @@ _HOSTILE: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 
 def hostile(compression: str, data: bytes, rng: random.Random) -> bytes:
-    """`data` in a stream of the codec that is unusual or wrong."""
+    """Return `data` in a stream of the codec that is unusual or wrong."""
     return _HOSTILE[compression](data, rng)
 
 

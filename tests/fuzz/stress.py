@@ -202,7 +202,7 @@ def run_threads(rng: random.Random, seconds: float, outcomes: Counter[str]) -> N
 def _at_once(
     works: tuple[Callable[[str, random.Random], None], ...], rng: random.Random, stop: float
 ) -> None:
-    """Each on a thread of its own, again and again; what Kafka's errors refuse is not accepted."""
+    """Call each on a separate thread, repeatedly; records refused by Kafka's errors are not accepted."""
     failed: list[BaseException] = []
 
     def run(number: int, work: Callable[[str, random.Random], None], rng: random.Random) -> None:

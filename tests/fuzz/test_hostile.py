@@ -1,4 +1,4 @@
-"""Hostile bytes: whatever a broker, a disk or an attacker hands over is records or CorruptRecordError.
+"""Hostile bytes: input from a broker, a disk or an attacker gives records or CorruptRecordError.
 
 `make soak` runs the same campaign ten times as long. A block that fails is replayed with
 `python -m tests.fuzz.soak --block K`.

@@ -1,4 +1,4 @@
-"""Hostile SASL servers: whatever one says, a login succeeds rightly or fails with a clear error.
+"""Hostile SASL servers: a login succeeds rightly or fails with a clear error.
 
 `make soak` runs two hundred times as many. A block that fails is replayed with
 `python -m tests.fuzz.soak --campaign "hostile sasl" --block K`.

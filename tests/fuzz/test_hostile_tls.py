@@ -1,4 +1,4 @@
-"""Hostile TLS: a channel ends with a clear error whatever comes, within bounds of memory and time.
+"""Hostile TLS: a channel ends with a clear error for any input, within bounds of memory and time.
 
 `make soak` runs a million cases. A block that fails is replayed with
 `python -m tests.fuzz.soak --campaign "hostile tls" --block K`.

@@ -71,7 +71,7 @@ def run_block(block: int, rounds: int = BLOCK_CASES, *, verbose: bool = False) -
 def judge(
     broker: RealKafka, block: int, rounds: int, rng: random.Random, outcomes: Counter[str], *, verbose: bool
 ) -> None:
-    """AssertionError where anything is not as it has to be."""
+    """Check everything; AssertionError on any fault."""
     with ExitStack() as stack:
         servers = broker.bootstrap_servers
         task = stack.enter_context(closing(Task(servers, PARTITIONS)))

@@ -1,4 +1,4 @@
-"""A TCP proxy before a Kafka broker, which cuts connections in the midst of what it passes on.
+"""A TCP proxy before a Kafka broker, which cuts connections in the middle of the forwarded bytes.
 
 Theory of operation. The proxy listens on as many ports as there are brokers, and reads whole requests and
 answers. Answers to Metadata requests are rewritten to name the proxy, so that clients stay with it. A plan,

@@ -81,7 +81,7 @@ class Ledger:
         self.failed: dict[tuple[int, int], KafkaError] = {}
 
     def send(self, count: int) -> None:
-        """So many records more to each partition."""
+        """Send this many more records to each partition."""
         for value, arguments in self.records(count):
             self._producer.send(self._topic, value, **arguments)
 

@@ -1,4 +1,4 @@
-"""`kbatch bench` from the user's side, and the judge of its contests: what lies is found out."""
+"""`kbatch bench` from the user's side, and the judge of its contests, which finds false results."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def flights(*options: str, kafka: str | None = None) -> subprocess.CompletedProc
 
 
 def check_flights(kafka: str | None, name: str) -> None:
-    """All steps went well, and the last line says where the records went."""
+    """Check that all steps succeeded, and that the last line names the destination of the records."""
     done = flights("--rows", str(ROWS), kafka=kafka)
     assert done.returncode == 0, done.stdout + done.stderr
     *lines, last = done.stdout.splitlines()

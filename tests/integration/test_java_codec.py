@@ -1,4 +1,4 @@
-"""kbatch's codec against Kafka's own record classes: each reads what the other writes, every attribute."""
+"""kbatch's codec against Kafka's own record classes: each reads the other's batches, every attribute."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The distributions, the README and the stubs: what a stranger meets first."""
+"""The distributions, the README and the stubs, which a new user meets first."""
 
 from __future__ import annotations
 

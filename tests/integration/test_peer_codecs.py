@@ -108,8 +108,7 @@ def _lz4_frames(data: bytes) -> bytes:
 
 
 def _xerial(block_bytes: int, byte_order: str = ">") -> Callable[[bytes], bytes]:
-    """Return a stream's writer: its version fields may be little endian (Redpanda's were), its lengths never.
-    """
+    """Return a writer of streams whose version fields may be little endian, as Redpanda's were."""
 
     def framed(data: bytes) -> bytes:
         parts = [plain.XERIAL_MAGIC, struct.pack(f"{byte_order}ii", 1, 1)]

@@ -1,4 +1,4 @@
-"""The real Kafka as the tests use it: it survives what is done to it, and says why it died."""
+"""The real Kafka as the tests use it: it survives their faults, and says why it died."""
 
 import pytest
 

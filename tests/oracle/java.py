@@ -319,7 +319,7 @@ class JavaOracle:
         return list(self._ask(MURMUR2, body).fields(f"{len(keys)}i"))
 
     def partitions(self, keys: Sequence[bytes], partitions: int) -> list[int]:
-        """BuiltInPartitioner.partitionForKey of each key."""
+        """Return BuiltInPartitioner.partitionForKey of each key."""
         body = struct.pack(">ii", partitions, len(keys)) + b"".join(map(_sized, keys))
         return list(self._ask(PARTITIONS, body).fields(f"{len(keys)}i"))
 

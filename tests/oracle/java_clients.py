@@ -86,7 +86,7 @@ def perf(
     arguments: Sequence[str] = (),
     **limits: Any,
 ) -> Performance:
-    """ProducerPerformance with the producer's defaults (idempotent, acks=all) under `properties`.
+    """Run ProducerPerformance with the producer's defaults (idempotent, acks=all) under `properties`.
 
     `arguments` are further ones of the tool, `limits` those of `run`. Raises JavaClientError.
     """

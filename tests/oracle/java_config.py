@@ -96,7 +96,7 @@ class ProducerFacts:
         return properties
 
     def metrics(self) -> set[tuple[str, str, tuple[str, ...]]]:
-        """Group, name and tags of every metric."""
+        """Return group, name and tags of every metric."""
         return {(group, name, tuple(tags)) for group, name, tags in self._ask("metrics")}
 
     def windows(self, samples: int, window_ms: int, steps: Sequence[Sequence[float]]) -> list[list[float]]:

@@ -87,7 +87,7 @@ def create_topic(
 
 
 def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Not only by the metadata, which a broker has a moment before it leads."""
+    """True if all partitions are led, not by metadata alone, which a broker has a moment before it leads."""
     found = admin.list_topics(topic, timeout=10).topics[topic]
     if len(found.partitions) < partitions or any(p.leader < 0 for p in found.partitions.values()):
         return False
@@ -209,7 +209,7 @@ class RealKafka:
         raise self._death()
 
     def stop(self) -> None:
-        """A controlled shutdown."""
+        """Shut the broker down in a controlled way."""
         if self._process is None:
             return
         self.resume()

@@ -82,7 +82,7 @@ def crc32c(data: bytes, value: int = 0) -> int:
 
 
 def murmur2(key: bytes) -> int:
-    """org.apache.kafka.common.utils.Utils.murmur2: a signed 32-bit int."""
+    """Return org.apache.kafka.common.utils.Utils.murmur2: a signed 32-bit int."""
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
     hashed = (0x9747B28C ^ len(key)) & mask
     whole = len(key) - len(key) % 4
@@ -195,7 +195,7 @@ def encode_record(row: Row, offset_delta: int, base_timestamp_ms: int) -> bytes:
 
 
 def size_upper_bound(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """AbstractRecords.estimateSizeInBytesUpperBound: what the limits on a record's size look at."""
+    """Return AbstractRecords.estimateSizeInBytesUpperBound, to which limits on a record's size apply."""
     return HEADER_BYTES + MAX_RECORD_OVERHEAD + len(_content(key, value, headers))
 
 
@@ -436,7 +436,7 @@ def check_produced(batch: Batch) -> None:
 
 
 def updated_ratio(current: float, observed: float) -> float:
-    """CompressionRatioEstimator.updateEstimation: quick to rise, slow to fall."""
+    """Return CompressionRatioEstimator.updateEstimation: quick to rise, slow to fall."""
     return max(current + 0.05, observed) if observed > current else max(current - 0.005, observed)
 
 
@@ -461,7 +461,7 @@ def expected_batches(
 def _batch_counts(
     rows: Sequence[Row], batch_size: int, compressed_size: Callable[[bytes], int] | None
 ) -> list[int]:
-    """MemoryRecordsBuilder.hasRoomFor, replayed for the rows of one partition."""
+    """Replay MemoryRecordsBuilder.hasRoomFor for the rows of one partition."""
     estimate = ratio = 1.0
     counts, body, base_timestamp_ms = [0], b"", rows[0][3]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Rows as Arrow tables of every column type that the codec takes, and what encoding them must give."""
+"""Rows as Arrow tables of every column type that the codec takes, and their expected batches."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -74,7 +74,9 @@ def records_region(batch: bytes) -> bytes:
 def check_encoded(
     encoded: pa.Table, rows: Sequence[plain.Row], partitions: Sequence[int], compression: str, batch_size: int
 ) -> None:
-    """`encoded` is `rows`, each in its partition, in batches as Kafka closes them, described truly."""
+    """Check that `encoded` has `rows`, each in its partition, in batches as Kafka closes them, described
+    truly.
+    """
     described: list[dict[str, Any]] = encoded.to_pylist()
     regions = [records_region(batch["batch"]) for batch in described]
     sizes = {

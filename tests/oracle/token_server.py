@@ -1,4 +1,4 @@
-"""A token endpoint with its JWKS, on loopback: what OIDC providers are to a Kafka client and its broker.
+"""A token endpoint with its JWKS, on loopback: an OIDC provider for a Kafka client and its broker.
 
 `POST /token` takes client_credentials by Basic or in the body (RFC 6749), by a client assertion (RFC 7523,
 KIP-1258), and the jwt-bearer grant (KIP-1139). `GET /jwks` has the keys by `kid` (RFC 7517).

@@ -24,7 +24,8 @@ def check_lengths_and_alignments() -> None:
 
 
 def check_going_on() -> None:
-    """The CRC of a whole is that of its second part, begun at the CRC of its first; wherever it is cut."""
+    """Check that the CRC of a whole is that of its second part, begun at the CRC of its first, for any cut.
+    """
     rng = random.Random(1)
     for length in [*range(40), 300, 5000, *LANE_EDGES]:
         data = NOISE[:length]

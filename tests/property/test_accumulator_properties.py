@@ -283,7 +283,7 @@ class Accumulator(RuleBasedStateMachine):
             assert flush.done() == (not left)
 
     def teardown(self) -> None:
-        """All that is left is answered, and then all memory is back."""
+        """Answer all remaining batches, and check that all memory is released."""
         if not hasattr(self, "records"):
             return
         for batch in [*self.claimed, *self.records.take_unsealed()]:

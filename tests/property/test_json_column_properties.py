@@ -1,4 +1,4 @@
-"""JsonLines against json.loads: whatever the columns hold, it comes back."""
+"""JsonLines against json.loads: any column values come back."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ kinds = st.recursive(
 
 
 def _unpacked(value: Any, kind: pa.DataType) -> Any:
-    """Base64 back to bytes."""
+    """Decode Base64 to bytes."""
     if value is None:
         return None
     if pa.types.is_binary(kind):

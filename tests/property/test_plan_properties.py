@@ -36,7 +36,7 @@ def plan_of(kind: type[Message], version: int) -> StructPlan:
 def planned(
     kind: type[Message], of: Callable[[type[Message], int], StructPlan | None]
 ) -> Iterator[tuple[int, StructPlan]]:
-    """Yield the versions that there are plans of."""
+    """Yield the versions with a plan."""
     for version in kind.versions:
         plan = of(kind, version)
         if plan is not None:

@@ -70,7 +70,7 @@ def kio_class(kind: type[Message], version: int) -> type[Any]:
 
 
 def to_kio(value: Any, struct: Any, version: int) -> Any:
-    """kio's twin of one of our structs: the same fields in the same order."""
+    """Return kio's twin of one of our structs: the same fields in the same order."""
     fields = [field for field in value._spec.fields if version in field.versions]
     twins = dataclasses.fields(struct)
     assert [twin.name.rstrip("_") for twin in twins] == [

@@ -1,4 +1,4 @@
-"""Encoded batches among records: whatever happens, both keep order, numbers and sequences."""
+"""Encoded batches among records: both keep order, numbers and sequences."""
 
 from __future__ import annotations
 

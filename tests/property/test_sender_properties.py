@@ -64,7 +64,7 @@ class Woken(Sending):
         self.sleeps_until_ns = self.engine.deadline_ns(self.now_ns)
 
     def happens(self, what: Callable[[], object]) -> None:
-        """Something that the engine hears of only if it is woken."""
+        """Change something that the engine sees only if it is woken."""
         what()
         if self.was_woken:
             self.run()
@@ -80,7 +80,7 @@ class Woken(Sending):
 
     @property
     def owing(self) -> list[Link]:
-        """Connections with a request that the node has not answered."""
+        """Return the connections with an unanswered request."""
         return [link for link in self.links.values() if link.unanswered]
 
     def answer_oldest(self, of: int = 0, throttle_ms: int = 0) -> None:

@@ -165,7 +165,7 @@ def _meet(folder: str, place: str, *, mode: str) -> None:
 
 
 def _be_late(folder: str) -> None:
-    """The first attempt takes over when the second has sent rows."""
+    """Let the first attempt take over when the second has sent rows."""
     initialize = exactly_once.TaskWrite._initialize
 
     def late(write: exactly_once.TaskWrite, producer: Any) -> None:

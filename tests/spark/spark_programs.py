@@ -104,7 +104,7 @@ def speculation(master: str, folder: str, brokers: str, topic: str, delivery: st
 
 
 def connect(brokers: str, topic: str) -> None:
-    """Everything over Spark Connect, whose client has no SparkContext."""
+    """Run everything over Spark Connect, whose client has no SparkContext."""
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
     kbatch.spark.register(spark)
     frame: DataFrame = spark.range(ROWS).select(f.col("id").cast("string").alias("value"))

@@ -110,7 +110,7 @@ def test_partitions_of_a_column_of_counts() -> None:
 
 
 def groups_of(count: int, rows: int) -> list[list[tuple[pa.Array, ...]]]:
-    """Groups of events as Spark hands them over: columns of key, value, headers and timestamp."""
+    """Return groups of events as Spark passes them: columns of key, value, headers and timestamp."""
     table = workload.table_of([workload.row(number) for number in range(count * rows)])
     nothing = pa.nulls(10_000)
     return [

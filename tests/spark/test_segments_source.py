@@ -53,7 +53,9 @@ def read(spark: SparkSession, path: Path, **options: str) -> DataFrame:
 
 
 def assert_same(sent: DataFrame, received: DataFrame) -> None:
-    """Nothing lost, doubled or changed; offsets from 0 without a gap; keys where Java puts them."""
+    """Check that no record is lost, doubled or changed, that offsets have no gap, and keys are where Java
+    puts them.
+    """
     assert sent.select(*COMPARED).exceptAll(received.select(*COMPARED)).count() == 0
     assert received.select(*COMPARED).exceptAll(sent.select(*COMPARED)).count() == 0
     offsets: dict[int, list[int]] = {}

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
 def scram(site: Site) -> dict[str, str]:
-    """SCRAM over TLS in Java's words, without a file."""
+    """Return Java's configuration of SCRAM over TLS, without a file."""
     login = jaas("scram.ScramLoginModule", username="alice", password=PASSWORDS["alice"])
     return {
         "kafka.bootstrap.servers": site.address("SASL_SSL"),

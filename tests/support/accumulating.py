@@ -69,7 +69,7 @@ def one(records: RecordAccumulator, now_ns: int = 0) -> ProducerBatch:
 
 
 def all_drained(records: RecordAccumulator, now_ns: int = 0, node: int = 1) -> list[ProducerBatch]:
-    """Everything, in the order in which it goes."""
+    """Return all batches, in the order of sending."""
     batches: list[ProducerBatch] = []
     while taken := drained(records, now_ns, node=node):
         batches += taken

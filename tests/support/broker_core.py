@@ -111,7 +111,7 @@ class VirtualBroker:
         return Client(self, node_id, listener)
 
     def act(self, action: Callable[[BrokerState], Any]) -> None:
-        """Something that is done to the broker from outside, as `Server.call` does it."""
+        """Do something to the broker from outside, as `Server.call` does."""
         action(self.state)
         self.core.handle_timeout(self.now_ms)
 

@@ -57,7 +57,7 @@ class Wire:
 
     @property
     def is_closed(self) -> bool:
-        """The broker closes the connection, without another byte."""
+        """True if the broker closes the connection, without another byte."""
         try:
             return self._incoming.read(1) == b""
         except ConnectionError:

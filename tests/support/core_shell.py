@@ -1,4 +1,4 @@
-"""Connections with a shell around them that has no sockets: the tests say what the network does."""
+"""Connections in a shell without sockets: the tests control the network."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Shell:
         return [peer for peer in self.peers.values() if peer.action.node_id == node_id][-1]
 
     def advance(self, duration_ns: int) -> None:
-        """Time passes, deadline by deadline."""
+        """Let time pass, deadline by deadline."""
         end_ns = self.now_ns + duration_ns
         for _ in range(10_000):
             deadline_ns = self.connections.deadline_ns
@@ -147,7 +147,7 @@ class Shell:
         self.poll()
 
     def write(self, peer: Peer, size_bytes: int | None = None) -> None:
-        """Some of what waits, or all, reaches the socket."""
+        """Write some pending bytes, or all, to the socket."""
         size_bytes = len(peer.unwritten) if size_bytes is None else size_bytes
         if size_bytes:
             peer.received += peer.unwritten[:size_bytes]
@@ -156,7 +156,7 @@ class Shell:
             self.poll()
 
     def answer(self, peer: Peer, message: Any, version: int | None = None) -> None:
-        """The oldest request without an answer gets one."""
+        """Answer the oldest unanswered request."""
         request = peer.requests()[peer.answered]
         peer.answered += 1
         version = request.version if version is None else version
@@ -176,7 +176,7 @@ class Shell:
         return action.challenge
 
     def close(self, peer: Peer, error: BaseException | None = None) -> None:
-        """The other side ends it."""
+        """Close the connection from the other side."""
         peer.is_closed = True
         self.connections.handle_closed(peer.connection_id, error, self.now_ns)
         self.poll()

@@ -1,4 +1,4 @@
-"""Connections of a scripted broker: what came over them, and what waits for an answer."""
+"""Connections of a scripted broker: the received requests, and those that wait for an answer."""
 
 from __future__ import annotations
 

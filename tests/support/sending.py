@@ -1,4 +1,4 @@
-"""A whole engine with scripted brokers: the tests say what brokers answer, and when.
+"""A whole engine with scripted brokers: the tests control what brokers answer, and when.
 
 Theory of operation. `Sending` is a real ProducerEngine over a real RecordAccumulator. What it writes is read
 by the protocol's codec; ApiVersions, Metadata and InitProducerId are answered at once, as the script says,
@@ -187,7 +187,7 @@ class Sending:
         return self.deliveries[name].result(0).offset
 
     def error(self, name: str) -> Any:
-        """Why the record failed; it did."""
+        """Return the error of a failed record."""
         error = self.deliveries[name].exception(0)
         assert error is not None, name
         return error
@@ -197,18 +197,18 @@ class Sending:
 
     @property
     def is_whole(self) -> bool:
-        """All memory is back."""
+        """True if all memory is released."""
         return is_whole(self.accumulator)
 
     # What brokers see
 
     @property
     def waiting(self) -> list[str]:
-        """Batches whose requests have no answer, as they came."""
+        """Return the batches of unanswered requests, in order of arrival."""
         return [batch.name for asked in self.waiting_requests for batch in asked.batches]
 
     def stamp(self, name: str) -> tuple[int, int, int]:
-        """Producer id, epoch and sequence of a batch when it was last sent."""
+        """Return producer id, epoch and sequence of a batch when it was last sent."""
         return self.attempts(name)[-1].stamp
 
     def sequence(self, name: str) -> int:
@@ -325,7 +325,7 @@ class Sending:
     # What the network does
 
     def drop(self, node_id: int = 1, error: Exception | None = None) -> None:
-        """The connection to a node ends; what was not answered will not be."""
+        """Close the connection to a node; unanswered requests stay unanswered."""
         (link,) = [link for link in self.links.values() if link.node_id == node_id]
         self._end(link)
         error = error or ConnectionResetError("dropped")
@@ -347,12 +347,12 @@ class Sending:
         del self.links[link.connection_id]
 
     def let_go(self) -> None:
-        """Bytes of connections that have ended are not needed any more."""
+        """Release the bytes of connections that have ended."""
         release(self.kept)
         self.kept.clear()
 
     def write(self, size_bytes: int = 2**31) -> None:
-        """Some of what waits to be written goes out, where `writes_at_once` is off."""
+        """Write some pending bytes, if `writes_at_once` is off."""
         for link in list(self.links.values()):
             self._write(link, size_bytes)
         self.run()
@@ -368,7 +368,7 @@ class Sending:
     # Time
 
     def run(self) -> None:
-        """The sender works until there is nothing to do at this time; callbacks are called."""
+        """Run the sender until there is nothing to do at this time, and run callbacks."""
         for _ in range(500):
             was_quiet = not self.was_woken and self.engine.is_quiet(self.now_ns)
             self.was_woken = False
@@ -391,7 +391,7 @@ class Sending:
             completion.run_callbacks(_threw)
 
     def advance(self, duration_ms: float) -> None:
-        """Time passes, deadline by deadline."""
+        """Let time pass, deadline by deadline."""
         end_ns = self.now_ns + int(duration_ms * MS)
         for _ in range(5000):
             deadline_ns = self.engine.deadline_ns(self.now_ns)

@@ -1,4 +1,4 @@
-"""Interceptors: what each sees, and that none of them can cost a record."""
+"""Interceptors: what each sees, and that none of them can lose a record."""
 
 import logging
 from typing import Any

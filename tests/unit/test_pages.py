@@ -1,4 +1,4 @@
-"""The pages for users name only what there is: metrics, configuration keys, errors, other pages."""
+"""The pages for users name only existing metrics, configuration keys, errors and pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin that reads what tests show."""
+"""The plugin that searches the output of tests for secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, configs, metadata; ApiVersions, and what makes a broker close a connection."""
+"""Topics, configs, metadata; ApiVersions, and reasons for a broker to close a connection."""
 
 import struct
 from typing import Any
@@ -234,7 +234,7 @@ def configs_are_described(wire: Wire) -> None:
 
 
 def _metadata(wire: Wire, names: list[str] | None, version: int, note: str = "", **fields: Any) -> None:
-    """Written down without topics of others."""
+    """Request metadata, and record the response without topics of other scenarios."""
     kind = messages.MetadataRequest
     topics = names if names is None else [kind.MetadataRequestTopic(name=name) for name in names]
     answer = wire.ask(kind(topics=topics, **fields), version)

@@ -1,4 +1,4 @@
-"""Produced batches and what a broker says to each: one Produce request to a new topic, and the log then."""
+"""Produced batches and a broker's response to each: one Produce request to a new topic, and its log."""
 
 import struct
 import time

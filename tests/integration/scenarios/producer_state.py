@@ -1,4 +1,4 @@
-"""Sequences, epochs and what a partition remembers of a producer id."""
+"""Sequences, epochs and a partition's state of a producer id."""
 
 from tests.integration.scenarios.requests import (
     ProducerId,

@@ -1,4 +1,4 @@
-"""A client that sends one request after another and writes down what it is answered.
+"""A client that sends one request after another and records the responses.
 
 A scenario is a function of a `Wire`. It is run against each broker; what it wrote down must be the same. So
 that it can be, `_plain` takes out what differs from broker to broker: ids become names by first appearance
@@ -151,7 +151,7 @@ class Wire:
         self._awaited.append((type(request).response, version))
 
     def expect_no_answer(self) -> None:
-        """The request sent last is one without an answer."""
+        """Note that the last request gets no response."""
         self._awaited.pop()
 
     def receive(self) -> Any:
@@ -322,7 +322,7 @@ def unknown_topic_id() -> bytes:
 
 
 def differences(found: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
-    """In what a transcript differs from Kafka's."""
+    """Return the differences of a transcript from Kafka's."""
     return [
         difference
         for number, (step, kafkas) in enumerate(zip_longest(found, expected))

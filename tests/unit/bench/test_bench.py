@@ -1,4 +1,4 @@
-"""The benchmarks' own arithmetic: verdicts, the page, what a log should hold, and callgrind's format."""
+"""The benchmarks' own arithmetic: verdicts, the page, the expected log, and callgrind's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what `kbatch dump` shows, its exit status, and that a mistake gives one line."""
+"""The command line: the output of `kbatch dump`, its exit status, and one line for a mistake."""
 
 import json
 import subprocess
@@ -48,7 +48,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def original(value: object) -> object:
-    """Back from JSON: text was UTF-8, other bytes are marked."""
+    """Convert back from JSON: text was UTF-8, other bytes are marked."""
     if isinstance(value, dict):
         return b64decode(value["base64"])
     return value.encode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""`kbatch produce`: what is in the topic afterwards, what it says, how it ends."""
+"""`kbatch produce`: the topic afterwards, the output, and the exit status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOPICS = {TOPIC: 1, "four": 4}
 
 
 def produce(*arguments: object, given: bytes = b"") -> tuple[int, str]:
-    """Exit status, and standard error (all that is said, for a dry run)."""
+    """Run `kbatch produce`; return exit status and standard error (all output, for a dry run)."""
     runner = CliRunner(env={"COLUMNS": "200"})
     result = runner.invoke(kbatch, ["produce", *map(str, arguments)], given)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception

@@ -1,4 +1,4 @@
-"""encode_arrow, ArrowEncoder and decode_arrow: who may hand columns over, and how a refusal reads."""
+"""encode_arrow, ArrowEncoder and decode_arrow: accepted sources of columns, and the errors for others."""
 
 from collections.abc import Callable
 from functools import cache
@@ -137,7 +137,7 @@ def test_threads_0_is_one_a_processor() -> None:
 
 @cache
 def events() -> pa.Table:
-    """JSON of 100 bytes a row, many times the rows in which the ratio of the topic is learnt at first."""
+    """Return JSON of 100 bytes a row, many times the rows in which the topic's ratio is first learnt."""
     return workload.table_of([workload.row(number) for number in range(150_000)])
 
 

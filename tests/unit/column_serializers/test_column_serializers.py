@@ -1,4 +1,4 @@
-"""Column serializers in send_table and encode_arrow: which columns they take, what becomes of bad rows."""
+"""Column serializers in send_table and encode_arrow: accepted columns, and the outcome of bad rows."""
 
 from __future__ import annotations
 

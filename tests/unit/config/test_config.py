@@ -1,4 +1,4 @@
-"""The configuration of a producer: Kafka's table, how values are read, and what keys demand of each other."""
+"""The configuration of a producer: Kafka's table, how values are read, and rules between keys."""
 
 from __future__ import annotations
 

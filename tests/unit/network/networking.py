@@ -62,7 +62,7 @@ class ScriptedEngine:
         self.submit(lambda: self._actions.extend(actions))
 
     def ask(self, *actions: Any) -> None:
-        """From within a command."""
+        """Add actions from within a command."""
         self._actions.extend(actions)
 
     def next(self, *kinds: str) -> Event:
@@ -215,7 +215,7 @@ def accepted(listener: socket.socket) -> socket.socket:
 
 @contextlib.contextmanager
 def connected(engine: ScriptedEngine, listener: socket.socket) -> Iterator[socket.socket]:
-    """Connection 1, and its other end."""
+    """Make connection 1; yield its other end."""
     engine.do(connect_to(listener))
     with accepted(listener) as peer:
         assert engine.next("connected") == ("connected", 1)

@@ -1,4 +1,4 @@
-"""The thread that runs callbacks: all of them, in order, whatever they do."""
+"""The thread that runs callbacks: all of them, in order, even if they raise."""
 
 from __future__ import annotations
 

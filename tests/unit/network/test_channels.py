@@ -1,4 +1,4 @@
-"""The sender's thread with an engine of the test's, over real sockets: what goes out, comes in and breaks."""
+"""The sender's thread with a scripted engine, over real sockets: writes, reads and broken connections."""
 
 from __future__ import annotations
 

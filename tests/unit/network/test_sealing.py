@@ -33,7 +33,7 @@ class Batch:
 
 
 def started(name: str, compression: str, limit: int | None = None, *, count: int) -> Sealers:
-    """Sealers of which `count` threads are at work."""
+    """Start sealers with `count` busy threads."""
     sealers = Sealers(name, compression, limit)
     sealers.start()
     end = time.monotonic() + SECONDS

@@ -1,4 +1,4 @@
-"""AsyncProducer: what is about event loops; what it has in common with Producer is tested with that."""
+"""AsyncProducer on event loops; its behaviour in common with Producer is tested with Producer."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def send_until(producer: Any, is_so: Callable[[], bool]) -> list[Any]:
 
 
 def check(broker: Broker, deliveries: list[Any]) -> None:
-    """All are in the log once, in order."""
+    """Check that all records are in the log once, in order."""
     assert [delivery.exception() for delivery in deliveries] == [None] * len(deliveries)
     assert [record.value for record in broker.records(TOPIC)] == [b"%d" % n for n in range(len(deliveries))]
 

@@ -1,4 +1,4 @@
-"""Producer: what is sent and how, what comes of it, and what is refused."""
+"""Producer: sends, their results, and refusals."""
 
 from __future__ import annotations
 

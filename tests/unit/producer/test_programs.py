@@ -49,7 +49,7 @@ def program(broker: Broker | str, text: str, *options: str) -> subprocess.Popen[
 
 
 def ended(process: subprocess.Popen[str], *statuses: int) -> tuple[str, str]:
-    """Its stdout and stderr; the status is 0, or one of those given."""
+    """Return its stdout and stderr; the status must be 0, or one of those given."""
     try:
         output, complaints = process.communicate(timeout=SECONDS * 2)
     finally:

@@ -1,4 +1,4 @@
-"""Batches that were encoded elsewhere, on their way: what the sender does with them, and `send_batch`."""
+"""Batches that were encoded elsewhere: the sender's handling of them, and `send_batch`."""
 
 from __future__ import annotations
 

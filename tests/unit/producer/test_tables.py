@@ -1,4 +1,4 @@
-"""send_table: rows to a broker, and the report of what became of each."""
+"""send_table: rows to a broker, and the report of each row's outcome."""
 
 from __future__ import annotations
 
@@ -680,7 +680,7 @@ def rows_of(count: int = ROWS) -> pa.RecordBatch:
 
 
 def check_each_row_once(broker: Broker, report: TableReport, rows: pa.RecordBatch) -> None:
-    """The log has every row once, in order, and where the report says."""
+    """Check that the log has every row once, in order, and where the report says."""
     values = rows["value"].to_pylist()
     for partition in range(TWO_PARTITIONS):
         own = np.flatnonzero(report.partitions == partition)

@@ -1,4 +1,4 @@
-"""send_table with a topic column: which row goes where, what the report says, and topics that are none."""
+"""send_table with a topic column: the topic of each row, the report, and invalid topics."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Story:
         (producer.commit_transaction if self.commits else producer.abort_transaction)()
 
     def fail(self) -> None:
-        """A leader refuses the record for good: only an abort leads on."""
+        """Let a leader refuse the record for good: only an abort helps."""
         self.broker.fail_next("Produce", "INVALID_RECORD")
         with pytest.raises(KafkaError) as raised:
             self._go()
@@ -189,7 +189,7 @@ def is_the_end(meaning: str) -> bool:
 
 
 def check(broker: Broker, story: Story, meaning: str, *, is_fatal: bool, code: int) -> None:
-    """`meaning` of the first answer; `is_fatal`: the last one is the end."""
+    """Check the `meaning` of the first answer; with `is_fatal` the last one ends the producer."""
     seen = values(broker, topic=story.topic)
     errors = story.errors
     assert story.ends_well != is_fatal, errors
@@ -223,8 +223,8 @@ def finds(broker: Broker, producer: Producer) -> dict[int, int]:
 
 
 def check_requests(broker: Broker, producer: Producer, request: str, meaning: str, times: int) -> None:
-    """After a story in which nothing was noticed: each request once, and as often again as it was refused;
-    the coordinator's node asked for again where the answer said that it is elsewhere, and else not.
+    """Check a story without visible errors: each request was sent once, and again for each refusal. The
+    coordinator was searched again only if the answer said that it is elsewhere.
     """
     sought = TRANSACTION if request != "TxnOffsetCommit" else GROUP
     found = {GROUP: 1, TRANSACTION: 1}
@@ -311,8 +311,8 @@ def judge_coordinator(broker: Broker, producer: Producer, request_name: str, cod
 
 
 def forget_as_it_is_said(broker: Broker, times: int) -> None:
-    """The coordinator answers `times` EndTxn with UNKNOWN_PRODUCER_ID, and has no transaction any more when
-    it answers an abort so.
+    """Answer `times` EndTxn requests with UNKNOWN_PRODUCER_ID; for an abort the coordinator has no
+    transaction any more.
     """
     left = [times]
 

@@ -1,4 +1,4 @@
-"""T26: what is refused within a transaction is missing there, and the error that is raised says so itself."""
+"""T26: a record refused within a transaction is missing there, and its error is abortable."""
 
 from __future__ import annotations
 

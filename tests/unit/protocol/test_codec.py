@@ -1,4 +1,4 @@
-"""Messages to bytes and back: bytes by hand, records by reference, and what both directions refuse."""
+"""Messages to bytes and back: bytes by hand, records by reference, and refusals of both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own classes read what kbatch writes, every message in every version, and write the same bytes."""
+"""Kafka's own classes read kbatch's messages, each in every version, and write the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GSSAPI against a real KDC and the server's half of RFC 4752, and what each failure is called."""
+"""GSSAPI against a real KDC and the server's half of RFC 4752, and the error of each failure."""
 
 from __future__ import annotations
 

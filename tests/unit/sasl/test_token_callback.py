@@ -1,4 +1,4 @@
-"""Token callbacks: the forms of every client, and what each may return."""
+"""Token callbacks: the forms of every client, and their possible results."""
 
 from __future__ import annotations
 

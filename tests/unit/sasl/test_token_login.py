@@ -1,4 +1,4 @@
-"""The login: when a token is refreshed, and what a failure does, by clocks that the test moves."""
+"""The login: when a token is refreshed, and the effect of a failure, by clocks that the test moves."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class World:
 
     @property
     def due(self) -> float:
-        """When the refresh is due, in seconds of this world."""
+        """Return when the refresh is due, in seconds of this world."""
         return self.login.refresh_deadline_ns() / SECOND
 
 

@@ -1,4 +1,4 @@
-"""Tokens: the life that a token says it has, what cannot be sent, and what must not be shown."""
+"""Tokens: their stated lifetime, those that cannot be sent, and secrets that must not be shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting what is too large for the broker: S01 to S09 (SenderTest, RecordAccumulatorTest)."""
+"""Splitting batches that are too large for the broker: S01 to S09 (SenderTest, RecordAccumulatorTest)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The buffer pool: a budget, in the order of asking, whole again after whatever went wrong; and as a producer
-uses it, by chunks and charges."""
+"""The buffer pool: a budget, given in the order of requests, and whole again after any fault; and as a
+producer uses it, by chunks and charges.
+"""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Deliveries: what a send gives, and what becomes of it. F01, F03 (ProducerBatchTest), D13, I13, I28."""
+"""Deliveries: the results of sends. F01, F03 (ProducerBatchTest), D13, I13, I28."""
 
 from __future__ import annotations
 

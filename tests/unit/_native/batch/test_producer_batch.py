@@ -1,4 +1,4 @@
-"""A batch: its states, its header, and who uses its bytes until when.
+"""A batch: its states, its header, and how long its bytes are used.
 
 Behaviours by their ids: B11 (BufferPool), F02, F04 (ProducerBatchTest).
 """

@@ -1,4 +1,4 @@
-"""Record batches by Python objects: C01 to C08, the writer, and what of it is read back."""
+"""Record batches by Python objects: C01 to C08, the writer, and reading its batches."""
 
 from __future__ import annotations
 

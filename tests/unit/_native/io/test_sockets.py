@@ -1,4 +1,4 @@
-"""Sockets that never wait: what goes through them, and who has the GIL meanwhile."""
+"""Sockets that never wait: reads and writes, and when they hold the GIL."""
 
 from __future__ import annotations
 

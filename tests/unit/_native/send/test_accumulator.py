@@ -1,4 +1,4 @@
-"""The accumulator's side towards the sender: what is ready, what is drained, what comes back.
+"""The accumulator's side towards the sender: batches that are ready, drained, and put back.
 
 Behaviours by their ids: A01.. (RecordAccumulatorTest), D.. (delivery time-out and back-off), I.. (sequences).
 """

@@ -1,4 +1,4 @@
-"""Batches that were encoded elsewhere: what is taken, what it takes, and what a BatchDelivery says.
+"""Batches that were encoded elsewhere: which are accepted, their memory, and their BatchDelivery.
 
 What the sender and the producer make of them is in test_send_batch_delivered.
 """

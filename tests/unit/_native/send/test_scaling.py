@@ -32,7 +32,7 @@ ROLES = ("key", "value", "headers", "timestamp", "partition")
 
 
 def visits(records: Any, work: Callable[[], object]) -> int:
-    """Queues that are looked at by `work`."""
+    """Return the number of queues that `work` visits."""
     before: int = records.visited_count
     work()
     after: int = records.visited_count

@@ -55,13 +55,13 @@ def connect(shell: Shell, node_id: int = -1, versions: Any = None) -> Peer:
 
 
 def accept(shell: Shell, peer: Peer) -> None:
-    """The broker accepts the mechanism."""
+    """Accept the mechanism, as the broker."""
     shell.answer(peer, ACCEPTED)
     shell.write(peer)
 
 
 def finish(shell: Shell, peer: Peer, lifetime_ms: int = 0) -> None:
-    """The broker accepts the token, and the mechanism its answer."""
+    """Accept the token, as the broker, and its answer, as the mechanism."""
     shell.answer(peer, passed(lifetime_ms))
     assert shell.token(peer, None) == b""
 

@@ -1,4 +1,4 @@
-"""One connection: frames out of bytes, requests in their order, and what has been written of them."""
+"""One connection: frames out of bytes, requests in their order, and their written bytes."""
 
 from __future__ import annotations
 

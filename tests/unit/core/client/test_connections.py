@@ -886,7 +886,7 @@ def test_N12_a_throttled_node_is_not_out_of_reach() -> None:
 
 
 def lanes() -> tuple[Shell, list[Peer]]:
-    """Node 1 with a ready connection in each of two lanes."""
+    """Make node 1 with a ready connection in each of two lanes."""
     shell = cluster(lane_count=2, max_in_flight_requests_per_connection=1)
     return shell, [shell.ready(1, lane=lane) for lane in range(2)]
 

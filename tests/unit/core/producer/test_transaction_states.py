@@ -1,4 +1,4 @@
-"""The states of a producer, what is called in them, and the page that shows it."""
+"""The states of a producer, the calls in them, and the page that shows them."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Transacting(Sending):
         return call
 
     def ready(self) -> Self:
-        """init_transactions() was called."""
+        """Call init_transactions(), successfully."""
         ok(self.init())
         return self
 
@@ -231,14 +231,14 @@ _ANSWERS: dict[type, Any] = {
 
 
 def ok(call: Call) -> None:
-    """The call is done, and well."""
+    """Check that the call succeeded."""
     assert call.is_done
     if call.error is not None:
         raise call.error
 
 
 def failed(call: Call) -> Any:
-    """Why the call failed; it did."""
+    """Return the error of a failed call."""
     assert call.is_done
     assert call.error is not None
     return call.error

@@ -118,7 +118,7 @@ class Member:
         return self.syncs[-1] if len(self.syncs) > before else None
 
     def heartbeat(self, **changes: Any) -> Any:
-        """NONE or the code of the refusal."""
+        """Return NONE or the code of the refusal."""
         arguments = {"member_id": self.member_id, "generation_id": self.generation_id, **changes}
         code = error_of(
             lambda: self.cluster.coordinator.heartbeat(

@@ -1,4 +1,4 @@
-"""A member of a consumer group, what a group has committed, who coordinates it: for tests of BrokerCore."""
+"""A member of a consumer group, a group's committed offsets, and its coordinator: for tests of BrokerCore."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Consumer:
 
 
 def committed(broker: VirtualBroker, version: int = 10, *, stable: bool = False) -> tuple[int, int]:
-    """(error code, offset) of the topic's partition 0."""
+    """Return (error code, offset) of the topic's partition 0."""
     request: Any = SAMPLES["OffsetFetch"](broker, version)
     request.require_stable = stable
     answer = broker.client().ask(request, version)

@@ -1,4 +1,4 @@
-"""Broker over sockets: its life, its connections, what it shows, what it keeps, and what may be wrong."""
+"""Broker over sockets: its life, its connections, inspection, storage, and wrong calls."""
 
 from __future__ import annotations
 

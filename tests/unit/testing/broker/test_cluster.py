@@ -1,4 +1,4 @@
-"""The nodes and topics of the embedded cluster: who leads what, and what a restart finds."""
+"""The nodes and topics of the embedded cluster: leaders, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make(
 
 
 def leaders(cluster: Cluster, topic: str) -> list[tuple[int, int]]:
-    """(leader, leader epoch) of each partition."""
+    """Return (leader, leader epoch) of each partition."""
     return [(each.leader, each.leader_epoch) for each in cluster.topics[topic].partitions]
 
 

@@ -1,4 +1,4 @@
-"""BrokerCore without sockets: metadata, topics and their configs, what describes, logging in, telemetry."""
+"""BrokerCore without sockets: metadata, topics and their configs, Describe requests, logins, telemetry."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_aborted_transactions_are_null_where_a_partition_refuses(version: int) -
 
 @pytest.fixture
 def two_epochs() -> VirtualBroker:
-    """Offsets 0 to 2 are of leader epoch 0, 3 and 4 of epoch 2."""
+    """Make a broker whose offsets 0 to 2 are of leader epoch 0, 3 and 4 of epoch 2."""
     broker = VirtualBroker(nodes=2)
     broker.client(0).ask(produce_request(broker, batch(b"a", b"b", b"c"), acks=LEADER))
     broker.act(lambda state: state.move_leader(TOPIC, 0, 1))

@@ -1,4 +1,4 @@
-"""Fetch sessions: what a client gets that names only changes, beside what a full request gets."""
+"""Fetch sessions: incremental requests compared with full requests."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Reader(RuleBasedStateMachine):
 
     @rule()
     def compare_watermarks(self) -> None:
-        """One request is enough to learn every change."""
+        """Check that one request returns every change."""
         if self.epoch:
             self.fetch(names=False)
             for topic, high_watermark in self.said.items():

@@ -1,4 +1,4 @@
-"""The group coordinator: joining, sharing out, and what is refused. Expectations are those of Kafka 4.3.1."""
+"""The group coordinator: joins, syncs, and refusals. Expectations are those of Kafka 4.3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PartitionLog, in memory and on disk: offsets, times, epochs, retention, compaction, and what survives."""
+"""PartitionLog, in memory and on disk: offsets, times, epochs, retention, compaction, and recovery."""
 
 import os
 import signal

@@ -1,6 +1,4 @@
-"""Committed offsets: who may commit, transactions, what is fetched and dropped. Expectations are those of
-Kafka 4.3.1.
-"""
+"""Committed offsets: permission, transactions, fetches and expiry. Expectations are those of Kafka 4.3.1."""
 
 from __future__ import annotations
 

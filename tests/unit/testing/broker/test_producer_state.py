@@ -61,7 +61,7 @@ def append(table: ProducerStateTable, made: RecordBatch, *, is_verified: bool = 
 
 
 def begin(table: ProducerStateTable, made: RecordBatch, *, supports_epoch_bump: bool = False) -> None:
-    """The first batch of a transaction, which the coordinator vouches for."""
+    """Append the first batch of a transaction, which the coordinator has verified."""
     assert table.requires_verification(
         made.producer_id,
         made.producer_epoch,

@@ -1,4 +1,4 @@
-"""A read_committed reader gets nothing from the last stable offset on, whatever is done to the broker."""
+"""A read_committed reader gets nothing from the last stable offset on, after any calls of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers: deadlines in order, whatever is set and cancelled meanwhile."""
+"""Timers: deadlines in order, with timers set and cancelled meanwhile."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""TopicConfig: Kafka's keys, and what the broker acts by."""
+"""TopicConfig: Kafka's keys, and those that the broker obeys."""
 
 import pytest
 

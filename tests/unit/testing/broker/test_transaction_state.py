@@ -903,7 +903,9 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(commit=st.booleans(), restarts=st.booleans())
     def end(self, commit: bool, restarts: bool) -> None:
-        """The reply gets lost: the same request again gets the same answer, also after a restart."""
+        """End a transaction and lose the reply: the same request again gets the same answer, also after a
+        restart.
+        """
         if self.producer is None or not self.added:
             return
         producer = self.producer
@@ -975,7 +977,9 @@ class Transactions(RuleBasedStateMachine):
             assert self.cluster.coordinator.next_deadline_ms() is not None
 
     def teardown(self) -> None:
-        """With all leaders present every transaction ends, and every added partition has its marker."""
+        """Check that with all leaders present every transaction ends, and every added partition has its
+        marker.
+        """
         if hasattr(self, "cluster"):
             self.cluster.without_leader.clear()
             for _ in range(2):

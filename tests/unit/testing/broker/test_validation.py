@@ -27,7 +27,7 @@ FIELDS = (
 
 
 def bent(batch: bytes = GOOD, *, right_crc: bool = True, **fields: int) -> bytes:
-    """`batch` with other header fields, and by default the CRC that goes with them."""
+    """Return `batch` with other header fields, and by default their CRC."""
     header = dict(zip(FIELDS, plain.HEADER.unpack_from(batch), strict=True)) | fields
     made = plain.HEADER.pack(*header.values()) + batch[plain.HEADER_BYTES :]
     return plain.with_crc(made) if right_crc else made
