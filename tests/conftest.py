@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.integration.security.site import Site
     from tests.oracle.kafka import RealKafka
 
-# How long an example takes is the machine's business, and no test's.
+# No test limits how long an example takes.
 settings.register_profile("kbatch", deadline=None)
 settings.load_profile("kbatch")
 

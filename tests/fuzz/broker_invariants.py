@@ -26,7 +26,7 @@ class Kept(NamedTuple):
     producers: dict[int, ProducerDescription]
 
 
-# What is in the logs
+# Contents of the logs
 
 
 def check_logs(state: BrokerState) -> None:

@@ -91,7 +91,7 @@ def again_and_again(function: Callable[[], None]) -> Callable[[threading.Event],
     return run
 
 
-# What a child does
+# The child
 
 
 def codecs_work(parent: Parent) -> None:

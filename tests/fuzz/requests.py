@@ -123,7 +123,7 @@ WEIGHTS: dict[type[Message], int] = {
     messages.SyncGroupRequest: 6,
     messages.TxnOffsetCommitRequest: 4,
 }
-# What usually comes next.
+# The usual next request.
 FOLLOWERS: dict[type[Message], tuple[type[Message], ...]] = {
     messages.AddOffsetsToTxnRequest: (messages.TxnOffsetCommitRequest,),
     messages.AddPartitionsToTxnRequest: (messages.ProduceRequest,),

@@ -36,7 +36,7 @@ def new_topic(target: str, partitions: int = 1, **configs: str) -> str:
     return name
 
 
-# What is sent is what others read
+# Others read what is sent
 
 
 def test_keys_go_where_java_sends_them(target: str) -> None:

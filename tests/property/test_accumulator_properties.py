@@ -85,7 +85,7 @@ class Accumulator(RuleBasedStateMachine):
         self.claimed: list[ProducerBatch] = []
         self.held: list[memoryview] = []
 
-    # What a user does
+    # Calls of a user
 
     @rule(
         partition=st.sampled_from([-1, 0, 0, 1, 2]),
@@ -121,7 +121,7 @@ class Accumulator(RuleBasedStateMachine):
         self.flushes.append((self.records.begin_flush(), open_numbers))
         self.records.end_flush()
 
-    # What the sender does
+    # Steps of the sender
 
     @rule(ns=st.integers(1, 200))
     def wait(self, ns: int) -> None:
@@ -227,7 +227,7 @@ class Accumulator(RuleBasedStateMachine):
     def publish(self, epochs: list[int]) -> None:
         self.records.publish(ClusterView({"t": [(1, epoch) for epoch in epochs]}))
 
-    # What holds at all times
+    # Invariants
 
     @invariant()
     @precondition(lambda self: hasattr(self, "records"))

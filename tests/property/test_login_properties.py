@@ -99,7 +99,7 @@ class Story:
     def peer(self) -> Peer | None:
         return next((peer for peer in self.shell.peers.values() if not peer.is_closed), None)
 
-    # What happens
+    # Events
 
     def connect(self) -> None:
         self.shell.connections.connect(-1, self.shell.now_ns)
@@ -191,7 +191,7 @@ class Story:
         if peer is not None:
             self.shell.close(peer, ConnectionResetError())
 
-    # What holds
+    # Invariants
 
     def check(self) -> None:
         by_connection: dict[object, list[int]] = {}

@@ -183,7 +183,7 @@ def a_refused_batch_is_believed_delivered(original: Any) -> Any:
     return is_proved
 
 
-# What leaders know
+# Knowledge of leaders
 
 
 @plants(Idempotence, "__init__")
@@ -246,7 +246,7 @@ def idle_partitions_hear_of_no_change(original: Any) -> Any:
     return changed
 
 
-# What may be drained
+# Draining
 
 
 Gate = tuple[bool, bool, int]

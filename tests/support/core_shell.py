@@ -138,7 +138,7 @@ class Shell:
             raise AssertionError("a deadline that is not met: the loop would spin")
         self.now_ns = end_ns
 
-    # What the network does
+    # The network
 
     def resolve(self, *addresses: Address, error: OSError | None = None) -> None:
         """Answer the oldest lookup of a name."""

@@ -166,7 +166,7 @@ class Sending:
     def _wake(self) -> None:
         self.was_woken = True
 
-    # What the application does
+    # The application
 
     def put(self, *names: str, partition: int = 0, size: int = 0, **rest: Any) -> None:
         """Accept records without waking the sender."""
@@ -200,7 +200,7 @@ class Sending:
         """True if all memory is released."""
         return is_whole(self.accumulator)
 
-    # What brokers see
+    # The brokers' view
 
     @property
     def waiting(self) -> list[str]:
@@ -322,7 +322,7 @@ class Sending:
         if asked in self.waiting_requests:
             self.waiting_requests.remove(asked)
 
-    # What the network does
+    # The network
 
     def drop(self, node_id: int = 1, error: Exception | None = None) -> None:
         """Close the connection to a node; unanswered requests stay unanswered."""
@@ -442,7 +442,7 @@ class Sending:
         while self.unsealed:
             self.unsealed.pop().seal()
 
-    # What nodes get
+    # Requests to nodes
 
     def _read(self, link: Link, request: codec.Request) -> Asked:
         is_produce = isinstance(request.message, messages.ProduceRequest)

@@ -115,7 +115,7 @@ def test_C09_ratio_vectors(current: float, observed: float, updated: float) -> N
     assert plain.updated_ratio(current, observed) == pytest.approx(updated)
 
 
-# What the oracle refuses
+# Refusals of the oracle
 
 
 @given(strategies.row_lists, strategies.compressions, strategies.producer_states, strategies.base_offsets)

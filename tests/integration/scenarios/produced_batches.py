@@ -119,7 +119,7 @@ CASES: dict[str, Case] = {
     "magic_0": Case(lambda: LEGACY_MAGIC_0),
     "magic_1": Case(lambda: GOOD[:MAGIC] + b"\1" + GOOD[MAGIC + 1 :]),
     "magic_3": Case(lambda: GOOD[:MAGIC] + b"\3" + GOOD[MAGIC + 1 :]),
-    # What the header says
+    # Headers
     "crc_wrong": Case(lambda: GOOD[:CRC] + b"\0\0\0\0" + GOOD[CRC + 4 :]),
     "base_offset_not_0": Case(lambda: _int64(7) + GOOD[8:]),
     "count_above_last_offset_delta": Case(lambda: with_field(GOOD, COUNT, _int32(4))),

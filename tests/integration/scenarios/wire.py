@@ -241,7 +241,7 @@ class Wire:
             assert time.monotonic() < deadline, "not in time"
             time.sleep(POLL_SECONDS)
 
-    # What differs from broker to broker
+    # Differences between brokers
 
     def _plain(self, value: Any, name: str = "") -> Any:
         if name in ALIASED and value != NO_ID.get(name, ""):

@@ -64,7 +64,7 @@ def written(path: Path, content: str | bytes) -> Path:
     return path
 
 
-# What is sent
+# Sends
 
 
 def test_csv(broker: Broker, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
     assert status == 1 and "line 2: Expecting property name" in text and "1 rows before it are valid" in text
 
 
-# What is wrong with the call
+# Invalid calls
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_the_servers_have_to_be_named(tmp_path: Path) -> None:
     assert status == 2 and "--bootstrap-server HOST:PORT" in text
 
 
-# What is wrong with the file
+# Invalid files
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_what_parquet_has_no_json_for(broker: Broker, tmp_path: Path) -> None:
     assert len(values(broker)) == 1
 
 
-# What is wrong with the broker
+# Failures of the broker
 
 
 def test_unknown_topic(broker: Broker, tmp_path: Path) -> None:

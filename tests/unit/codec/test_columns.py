@@ -45,7 +45,7 @@ def values_of(encoded: pa.Table) -> list[bytes | None]:
     return kbatch.decode_arrow(encoded["batch"])["value"].to_pylist()
 
 
-# Who may hand columns over
+# Accepted sources of columns
 
 
 class ArrayOnly:

@@ -107,7 +107,7 @@ def test_callback_thread_is_reported() -> None:
     assert seen[2][1] == seen[3][1]
 
 
-# What callbacks raise
+# Exceptions of callbacks
 
 
 def test_what_a_callback_raises_is_logged_and_the_next_follow(

@@ -55,7 +55,7 @@ class LinkedProducer(Sending):
         assert self.engine.transactions is not None
         return self.engine.transactions
 
-    # What the user does
+    # Calls of the user
 
     def init_transactions(self) -> None:
         self._run_call("init_transactions", self.transactions.initialize)
@@ -114,7 +114,7 @@ class LinkedProducer(Sending):
         self.broker.core.handle_timeout(self.broker_ms)
         self.run()
 
-    # What the network does
+    # The network
 
     @property
     def broker_ms(self) -> int:

@@ -174,7 +174,7 @@ def test_tables_and_batches_are_awaited(broker: Broker, run: Runner) -> None:
     run(program())
 
 
-# Where it runs
+# Event loops
 
 
 def test_no_thread_for_a_call_and_callbacks_on_the_loop(broker: Broker, run: Runner) -> None:

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("shell")
 TOPICS = {TOPIC: 3}
 
 
-# What is sent
+# Sends
 
 
 def test_record_arrives_as_it_was_sent(broker: Broker, producer: Producer) -> None:
@@ -292,7 +292,7 @@ def test_unreachable_servers_are_named_in_the_error() -> None:
         producer.send(TOPIC, b"")
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def check(broker: Broker, report: TableReport, rows: list[plain.Row], topic: str
         assert (np.diff(report.offsets[report.partitions == partition]) > 0).all()
 
 
-# What a row becomes
+# Records of rows
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -168,7 +168,7 @@ def test_no_rows(broker: Broker) -> None:
         assert noted == [report]
 
 
-# Where it goes
+# Partitions of rows
 
 
 def test_a_named_partition_goes_before_the_key(broker: Broker) -> None:
@@ -218,7 +218,7 @@ def test_order_against_send_from_the_same_thread(broker: Broker) -> None:
         assert last.result(0).offset == 4
 
 
-# How much
+# Amounts
 
 
 def test_a_table_larger_than_memory_waits_for_it(broker: Broker) -> None:
@@ -287,7 +287,7 @@ def test_memory_is_charged_by_the_batch_and_given_back(broker: Broker) -> None:
         until(lambda: memory.available == memory.total_memory)
 
 
-# What fails
+# Failures
 
 
 def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:

@@ -72,7 +72,7 @@ def check(broker: Broker, report: TableReport, data: pa.Table, topics: list[str]
     assert not report.errors and report.done_rows == report.row_count == len(topics)
 
 
-# Where rows go
+# Topics of rows
 
 
 @pytest.mark.parametrize("kind", TEXTS, ids=str)
@@ -232,7 +232,7 @@ def test_topics_are_requested_together(broker: Broker) -> None:
     assert sorted(PARTITIONS) in [sorted(names) for names in asked]
 
 
-# What cannot be
+# Invalid tables
 
 
 def test_nothing_is_accepted_of_what_cannot_be_sent(broker: Broker) -> None:

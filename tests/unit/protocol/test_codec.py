@@ -271,7 +271,7 @@ def test_a_version_that_is_not_there_is_refused() -> None:
         assert (caught.value.api_key, caught.value.version, caught.value.correlation_id) == (0, 14, -1)
 
 
-# What cannot be written
+# Unwritable messages
 
 
 def topic(**values: Any) -> ProduceRequest:
@@ -356,7 +356,7 @@ def test_ignorable_field_is_omitted_in_versions_without_it() -> None:
     assert codec.decode(FetchRequest, 4, encoded(request, 4)) == FetchRequest(max_wait_ms=9)
 
 
-# What is no message
+# Invalid messages
 
 
 def test_trailing_bytes_are_refused() -> None:

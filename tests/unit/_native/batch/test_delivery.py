@@ -368,7 +368,7 @@ def test_threads_that_wait_for_a_flush_are_woken() -> None:
     assert ended == [True] * 3
 
 
-# What it is
+# Types
 
 
 def test_record_metadata_is_a_value() -> None:

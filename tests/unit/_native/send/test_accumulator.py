@@ -61,7 +61,7 @@ def finish(records: RecordAccumulator, now_ns: int = 0) -> None:
     assert is_whole(records)
 
 
-# What is ready
+# Ready batches
 
 
 def test_A01_a_batch_is_ready_when_the_next_record_does_not_fit() -> None:
@@ -226,7 +226,7 @@ def test_A05_a_node_without_partitions_is_drained_of_nothing() -> None:
     assert records.drain([7], MEGABYTE, 0) == {7: []}
 
 
-# What is drained
+# Drained batches
 
 
 def test_A04_one_batch_of_each_partition_a_pass() -> None:
@@ -324,7 +324,7 @@ def test_I03_only_the_retry_that_is_next_goes() -> None:
     assert one(records, later) is batches[1]
 
 
-# What comes back
+# Returned batches
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
@@ -448,7 +448,7 @@ def test_D11_A14_drain_sees_new_leader_of_later_batches() -> None:
     assert [records.drain([1], MEGABYTE, 1)[1] for _ in range(2)] == [[batch] for batch in retries]
 
 
-# What is too old
+# Expiry
 
 
 def test_D03_batches_expire_at_their_age_in_every_queue() -> None:
@@ -626,7 +626,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 DEADLINE_S = HANG_SECONDS
 
 
-# What is taken
+# Accepted records
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -915,7 +915,7 @@ def test_append_from_callback_skips_queue_and_may_overdraw() -> None:
     assert is_whole(records)
 
 
-# What it costs
+# Costs
 
 
 def test_ten_thousand_open_partitions_fit_the_default_memory() -> None:

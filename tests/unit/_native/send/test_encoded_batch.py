@@ -91,7 +91,7 @@ def _threw(function: Any, error: Exception) -> None:
     raise error
 
 
-# What is sent
+# Sends
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -228,7 +228,7 @@ def test_a_retried_batch_has_the_same_bytes_and_the_same_place() -> None:
     assert again is batch and data_of(again) == before and again.attempts == 1
 
 
-# What is refused
+# Refusals
 
 
 BATCH = encoded(b"a", b"b", b"c")
@@ -458,7 +458,7 @@ def test_a_callback_that_is_refused_is_let_go() -> None:
     assert gone and reference() is None
 
 
-# What is said of it
+# Reports
 
 
 def test_one_delivery_says_where_all_records_are() -> None:

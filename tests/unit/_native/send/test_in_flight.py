@@ -165,7 +165,7 @@ def test_an_answer_that_is_not_yes_to_all_is_left_alone(odd: str) -> None:
     assert request.batches[0].state == "in_flight"
 
 
-# What a leader may have forgotten
+# Forgetful leaders
 
 
 @pytest.mark.parametrize("known_ns", [OLDEST_NS, UNKNOWN_NS])

@@ -71,7 +71,7 @@ def sent(producer: Sender) -> list[kbatch.Record]:
     return records
 
 
-# What goes in at once
+# The fast path
 
 
 def test_a_record_gets_in_as_it_was_given() -> None:
@@ -202,7 +202,7 @@ def test_what_has_an_index_is_an_integer() -> None:
     assert sent(producer)[0].timestamp_ms == 4
 
 
-# What is wrong
+# Invalid arguments
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_what_a_serializer_raises_comes_through() -> None:
         producer.send("t", 1)
 
 
-# What is left to the producer
+# The slow path
 
 
 def counting(calls: list[Any]) -> Callable[[str, Any, Any], bytes]:

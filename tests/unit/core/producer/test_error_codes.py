@@ -15,7 +15,7 @@ from kbatch import errors
 from kbatch.errors import ErrorCode, error_of, row_of
 from tests.support.sending import OK, PRODUCER_ID, Reply, Sending
 
-# What the batch comes to.
+# Outcomes of the batch.
 AGAIN, BUMPED, DONE, PARTS, FAILS, ENDS = "again", "bumped", "done", "parts", "fails", "ends"
 
 RETRIED = {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}

@@ -579,7 +579,7 @@ def test_N11_a_request_waits_until_the_one_before_is_written() -> None:
     assert s.accumulator.batches("t", 1) == []
 
 
-# What may pass a failed record
+# Records that may pass a failed one
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])

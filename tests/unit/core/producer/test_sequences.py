@@ -203,7 +203,7 @@ def test_I05_a_leader_that_resigned_proves_nothing(answer: int) -> None:
     assert s.error("b0").possibly_persisted
 
 
-# What a leader may have forgotten
+# Forgetful leaders
 
 
 def lost_touch(how: str) -> Sending:
@@ -587,7 +587,7 @@ def test_I15_one_that_is_closed_by_force_completes_everything() -> None:
     assert s.is_whole
 
 
-# What brokers forget
+# Forgetful brokers
 
 
 def test_I22_unknown_producer_id_without_log_start_is_retried() -> None:
@@ -734,7 +734,7 @@ def test_I27_a_hole_at_the_wrap_is_settled() -> None:
     assert s.stamp("b1") == (PRODUCER_ID, 1, 0)
 
 
-# What is sent again
+# Retries
 
 
 @pytest.mark.parametrize("code", [TIMED_OUT, TOO_FEW, NO_LEADER])

@@ -51,7 +51,7 @@ class Transacting(Sending):
         self.identity = Identity(PRODUCER_ID, -1)
         super().__init__(partitions, **{"transactional_id": ID, **settings})
 
-    # What the user does
+    # Calls of the user
 
     @property
     def transactions(self) -> Transactions:
@@ -103,7 +103,7 @@ class Transacting(Sending):
             self.answer(**{name: OK})
         return self
 
-    # What coordinators got, and answer
+    # Coordinators
 
     def script(self, api: str, *answers: Any) -> Self:
         """Answer by a code, "drop" for a closed connection, "wait" for no answer, or a response."""

@@ -170,7 +170,7 @@ def test_calls_from_other_threads_end_with_the_broker() -> None:
     assert len(errors) == 3
 
 
-# What may be wrong
+# Invalid calls
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_page_names_calls_that_are_there(broker: Broker) -> None:
     }
 
 
-# What it shows
+# Inspection
 
 
 def test_records_batches_and_requests(broker: Broker, wire: Wire) -> None:

@@ -154,7 +154,7 @@ def test_refused_topic_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-# What is kept
+# Storage
 
 
 def test_restarted_cluster_differs_in_epochs_only(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def codes(answer: Any) -> set[ErrorCode]:
     return {code for _, code in error_places(answer)}
 
 
-# Who coordinates
+# Coordinators
 
 
 def test_every_node_names_the_same_coordinators() -> None:

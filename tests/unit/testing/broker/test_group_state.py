@@ -389,7 +389,7 @@ def test_rebalance_ends_when_the_last_awaited_member_leaves() -> None:
     assert staying.generation_id == 3
 
 
-# What is shown, deleted and kept
+# Description, deletion and storage
 
 
 def test_describe_shows_protocol_and_metadata_while_stable() -> None:

@@ -335,7 +335,7 @@ def test_checkpoint_that_is_none_is_named(tmp_path: Path, content: str) -> None:
         PartitionLog(tmp_path)
 
 
-# What survives
+# Recovery
 
 
 def test_log_is_found_again_whatever_byte_its_writing_ended_at(tmp_path: Path) -> None:

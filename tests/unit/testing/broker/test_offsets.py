@@ -42,7 +42,7 @@ MINUTE = 60_000
 OTHER_ID = bytes(15) + b"\x02"
 
 
-# Who may commit
+# Permission to commit
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

@@ -561,7 +561,7 @@ def test_control_record_of_another_kind_is_named() -> None:
         ProducerStateTable().replay(next(kbatch.decode(data)))
 
 
-# Where it is kept
+# Storage
 
 
 @pytest.fixture(params=["memory", "disk"])

@@ -345,7 +345,7 @@ def test_claim_within_the_limits_is_taken_back() -> None:
     assert found.header["max_timestamp_ms"] == NOW_MS + 7
 
 
-# What is written
+# Written batches
 
 
 @settings(deadline=None)
