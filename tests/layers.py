@@ -232,7 +232,8 @@ LAYERS = (
         "Producer and AsyncProducer",
         {
             "threads event_loop": "Producer; AsyncProducer",
-            "base parts configured": "what both do: send, flush, close; how they get the methods of parts",
+            "base coroutines parts configured": "what both do: send, flush, close; the methods of tasks and "
+            "of parts",
             "runtime": "what the calls share, and `await_until`, **by which all of them wait**",
             "memory_queue deliveries": "the queue for memory; `wait`, `as_completed`, `await delivery`",
             "tables transactions groups": "the parts: `send_table`; transactions; requests about groups",

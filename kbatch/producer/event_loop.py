@@ -38,13 +38,12 @@ from kbatch.errors import DeliveryError, IllegalStateError, PartialSendError
 from kbatch.network.event_loop import LoopNetwork
 from kbatch.network.event_loop_callbacks import LoopDelivery
 from kbatch.network.sealing import register_sealers
-from kbatch.producer.base import EXIT_SECONDS, ProducerBase, configured
-from kbatch.producer.groups import GroupQueries
+from kbatch.producer.base import EXIT_SECONDS, configured
+from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.parts import awaited
 from kbatch.producer.runtime import Marker, Runtime
 from kbatch.producer.tables import TableSending
-from kbatch.producer.transactions import TransactionCalls
 from kbatch.waiting.event_loop import TaskWaiter
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ TURN_RECORDS = 500
 _send_batch = RecordSender.send_batch
 
 
-class AsyncProducer(ProducerBase):
+class AsyncProducer(CoroutineProducer):
     """Sends records to Kafka from an asyncio event loop: Producer's methods, awaited. `try_send`, `metrics`
     and `recreate` never wait, and are plain methods.
 
@@ -179,40 +178,13 @@ class AsyncProducer(ProducerBase):
 
     send_table = awaited(TableSending.send_table, "_tables")
 
-    def _send_slowly(
-        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
-    ) -> Any:
-        if may_wait:
-            return self._send_later(record, refusal)
-        return at_once(self._send_waiting, record, refusal, may_wait)
-
-    async def _send_later(
-        self, record: PendingRecord | PendingBatch, refusal: Refusal | None
-    ) -> Delivery | None:
-        try:
-            if refusal is None and self.must_give_way:
-                if self.accumulator.memory.queued and not self.turn_left:
-                    refusal = Refusal.MEMORY  # its turn is over, and others are queued for memory
-                else:
-                    await self._give_way()
-            return await self._send_waiting(record, refusal, True)
-        except BaseException as error:
-            self._handle_refused(record, error)
-            raise
-
-    # Its other calls
-
-    partitions_for = ProducerBase._partitions_for
-    flush = ProducerBase._flush
-    purge = ProducerBase._purge
-    resume = ProducerBase._resume
-    committed_offsets = awaited(GroupQueries.committed_offsets, "_groups")
-    group_ids = awaited(GroupQueries.group_ids, "_groups")
-    init_transactions = awaited(TransactionCalls.init_transactions, "_transactions")
-    begin_transaction = awaited(TransactionCalls.begin_transaction, "_transactions")
-    commit_transaction = awaited(TransactionCalls.commit_transaction, "_transactions")
-    abort_transaction = awaited(TransactionCalls.abort_transaction, "_transactions")
-    send_offsets_to_transaction = awaited(TransactionCalls.send_offsets_to_transaction, "_transactions")
+    async def _send_in_turn(self, record: PendingRecord | PendingBatch, refusal: Refusal | None) -> Any:
+        if refusal is None and self.must_give_way:
+            if self.accumulator.memory.queued and not self.turn_left:
+                refusal = Refusal.MEMORY  # its turn is over, and others are queued for memory
+            else:
+                await self._give_way()
+        return await self._send_waiting(record, refusal, True)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -271,7 +243,7 @@ class AsyncProducer(ProducerBase):
         self._check_here()
         return self
 
-    __aexit__ = ProducerBase._end_block
+    __aexit__ = CoroutineProducer._end_block
 
     def recreate(self) -> Self:
         """Return a new producer with the same configuration; like Producer.recreate. While the loop runs it

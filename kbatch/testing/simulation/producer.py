@@ -13,27 +13,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.batch.delivery import Delivery
-from kbatch._native.io.interrupts import at_once
-from kbatch.producer.base import ProducerBase
+from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
-from kbatch.producer.parts import awaited
 from kbatch.producer.runtime import Callbacks, Marker, Network, Runtime
-from kbatch.producer.transactions import TransactionCalls
 from kbatch.waiting.virtual import VirtualWaiter
 
 if TYPE_CHECKING:
     from random import Random
 
     from kbatch._native.batch.producer_batch import ProducerBatch
-    from kbatch._native.send.accumulator import Refusal
-    from kbatch._native.send.encoded_batch import PendingBatch
-    from kbatch._native.send.send import PendingRecord
     from kbatch.config import ProducerConfig
+    from kbatch.producer.transactions import TransactionCalls
     from kbatch.testing.simulation.schedule import Schedule
     from kbatch.waiting.deadline import Deadline
 
 
-class SimulatedProducer(ProducerBase):
+class SimulatedProducer(CoroutineProducer):
     """AsyncProducer's methods, for VirtualTasks.
 
     Parameters
@@ -103,17 +98,6 @@ class SimulatedProducer(ProducerBase):
         sent: Any = super().send_batch(*arguments, **keywords)
         return sent if isinstance(sent, Delivery) else await sent
 
-    partitions_for = ProducerBase._partitions_for
-    flush = ProducerBase._flush
-    purge = ProducerBase._purge
-    resume = ProducerBase._resume
-    close = ProducerBase._close
-    init_transactions = awaited(TransactionCalls.init_transactions, "_transactions")
-    begin_transaction = awaited(TransactionCalls.begin_transaction, "_transactions")
-    commit_transaction = awaited(TransactionCalls.commit_transaction, "_transactions")
-    abort_transaction = awaited(TransactionCalls.abort_transaction, "_transactions")
-    send_offsets_to_transaction = awaited(TransactionCalls.send_offsets_to_transaction, "_transactions")
-
     @property
     def runtime(self) -> Runtime:
         return self._runtime
@@ -126,20 +110,6 @@ class SimulatedProducer(ProducerBase):
     def unfinished_call(self) -> Any:
         """The call of a transaction that goes on, or whose outcome was not raised or returned yet."""
         return self._transactions._unfinished
-
-    def _send_slowly(
-        self, record: PendingRecord | PendingBatch, refusal: Refusal | None, may_wait: bool
-    ) -> Any:
-        if may_wait:
-            return self._send_later(record, refusal)
-        return at_once(self._send_waiting, record, refusal, may_wait)
-
-    async def _send_later(self, record: PendingRecord | PendingBatch, refusal: Refusal | None) -> Any:
-        try:
-            return await self._send_waiting(record, refusal, True)
-        except Exception as error:
-            self._handle_refused(record, error)
-            raise
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         reached = self._runtime.new_event()
