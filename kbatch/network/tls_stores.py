@@ -16,6 +16,8 @@ from kbatch.errors import ConfigError
 
 _PEM_MARK = b"-----BEGIN "
 _CERTIFICATES = (b"-----BEGIN CERTIFICATE", b"-----BEGIN X509 CERT", b"-----BEGIN TRUSTED CERT")
+# A larger file in a folder is something else; all authorities of a system take a fifth of a MiB.
+_MOST_PEM_BYTES = 16 << 20
 # The first bytes of Java's formats (sun.security.provider.JavaKeyStore, com.sun.crypto.provider.JceKeyStore).
 _JAVA_FORMATS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
@@ -110,6 +112,7 @@ def certificate_files(location: str) -> list[str]:
     if not folder.is_dir():
         return [location]
     files = sorted({path.resolve() for path in folder.iterdir() if path.is_file()})
+    files = [path for path in files if path.stat().st_size <= _MOST_PEM_BYTES]
     found = [str(path) for path in files if any(mark in path.read_bytes() for mark in _CERTIFICATES)]
     if not found:
         raise ValueError("the folder has no file with certificates as PEM")

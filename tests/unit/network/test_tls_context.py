@@ -163,6 +163,8 @@ def test_folder_of_certificates_needs_no_hashed_names(files: Files, tmp_path: Pa
     (tmp_path / "README").write_text("no certificate")
     (tmp_path / "gone.pem").symlink_to(tmp_path / "nowhere")
     (tmp_path / "nested").mkdir()
+    with (tmp_path / "database").open("wb") as large:
+        large.truncate(1 << 40)  # which takes no space, and is not read
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.location .*has no file with certificates"):
         made(ssl_truststore_location=str(tmp_path))
     shutil.copy(files.path("authority"), tmp_path / "ca.crt")
