@@ -68,16 +68,17 @@ class GroupQueries:
 
     async def _await_answer(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
         """Return once `is_there()` is true; raise if the producer fails or its brokers refuse it."""
+        refused = self._engine.authentication_error  # whose login is tried again
 
         def is_answered() -> bool:
             if is_there():
                 return True
             self._runtime.check_usable()
-            if self._engine.authentication_error is not None:
-                raise self._engine.authentication_error.marked()
+            self._runtime.check_login(refused)
             return False
 
         self._runtime.network.wake()
         if not await self._runtime.await_until(is_answered, deadline):
+            self._runtime.check_login(None)
             why = self._engine.last_connection_failure or "brokers are slow"
             raise KafkaTimeoutError(f"{name}() timed out: {why}")

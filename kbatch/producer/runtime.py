@@ -24,6 +24,7 @@ from kbatch.errors import (
     ForkedProducerError,
     IllegalStateError,
     InvalidTopicError,
+    KafkaError,
     KafkaTimeoutError,
     ProducerClosedError,
 )
@@ -283,15 +284,18 @@ class Runtime:
         """
         start_ns = self._clock_ns()
         want = partial(self._want, topic)
+        # a caller who waits sees another attempt to log in
+        refused = self.engine.authentication_error if may_wait else None
         try:
-            if self._is_known(topic, partition):
+            if self._is_known(topic, partition, refused):
                 return True
             check_topic(topic)
             if not may_wait:
                 want()
                 return False
-            is_known = partial(self._is_known, topic, partition, deadline)
+            is_known = partial(self._is_known, topic, partition, refused, deadline)
             if not await self.await_until(is_known, deadline, request=want):
+                self.check_login(None)
                 raise KafkaTimeoutError(self._why_unknown(topic, partition))
             return True
         finally:
@@ -301,17 +305,30 @@ class Runtime:
         self.engine.want_topic(topic)
         self.network.wake()
 
-    def _is_known(self, topic: str, partition: SupportsIndex | None, wait: Deadline | None = None) -> bool:
+    def check_login(self, before: KafkaError | None) -> None:
+        """Raise the error of the last failed login, if it is another than `before`."""
+        error = self.engine.authentication_error
+        if error is not None and error is not before:
+            raise error.marked()
+
+    def _is_known(
+        self,
+        topic: str,
+        partition: SupportsIndex | None,
+        refused: KafkaError | None,
+        wait: Deadline | None = None,
+    ) -> bool:
         """True if the topic has the partition. Raise why it cannot be used, unless the error is retriable and
-        `wait` is over: then the caller raises KafkaTimeoutError.
+        `wait` is over: then the caller raises KafkaTimeoutError. A login error `refused` is not raised.
         """
         self.check_usable()
         metadata = self.engine.snapshot.topics.get(topic)
         if metadata is not None and len(metadata.partitions) > index(partition or 0):
             return True
-        error = self.engine.topic_error(topic) or self.engine.authentication_error
+        error = self.engine.topic_error(topic)
         if error is not None and not (error.retriable and wait is not None and wait.is_over):
             raise error.marked()  # a copy: other callers raise it too, outside of this transaction
+        self.check_login(refused)
         return False
 
     def _why_unknown(self, topic: str, partition: SupportsIndex | None) -> str:

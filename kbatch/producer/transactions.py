@@ -145,13 +145,13 @@ class TransactionCalls:
         call = call or Call(name)
         if verb != "send_offsets_to":  # which commit waits for
             self._unfinished = call
+        refused = self._engine.authentication_error
         self._engine.call(call, command)  # also again: an interrupt may have prevented the first
-        is_done = await self._await_call(call, deadline)
+        is_done = await self._await_call(call, deadline, refused)
         sensor = "send-offsets" if verb == "send_offsets_to" else verb
         self._runtime.observe(f"txn-{sensor}-time", self._runtime.now_ns() - start_ns)
-        if not is_done and self._engine.authentication_error is not None:
-            raise self._engine.authentication_error.marked()
         if not is_done:
+            self._runtime.check_login(None)
             failure = self._engine.last_connection_failure
             raise KafkaTimeoutError(
                 f"{name}() timed out after {seconds} s and goes on; call it again for its outcome"
@@ -162,11 +162,15 @@ class TransactionCalls:
             raise call.error
         return deadline
 
-    async def _await_call(self, call: Call, deadline: Deadline) -> bool:
+    async def _await_call(self, call: Call, deadline: Deadline, refused: KafkaError | None = None) -> bool:
+        """Return whether the call is done. The wait ends with a failed login, but not for the one that had
+        `refused` the client before.
+        """
         engine = self._engine
 
         def is_over() -> bool:
-            return call.is_done or engine.fatal_error is not None or engine.authentication_error is not None
+            is_refused = engine.authentication_error not in (None, refused)
+            return call.is_done or engine.fatal_error is not None or is_refused
 
         self._runtime.network.wake()
         await self._runtime.await_until(is_over, deadline)

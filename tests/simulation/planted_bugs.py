@@ -737,7 +737,7 @@ thread and in virtual time; a seed replays exactly. Connections break at any byt
 answers are late, lost or errors, leaders move, brokers restart and forget, topics are made anew, the wall
 clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or
 below it in an unclean election. Some applications send tables and encoded batches between their records.
-Some brokers want a login, and end sessions that are not renewed; some tokens do not come.
+Some brokers want a login, and end sessions that are not renewed; some tokens do not come, or are refused.
 Every third world, from 2 on, runs transactions. Applications crash, close, repeat calls that timed out, and
 are declared dead but continue. Coordinators move, refuse and stay silent. Transactions exceed
 `transaction.timeout.ms`; `transaction.version` changes.

@@ -55,7 +55,7 @@ class ClientEngine:
     lane_count : int
         Maximum number of connections to one node, so that slow requests do not delay others.
     on_change : callable
-        Called after a change of `snapshot` or `fatal_error`.
+        Called after a change of `snapshot` or `fatal_error`, and after a failed login.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class ClientEngine:
         self._metadata_request = AnyNodeRequest()
         self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
         self._fatal_error: KafkaError | None = None
+        self._refusal: KafkaError | None = None  # the last authentication error that callers know
         self._registry = registry
         # rates are right only if counters are read at least once a window
         self._observe_every_ns = config.metrics_sample_window_ms * 1_000_000 // 2
@@ -181,6 +182,7 @@ class ClientEngine:
             self._connections.handle_timeout(now_ns)
             if self._connections.poll_disconnected():
                 self._cluster.request_update(now_ns)
+                self._note_refusal()
         self._adopt_cluster()
         if not self._cluster.is_calm(now_ns):
             self._request_metadata(now_ns)
@@ -235,6 +237,12 @@ class ClientEngine:
         return (
             not self._metadata_request.is_in_flight and self._cluster.is_due(now_ns)
         ) or self._cluster.must_rebootstrap(now_ns, is_hopeful=self._connections.is_hopeful)
+
+    def _note_refusal(self) -> None:
+        """Wake callers after a failed login: none of them has to wait for what cannot come."""
+        before, self._refusal = self._refusal, self._connections.authentication_error
+        if self._refusal is not None and self._refusal is not before:
+            self._on_change()
 
     def _adopt_cluster(self) -> None:
         if self._cluster.version == self._cluster_version:

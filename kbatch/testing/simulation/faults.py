@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbatch.testing.simulation.cluster import Ground
 
 PRODUCE = messages.ProduceRequest.api_key
+LOGIN = messages.SaslAuthenticateRequest.api_key
 METADATA = messages.MetadataRequest.api_key
 INIT_PRODUCER_ID = messages.InitProducerIdRequest.api_key
 LIMIT = "max.message.bytes"
@@ -79,7 +80,7 @@ class Faults:
         By API key: the errors, and the functions that change answers.
     """
 
-    refused_requests: tuple[str, ...] = ("Produce", "Metadata")
+    refused_requests: tuple[str, ...] = ("Produce", "Metadata", "SaslAuthenticate")
 
     def __init__(self, world: Ground) -> None:
         self.world = world
@@ -92,6 +93,7 @@ class Faults:
         self._random = world.random
         self._answers = random.Random(f"answers {world.options.seed}")
         self._requests = world.options.request_faults
+        self._login = world.options.login
         self._undo: list[Callable[[], None]] = []
         self._topics_seen: dict[str, list[Any]] = {}
 
@@ -110,9 +112,9 @@ class Faults:
         self._count("late")
         return 1 + int(self._random.random() * self._requests.late_ms * MS)
 
-    def breaks_tokens(self, rate: float) -> bool:
-        """True if the login thread gets no token this time; `rate` is the probability."""
-        is_broken = self.is_active and self._happens(rate)
+    def breaks_tokens(self) -> bool:
+        """True if the login thread gets no token this time."""
+        is_broken = self._login is not None and self._happens(self._login.no_token)
         if is_broken:
             self._tell("no token", "the login gets no token")
         return is_broken
@@ -151,6 +153,9 @@ class Faults:
         elif self._happens(rates.error_after) and fate.api_key == PRODUCE:
             fate.error_after = self._random.choice(AFTER_APPEND_ERRORS)
             self._tell("error after", "%s is done and answered %s", name, fate.error_after)
+        if fate.api_key == LOGIN and self._login is not None and self._happens(self._login.refused):
+            fate.error_before = ErrorCode.SASL_AUTHENTICATION_FAILED
+            self._tell("refused login", "the login on connection %d is refused", link.connection_id)
         if fate.api_key == PRODUCE and self.hidden and fate.error_before is None:
             fate.error_before = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         is_done = fate.api_key == PRODUCE and fate.error_before is None and not fate.drops_before

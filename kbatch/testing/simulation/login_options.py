@@ -32,5 +32,6 @@ def with_logins(options: AnyOptions) -> AnyOptions:
         lifetime_ms=draw.of(0, 1200, 1500, 3000),
         token_ms=draw.of(0.1, 5.0, 50.0),
         no_token=draw.rate(0.3, 0.5),
+        refused=draw.rate(0.3, 0.5),
     )
     return replace(options, login=login, settings=options.settings | SETTINGS)

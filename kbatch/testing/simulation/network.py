@@ -348,7 +348,7 @@ class Shell:
         def make_token() -> None:
             if self._exchanges.get(connection_id) is not exchange:
                 return  # it was dropped
-            if world.faults.breaks_tokens(world.options.login.no_token):  # type: ignore[union-attr]
+            if world.faults.breaks_tokens():
                 result: Any = NetworkError("no token: its provider is out of reach")
             else:
                 result = exchange.step(action.challenge)

@@ -315,11 +315,14 @@ class LoginOptions:
         The longest time that the login thread takes for a token.
     no_token : float
         The probability that it gets none, as from an unreachable provider.
+    refused : float
+        The probability that the broker refuses it.
     """
 
     lifetime_ms: int
     token_ms: float
     no_token: float
+    refused: float
 
 
 @dataclass(frozen=True, slots=True)

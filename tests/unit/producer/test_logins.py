@@ -108,6 +108,26 @@ def test_send_raises_what_the_broker_says(broker: Broker) -> None:
         assert not (caught.value.retriable or caught.value.fatal)
 
 
+@pytest.mark.parametrize("call", ["send", "init_transactions", "group_ids"])
+def test_call_after_a_refused_one_waits_for_another_attempt(broker: Broker, call: str) -> None:
+    keys = {"transactional.id": "x"} if call == "init_transactions" else {}
+    arguments = (TOPIC, b"value") if call == "send" else ()
+    broker.fail_authentication()
+    with producing(broker, **keys) as producer:
+        with pytest.raises(SaslAuthenticationError):
+            getattr(producer, call)(*arguments)
+        getattr(producer, call)(*arguments)  # the login is right
+
+
+def test_try_send_raises_what_is_known(broker: Broker) -> None:
+    with producing(broker, password="wrong") as producer:
+        for _ in range(2):
+            with pytest.raises(SaslAuthenticationError):
+                producer.send(TOPIC, b"value")
+        with pytest.raises(SaslAuthenticationError):
+            producer.try_send(TOPIC, b"value")
+
+
 def test_transactions_raise_what_the_broker_says(broker: Broker) -> None:
     keys = {"transactional.id": "x"}
     with producing(broker, password="wrong", **keys) as producer, pytest.raises(SaslAuthenticationError):
