@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
-from functools import partialmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import kbatch
 from kbatch.errors import AuthenticationError, NetworkError
-from kbatch.testing import Broker
+from kbatch.testing import Broker, Listener
+from kbatch.testing.broker.certificates import Authority
 from kbatch.testing.broker.server import ClientConnection
-from tests.support.certificates import Files, needs_openssl
 from tests.support.producing import SECONDS, TIME_MS, TOPIC, metric, producing, transactional
 
 pytestmark = pytest.mark.usefixtures("shell")
@@ -120,29 +118,28 @@ def test_metadata_are_as_old_as_the_answer_that_brought_them() -> None:
         assert 0 <= ages[0] <= ages[1] <= time.monotonic() - began + 0.001  # it counts in milliseconds
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return Files(tmp_path_factory.mktemp("certificates"))
-
-
 def authentications(producer: Any) -> dict[str, float]:
     names = ("successful-authentication", "successful-authentication-no-reauth", "failed-authentication")
     return {name: metric(producer, f"{name}-total") for name in names}
 
 
 @pytest.fixture
-def secured(files: Files, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a broker that speaks TLS, as the certificate's localhost."""
-    plain = asyncio.BaseEventLoop.create_server
-    monkeypatch.setattr(asyncio.BaseEventLoop, "create_server", partialmethod(plain, ssl=files.server()))
-    with Broker([TOPIC]) as broker:
+def secured() -> Iterator[Broker]:
+    with Broker([TOPIC], tls=True, listeners=[Listener("SSL")]) as broker:
         yield broker
 
 
-@needs_openssl
-def test_a_tls_handshake_counts_as_an_authentication(secured: Broker, files: Files) -> None:
-    keys = files.trusted() | {"ssl_endpoint_identification_algorithm": ""}
-    with producing(secured, **keys) as producer:
+def trusting(authority_pem: str) -> dict[str, str]:
+    """Return the settings of a producer that trusts an authority."""
+    return {
+        "security_protocol": "SSL",
+        "ssl_truststore_type": "PEM",
+        "ssl_truststore_certificates": authority_pem,
+    }
+
+
+def test_a_tls_handshake_counts_as_an_authentication(secured: Broker) -> None:
+    with producing(secured, **trusting(secured.authority_pem)) as producer:
         producer.send(TOPIC, b"x").result(SECONDS)
         connections = metric(producer, "connection-creation-total")
         assert connections >= 1
@@ -153,10 +150,8 @@ def test_a_tls_handshake_counts_as_an_authentication(secured: Broker, files: Fil
         }
 
 
-@needs_openssl
-def test_failed_handshake_counts_as_failed_authentication(secured: Broker, files: Files) -> None:
-    keys = files.trusted() | {"ssl_truststore_location": files.path("stranger")}
-    with producing(secured, **keys) as producer:
+def test_failed_handshake_counts_as_failed_authentication(secured: Broker) -> None:
+    with producing(secured, **trusting(Authority().pem)) as producer:
         with pytest.raises(AuthenticationError):
             producer.send(TOPIC, b"x")
         assert metric(producer, "failed-authentication-total") >= 1
