@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -97,13 +98,28 @@ def test_a_scope_is_part_of_the_form() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    found = Authority(tmp_path, "password")
+    found.issue("server")
+    return found
+
+
+@pytest.fixture
+def server_context(authority: Authority) -> ssl.SSLContext:
+    """Return what a token server by https uses."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.path("server.pem"))
+    return context
+
+
 @pytest.mark.parametrize("grant", ["ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever"])
 def test_verifying_endpoint_grants_tokens_for_signed_assertions(
-    tmp_path: Path, algorithm: str, grant: str
+    tmp_path: Path, server_context: ssl.SSLContext, algorithm: str, grant: str
 ) -> None:
     from cryptography.hazmat.primitives import serialization
 
-    with TokenServer({}) as server:
+    with TokenServer({}, server_context) as server:
         key = {"RS256": server.assertion_key, "ES256": server.assertion_ec_key}[algorithm]
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -153,8 +169,8 @@ def threads_ended() -> Iterator[None]:
             thread.join()
 
 
-def test_a_configuration_logs_in_by_itself() -> None:
-    with TokenServer({CLIENT_ID: SECRET}) as server:
+def test_a_configuration_logs_in_by_itself(server_context: ssl.SSLContext) -> None:
+    with TokenServer({CLIENT_ID: SECRET}, server_context) as server:
         settings = by_secret(f"{server.url}/token", sasl_oauthbearer_extensions="logicalCluster=lkc-1")
         mechanism = mechanism_of(settings, asyncio.run)
         message = mechanism.exchange("localhost").step(None) or b""
@@ -348,13 +364,6 @@ def test_close_interrupts_a_request() -> None:
 
 
 # Trust
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    found = Authority(tmp_path, "password")
-    found.issue("server")
-    return found
 
 
 def test_https_needs_the_endpoints_authority(authority: Authority) -> None:
