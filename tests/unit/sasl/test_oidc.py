@@ -97,7 +97,6 @@ def test_a_scope_is_part_of_the_form() -> None:
     assert form["scope"] == ["api://kafka/.default read&write"]
 
 
-@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     found = Authority(tmp_path, "password")
@@ -113,6 +112,7 @@ def server_context(authority: Authority) -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 @pytest.mark.parametrize("grant", ["ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever"])
 def test_verifying_endpoint_grants_tokens_for_signed_assertions(
     tmp_path: Path, server_context: ssl.SSLContext, algorithm: str, grant: str
