@@ -123,7 +123,7 @@ class AsyncTokens(AioTokenProvider):  # type: ignore[misc]
 def python_settings(
     broker: Broker, protocol: str, mechanism: str | None, tokens: type[Any]
 ) -> dict[str, Any]:
-    """What kafka-python and aiokafka both take."""
+    """Return the configuration that kafka-python and aiokafka share."""
     found = broker.client_settings(protocol, mechanism, user=USER)
     settings: dict[str, Any] = {
         "bootstrap_servers": found["bootstrap.servers"].split(","),
@@ -165,7 +165,7 @@ def test_aiokafka_is_let_in(broker: Broker, protocol: str, mechanism: str | None
 
 @pytest.fixture(scope="module")
 def java_answers(broker: Broker, java_jars: None) -> dict[str, Any]:
-    """What became of Java's records, by protocol and mechanism; one JVM sends all of them."""
+    """Return the outcomes of Java's records, by protocol and mechanism; one JVM sends all of them."""
     jobs = {
         f"{protocol} {mechanism}": {
             **broker.client_settings(protocol, mechanism, user=USER),

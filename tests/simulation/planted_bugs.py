@@ -67,8 +67,8 @@ def resends_what_may_be_in_the_log(original: Any) -> Any:
 
 @plants(Idempotence, "fail")
 def unresolved_is_ignored(original: Any) -> Any:
-    """A batch that failed after it got a sequence leaves no hole: its followers go on as if it were in the
-    log.
+    """A batch that failed after it got a sequence leaves no hole: its followers continue as if it were
+    in the log.
     """
 
     def fail(self: Idempotence, entry: InFlight) -> None:
@@ -106,7 +106,7 @@ def acknowledged_numbers_outlive_their_epoch(original: Any) -> Any:
 
 @plants(Idempotence, "admit")
 def a_bump_touches_all_partitions(original: Any) -> Any:
-    """Batches of other partitions go on under the new epoch with the old epoch's sequences."""
+    """Batches of other partitions continue under the new epoch with the old epoch's sequences."""
 
     def admit(self: Idempotence, state: Any, batch: Any, now_ns: int) -> InFlight:
         if state.in_flight and not self.needs_identity:

@@ -45,7 +45,7 @@ def no_bump_after_an_abort(original: Any) -> Any:
 
 @plants(transactions, "_DONE")
 def the_epoch_of_end_txn_is_ignored(original: Any) -> Any:
-    """Version 2: the producer goes on with its old epoch."""
+    """Version 2: the producer continues with its old epoch."""
 
     def ended(self: Transactions, operation: Any, *rest: Any) -> None:
         self._complete(operation)
@@ -270,7 +270,7 @@ def a_commit_that_may_be_done_is_given_up(original: Any) -> Any:
 
 @plants(Transactions, "_make_abortable")
 def init_producer_id_outlives_an_error(original: Any) -> Any:
-    """An unanswered InitProducerId goes on after an error, and ends in a past state."""
+    """An unanswered InitProducerId continues after an error, and ends in a past state."""
 
     def make_abortable(self: Transactions, error: Any, operation: Any = None) -> None:
         outlives = isinstance(operation, InitProducerId) and operation.is_ambiguous

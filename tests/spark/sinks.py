@@ -153,7 +153,7 @@ FAULTS: list[tuple[Any, str, Callable[[], None]]] = [
 ]
 
 
-# An attempt that Spark has given up, and that takes over from the next one all the same: two wait for each
+# An attempt that Spark has given up, but that still takes over from the next one: two wait for each
 # other at places that are named pipes.
 
 RENDEZVOUS = ("connecting", "sent", "taken over")

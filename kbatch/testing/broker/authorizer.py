@@ -62,7 +62,7 @@ class Permission(IntEnum):
 
 
 R, O = ResourceType, Operation  # noqa: E741
-# The operations of a resource that clients are told of (AclEntry.supportedOperations)
+# The operations of a resource that clients see (AclEntry.supportedOperations)
 SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     R.TOPIC: (
         O.READ, O.WRITE, O.CREATE, O.DESCRIBE, O.DELETE, O.ALTER, O.DESCRIBE_CONFIGS, O.ALTER_CONFIGS
@@ -134,7 +134,7 @@ class AclBinding(NamedTuple):
         )
 
     def covers(self, resource_type: ResourceType, name: str) -> bool:
-        """True if it is about the resource, whoever asks."""
+        """True if it is about the resource, for any client."""
         if self.resource_type != resource_type:
             return False
         if self.pattern_type is PatternType.PREFIXED:

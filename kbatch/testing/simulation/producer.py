@@ -108,7 +108,8 @@ class SimulatedProducer(CoroutineProducer):
 
     @property
     def unfinished_call(self) -> Any:
-        """The call of a transaction that goes on, or whose outcome was not raised or returned yet."""
+        """Return the call of a transaction that continues, or whose outcome was not raised or returned yet.
+        """
         return self._transactions._unfinished
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:

@@ -1,6 +1,6 @@
-"""Which worlds send tables and encoded batches, and what these are like.
+"""The options of worlds that send tables and encoded batches.
 
-They are drawn from a source of their own, so that the other worlds are as they would be without.
+They are drawn from a separate source, so that the other worlds stay unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LIKELIHOOD = 0.3
 
 
 def with_tables(options: Options) -> Options:
-    """The same world, or, of some, one that sends tables and encoded batches as well."""
+    """Return the same world, or one that sends tables and encoded batches as well."""
     source = random.Random(f"tables {options.seed}")
     if source.random() >= LIKELIHOOD:
         return options

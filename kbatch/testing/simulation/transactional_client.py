@@ -193,7 +193,7 @@ class Client:
     async def send_offsets(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], group_id: str, *, waits: bool
     ) -> None:
-        """Make offsets part of the transaction; `waits` False cancels the wait, and the call goes on."""
+        """Make offsets part of the transaction; `waits` False cancels the wait, and the call continues."""
         calling = self.producer.send_offsets_to_transaction(offsets, group_id)
         if waits:
             await calling

@@ -116,7 +116,7 @@ def number_of_offset(offset: int) -> int:
 
 
 class Ledger:
-    """What the applications did.
+    """The notes of the applications.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Logins, sessions, ACLs and the users of SCRAM.
 
-`SCENARIOS` has those that a broker without security can be asked. Those of `SECURED` are functions of a Wire,
-whose client may do everything, and of the Doors of a broker with an authorizer.
+`SCENARIOS` has those for a broker without security. Those of `SECURED` are functions of a Wire, whose client
+may do everything, and of the Doors of a broker with an authorizer.
 """
 
 import ssl
@@ -396,7 +396,7 @@ def _delete_acls(wire: Wire, prefix: str) -> None:
 
 
 def _operations(wire: Wire, topic: str, group: str) -> None:
-    """What the client may do with a topic, a group and the cluster, in bits."""
+    """Record what the client may do with a topic, a group and the cluster, in bits."""
     kind = messages.MetadataRequest
     request = kind(
         topics=[kind.MetadataRequestTopic(name=topic)],

@@ -122,7 +122,7 @@ def test_token_that_the_broker_refuses(site: Site, what: str) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_endpoint_that_fails_for_a_moment_is_asked_again(site: Site, status: int) -> None:
+def test_endpoint_that_fails_for_a_moment_is_tried_again(site: Site, status: int) -> None:
     asked = len(site.tokens.calls)
     site.tokens.fail(status, times=3)
     deliver(oidc_settings(site))

@@ -1,4 +1,4 @@
-"""What the keys of TLS and SASL demand of each other, and that no text shows a secret."""
+"""Rules between the keys of TLS and SASL; no text shows a secret."""
 
 from __future__ import annotations
 

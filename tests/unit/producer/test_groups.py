@@ -85,7 +85,7 @@ def test_connecting_node_causes_no_back_off(broker: Broker) -> None:
     with asking(broker, retry_backoff_ms=hour_ms, retry_backoff_max_ms=hour_ms) as client:
         assert client.group_ids(timeout=HANG_SECONDS) == []
     with asking(broker, retry_backoff_ms=hour_ms, retry_backoff_max_ms=hour_ms) as client:
-        for group in ("a", "b", "c"):  # their coordinators are not all the node that was asked for them
+        for group in ("a", "b", "c"):  # their coordinators are not all the node that was used to find them
             assert client.committed_offsets(group, [PLACE], timeout=HANG_SECONDS) == {}
 
 

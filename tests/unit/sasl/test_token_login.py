@@ -211,7 +211,7 @@ def test_a_refused_token_is_replaced_but_not_again_and_again() -> None:
     assert world.login.token() is second
 
 
-def test_a_token_is_not_asked_twice_if_a_refresh_is_under_way() -> None:
+def test_token_is_not_requested_twice_during_a_refresh() -> None:
     """The old one expires while the source is slow."""
     may_answer, is_asked = threading.Event(), threading.Event()
     world = World(token("first", 100))

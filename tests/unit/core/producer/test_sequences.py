@@ -955,7 +955,7 @@ def test_I28_a_late_success_of_an_expired_batch_still_counts() -> None:
 
 
 def test_I28_batch_expiring_after_a_later_success_is_delivered() -> None:
-    """It is in the log (decision 16); Java fails it."""
+    """It is in the log; Java fails it."""
     s = Sending(**SHORT, retry_backoff_ms=3000, retry_backoff_max_ms=3000).warmed()
     s.send("b0", "b1")
     s.answer(b0=TIMED_OUT, b1=OK)

@@ -203,7 +203,7 @@ def test_acl_of_names_says_which_are_wrong() -> None:
 # A broker with an authorizer
 
 
-def test_clients_are_told_apart_by_their_principals() -> None:
+def test_clients_are_distinguished_by_their_principals() -> None:
     rules = [AclBinding.of(("TOPIC", TOPIC, "User:alice", "WRITE"))]
     broker = VirtualBroker(access=rules)
     anonymous, alice = broker.client(), broker.client()
