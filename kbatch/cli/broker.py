@@ -8,7 +8,7 @@ from threading import Event
 import click
 
 from kbatch.errors import KafkaError
-from kbatch.testing import Broker
+from kbatch.testing import Broker, Listener
 
 
 class _Topic(click.ParamType[tuple[str, int]]):
@@ -23,6 +23,29 @@ class _Topic(click.ParamType[tuple[str, int]]):
         return name, int(count or 1)
 
 
+class _Listener(click.ParamType[Listener]):
+    name = "PROTOCOL[:MECHANISMS]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Listener:
+        protocol, _, mechanisms = value.partition(":")
+        try:
+            return Listener(protocol, tuple(mechanisms.split(",")) if mechanisms else ())
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+class _User(click.ParamType[tuple[str, str]]):
+    name = "NAME:PASSWORD"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        user, colon, password = value.partition(":")
+        if not user or not colon or not password:
+            self.fail("a user must be NAME:PASSWORD, neither of them empty", param, ctx)
+        return user, password
+
+
 @click.command()
 @click.option("--topic", "topics", multiple=True, type=_Topic(), help="A topic to create; may be repeated.")
 @click.option(
@@ -34,6 +57,26 @@ class _Topic(click.ParamType[tuple[str, int]]):
     "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Brokers in the cluster."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--listener",
+    "listeners",
+    multiple=True,
+    type=_Listener(),
+    help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, after a colon the mechanisms, separated by commas; may "
+    "be repeated, and each node has a port for each.",
+)
+@click.option(
+    "--user",
+    "users",
+    multiple=True,
+    type=_User(),
+    help="A user who may log in; with one the only listener is SASL_PLAINTEXT. May be repeated.",
+)
+@click.option(
+    "--authority-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write there the certificate (PEM) that clients of listeners with SSL trust.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -47,12 +90,15 @@ def command(
     directory: Path | None,
     nodes: int,
     host: str,
+    listeners: tuple[Listener, ...],
+    users: tuple[tuple[str, str], ...],
+    authority_file: Path | None,
     port: int,
     auto_create: bool,
 ) -> None:
     """Run a Kafka broker to develop and test against, until Ctrl-C or SIGTERM.
 
-    When it is ready, it prints the bootstrap servers for clients, in one line.
+    When it is ready, it prints the bootstrap servers for clients: a line for each listener.
     """
     stopped = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -66,12 +112,19 @@ def command(
                 nodes=nodes,
                 host=host,
                 port=port,
+                listeners=listeners or None,
+                users=dict(users) if users else None,
                 auto_create_topics=auto_create,
             )
+        if authority_file is not None:
+            authority_file.write_text(broker.authority_pem)
         with broker:
-            click.echo(broker.bootstrap_servers)
+            for addresses in broker.addresses:
+                click.echo(addresses)
             stopped.wait()
     except KafkaError:
         raise  # a fault of the directory's content, not of the call
+    except ModuleNotFoundError as error:
+        raise click.ClickException(str(error)) from error
     except ValueError as error:
         raise click.UsageError(str(error)) from error

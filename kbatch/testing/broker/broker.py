@@ -204,6 +204,11 @@ class Broker:
         """Return all nodes' addresses, as clients take them, of the first listener."""
         return self._addresses(0)
 
+    @property
+    def addresses(self) -> list[str]:
+        """Return all nodes' addresses of each listener, in the order of the listeners."""
+        return [self._addresses(number) for number in range(len(self._options.listeners))]
+
     def _addresses(self, listener: int) -> str:
         if self._server is None:
             raise IllegalStateError(NOT_RUNNING)
@@ -281,7 +286,12 @@ class Broker:
 
     @property
     def authority_pem(self) -> str:
-        """Return the certificates that clients of the TLS listeners trust, as PEM text."""
+        """Return the certificates that clients of the TLS listeners trust, as PEM text.
+
+        Raises ValueError if no listener has TLS.
+        """
+        if not any(each.has_tls for each in self._options.listeners):
+            raise ValueError("no listener has SSL or SASL_SSL")
         return self._tls.authority_pem
 
     def client_certificate(self, name: str) -> PemPair:

@@ -28,6 +28,7 @@ AUDIENCE = "kafka"
 ISSUER = "https://issuer.kbatch.test"
 CLOCK_SKEW_MS = 30_000  # sasl.oauthbearer.clock.skew.seconds
 KEY_BITS = 2048
+MAX_SECONDS = 1 << 40
 _SASL_NAME = r"(?:[^\x00=,]|=2C|=3D)+"
 CLIENT_RESPONSE = re.compile(
     rf"n,(?:a=(?P<authzid>{_SASL_NAME}))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
@@ -185,7 +186,7 @@ def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
     try:
         head, claims = (json.loads(_decoded(piece)) for piece in pieces[:2])
         signature = _decoded(pieces[2])
-    except (ValueError, binascii.Error) as error:
+    except (ValueError, binascii.Error, RecursionError) as error:
         raise InvalidTokenError("a JWT's parts are Base64 of JSON") from error
     if not isinstance(head, dict) or not isinstance(claims, dict):
         raise InvalidTokenError("a JWT's header and claims are JSON objects")
@@ -194,9 +195,11 @@ def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
 
 def _time(claims: Mapping[str, Any], name: str) -> int | None:
     seconds = claims.get(name)
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or abs(seconds) > MAX_SECONDS:
         raise InvalidTokenError(f"{name} must be a number of seconds")
-    return None if seconds is None else int(seconds * 1000)
+    return int(seconds * 1000)
 
 
 def _subject(claims: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import kbatch
 from kbatch.cli.commands import kbatch as command_line
 from kbatch.protocol import messages
 from kbatch.testing import Broker
@@ -132,6 +133,25 @@ def test_command_that_is_killed_has_lost_nothing(tmp_path: Path) -> None:
         assert [record.value for record in broker.records(TOPIC)] == [b"%d" % number for number in range(20)]
 
 
+def test_command_lets_users_in_over_tls(tmp_path: Path) -> None:
+    options = ["--listener", "PLAINTEXT", "--listener", "SASL_SSL:SCRAM-SHA-256", "--user", "ada:love:lace"]
+    authority = tmp_path / "ca.pem"
+    options += ["--authority-file", authority, "--port", 0, "--topic", TOPIC]
+    with running(*options) as (process, plaintext):
+        assert process.stdout is not None
+        settings = {
+            "bootstrap.servers": process.stdout.readline().strip(),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority),
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "ada",
+            "sasl.password": "love:lace",
+        }
+        assert settings["bootstrap.servers"] != plaintext
+        with kbatch.Producer(settings) as producer:
+            assert producer.send(TOPIC, b"x").result(TIMEOUT_SECONDS).offset == 0
+
+
 @pytest.fixture
 def signals() -> Iterator[None]:
     """Restore the signal handlers that the command sets."""
@@ -158,6 +178,10 @@ def call(*arguments: object) -> Result:
         (["--directory", __file__], "--directory"),
         (["--topics", "events"], "No such option"),
         (["events"], "unexpected extra argument"),
+        (["--listener", "TLS"], "security_protocol must be one of PLAINTEXT, SSL"),
+        (["--listener", "SASL_SSL:GSSAPI"], "it needs a KDC"),
+        (["--user", "ada"], "a user must be NAME:PASSWORD"),
+        (["--authority-file", "ca.pem"], "no listener has SSL or SASL_SSL"),
     ],
 )
 def test_wrong_calls_end_with_status_2(signals: None, arguments: list[object], noted: str) -> None:
@@ -191,5 +215,5 @@ def test_reachable_address_is_warned_of_in_one_line(signals: None) -> None:
 
 def test_help_names_the_options() -> None:
     shown = call("--help").stdout
-    for option in ("--topic", "--directory", "--nodes", "--host", "--port", "--auto-create"):
+    for option in ("--topic", "--directory", "--nodes", "--host", "--port", "--listener", "--user"):
         assert option in shown

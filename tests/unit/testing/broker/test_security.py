@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
-from kbatch.testing.broker.listeners import Listener
+from kbatch.testing.broker.listeners import MECHANISMS, Listener
 from tests.oracle.scram import ScramClient
 from tests.support.broker_core import Answer, Client, VirtualBroker
 
@@ -25,6 +29,9 @@ DELAY_MS = 100
 API_VERSIONS = messages.ApiVersionsRequest(client_software_name="test", client_software_version="1")
 OTHER_USERS_ID = "Authentication failed: Client requested an authorization id that is different from username"
 NO_SESSION = "SaslAuthenticate request received after successful authentication"
+
+
+HOSTILE_BROKER = VirtualBroker(users=USERS, listeners=LISTENERS)
 
 
 @pytest.fixture
@@ -394,6 +401,53 @@ def test_unsecured_token_must_be_current_and_name_a_subject(
     assert issued(broker).count(".") == 2
     signed = log_in(broker.client(listener=UNSECURED), bearer(issued(broker)), "OAUTHBEARER")
     assert signed.auth_bytes == b'{"status":"invalid_token"}'
+
+
+# Hostile tokens
+
+
+def unsigned(claims: Any) -> str:
+    """A token without a signature, of claims or their JSON."""
+    text = claims if isinstance(claims, str) else json.dumps(claims)
+    return f"eyJhbGciOiJub25lIn0.{base64.urlsafe_b64encode(text.encode()).decode().rstrip('=')}."
+
+
+fields = st.sampled_from(
+    [
+        *("n,,", "n,a=alice,", "n=alice", "r=clientnonce", ",", "=", "=2C", "c=biws", "p=AAAA"),
+        *("auth=Bearer ", "\x01", "\0", "W10.W10.", "eyJhbGciOiJub25lIn0.", "bnVsbA.", "bnVsbA", "."),
+        *("\ud800", "alice", "W" * 5000),
+    ]
+)
+hostile = st.one_of(
+    st.binary(max_size=60),
+    st.lists(fields, max_size=8).map(lambda parts: "".join(parts).encode(errors="surrogatepass")),
+    st.recursive(st.none() | st.floats() | st.integers(), lambda inner: st.lists(inner, max_size=2)).map(
+        lambda value: bearer(unsigned({"sub": "alice", "exp": value, "iat": value}))
+    ),
+    st.just(bearer(unsigned("[" * 100_000))),
+)
+
+
+@given(
+    tokens=st.lists(hostile, min_size=1, max_size=3),
+    mechanism=st.sampled_from(MECHANISMS),
+    signed=st.booleans(),
+)
+def test_hostile_tokens_are_answered_or_close_the_connection(
+    tokens: list[bytes], mechanism: str, signed: bool
+) -> None:
+    broker = HOSTILE_BROKER
+    listener = (SIGNED if signed else UNSECURED) if mechanism == "OAUTHBEARER" else SHORT
+    client = broker.client(listener=listener if mechanism != "SCRAM-SHA-512" else ENDLESS)
+    handshake(client, mechanism)
+    for data in tokens:
+        answer = client.send(token(data))
+        broker.advance(DELAY_MS)
+        assert answer.is_there
+        assert answer.message is not None, "it is answered, also if the connection is closed then"
+        if answer.is_closed or client.connection.session.user is not None:
+            break
 
 
 # Faults
