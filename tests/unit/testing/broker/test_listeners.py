@@ -209,10 +209,20 @@ def test_broken_tls_record_loses_the_answer_and_not_the_record() -> None:
 
 
 def test_failed_logins_are_repeated_until_one_is_let_in() -> None:
-    with Broker([TOPIC], users=USERS) as running:
+    with Broker([TOPIC], users=USERS) as running, kbatch.Producer(running.client_settings()) as producer:
+        assert producer.send(TOPIC, b"a").result(HANG_SECONDS).offset == 0
+        before = len(running.requests("SaslAuthenticate"))
         running.fail_authentication(times=2)
-        assert deliver(running.client_settings()).offset == 0
-        assert len(running.requests("SaslAuthenticate")) >= 3
+        running.expire_sessions()
+        assert producer.send(TOPIC, b"b").result(HANG_SECONDS).offset == 1
+        assert len(running.requests("SaslAuthenticate")) >= before + 3
+
+
+def test_login_that_fails_is_told_to_the_caller() -> None:
+    with Broker([TOPIC], users=USERS) as running:
+        running.fail_authentication(times=1000)
+        with pytest.raises(kbatch.errors.SaslAuthenticationError, match="invalid credentials with SASL"):
+            deliver(running.client_settings())
 
 
 def test_expired_sessions_are_left_by_a_new_connection() -> None:
