@@ -72,7 +72,8 @@ def test_a_bare_package_works(version: str, sdist: Path, wheel: Path, tmp_path: 
             raise
         pytest.skip(f"a dependency has no wheel for CPython {version}: {error}")
     run(*install, wheel if base == Path(sys.executable) else sdist, cwd=tmp_path)
-    assert run(python, ROOT / "tests" / "support" / "smoke.py", cwd=tmp_path).strip() == "fine"
+    # -P: modules beside the program must not hide those of the standard library
+    assert run(python, "-P", ROOT / "tests" / "support" / "smoke.py", cwd=tmp_path).strip() == "fine"
     command = [python.with_name("kbatch"), "dump", "x"]
     bare = subprocess.run(command, capture_output=True, text=True)
     assert bare.returncode == 2 and "pip install 'kbatch[cli]'" in bare.stderr
