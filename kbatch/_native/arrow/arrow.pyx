@@ -106,7 +106,7 @@ cdef class ArrowStream:
 def rows_at_hand(data):
     """Return the number of rows of data that know it without being read; 0 for others, such as streams.
 
-    A duckdb relation has a length too, but it runs the query: so only listed types are asked.
+    A duckdb relation has a length too, but it runs the query: so only the length of listed types is read.
     """
     for name in ("num_rows", "height"):  # pyarrow's, also for numpy columns, and polars'
         rows = getattr(data, name, None)

@@ -206,7 +206,7 @@ cdef class BufferPool:
     def check_may_wait(self):
         """Raise IllegalStateError where callers must not wait for an answer."""
         if self.is_forked:
-            raise ForkedProducerError("the parent process sent this and gets its answer; ask for it there")
+            raise ForkedProducerError("the parent process sent this and gets its answer; wait for it there")
         if self.loop_thread_ident == PyThread_get_thread_ident():
             raise IllegalStateError("cannot block the event loop that completes this delivery; await it")
 

@@ -166,7 +166,7 @@ cdef class RecordBatchWriter:
         cdef int64_t body
         if self._state != OPEN:
             return False
-        self._enter("ask")
+        self._enter("look at")
         try:
             body = self._measure(&record, key, value, headers, timestamp_ms, offset_delta)
         finally:

@@ -76,7 +76,7 @@ cdef class RecordAccumulator:
     cdef bint _topology_changed      # the leaders of the queues are those of an earlier view
     cdef dict _topics
     cdef list _topic_list
-    cdef TopicInfo _last_info        # that was asked for
+    cdef TopicInfo _last_info        # that was looked up
     cdef bint _closed
     cdef kb_lock _flush_lock
     cdef int32_t _flush_count
