@@ -617,7 +617,7 @@ class Connections:
             connection.session = connection.session._replace(renew_ns=retry_ns)
             self._drop_login(state, connection)
         else:
-            self._fail_connection(state, str(error), named, now_ns)
+            self._fail_connection(state, str(error), named, now_ns, logging.WARNING)
 
     def _drop_login(self, state: NodeState, connection: Connection) -> None:
         """Let the owner drop the exchange of a login in progress."""

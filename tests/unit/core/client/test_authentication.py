@@ -246,6 +246,18 @@ def test_failure_is_logged_once_and_at_each_change(caplog: pytest.LogCaptureFixt
     assert all(each.levelno == logging.ERROR for each in caplog.records if each.levelno >= logging.WARNING)
 
 
+def test_missing_token_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+    shell = new_shell()
+    for _ in range(3):
+        peer = connect(shell)
+        accept(shell, peer)
+        shell.token(peer, NetworkError("the token endpoint does not answer"))
+        shell.advance(2 * SECOND)
+    (warning,) = (each for each in caplog.records if each.levelno >= logging.WARNING)
+    assert warning.levelno == logging.WARNING
+    assert "the token endpoint does not answer" in warning.message
+
+
 def test_failure_after_a_success_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     shell = new_shell()
     for _ in range(2):
