@@ -101,21 +101,16 @@ def test_decisions_are_the_oracles(rules: list[AclBinding], default: bool, kind:
         assert judged.allows(principal, host, operation, kind, name) is expected, asked
 
 
-@given(
-    rules=st.lists(near_acls, max_size=5),
-    operation=st.sampled_from([Operation.READ, Operation.READ, Operation.DESCRIBE]),
-)
-def test_some_resource_is_allowed_where_the_oracle_finds_one(
-    rules: list[AclBinding], operation: Operation
-) -> None:
+@given(rules=st.lists(near_acls, max_size=5))
+def test_some_resource_is_allowed_where_the_oracle_finds_one(rules: list[AclBinding]) -> None:
     """Names with a letter that no ACL has stand for all that denied prefixes leave of an allowed one."""
     judged = authorizer_of(rules)
     allowed = world(rules, ResourceType.TOPIC, Permission.ALLOW, implied=False)
     denied = world(rules, ResourceType.TOPIC, Permission.DENY, implied=False)
     for principal, host in product(PRINCIPALS, HOSTS):
-        asked = [(principal, host, operation.name, name) for name in (*NAMES, *OTHERS)]
+        asked = [(principal, host, "READ", name) for name in (*NAMES, *OTHERS)]
         expected = any(each in allowed - denied for each in asked)
-        found = judged.allows_some(principal, host, operation, ResourceType.TOPIC)
+        found = judged.allows_some(principal, host, Operation.READ, ResourceType.TOPIC)
         assert found is expected, (rules, principal, host)
 
 
