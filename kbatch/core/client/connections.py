@@ -737,7 +737,7 @@ class Connections:
             self._note_refusal(state, error, now_ns)
             state.untried.clear()
         if state.state is ConnectionState.CONNECTING:
-            self._fail_setup(state, f"no connection: {error}", now_ns, error)
+            self._fail_setup(state, str(error), now_ns, error)
         else:
             reason, hint = "closed by the node" if error is None else str(error), self._hint(state)
             level = logging.WARNING if hint else logging.INFO

@@ -862,7 +862,7 @@ def test_I16_expiry_error_names_the_failed_authentication() -> None:
     s.cut_off()
     s.put("b0")
     s.advance(2000)
-    assert str(s.error("b0")).endswith("never sent; the last connection failed: no such user")
+    assert str(s.error("b0")).endswith("the last connection failed: node 1 (n1:9092): no such user")
     assert s.error("b0").__cause__ is s.refusal
 
 
