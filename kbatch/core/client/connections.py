@@ -152,9 +152,9 @@ class Connections:
         self._by_connection: dict[int, NodeState] = {}
         self._resolving: set[tuple[str, int]] = set()
         self._next_connection_id = 1
-        # the reason of the last failure, and the error of the last failed authentication; None if a
-        # connection became ready since, or was ready: then the cluster can be used
-        self.last_failure: str | None = None
+        # the errors of the last failure, and of the last failed authentication; None if a connection became
+        # ready since, or was ready: then the cluster can be used
+        self.last_failure: KafkaError | None = None
         self.authentication_error: AuthenticationError | None = None
         self.deadline_ns = NEVER_NS
         self._bootstrap()
@@ -765,7 +765,7 @@ class Connections:
             self._try_address(state, now_ns)
             return
         self._report(state, reason, cause, logging.DEBUG if state.failures else logging.WARNING)
-        self.last_failure = f"{state}: {reason}"
+        self.last_failure = _failure_of(state, reason, cause)
         self._back_off(state, now_ns)
 
     def _fail_connection(
@@ -790,7 +790,7 @@ class Connections:
     ) -> list[Request]:
         """End an established connection, and return its requests, which the caller fails."""
         self._report(state, f"the connection has ended: {reason}", cause, level)
-        self.last_failure = f"{state}: {reason}"
+        self.last_failure = _failure_of(state, reason, cause)
         failed = self._close_connection(state, now_ns)
         state.untried.clear()
         self._back_off(state, now_ns)
@@ -907,6 +907,13 @@ class Connections:
 def _fail_requests(requests: Iterable[Request], error: KafkaError, now_ns: int) -> None:
     for request in requests:
         request.handle(Response(request, None, error, now_ns))
+
+
+def _failure_of(state: NodeState, reason: str, cause: BaseException | None) -> KafkaError:
+    """Return the error of a failed connection, for those who wait for one."""
+    failure = cause.marked() if isinstance(cause, AuthenticationError) else NetworkError()
+    failure.args = (f"{state}: {reason}",)
+    return failure
 
 
 def _connection_error(state: NodeState, reason: str, cause: BaseException | None) -> NetworkError:

@@ -109,8 +109,8 @@ class ClientEngine:
         return self._cluster.topic_error(topic)
 
     @property
-    def last_connection_failure(self) -> str | None:
-        """The reason of the last failed connection; None if one became ready since."""
+    def last_connection_failure(self) -> KafkaError | None:
+        """The error of the last failed connection; None if one became ready since."""
         return self._connections.last_failure
 
     @property

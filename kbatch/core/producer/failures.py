@@ -60,7 +60,7 @@ def expiry_error(
     entry: InFlight | None,
     config: ProducerConfig,
     now_ns: int,
-    failure: KafkaError | str | None,
+    failure: KafkaError | None,
 ) -> KafkaTimeoutError:
     """Return the error of an expired batch; `entry` if it has a sequence, `failure` if connections fail."""
     tried = f"tried {batch.attempts + (batch.was_sent and entry is not None and entry.is_in_flight)} times"
@@ -74,7 +74,7 @@ def expiry_error(
         f"{(now_ns - batch.created_ns) // 1_000_000} ms since their batch was opened "
         f"(delivery.timeout.ms={config.delivery_timeout_ms}); {tried}{last}"
     )
-    error.__cause__ = failure if isinstance(failure, KafkaError) else None
+    error.__cause__ = failure
     return error
 
 

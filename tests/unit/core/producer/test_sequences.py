@@ -851,8 +851,8 @@ def test_I16_expiry_error_of_unsent_batch_gives_age_and_state() -> None:
     s.advance(2000)
     assert str(s.error("b0")) == (
         "t-0: 1 records were not delivered in 2000 ms since their batch was opened "
-        "(delivery.timeout.ms=2000); never sent; the last connection failed: node 1 (n1:9092): no "
-        "connection: unreachable"
+        "(delivery.timeout.ms=2000); never sent; the last connection failed: node 1 (n1:9092): "
+        "unreachable"
     )
 
 
@@ -863,7 +863,7 @@ def test_I16_expiry_error_names_the_failed_authentication() -> None:
     s.put("b0")
     s.advance(2000)
     assert str(s.error("b0")).endswith("the last connection failed: node 1 (n1:9092): no such user")
-    assert s.error("b0").__cause__ is s.refusal
+    assert isinstance(s.error("b0").__cause__, errors.SaslAuthenticationError)
 
 
 def test_I17_expiry_error_gives_attempts_and_last_error() -> None:
