@@ -1030,6 +1030,79 @@ class DeleteAclsResponse(Message):
     throttle_time_ms: int = 0
     filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult] = ...
 
+class CreateDelegationTokenRequest(Message):
+    response: ClassVar[type[CreateDelegationTokenResponse]]
+    class CreatableRenewers(Struct):
+        principal_type: str = ''
+        principal_name: str = ''
+
+    owner_principal_type: str | None = ''
+    owner_principal_name: str | None = ''
+    renewers: list[CreateDelegationTokenRequest.CreatableRenewers] = ...
+    max_lifetime_ms: int = 0
+
+class CreateDelegationTokenResponse(Message):
+    error_code: int = 0
+    principal_type: str = ''
+    principal_name: str = ''
+    token_requester_principal_type: str = ''
+    token_requester_principal_name: str = ''
+    issue_timestamp_ms: int = 0
+    expiry_timestamp_ms: int = 0
+    max_timestamp_ms: int = 0
+    token_id: str = ''
+    hmac: bytes = b''
+    throttle_time_ms: int = 0
+
+class RenewDelegationTokenRequest(Message):
+    response: ClassVar[type[RenewDelegationTokenResponse]]
+    hmac: bytes = b''
+    renew_period_ms: int = 0
+
+class RenewDelegationTokenResponse(Message):
+    error_code: int = 0
+    expiry_timestamp_ms: int = 0
+    throttle_time_ms: int = 0
+
+class ExpireDelegationTokenRequest(Message):
+    response: ClassVar[type[ExpireDelegationTokenResponse]]
+    hmac: bytes = b''
+    expiry_time_period_ms: int = 0
+
+class ExpireDelegationTokenResponse(Message):
+    error_code: int = 0
+    expiry_timestamp_ms: int = 0
+    throttle_time_ms: int = 0
+
+class DescribeDelegationTokenRequest(Message):
+    response: ClassVar[type[DescribeDelegationTokenResponse]]
+    class DescribeDelegationTokenOwner(Struct):
+        principal_type: str = ''
+        principal_name: str = ''
+
+    owners: list[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None = ...
+
+class DescribeDelegationTokenResponse(Message):
+    class DescribedDelegationToken(Struct):
+        principal_type: str = ''
+        principal_name: str = ''
+        token_requester_principal_type: str = ''
+        token_requester_principal_name: str = ''
+        issue_timestamp: int = 0
+        expiry_timestamp: int = 0
+        max_timestamp: int = 0
+        token_id: str = ''
+        hmac: bytes = b''
+        renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = ...
+
+    class DescribedDelegationTokenRenewer(Struct):
+        principal_type: str = ''
+        principal_name: str = ''
+
+    error_code: int = 0
+    tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken] = ...
+    throttle_time_ms: int = 0
+
 class DescribeUserScramCredentialsRequest(Message):
     response: ClassVar[type[DescribeUserScramCredentialsResponse]]
     class UserName(Struct):

@@ -63,10 +63,10 @@ class ScramServer:
 class ScramClient:
     """A client that knows the user's password; `expected` is what the server then has to prove."""
 
-    def __init__(self, hash_name: str, username: str, password: str) -> None:
+    def __init__(self, hash_name: str, username: str, password: str, *, extensions: str = "") -> None:
         self.hash_name = hash_name
         self.password = password.encode()
-        self.bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r=clientnonce"
+        self.bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r=clientnonce{extensions}"
         self.iterations = 0
         self.expected = b""
 

@@ -420,6 +420,10 @@ SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
     ),
     "ListTransactions": lambda broker, version: messages.ListTransactionsRequest(),
     "GetTelemetrySubscriptions": lambda broker, version: messages.GetTelemetrySubscriptionsRequest(),
+    "CreateDelegationToken": lambda broker, version: messages.CreateDelegationTokenRequest(),
+    "RenewDelegationToken": lambda broker, version: messages.RenewDelegationTokenRequest(),
+    "ExpireDelegationToken": lambda broker, version: messages.ExpireDelegationTokenRequest(),
+    "DescribeDelegationToken": lambda broker, version: messages.DescribeDelegationTokenRequest(),
     "DescribeAcls": lambda broker, version: messages.DescribeAclsRequest(
         resource_type_filter=1,
         resource_name_filter=None,

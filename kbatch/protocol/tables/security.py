@@ -1,4 +1,4 @@
-"""SASL (KIP-43, KIP-152, KIP-368), ACLs (KIP-140, KIP-290), SCRAM users (KIP-554)."""
+"""SASL (KIP-43, 152, 368), ACLs (KIP-140, 290), users of SCRAM (KIP-554), delegation tokens (KIP-48)."""
 
 TABLE = """
 SaslHandshakeRequest  api 17  versions 0-1
@@ -81,6 +81,67 @@ DeleteAclsResponse  api 31  versions 1-3  flexible 2+
             host           string
             operation      int8
             permission_type  int8
+
+CreateDelegationTokenRequest  api 38  versions 1-3  flexible 2+
+    owner_principal_type  string?              3+
+    owner_principal_name  string?              3+
+    renewers              []CreatableRenewers
+        principal_type    string
+        principal_name    string
+    max_lifetime_ms       int64
+
+CreateDelegationTokenResponse  api 38  versions 1-3  flexible 2+
+    error_code                      int16
+    principal_type                  string
+    principal_name                  string
+    token_requester_principal_type  string  3+
+    token_requester_principal_name  string  3+
+    issue_timestamp_ms              int64
+    expiry_timestamp_ms             int64
+    max_timestamp_ms                int64
+    token_id                        string
+    hmac                            bytes   secret
+    throttle_time_ms                int32
+
+RenewDelegationTokenRequest  api 39  versions 1-2  flexible 2+
+    hmac             bytes  secret
+    renew_period_ms  int64
+
+RenewDelegationTokenResponse  api 39  versions 1-2  flexible 2+
+    error_code           int16
+    expiry_timestamp_ms  int64
+    throttle_time_ms     int32
+
+ExpireDelegationTokenRequest  api 40  versions 1-2  flexible 2+
+    hmac                   bytes  secret
+    expiry_time_period_ms  int64
+
+ExpireDelegationTokenResponse  api 40  versions 1-2  flexible 2+
+    error_code           int16
+    expiry_timestamp_ms  int64
+    throttle_time_ms     int32
+
+DescribeDelegationTokenRequest  api 41  versions 1-3  flexible 2+
+    owners              []DescribeDelegationTokenOwner?
+        principal_type  string
+        principal_name  string
+
+DescribeDelegationTokenResponse  api 41  versions 1-3  flexible 2+
+    error_code                          int16
+    tokens                              []DescribedDelegationToken
+        principal_type                  string
+        principal_name                  string
+        token_requester_principal_type  string                            3+
+        token_requester_principal_name  string                            3+
+        issue_timestamp                 int64
+        expiry_timestamp                int64
+        max_timestamp                   int64
+        token_id                        string
+        hmac                            bytes   secret
+        renewers                        []DescribedDelegationTokenRenewer
+            principal_type              string
+            principal_name              string
+    throttle_time_ms                    int32
 
 DescribeUserScramCredentialsRequest  api 50  versions 0  flexible 0+
     users     []UserName?

@@ -1,4 +1,7 @@
-"""Who may do what and log in, by request: ACLs (Kafka's AclApis) and SCRAM users (ScramControlManager)."""
+"""Who may do what and log in, by request: ACLs, users of SCRAM, delegation tokens.
+
+Kafka's AclApis, ScramControlManager, DelegationTokenControlManager
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,15 @@ from kbatch.testing.broker.authorizer import (
     ResourceType,
 )
 from kbatch.testing.broker.broker_error import BrokerError
+from kbatch.testing.broker.delegation_tokens import RENEW_LIFETIME_MS, DelegationToken
 from kbatch.testing.broker.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.state import BrokerState, Context
 
 MECHANISM_NUMBERS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+USER = "User"
+NAMES_REQUESTER = 3  # the first version that does
 Change = (
     messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion
     | messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
@@ -295,10 +301,156 @@ def _alter_user(state: BrokerState, change: Change, counts: Counter[str]) -> Non
     )
 
 
+# Delegation tokens
+
+
+def _authorize_token_request(state: BrokerState, context: Context) -> None:
+    """Let only clients in that have shown who they are, and not by a token (KafkaApis.allowTokenRequests)."""
+    context.check_forced_error()
+    session = context.connection.session
+    if session.user is None or session.is_by_token:
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+def create_delegation_token(
+    state: BrokerState, request: messages.CreateDelegationTokenRequest, context: Context
+) -> messages.CreateDelegationTokenResponse:
+    requester = context.connection.principal
+    owner = requester
+    if request.owner_principal_name:
+        owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
+    response = messages.CreateDelegationTokenResponse(
+        issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1
+    )
+    _name_principals(response, owner, requester, context)
+    return context.fill(response, _create_token, state, request, context, owner)
+
+
+def _create_token(
+    state: BrokerState,
+    request: messages.CreateDelegationTokenRequest,
+    context: Context,
+    owner: str,
+    response: messages.CreateDelegationTokenResponse,
+) -> None:
+    _authorize_token_request(state, context)
+    requester = context.connection.principal
+    if owner != requester:
+        state.authorize(context, Operation.CREATE_TOKENS, ResourceType.USER, owner)
+    if any(renewer.principal_type != USER for renewer in request.renewers):
+        raise BrokerError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    renewers = tuple(f"{USER}:{renewer.principal_name}" for renewer in request.renewers)
+    tokens = state.delegation_tokens
+    token = tokens.create(owner, requester, renewers, request.max_lifetime_ms, context.now_ms)
+    response.token_id, response.hmac = token.token_id, token.hmac
+    response.issue_timestamp_ms = token.issued_ms
+    response.expiry_timestamp_ms, response.max_timestamp_ms = token.expires_ms, token.max_ms
+
+
+def renew_delegation_token(
+    state: BrokerState, request: messages.RenewDelegationTokenRequest, context: Context
+) -> messages.RenewDelegationTokenResponse:
+    _authorize_token_request(state, context)
+    token = state.delegation_tokens.by_hmac(bytes(request.hmac))
+    _check_not_expired(token, context)
+    _check_renewer(token, context)
+    period_ms = RENEW_LIFETIME_MS
+    if request.renew_period_ms > 0:
+        period_ms = min(period_ms, request.renew_period_ms)
+    token.expires_ms = min(token.max_ms, context.now_ms + period_ms)
+    return messages.RenewDelegationTokenResponse(expiry_timestamp_ms=token.expires_ms)
+
+
+def expire_delegation_token(
+    state: BrokerState, request: messages.ExpireDelegationTokenRequest, context: Context
+) -> messages.ExpireDelegationTokenResponse:
+    """Set the time at which the token expires; a negative one is now."""
+    _authorize_token_request(state, context)
+    token = state.delegation_tokens.by_hmac(bytes(request.hmac))
+    _check_renewer(token, context)
+    if request.expiry_time_period_ms < 0:
+        state.delegation_tokens.remove(token)
+        return messages.ExpireDelegationTokenResponse(expiry_timestamp_ms=context.now_ms)
+    _check_not_expired(token, context)
+    token.expires_ms = min(token.max_ms, context.now_ms + request.expiry_time_period_ms)
+    return messages.ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expires_ms)
+
+
+def _check_not_expired(token: DelegationToken, context: Context) -> None:
+    if token.is_expired(context.now_ms):
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+
+
+def _check_renewer(token: DelegationToken, context: Context) -> None:
+    if not token.may_be_renewed_by(context.connection.principal):
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+
+
+def describe_delegation_token(
+    state: BrokerState, request: messages.DescribeDelegationTokenRequest, context: Context
+) -> messages.DescribeDelegationTokenResponse:
+    """Return the tokens of the named owners that the client may see."""
+    _authorize_token_request(state, context)
+    owners = None
+    if request.owners is not None:
+        owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
+    return messages.DescribeDelegationTokenResponse(
+        tokens=[
+            _described_token(token, context)
+            for token in state.delegation_tokens.all(context.now_ms)
+            if (owners is None or token.owner in owners) and _may_see(state, context, token)
+        ]
+    )
+
+
+def _may_see(state: BrokerState, context: Context, token: DelegationToken) -> bool:
+    return (
+        token.may_be_renewed_by(context.connection.principal)
+        or state.allows(context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or state.allows(context, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+    )
+
+
+def _described_token(
+    token: DelegationToken, context: Context
+) -> messages.DescribeDelegationTokenResponse.DescribedDelegationToken:
+    kind = messages.DescribeDelegationTokenResponse
+    described = kind.DescribedDelegationToken(
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=token.hmac,
+        renewers=[
+            kind.DescribedDelegationTokenRenewer(principal_type=USER, principal_name=renewer[5:])
+            for renewer in token.renewers
+        ],
+    )
+    _name_principals(described, token.owner, token.requester, context)
+    return described
+
+
+def _name_principals(
+    answer: messages.CreateDelegationTokenResponse
+    | messages.DescribeDelegationTokenResponse.DescribedDelegationToken,
+    owner: str,
+    requester: str,
+    context: Context,
+) -> None:
+    answer.principal_type, _, answer.principal_name = owner.partition(":")
+    if context.version >= NAMES_REQUESTER:
+        kind, _, name = requester.partition(":")
+        answer.token_requester_principal_type, answer.token_requester_principal_name = kind, name
+
+
 HANDLERS = {
     messages.DescribeAclsRequest: describe_acls,
     messages.CreateAclsRequest: create_acls,
     messages.DeleteAclsRequest: delete_acls,
     messages.DescribeUserScramCredentialsRequest: describe_user_scram_credentials,
     messages.AlterUserScramCredentialsRequest: alter_user_scram_credentials,
+    messages.CreateDelegationTokenRequest: create_delegation_token,
+    messages.RenewDelegationTokenRequest: renew_delegation_token,
+    messages.ExpireDelegationTokenRequest: expire_delegation_token,
+    messages.DescribeDelegationTokenRequest: describe_delegation_token,
 }

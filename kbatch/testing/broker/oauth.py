@@ -146,6 +146,8 @@ def validate_unsecured(token: str, now_ms: int) -> tuple[str, int]:
 class OauthExchange:
     """One login. `user` is set when the token was valid, `expires_ms` to its expiry."""
 
+    is_by_token = False
+
     def __init__(self, validate: Callable[[str, int], tuple[str, int]], now_ms: int) -> None:
         self.user: str | None = None
         self.expires_ms: int | None = None

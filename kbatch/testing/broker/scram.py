@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
@@ -24,7 +24,7 @@ _NAME = r"(?:[^\x00=,]|=2C|=3D)+"
 _EXTENSIONS = r"(?:,[A-Za-z]+=[^\x00,]+)*"
 CLIENT_FIRST = re.compile(
     rf"(?P<gs2>n,(?:a=(?P<authzid>{_NAME}))?,)"
-    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_EXTENSIONS})"
+    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?P<extensions>{_EXTENSIONS}))"
 )
 CLIENT_FINAL = re.compile(
     rf"(?P<unsigned>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_EXTENSIONS})"
@@ -34,6 +34,13 @@ CLIENT_FINAL = re.compile(
 
 class InvalidCredentialsError(Exception):
     """A login is wrong in a way about which Kafka's answer says nothing (its SaslException)."""
+
+
+class Token(Protocol):
+    """What a login has to know of a delegation token."""
+
+    owner: str
+    expires_ms: int
 
 
 class ScramCredential(NamedTuple):
@@ -106,13 +113,20 @@ class ScramUsers:
 class ScramExchange:
     """One login. `user` is set when the client has proved that it knows the password.
 
-    `server_nonce` is printable ASCII without commas.
+    `server_nonce` is printable ASCII without commas; `token_credential` finds delegation tokens by their ids.
     """
 
-    expires_ms: int | None = None
-
-    def __init__(self, mechanism: str, users: ScramUsers, server_nonce: str) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        users: ScramUsers,
+        server_nonce: str,
+        token_credential: Callable[[str], tuple[ScramCredential, Token] | None],
+    ) -> None:
         self.user: str | None = None
+        self.expires_ms: int | None = None
+        self.is_by_token = False
+        self._token_credential = token_credential
         self._mechanism = mechanism
         self._users = users
         self._server_nonce = server_nonce
@@ -143,7 +157,11 @@ class ScramExchange:
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
-        credential = self._users.credential(user, self._mechanism)
+        credential: ScramCredential | None
+        if ",tokenauth=true" in message["extensions"]:
+            credential, user = self._token_of(user)
+        else:
+            credential = self._users.credential(user, self._mechanism)
         if credential is None:
             raise InvalidCredentialsError("unknown user")
         self._credential, self._claimed_user = credential, user
@@ -153,6 +171,15 @@ class ScramExchange:
         server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._first = f"{message['bare']},{server_first}"
         return server_first.encode()
+
+    def _token_of(self, token_id: str) -> tuple[ScramCredential, str]:
+        """Return the credential of a delegation token, and its owner."""
+        found = self._token_credential(token_id)
+        if found is None:
+            raise InvalidCredentialsError("unknown or expired token")
+        credential, token = found
+        self.is_by_token, self.expires_ms = True, token.expires_ms
+        return credential, token.owner.removeprefix("User:")
 
     def _answer_final(self, text: str, credential: ScramCredential) -> bytes:
         message = CLIENT_FINAL.fullmatch(text)

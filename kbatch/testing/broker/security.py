@@ -145,6 +145,7 @@ def _complete(state: BrokerState, session: Session, exchange: Exchange, context:
     session.expires_ms = context.now_ms + lifetime_ms if limits else None
     session.state, session.exchange = SaslState.COMPLETE, None
     session.user, session.generation = exchange.user, state.session_generation
+    session.is_by_token = exchange.is_by_token
     return lifetime_ms
 
 
@@ -156,7 +157,12 @@ def _exchange(state: BrokerState, context: Context, mechanism: str) -> Exchange:
         return PlainExchange(state)
     if mechanism in SCRAM_HASHES:
         nonce = base64.b64encode(state.rng.randbytes(NONCE_BYTES)).decode()
-        return ScramExchange(mechanism, state.scram_users, nonce)
+        return ScramExchange(
+            mechanism,
+            state.scram_users,
+            nonce,
+            lambda token_id: state.delegation_tokens.credential(token_id, mechanism, context.now_ms),
+        )
     unsecured = state.listener(context.connection).unsecured_tokens
     return OauthExchange(validate_unsecured if unsecured else state.tokens.validate, context.now_ms)
 
@@ -165,6 +171,7 @@ class PlainExchange:
     """SASL/PLAIN (RFC 4616): authorization identity, NUL, user, NUL, password."""
 
     expires_ms: int | None = None
+    is_by_token = False
 
     def __init__(self, state: BrokerState) -> None:
         self.user: str | None = None

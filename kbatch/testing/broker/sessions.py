@@ -19,10 +19,13 @@ class Exchange(Protocol):
         The user who logged in; None until the login is complete.
     expires_ms : int or None
         The time at which the credential expires.
+    is_by_token : bool
+        True if a delegation token takes the place of the user's password.
     """
 
     user: str | None
     expires_ms: int | None
+    is_by_token: bool
 
     def step(self, token: bytes) -> bytes:
         """Return the answer to the client's next token; raises InvalidCredentialsError or BrokerError."""
@@ -54,6 +57,8 @@ class Session:
         The time at which the last renewal began.
     generation : int
         The `BrokerState.session_generation` at the login; sessions of earlier ones are expired.
+    is_by_token : bool
+        True if the user logged in by a delegation token.
     """
 
     state: SaslState = SaslState.NEW
@@ -63,6 +68,7 @@ class Session:
     expires_ms: int | None = None
     renewed_ms: int | None = None
     generation: int = 0
+    is_by_token: bool = False
 
     def is_expired(self, now_ms: int, generation: int) -> bool:
         return self.generation < generation or (self.expires_ms is not None and now_ms > self.expires_ms)

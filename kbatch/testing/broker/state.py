@@ -21,6 +21,7 @@ from kbatch.testing.broker.authorizer import REFUSALS, AclBinding, Authorizer, O
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import Cluster, Node
 from kbatch.testing.broker.coordinators import Coordinators
+from kbatch.testing.broker.delegation_tokens import DelegationTokens
 from kbatch.testing.broker.fetch_sessions import FetchSessions
 from kbatch.testing.broker.listeners import Listener
 from kbatch.testing.broker.oauth import TokenIssuer
@@ -150,6 +151,7 @@ class BrokerState:
         self._waiters: list[_Waiter] = []
         self._changed: set[tuple[str, int]] = set()
         self.fetch_sessions = FetchSessions(self.now_ms)
+        self.delegation_tokens = DelegationTokens(self.rng.randbytes)
         self.scram_users = ScramUsers(self.options.users or {}, self.rng.randbytes)
         self.authorizer = Authorizer(
             self.access,

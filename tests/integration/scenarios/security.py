@@ -139,6 +139,12 @@ def _filter(kind: Any = messages.DeleteAclsRequest.DeleteAclsFilter, **fields: A
 
 
 @scenario
+def delegation_tokens_where_there_is_no_login(wire: Wire) -> None:
+    wire.call(messages.CreateDelegationTokenRequest(max_lifetime_ms=-1), 3)
+    wire.call(messages.DescribeDelegationTokenRequest(owners=None), 3)
+
+
+@scenario
 def acls_without_authorizer(wire: Wire) -> None:
     for version in range(1, 4):
         wire.call(messages.CreateAclsRequest(creations=[_creation(), _creation("User:bob")]), version)
@@ -307,6 +313,40 @@ def requests_around_a_login(wire: Wire, doors: Doors) -> None:
     with doors.open(wire, "TLS") as client:
         client.handshake("PLAIN", "on SSL")
         client.is_served()
+
+
+# Delegation tokens
+
+
+@secured
+def delegation_tokens(wire: Wire, doors: Doors) -> None:
+    create, renewer = messages.CreateDelegationTokenRequest, messages.CreateDelegationTokenRequest
+    with doors.user(wire, "alice") as alice, doors.user(wire, "bob") as bob:
+        for note, fields in {
+            "week": {"max_lifetime_ms": -1},
+            "minute": {"max_lifetime_ms": 60_000},
+            "group as renewer": {
+                "renewers": [renewer.CreatableRenewers(principal_type="Group", principal_name="g")]
+            },
+            "of another": {"owner_principal_type": "User", "owner_principal_name": "bob"},
+        }.items():
+            answer = alice.ask(create(**fields))
+            times = [answer.expiry_timestamp_ms, answer.max_timestamp_ms]
+            names = [answer.principal_name, answer.token_requester_principal_name]
+            left = [time - answer.issue_timestamp_ms for time in times]
+            wire.note(note, ({"error_code": answer.error_code}, names, left))
+        secret = bytes(alice.ask(create(max_lifetime_ms=60_000)).hmac)
+        renew, expire = messages.RenewDelegationTokenRequest, messages.ExpireDelegationTokenRequest
+        wire.until(lambda: alice.ask(renew(hmac=secret, renew_period_ms=-1)).error_code == 0)
+        for client, name in ((alice, "alice"), (bob, "bob")):
+            for kind in (renew, expire):
+                for hmac in (b"unknown", secret):
+                    code = client.ask(kind(hmac=hmac)).error_code
+                    wire.note(f"{name} {kind.__name__} {hmac == secret}", {"error_code": code})
+        found = bob.ask(messages.DescribeDelegationTokenRequest(owners=None))
+        wire.note("bob sees", ({"error_code": found.error_code}, found.tokens))
+    with doors.open(wire, "TLS") as client:
+        wire.note("on TLS", {"error_code": client.wire.ask(create()).error_code})
 
 
 # Sessions

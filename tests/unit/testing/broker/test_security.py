@@ -303,6 +303,100 @@ def test_scram_authorization_id_must_be_the_user(broker: VirtualBroker) -> None:
     assert refused == (ErrorCode.SASL_AUTHENTICATION_FAILED, OTHER_USERS_ID)
 
 
+# Delegation tokens
+
+
+def created(broker: VirtualBroker, lifetime_ms: int = -1, **fields: Any) -> tuple[Client, Any]:
+    """A client that logged in as alice, and the answer to its wish for a token."""
+    client = broker.client()
+    log_in(client)
+    kind = messages.CreateDelegationTokenRequest
+    return client, client.ask(kind(max_lifetime_ms=lifetime_ms, **fields))
+
+
+def log_in_by_token(client: Client, token_id: str, secret: bytes) -> Any:
+    password = base64.b64encode(secret).decode()
+    scram = ScramClient("sha256", token_id, password, extensions=",tokenauth=true")
+    handshake(client, "SCRAM-SHA-256")
+    first = client.send(token(scram.first()))
+    client.broker.advance(DELAY_MS)
+    if first.message.error_code:
+        return first.message
+    return client.ask(token(scram.final(bytes(first.message.auth_bytes))))
+
+
+def test_token_stands_for_its_owner_until_it_expires(broker: VirtualBroker) -> None:
+    _, issued = created(broker, 60_000)
+    assert (issued.error_code, issued.principal_name, issued.token_requester_principal_name) == (
+        0,
+        "alice",
+        "alice",
+    )
+    assert issued.max_timestamp_ms == issued.expiry_timestamp_ms == broker.now_ms + 60_000
+    client = broker.client()
+    accepted = log_in_by_token(client, issued.token_id, issued.hmac)
+    assert (accepted.error_code, accepted.session_lifetime_ms) == (0, 60_000 - DELAY_MS)
+    assert client.connection.principal == "User:alice"
+    refused = client.ask(messages.CreateDelegationTokenRequest())
+    assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    broker.advance(60_000)
+    assert client.send(API_VERSIONS).is_closed
+    expired = log_in_by_token(broker.client(), issued.token_id, issued.hmac)
+    assert expired.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_token_is_no_password_without_its_extension(broker: VirtualBroker) -> None:
+    _, issued = created(broker)
+    client = broker.client()
+    handshake(client, "SCRAM-SHA-256")
+    scram = ScramClient("sha256", issued.token_id, base64.b64encode(issued.hmac).decode())
+    refused = refused_late(client, client.send(token(scram.first())))
+    assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_tokens_are_renewed_described_and_expired_by_their_owner_and_renewers(broker: VirtualBroker) -> None:
+    renewer = messages.CreateDelegationTokenRequest.CreatableRenewers(
+        principal_type="User", principal_name="bob"
+    )
+    alice, issued = created(broker, renewers=[renewer])
+    day_ms = 86_400_000
+    assert issued.expiry_timestamp_ms - issued.issue_timestamp_ms == day_ms
+    assert issued.max_timestamp_ms - issued.issue_timestamp_ms == 7 * day_ms
+    bob = broker.client()
+    log_in(bob, plain("bob"))
+    broker.advance(1000)
+    renewed = bob.ask(messages.RenewDelegationTokenRequest(hmac=issued.hmac, renew_period_ms=-1))
+    assert renewed.expiry_timestamp_ms == issued.expiry_timestamp_ms + 1000
+    (seen,) = bob.ask(messages.DescribeDelegationTokenRequest(owners=None)).tokens
+    assert (seen.token_id, seen.principal_name, seen.expiry_timestamp) == (
+        issued.token_id,
+        "alice",
+        renewed.expiry_timestamp_ms,
+    )
+    unknown = bob.ask(messages.RenewDelegationTokenRequest(hmac=b"x"))
+    assert unknown.error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    gone = alice.ask(messages.ExpireDelegationTokenRequest(hmac=issued.hmac, expiry_time_period_ms=-1))
+    assert (gone.error_code, gone.expiry_timestamp_ms) == (0, broker.now_ms)
+    assert alice.ask(messages.DescribeDelegationTokenRequest(owners=None)).tokens == []
+
+
+def test_tokens_of_others_are_their_own(broker: VirtualBroker) -> None:
+    _, issued = created(broker)
+    bob = broker.client()
+    log_in(bob, plain("bob"))
+    for kind in (messages.RenewDelegationTokenRequest, messages.ExpireDelegationTokenRequest):
+        refused = bob.ask(kind(hmac=issued.hmac))
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    group = messages.CreateDelegationTokenRequest.CreatableRenewers(
+        principal_type="Group", principal_name="x"
+    )
+    assert created(broker, renewers=[group])[1].error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+    anonymous = broker.client(listener=PLAINTEXT)
+    for request in (messages.CreateDelegationTokenRequest(), messages.DescribeDelegationTokenRequest()):
+        refused = anonymous.ask(request)
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
 # OAUTHBEARER
 
 
