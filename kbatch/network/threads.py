@@ -50,15 +50,18 @@ class ThreadNetwork(EngineDriver):
         self._scratch = memoryview(bytearray(0 if self._tls is None else RECEIVE_BYTES))
         self._inbox: deque[Callable[[], object]] = deque()  # from helper threads
         self._resolvers = Workers(f"{name}-resolver", _RESOLVERS)
-        self._is_stopping = False
+        self._is_stopping = self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # For any thread
 
     @property
     def is_alive(self) -> bool:
-        """True if the thread runs."""
-        return self._thread.is_alive()
+        """True if the thread runs.
+
+        A signal handler that raises inside Thread.is_alive of CPython 3.11 makes that false for good.
+        """
+        return self._thread.ident is not None and not self._has_ended
 
     def start(self) -> None:
         """Start the thread, once. Raise IllegalStateError after `stop`."""
@@ -89,6 +92,7 @@ class ThreadNetwork(EngineDriver):
             logger.critical("a defect ends %s", self._thread.name, exc_info=True)
             self._fail(error)
         finally:
+            self._has_ended = True
             self._release()
 
     def _round(self, wait_ns: int) -> int:
