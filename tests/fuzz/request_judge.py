@@ -9,13 +9,21 @@ from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.core import HANDLERS
 
+# Kafka closes the connection of a refused login, and of ACLs with numbers that it does not know.
+MAY_CLOSE = (
+    messages.SaslHandshakeRequest,
+    messages.SaslAuthenticateRequest,
+    messages.CreateAclsRequest,
+    messages.DescribeAclsRequest,
+    messages.DeleteAclsRequest,
+)
 # More partitions than these take too long, and more than 10,000 are refused.
 SPARED_PARTITION_COUNTS = range(100, 10_001)
 
 
 class Expected(NamedTuple):
     """`response` is the class of the answer, None where there is none. A connection `may_close` only if the
-    request cannot be read, or wants no answer.
+    request cannot be read, wants no answer, or is one of MAY_CLOSE.
     """
 
     message: Message | None
@@ -41,8 +49,8 @@ def expected(frame: bytes) -> Expected:
     is_silent = isinstance(message, messages.ProduceRequest) and message.acks == 0
     if is_silent or type(message) not in HANDLERS:
         return Expected(message, None, request.version, request.correlation_id, may_close=True)
-    response = type(message).response
-    return Expected(message, response, request.version, request.correlation_id, may_close=False)
+    response, may_close = type(message).response, isinstance(message, MAY_CLOSE)
+    return Expected(message, response, request.version, request.correlation_id, may_close)
 
 
 def answer(wanted: Expected, data: bytes) -> Message:

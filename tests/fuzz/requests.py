@@ -52,6 +52,7 @@ USUAL: dict[str, tuple[object, ...]] = {
     "max_bytes": (1, 1000, 1 << 20),
     "max_wait_ms": (0, 0, 100, 500),
     "mechanism": ("PLAIN", "GSSAPI"),
+    **dict.fromkeys(("ScramCredentialDeletion.mechanism", "ScramCredentialUpsertion.mechanism"), (1, 2, 0)),
     "min_bytes": (0, 1, 1000),
     "num_partitions": (1, 2, 5, -1, 0, 10_001),
     "offset": (-1, 0, 1, 5),

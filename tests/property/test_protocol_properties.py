@@ -49,6 +49,12 @@ KIO_LIMITS = {
     "transaction_start_time_ms": (0, 2 * 10**12),
     "retention_time_ms": (-(10**12), 10**12),
     "session_lifetime_ms": (-(10**12), 10**12),
+    **dict.fromkeys(
+        ("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"), (-(10**12), 10**12)
+    ),
+    **dict.fromkeys(
+        ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms", "max_timestamp"), (0, 2 * 10**12)
+    ),
 }
 
 
