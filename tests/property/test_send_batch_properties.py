@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
@@ -12,12 +13,13 @@ from hypothesis.stateful import invariant, precondition, rule
 import kbatch
 from kbatch._native.batch.delivery import BatchDelivery, RecordMetadata
 from kbatch._native.send.accumulator import Refusal
-from kbatch.errors import ErrorCode
+from kbatch.errors import ErrorCode, RecordTooLargeError
 from tests.oracle import strategies
-from tests.property.test_accumulator_properties import Accumulator
+from tests.property.test_accumulator_properties import Accumulator, len_while_held
 from tests.support.accumulating import is_whole
 from tests.support.sending import OK, OUT_OF_ORDER, Sending
 
+BATCH_BYTES = 1280  # what a batch is charged beside its bytes
 EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 60))
 
 
@@ -47,11 +49,15 @@ class WithBatches(Accumulator):
         def called(metadata: RecordMetadata, error: BaseException | None) -> None:
             self.called.setdefault(payloads[0], []).append((metadata, error))
 
-        outcome = self.records.append_batch(
-            "t", partition, bytearray(data) if copied else data, self.now_ns, called if callback else None
-        )
+        given = bytearray(data) if copied else data
+        on_delivery = called if callback else None
+        if len(data) + BATCH_BYTES > self.records.memory.total_memory:
+            with pytest.raises(RecordTooLargeError):
+                self.records.append_batch("t", partition, given, self.now_ns, on_delivery)
+            return
+        outcome = self.records.append_batch("t", partition, given, self.now_ns, on_delivery)
         if outcome is Refusal.MEMORY:
-            assert self.records.memory.available < len(data) + 1024
+            assert self.records.memory.available < len(data) + BATCH_BYTES
             return
         assert isinstance(outcome, BatchDelivery)
         number = len(self.sent[partition])
@@ -63,7 +69,7 @@ class WithBatches(Accumulator):
     @invariant()
     @precondition(lambda self: hasattr(self, "records"))
     def queues_are_in_order_and_batches_within_limits(self) -> None:
-        assert self.records.memory.available >= 0
+        assert self.records.memory.available >= -sum(map(len_while_held, self.held))
         for partition in range(3):
             queue = self.records.batches("t", partition)
             numbers = [batch.first_number for batch in queue]
