@@ -39,6 +39,7 @@ PRODUCED = "Processor time of a record: all contestants, lz4, batches of 128 KiB
 DELIVERED = "Records delivered: all contestants, lz4, batches of 128 KiB"
 SMALL = "Processor time of a record: lz4, batches of 16 KiB"
 PACED, BUSY = "Latency of a paced sender", "Latency of a paced sender beside Python that computes"
+SECURED = "Processor time of a record: TLS + SCRAM-SHA-256 beside plaintext, lz4, batches of 128 KiB"
 TRANSACTIONS = "Transactions of 1,000 records, one after the other"
 SPARK = "Processor time of a row from Spark, values of 100 B"
 PRODUCERS = ("Java, warm", "confluent-kafka", "aiokafka", "kafka-python")
@@ -62,6 +63,13 @@ FIGURES = (
     *(
         Figure("latency-busy", BUSY, f"beside busy Python, {p}", f"kbatch, {p}", (f"confluent-kafka, {p}",))
         for p in ("p50", "p99")
+    ),
+    Figure(
+        "security",
+        SECURED,
+        "send with a callback, TLS + SCRAM, lz4, 128 KiB",
+        "kbatch, TLS + SCRAM",
+        tuple(f"{name}, TLS + SCRAM" for name in ("Java, warm", "confluent-kafka")),
     ),
     Figure("transactions", TRANSACTIONS, "a transaction of 1,000 records", "kbatch", PRODUCERS),
     Figure(

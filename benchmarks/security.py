@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from benchmarks import pages
 from benchmarks.contest import kafka
 from kbatch.bench.cluster import Address
 from kbatch.bench.contest import SETTINGS, Answer, Contest, able, drivers_of, records_for
@@ -166,7 +167,7 @@ def throughput(plan: Plan) -> Iterator[Question]:
         speaks_of_speed=False,
     )
     yield Question(
-        "Processor time of a record: TLS + SCRAM-SHA-256 beside plaintext, lz4, batches of 128 KiB",
+        pages.SECURED,
         "The same rounds. The client's process, user and kernel.",
         _contenders(answers, "cpu_ns"),
         [
