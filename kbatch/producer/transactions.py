@@ -134,8 +134,8 @@ class TransactionCalls:
         call = self._unfinished
         if call is not None and call.name != name:
             raise IllegalStateError(
-                f"{name}(): {call.name}() has an unknown outcome, because it timed out or was "
-                f"cancelled; call it again"
+                f"{name}(): {call.name}() has an unknown outcome, because it timed out, was cancelled or a "
+                f"login was refused; call it again"
             )
         if call is None or not call.is_done:
             self._runtime.check_usable()

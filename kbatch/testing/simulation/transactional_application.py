@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kbatch.errors import DeliveryError, IllegalStateError, KafkaError, KafkaTimeoutError
+from kbatch.errors import (
+    AuthenticationError,
+    DeliveryError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+)
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from kbatch.testing.simulation.options import CODECS
 from kbatch.testing.simulation.schedule import MS
@@ -146,7 +152,7 @@ class Performer:
     async def call(
         self, client: Client, method: Callable[..., Awaitable[None]], other: Callable[..., Awaitable[None]]
     ) -> None:
-        """Make a call, and repeat it after a time-out; meanwhile no other call is accepted."""
+        """Make a call, and repeat it without an outcome; meanwhile no other call is accepted."""
         options = self.options
         while True:
             timeout, dies = None, False
@@ -157,10 +163,10 @@ class Performer:
             try:
                 await method(timeout=timeout)
                 return
-            except KafkaTimeoutError as error:
+            except (KafkaTimeoutError, AuthenticationError) as error:
                 if error.abortable or error.fatal:
                     raise
-            client.trace("%s() timed out", method.__name__)
+            client.trace("%s() has no outcome yet", method.__name__)
             self.world.faults.note("time-out of a call")
             await self._check_refused(other)
             if dies:
