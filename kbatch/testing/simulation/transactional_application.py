@@ -152,7 +152,7 @@ class Performer:
     async def call(
         self, client: Client, method: Callable[..., Awaitable[None]], other: Callable[..., Awaitable[None]]
     ) -> None:
-        """Make a call, and repeat it without an outcome; meanwhile no other call is accepted."""
+        """Make a call, and repeat it while its outcome is unknown; meanwhile no other call is accepted."""
         options = self.options
         while True:
             timeout, dies = None, False
