@@ -216,14 +216,15 @@ LAYERS = (
         "network/",
         "what owns an engine: sockets, the clock, threads",
         {
-            "driver": "what both owners do: events to the engine, its actions back",
+            "driver runtime": "what both owners do: events to the engine, its actions back; what the calls "
+            "of a client share, and `await_until`, **by which all of them wait**",
             "threads channels event_loop transports": "the sender's thread and its sockets; an asyncio event "
             "loop and its transports",
             "tls tls_context": "**what a TLS error means, when certificates are read**; the ssl keys as a "
             "context",
             "callbacks event_loop_callbacks": "where `on_delivery` runs",
-            "workers sealing login": "threads for host names; threads that seal batches; the thread that "
-            "makes tokens of SASL",
+            "workers sealing decoding login": "threads for host names; threads that seal batches; threads "
+            "that decode records; the thread that makes tokens of SASL",
         },
     ),
     Layer(
@@ -234,8 +235,8 @@ LAYERS = (
             "threads event_loop": "Producer; AsyncProducer",
             "base coroutines parts configured": "what both do: send, flush, close; the methods of tasks and "
             "of parts",
-            "runtime": "what the calls share, and `await_until`, **by which all of them wait**",
-            "memory_queue deliveries": "the queue for memory; `wait`, `as_completed`, `await delivery`",
+            "runtime memory_queue deliveries": "what the calls share; the queue for memory; `wait`, "
+            "`as_completed`, `await delivery`",
             "tables transactions groups": "the parts: `send_table`; transactions; requests about groups",
         },
     ),

@@ -13,12 +13,16 @@ logger = logging.getLogger(__name__)
 MOST_SEALERS = 4
 
 
+def cpu_count() -> int:
+    """Return the number of CPUs that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def sealer_count(beside: int = 0) -> int:
     """Return the number of threads that may seal: one for each CPU of the process, less `beside` busy ones,
     and at most MOST_SEALERS.
     """
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cpus - beside, MOST_SEALERS)
+    return min(cpu_count() - beside, MOST_SEALERS)
 
 
 @final

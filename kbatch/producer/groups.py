@@ -5,13 +5,12 @@ A program that keeps its progress with `send_offsets_to_transaction` reads it ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbatch.core.client.admin_requests import AdminRequest, CommittedOffsets, GroupIds
-from kbatch.errors import KafkaTimeoutError
 from kbatch.records import OffsetAndMetadata, TopicPartition, check_text, checked_partition
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class GroupQueries:
         """Return the consumer groups of the cluster for which this client has the ACL Describe."""
         deadline = self._runtime.block_deadline(timeout)
         self._runtime.check_usable()
-        await self._await_answer(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
+        await self._runtime.await_answer(lambda: self._engine.snapshot.nodes, deadline, "group_ids")
         requests = [GroupIds(node_id) for node_id in self._engine.snapshot.nodes]
         await self._request(requests, deadline)
         return sorted({group_id for each in requests for group_id in each.answer})
@@ -59,26 +58,10 @@ class GroupQueries:
             self._engine.submit_request(request)
         try:
             for request in requests:
-                await self._await_answer(partial(attrgetter("is_done"), request), deadline, request.name)
+                is_done = partial(attrgetter("is_done"), request)
+                await self._runtime.await_answer(is_done, deadline, request.name)
                 if request.error is not None:
                     raise request.error
         finally:
             for request in requests:  # in case that it was not answered
                 request.finish()
-
-    async def _await_answer(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
-        """Return once `is_there()` is true; raise if the producer fails or its brokers refuse it."""
-        refused = self._engine.authentication_error  # whose login is tried again
-
-        def is_answered() -> bool:
-            if is_there():
-                return True
-            self._runtime.check_usable()
-            self._runtime.check_login(refused)
-            return False
-
-        self._runtime.network.wake()
-        if not await self._runtime.await_until(is_answered, deadline):
-            self._runtime.check_login(None)
-            why = self._engine.last_connection_failure or "brokers are slow"
-            raise KafkaTimeoutError(f"{name}() timed out: {why}")

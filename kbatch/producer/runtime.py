@@ -1,10 +1,7 @@
 """Runtime: what the calls of a producer share, its engine, network and callbacks, and how they wait.
 
-Theory of operation. Methods that wait are coroutines. `Producer` runs them on the caller's thread, which
-blocks where they wait; `AsyncProducer` awaits them; the simulator runs them in virtual time. All of them
-wait by `await_until`, over the waiters that the producer was made with (`kbatch.waiting`).
-
-No part of a runtime refers to the producer, so the finalizer of a dropped producer runs.
+Theory of operation. `Producer` runs the coroutines of a ClientRuntime on the caller's thread, which blocks
+where they wait; `AsyncProducer` awaits them; the simulator runs them in virtual time.
 """
 
 from __future__ import annotations
@@ -29,31 +26,17 @@ from kbatch.errors import (
     ProducerClosedError,
 )
 from kbatch.interceptors import InterceptorChain
-from kbatch.metrics import MetricsRegistry
+from kbatch.network.runtime import ClientRuntime
 from kbatch.producer.configured import accumulator_of
 from kbatch.records import is_sendable
-from kbatch.waiting.conditions import AwaitableEvent, Condition
-from kbatch.waiting.deadline import Deadline
 
 if TYPE_CHECKING:
     from random import Random
 
     from kbatch.config import ProducerConfig
     from kbatch.producer.memory_queue import MemoryQueue
+    from kbatch.waiting.deadline import Deadline
     from kbatch.waiting.protocols import Waiter
-
-# A waiting caller checks at this interval whether brokers accept the producer and the network is alive.
-LOOK_SECONDS = 0.5
-
-
-class Network(Protocol):
-    """Owns the engine: ThreadNetwork, LoopNetwork, or the network of a simulated world."""
-
-    @property
-    def wake(self) -> Callable[[], object]: ...
-    @property
-    def is_alive(self) -> bool: ...
-    def stop(self) -> None: ...
 
 
 class Callbacks(Protocol):
@@ -78,7 +61,7 @@ class Marker:
         return 0
 
 
-class Runtime:
+class Runtime(ClientRuntime):
     """The engine of a producer with its accumulator, metrics, network and callbacks.
 
     Parameters
@@ -86,15 +69,11 @@ class Runtime:
     config : ProducerConfig
     random : random.Random
         Seeds all random choices.
-    new_waiter : callable
-        Returns a Waiter for the caller.
     queue : MemoryQueue
     wake : callable
         Makes the engine run soon; any thread may call it.
-    check_caller : WeakMethod or None
-        Raises unless the caller may use the producer.
-    clock_ns : callable
-        Returns the monotonic time in nanoseconds.
+    new_waiter, check_caller, clock_ns
+        Parameters of ClientRuntime.
     on_loop : bool
         True if the network runs on an event loop, which leaves compression to other threads.
     engine_keys, accumulator_keys : mapping
@@ -102,18 +81,11 @@ class Runtime:
 
     Attributes
     ----------
-    changed : Condition
-        Notified when the cluster or the state of the engine has changed.
-    network : Network
     callbacks : Callbacks
-    is_closed, is_forked : bool
-        True if the producer accepts no more records; True if this process is a child of the producer's.
     """
 
-    network: Network
+    engine: ProducerEngine
     callbacks: Callbacks
-    is_closed = True  # until there is something to close
-    is_forked = False
 
     def __init__(
         self,
@@ -129,18 +101,9 @@ class Runtime:
         engine_keys: Mapping[str, Any] = {},
         accumulator_keys: Mapping[str, Any] = {},
     ) -> None:
+        super().__init__(config, new_waiter=new_waiter, check_caller=check_caller, clock_ns=clock_ns)
         self.config = config
         self.queue = queue
-        self.changed = Condition(new_waiter)
-        self.new_event = partial(AwaitableEvent, new_waiter)
-        self._clock_ns = clock_ns
-        self._check_caller = check_caller
-        self.registry = MetricsRegistry(
-            config.client_id,
-            sample_window_ms=config.metrics_sample_window_ms,
-            num_samples=config.metrics_num_samples,
-            recording_level=config.metrics_recording_level,
-        )
         self.interceptors = InterceptorChain(config.interceptor_classes)
         self.accumulator = accumulator_of(
             config, random, wake, queue.freed, on_loop=on_loop, **accumulator_keys
@@ -159,77 +122,20 @@ class Runtime:
         """Let `send` append without a check, if the producer has no interceptors and no transactions."""
         self.accumulator.accepts_directly = not self.interceptors and self.engine.transactions is None
 
-    # Its clock
-
-    def now_ns(self) -> int:
-        return self._clock_ns()
-
-    def deadline(self, seconds: float | None) -> Deadline:
-        return Deadline(seconds, lambda: self._clock_ns() / 1e9)
-
     def block_deadline(self, timeout: float | None = None) -> Deadline:
         """Return the deadline `timeout` seconds from now; None is max.block.ms."""
         return self.deadline(self.config.max_block_ms / 1000 if timeout is None else timeout)
 
-    def observe(self, sensor: str, value: float) -> None:
-        """Record a value of a metric."""
-        self.registry.record(sensor, value, self._clock_ns() // 1_000_000)
+    def closed_error(self) -> KafkaError:
+        return ProducerClosedError("the producer is closed; make another, for example with recreate()")
 
-    # Whether it can be used
-
-    def check_usable(self) -> None:
-        self.check_here()
-        if self.is_closed:
-            raise ProducerClosedError("the producer is closed; make another, for example with recreate()")
-        if (error := self.engine.fatal_error) is not None:
-            raise error.marked()  # a copy: each raise has its own traceback
-
-    def check_here(self) -> None:
-        """Raise unless the caller may use the producer."""
-        self.check_not_forked()
-        if self._check_caller is not None and (check_caller := self._check_caller()) is not None:
-            check_caller()
-
-    def check_not_forked(self) -> None:
-        if self.is_forked:
-            raise ForkedProducerError(
-                "the producer belongs to the parent process and has no threads in this one; create another "
-                "in the child process"
-            )
+    def forked_error(self) -> KafkaError:
+        return ForkedProducerError(
+            "the producer belongs to the parent process and has no threads in this one; create another "
+            "in the child process"
+        )
 
     # How its callers wait
-
-    async def await_until(
-        self,
-        is_so: Callable[[], Any],
-        deadline: Deadline,
-        condition: Condition | None = None,
-        *,
-        request: Callable[[], object] = lambda: None,
-        needs_network: bool = True,
-    ) -> bool:
-        """Return True once `is_so()` is true; False if the deadline or the end of the network comes first.
-        Its exceptions propagate.
-
-        Parameters
-        ----------
-        is_so : callable
-            Called after every change of `condition`.
-        deadline : Deadline
-        condition : Condition or None
-            None for the changes of the engine.
-        request : callable
-            Called at first and every LOOK_SECONDS: requests what is waited for.
-        needs_network : bool
-            False if `is_so()` becomes true without the network, too.
-        """
-        changed = self.changed if condition is None else condition
-        while True:
-            request()
-            if deadline.is_over or (needs_network and not self.network.is_alive):
-                return bool(is_so())
-            if await changed.wait_until(is_so, deadline.within(LOOK_SECONDS) if needs_network else deadline):
-                return True
 
     async def await_sender(self) -> None:
         """Return after the engine has run all earlier commands; what is sent next comes after them."""
@@ -304,12 +210,6 @@ class Runtime:
     def _want(self, topic: str) -> None:
         self.engine.want_topic(topic)
         self.network.wake()
-
-    def check_login(self, before: KafkaError | None) -> None:
-        """Raise the error of the last failed login, if it is another than `before`."""
-        error = self.engine.authentication_error
-        if error is not None and error is not before:
-            raise error.marked()
 
     def _is_known(
         self,

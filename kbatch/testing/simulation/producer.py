@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.batch.delivery import Delivery
+from kbatch.network.runtime import Network
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
-from kbatch.producer.runtime import Callbacks, Marker, Network, Runtime
+from kbatch.producer.runtime import Callbacks, Marker, Runtime
 from kbatch.waiting.virtual import VirtualWaiter
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ class SimulatedProducer(CoroutineProducer):
 
     @property
     def unfinished_call(self) -> Any:
-        """Return the call of a transaction that continues, or whose outcome was not raised or returned yet.
-        """
+        """Return the call of a transaction that continues, or whose outcome no caller has got yet."""
         return self._transactions._unfinished
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:

@@ -46,6 +46,7 @@ TOPICS = {TOPIC: 1, "wide": MANY}
 CALLED = (
     "kbatch/core/client/engine.py",
     "kbatch/core/producer/engine.py",
+    "kbatch/network/runtime.py",
     "kbatch/producer/base.py",
     "kbatch/producer/memory_queue.py",
     "kbatch/producer/parts.py",

@@ -1,0 +1,189 @@
+"""ClientRuntime: what the calls of every client share, its engine and network, and how they wait.
+
+Theory of operation. Methods that wait are coroutines over the waiters that the client was made with
+(`kbatch.waiting`): they block a thread, suspend a task, or let virtual time pass. All of them wait by
+`await_until`.
+
+No part of a runtime refers to the client, so the finalizer of a dropped client runs.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kbatch.errors import KafkaError, KafkaTimeoutError
+from kbatch.metrics import MetricsRegistry
+from kbatch.waiting.conditions import AwaitableEvent, Condition
+from kbatch.waiting.deadline import Deadline
+
+if TYPE_CHECKING:
+    from kbatch.config import ClientConfig
+    from kbatch.core.client.engine import ClientEngine
+    from kbatch.waiting.protocols import Waiter
+
+# A waiting caller checks at this interval whether brokers accept the client and the network is alive.
+LOOK_SECONDS = 0.5
+
+
+class Network(Protocol):
+    """Owns the engine: ThreadNetwork, LoopNetwork, or the network of a simulated world."""
+
+    @property
+    def wake(self) -> Callable[[], object]: ...
+    @property
+    def is_alive(self) -> bool: ...
+    def stop(self) -> None: ...
+
+
+class ClientRuntime(ABC):
+    """The engine of a client with its metrics and network. A subclass makes the engine.
+
+    Parameters
+    ----------
+    config : ClientConfig
+    new_waiter : callable
+        Returns a Waiter for the caller.
+    check_caller : WeakMethod or None
+        Raises unless the caller may use the client.
+    clock_ns : callable
+        Returns the monotonic time in nanoseconds.
+
+    Attributes
+    ----------
+    changed : Condition
+        Notified when the cluster or the state of the engine has changed.
+    network : Network
+    is_closed, is_forked : bool
+        True if the client takes no more calls; True if this process is a child of the client's.
+    """
+
+    engine: ClientEngine
+    network: Network
+    is_closed = True  # until there is something to close
+    is_forked = False
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        new_waiter: Callable[[], Waiter],
+        check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.changed = Condition(new_waiter)
+        self.new_event = partial(AwaitableEvent, new_waiter)
+        self._clock_ns = clock_ns
+        self._check_caller = check_caller
+        self.registry = MetricsRegistry(
+            config.client_id,
+            sample_window_ms=config.metrics_sample_window_ms,
+            num_samples=config.metrics_num_samples,
+            recording_level=config.metrics_recording_level,
+        )
+
+    # Its clock
+
+    def now_ns(self) -> int:
+        return self._clock_ns()
+
+    def deadline(self, seconds: float | None) -> Deadline:
+        return Deadline(seconds, lambda: self._clock_ns() / 1e9)
+
+    def observe(self, sensor: str, value: float) -> None:
+        """Record a value of a metric."""
+        self.registry.record(sensor, value, self._clock_ns() // 1_000_000)
+
+    # Whether it can be used
+
+    @abstractmethod
+    def closed_error(self) -> KafkaError:
+        """Return the error of a call after the end of the client."""
+
+    @abstractmethod
+    def forked_error(self) -> KafkaError:
+        """Return the error of a call in a child process."""
+
+    def check_usable(self) -> None:
+        self.check_here()
+        if self.is_closed:
+            raise self.closed_error()
+        if (error := self.engine.fatal_error) is not None:
+            raise error.marked()  # a copy: each raise has its own traceback
+
+    def check_here(self) -> None:
+        """Raise unless the caller may use the client."""
+        self.check_not_forked()
+        if self._check_caller is not None and (check_caller := self._check_caller()) is not None:
+            check_caller()
+
+    def check_not_forked(self) -> None:
+        if self.is_forked:
+            raise self.forked_error()
+
+    def check_login(self, before: KafkaError | None) -> None:
+        """Raise the error of the last failed login, if it is another than `before`."""
+        error = self.engine.authentication_error
+        if error is not None and error is not before:
+            raise error.marked()
+
+    # How its callers wait
+
+    async def await_until(
+        self,
+        is_so: Callable[[], Any],
+        deadline: Deadline,
+        condition: Condition | None = None,
+        *,
+        request: Callable[[], object] = lambda: None,
+        needs_network: bool = True,
+    ) -> bool:
+        """Return True once `is_so()` is true; False if the deadline or the end of the network comes first.
+        Its exceptions propagate.
+
+        Parameters
+        ----------
+        is_so : callable
+            Called after every change of `condition`.
+        deadline : Deadline
+        condition : Condition or None
+            None for the changes of the engine.
+        request : callable
+            Called at first and every LOOK_SECONDS: requests what is waited for.
+        needs_network : bool
+            False if `is_so()` becomes true without the network, too.
+        """
+        changed = self.changed if condition is None else condition
+        while True:
+            request()
+            if deadline.is_over or (needs_network and not self.network.is_alive):
+                return bool(is_so())
+            if await changed.wait_until(is_so, deadline.within(LOOK_SECONDS) if needs_network else deadline):
+                return True
+
+    async def await_answer(self, is_there: Callable[[], Any], deadline: Deadline, name: str) -> None:
+        """Return once `is_there()` is true; raise if the client fails or its brokers refuse it.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The deadline came first; its text begins with the call's `name`.
+        """
+        refused = self.engine.authentication_error  # whose login is tried again
+
+        def is_answered() -> bool:
+            if is_there():
+                return True
+            self.check_usable()
+            self.check_login(refused)
+            return False
+
+        self.network.wake()
+        if not await self.await_until(is_answered, deadline):
+            self.check_login(None)
+            why = self.engine.last_connection_failure or "brokers are slow"
+            raise KafkaTimeoutError(f"{name}() timed out: {why}")
