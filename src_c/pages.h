@@ -52,7 +52,7 @@ static inline void *kb_pages_moved(void *data, size_t size, size_t wanted) {
     if (!kb_pages_are_mapped(size) && !kb_pages_are_mapped(wanted))
         return realloc(data, wanted);
     void *moved = kb_pages_are_mapped(wanted) ? kb_pages_map(wanted) : malloc(wanted);
-    if (moved && size) {
+    if (moved && data) {
         memcpy(moved, data, size < wanted ? size : wanted);
         kb_pages_free(data, size);
     }

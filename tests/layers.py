@@ -51,8 +51,8 @@ LAYERS = (
             "the 61-byte header, Kafka's closing rule and ratio rule",
             "crc32c.h murmur2.h random.h": "CRC-32C, chosen at run time; Java's key hash; seeded random "
             "numbers",
-            "arrow_c_abi.h arrow_columns.h record_columns.h": "the Arrow C interfaces; columns as spans; "
-            "records appended to Arrow buffers",
+            "arrow_c_abi.h arrow_columns.h record_columns.h fetched.h": "the Arrow C interfaces; columns as "
+            "spans; records appended to Arrow buffers; **which fetched batches a reader may see**",
             "rows.h row_chain.h row_runs.h chunk_chain.h": "rows grouped by partition and appended; batches "
             "as chains of chunks; the offsets of a table's rows",
             "pages.h lock.h descriptor.h zstd_frames.h": "huge pages; short locks; system calls that never "
@@ -74,9 +74,8 @@ LAYERS = (
             "kept for reuse",
             "hashes compression estimator": "crc32c and murmur2; codecs, levels, bounded decompression; the "
             "compression ratio of a topic",
-            "record record_fields": "Record; key, value and headers as spans of bytes",
-            "record_batch batch_writer": "reading (RecordBatch, `decode`, `rebase`) and writing "
-            "(RecordBatchWriter, `encode`)",
+            "record record_fields record_batch batch_writer": "Record, ConsumerRecord; their fields as "
+            "spans; reading (RecordBatch, `decode`, `rebase`); writing (RecordBatchWriter, `encode`)",
         },
     ),
     Layer(
@@ -96,7 +95,8 @@ LAYERS = (
         "Arrow columns in, record batches out, and back",
         {
             "arrow table_columns": "columns by PyCapsule; columns as rows of spans",
-            "table_encoder table_decoder": "**how a table becomes batches**; batches into column buffers",
+            "table_encoder table_decoder record_chunks": "**how a table becomes batches**; batches into "
+            "column buffers",
             "row_hashes": "hashes of key columns; the digest of rows in any order",
         },
     ),
@@ -127,6 +127,12 @@ LAYERS = (
             "sealing": "**which thread compresses a batch**: SealPolicy decides, SealQueue hands it over",
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },
+    ),
+    Layer(
+        4,
+        "_native/fetch/",
+        "`frames`: memory of answers; `fetch_answer`: an answer in one step; `fetched_batches`: **the "
+        "records of a partition, as columns or objects**",
     ),
     Layer(
         5,

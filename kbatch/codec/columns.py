@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,8 +21,25 @@ from kbatch.column_serializers.roles import Part, reading, record_columns
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    from typing_extensions import Buffer
 
+    from kbatch._native.arrow.record_chunks import BinaryBuffers, RecordChunk
     from kbatch._native.arrow.table_encoder import Encoded
+
+# The columns of records that were read from partitions, in the order of a table with all of them.
+FETCHED_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key",
+    "value",
+    "headers",
+    "leader_epoch",
+)
+# By the bit in a batch's attributes.
+TIMESTAMP_TYPES = ("create_time", "log_append_time")
 
 # Rows to pass numpy columns in: 'S' arrays must be copied to lose their padding.
 _NUMPY_ROWS = 65536
@@ -431,30 +448,132 @@ def _record_schema() -> pa.Schema:
     )
 
 
-def _record_batch_of(chunk: tuple[Any, ...], schema: pa.Schema) -> pa.RecordBatch:
-    """Return a pyarrow RecordBatch on the buffers of one chunk from TableDecoder.finish."""
+def _record_batch_of(chunk: RecordChunk, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a pyarrow RecordBatch with the schema's columns, on the buffers of a chunk."""
     import pyarrow as pa
 
-    rows, header_rows, offsets, timestamps, lists, key, value, header_key, header_value = chunk
+    arrays = [_COLUMN_MAKERS[field.name](chunk, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def binary(kind: pa.DataType, length: int, column: tuple[Any, ...]) -> pa.Array:
-        null_count, validity, offsets, data = column
-        bits = None if validity is None else pa.py_buffer(validity)
-        return pa.Array.from_buffers(
-            kind, length, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], null_count
-        )
 
-    offset_type, timestamp_type, key_type, value_type, headers_type = schema.types
-    fields = [binary(pa.string(), header_rows, header_key), binary(pa.binary(), header_rows, header_value)]
-    headers = pa.Array.from_buffers(headers_type.value_type, header_rows, [None], 0, children=fields)
-    columns = [
-        pa.Array.from_buffers(offset_type, rows, [None, pa.py_buffer(offsets)], 0),
-        pa.Array.from_buffers(timestamp_type, rows, [None, pa.py_buffer(timestamps)], 0),
-        binary(key_type, rows, key),
-        binary(value_type, rows, value),
-        pa.Array.from_buffers(headers_type, rows, [None, pa.py_buffer(lists)], 0, children=[headers]),
+def _plain_column(values: Buffer | None, chunk: RecordChunk, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, chunk.row_count, [None, pa.py_buffer(values)], 0)
+
+
+def _binary_column(column: BinaryBuffers | None, kind: pa.DataType, length: int) -> pa.Array:
+    import pyarrow as pa
+
+    assert column is not None
+    null_count, validity, *buffers = column
+    bits = None if validity is None else pa.py_buffer(validity)
+    return pa.Array.from_buffers(kind, length, [bits, *map(pa.py_buffer, buffers)], null_count)
+
+
+def _headers_column(chunk: RecordChunk, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    item, count = kind.value_type, chunk.header_count
+    fields = [
+        _binary_column(chunk.header_key, item.field(0).type, count),
+        _binary_column(chunk.header_value, item.field(1).type, count),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    headers = pa.Array.from_buffers(item, count, [None], 0, children=fields)
+    return pa.Array.from_buffers(
+        kind, chunk.row_count, [None, pa.py_buffer(chunk.header_lists)], 0, children=[headers]
+    )
+
+
+def _timestamp_type_column(chunk: RecordChunk, kind: pa.DataType) -> pa.Array:
+    return _constant_column(TIMESTAMP_TYPES, int(chunk.is_log_append_time), chunk.row_count, kind)
+
+
+def _constant_column(names: Sequence[str], index: int, length: int, kind: pa.DataType) -> pa.Array:
+    """Return a dictionary column in which every row is names[index]."""
+    import pyarrow as pa
+
+    indices = pa.repeat(pa.scalar(index, kind.index_type), length)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, kind.value_type))
+
+
+_COLUMN_MAKERS: dict[str, Callable[[RecordChunk, Any], Any]] = {
+    "offset": lambda chunk, kind: _plain_column(chunk.offsets, chunk, kind),
+    "timestamp": lambda chunk, kind: _plain_column(chunk.timestamps_ms, chunk, kind),
+    "timestamp_type": _timestamp_type_column,
+    "key": lambda chunk, kind: _binary_column(chunk.key, kind, chunk.row_count),
+    "value": lambda chunk, kind: _binary_column(chunk.value, kind, chunk.row_count),
+    "headers": _headers_column,
+    "leader_epoch": lambda chunk, kind: _plain_column(chunk.leader_epochs, chunk, kind),
+}
+
+
+def fetched_schema(columns: Iterable[str], *, as_views: bool = False) -> pa.Schema:
+    """Return the schema of records that were read from partitions.
+
+    Parameters
+    ----------
+    columns : iterable of str
+        Of FETCHED_COLUMNS, in the order of the schema.
+    as_views : bool
+        Whether keys and values are of binary_view, as with layout="view", and not of binary.
+
+    Raises
+    ------
+    ValueError
+        A column that there is not.
+    """
+    import pyarrow as pa
+
+    types = _fetched_types(as_views)
+    names = list(columns)
+    for name in names:
+        if name not in types:
+            raise ValueError(f"columns must be of {', '.join(types)}, got {name!r}")
+    return pa.schema([(name, types[name]) for name in names])
+
+
+@cache
+def _fetched_types(as_views: bool) -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    types = {field.name: field.type for field in _record_schema()} | {
+        "topic": pa.dictionary(pa.int32(), pa.string()),
+        "partition": pa.int32(),
+        "timestamp_type": pa.dictionary(pa.int8(), pa.string()),
+        "leader_epoch": pa.int32(),
+    }
+    if as_views:
+        types |= {"key": pa.binary_view(), "value": pa.binary_view()}
+    return {name: types[name] for name in FETCHED_COLUMNS}
+
+
+def fetched_batch(chunk: RecordChunk, topic: str, partition: int, columns: Iterable[str]) -> pa.RecordBatch:
+    """Return the rows of a chunk from FetchedRecords.decode, with those columns, which the chunk has.
+
+    Returns
+    -------
+    pyarrow.RecordBatch
+        topic dictionary<int32, string>, partition int32, offset int64, timestamp timestamp[ms, UTC],
+        timestamp_type dictionary<int8, string> (create_time, log_append_time), key binary, value binary,
+        headers list<struct<key: string not null, value: binary>>, leader_epoch int32 (-1 if unknown). Without
+        columns it still has its number of rows.
+    """
+    import pyarrow as pa
+
+    schema = fetched_schema(columns, as_views=chunk.as_views)
+    if not schema.names:
+        rows = pa.repeat(pa.scalar({}, pa.struct([])), chunk.row_count)
+        return pa.RecordBatch.from_struct_array(rows)
+    arrays = []
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if name == "topic":
+            arrays.append(_constant_column((topic,), 0, chunk.row_count, kind))
+        elif name == "partition":
+            arrays.append(pa.repeat(pa.scalar(partition, kind), chunk.row_count))
+        else:
+            arrays.append(_COLUMN_MAKERS[name](chunk, kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 # BatchFields of table_decoder.pyx.
@@ -480,7 +599,7 @@ def _with_batch_columns(table: pa.Table, batches: np.ndarray) -> pa.Table:
     base_sequence = batches["base_sequence"].astype(np.int64)[of_record]
     sequence = np.where(base_sequence < 0, -1, (base_sequence + deltas) & 0x7FFFFFFF).astype(np.int32)
     codecs = pa.array(codec_names).take(pa.array(attributes & 7))
-    kinds = pa.array(["create_time", "log_append_time"]).take(pa.array(attributes >> 3 & 1))
+    kinds = pa.array(TIMESTAMP_TYPES).take(pa.array(attributes >> 3 & 1))
     rows = pa.array(of_record)
     columns = {
         "base_offset": pa.array(batches["base_offset"][of_record]),

@@ -57,6 +57,7 @@ cdef extern from "record.h" nogil:
 
     ctypedef enum kb_record_error:
         KB_RECORD_OK
+        KB_RECORD_TRAILING
 
     int64_t kb_record_body_size(const kb_record *record, int64_t timestamp_delta,
                                 int32_t offset_delta) noexcept
@@ -66,6 +67,7 @@ cdef extern from "record.h" nogil:
     kb_record_error kb_record_get(const uint8_t **source, const uint8_t *end, kb_record_view *record) noexcept
     kb_record_error kb_record_header_get(const uint8_t **source, const uint8_t *end,
                                          kb_record_header *header) noexcept
+    kb_record_error kb_record_check_headers(const kb_record_view *record) noexcept
     int64_t kb_records_claimed(const uint8_t *source, const uint8_t *end) noexcept
     kb_record_error kb_records_check(const uint8_t *source, const uint8_t *end, int32_t count,
                                      int32_t *failed_at) noexcept
@@ -168,17 +170,33 @@ cdef extern from "rows.h" nogil:
                                     int64_t end, int64_t *needed) noexcept
 
 cdef extern from "record_columns.h" nogil:
+    enum:
+        KB_WANT_OFFSET
+        KB_WANT_TIMESTAMP
+        KB_WANT_KEY
+        KB_WANT_VALUE
+        KB_WANT_HEADERS
+        KB_WANT_LEADER_EPOCH
+        KB_WANT_RECORD
+
+    ctypedef struct kb_view:
+        int32_t size
+
     ctypedef struct kb_binary_builder:
         int32_t *offsets
+        kb_view *views
         uint8_t *validity
         kb_memory data
         int64_t null_count
 
     ctypedef struct kb_record_columns:
+        int wanted
+        bint as_views
         int64_t row_count
         int64_t row_capacity
         int64_t *offsets
         int64_t *timestamps_ms
+        int32_t *leader_epochs
         kb_binary_builder key
         kb_binary_builder value
         int32_t *header_offsets
@@ -190,6 +208,7 @@ cdef extern from "record_columns.h" nogil:
     ctypedef enum kb_columns_status:
         KB_COLUMNS_DONE
         KB_COLUMNS_MEMORY
+        KB_COLUMNS_CORRUPT
 
     ctypedef struct kb_records_cursor:
         const uint8_t *at
@@ -198,8 +217,58 @@ cdef extern from "record_columns.h" nogil:
         int32_t count
         int64_t base_offset
         int64_t timestamp_ms
+        int64_t first_offset
+        int64_t last_offset
         bint log_append_time
+        int32_t leader_epoch
+        const uint8_t *view_base
+        int32_t view_buffer
+        int64_t next_offset
         kb_record_error error
+
+    ctypedef struct kb_records_sample:
+        int64_t key_bytes
+        int64_t value_bytes
+        int64_t all_bytes
 
     kb_columns_status kb_columns_append(kb_record_columns *columns, kb_records_cursor *cursor,
                                         kb_record_view *record) noexcept
+    void kb_columns_append_range(kb_record_columns *columns, int64_t first_offset, int64_t count,
+                                 int64_t timestamp_ms, int32_t leader_epoch) noexcept
+    kb_records_sample kb_sample_records(const uint8_t *source, const uint8_t *end, int32_t count) noexcept
+
+cdef extern from "fetched.h" nogil:
+    ctypedef struct kb_aborted_transaction:
+        int64_t first_offset
+        int64_t producer
+
+    ctypedef struct kb_fetched:
+        const uint8_t *data
+        size_t size
+        size_t at
+        int64_t from_offset
+        int64_t end_offset
+        const int64_t *producer_ids
+        uint8_t *is_aborting
+        const kb_aborted_transaction *aborted
+        int64_t producer_count
+        int64_t aborted_count
+        int64_t aborted_begun
+        int64_t next_offset
+        int32_t last_epoch
+
+    ctypedef struct kb_fetched_batch:
+        const uint8_t *data
+        size_t size
+        kb_batch_header header
+        int64_t first_offset
+        int64_t row_bound
+
+    ctypedef enum kb_fetched_status:
+        KB_FETCHED_BATCH
+        KB_FETCHED_END
+        KB_FETCHED_CORRUPT
+
+    kb_fetched_status kb_fetched_next(kb_fetched *fetched, kb_fetched_batch *batch) noexcept
+    bint kb_fetched_header_suffices(const kb_fetched *fetched, const kb_fetched_batch *batch,
+                                    int wanted) noexcept

@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 
 cdef class Record:
@@ -8,3 +8,10 @@ cdef class Record:
     cdef readonly object key
     cdef readonly object value
     cdef readonly tuple headers
+
+
+cdef class ConsumerRecord(Record):
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int32_t leader_epoch
+    cdef bint _is_log_append_time

@@ -1,10 +1,9 @@
 """Record: one record, for reading and writing."""
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 
-@cython.final
 @cython.freelist(256)
 @cython.no_gc  # holds bytes, not containers that could form a cycle
 cdef class Record:
@@ -45,8 +44,48 @@ cdef class Record:
         return hash(self._fields())
 
     def __reduce__(self):
-        return Record, self._fields()
+        return type(self), self._fields()
 
     def __repr__(self):
         return (f"Record(key={self.key!r}, value={self.value!r}, headers={self.headers!r}, "
                 f"timestamp_ms={self.timestamp_ms}, offset={self.offset})")
+
+
+@cython.final
+@cython.no_gc
+cdef class ConsumerRecord(Record):
+    """A record that was read from a partition (org.apache.kafka.clients.consumer.ConsumerRecord).
+
+    Attributes
+    ----------
+    topic : str
+    partition : int
+    leader_epoch : int
+        The epoch of the leader that wrote it; -1 if the broker does not say.
+    timestamp_type : "create_time" or "log_append_time"
+    """
+
+    def __init__(self, topic, int32_t partition, key=None, value=None, headers=(), timestamp_ms=None,
+                 int64_t offset=-1, int32_t leader_epoch=-1, timestamp_type="create_time"):
+        if timestamp_type not in ("create_time", "log_append_time"):
+            raise ValueError("timestamp_type must be 'create_time' or 'log_append_time', got "
+                             f"{timestamp_type!r}")
+        super().__init__(key, value, headers, timestamp_ms, offset)
+        self.topic = topic
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self._is_log_append_time = timestamp_type == "log_append_time"
+
+    @property
+    def timestamp_type(self):
+        return "log_append_time" if self._is_log_append_time else "create_time"
+
+    def _fields(self):
+        return (self.topic, self.partition, self.key, self.value, self.headers, self.timestamp_ms,
+                self.offset, self.leader_epoch, self.timestamp_type)
+
+    def __repr__(self):
+        return (f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, key={self.key!r}, "
+                f"value={self.value!r}, headers={self.headers!r}, timestamp_ms={self.timestamp_ms}, "
+                f"offset={self.offset}, leader_epoch={self.leader_epoch}, "
+                f"timestamp_type={self.timestamp_type!r})")

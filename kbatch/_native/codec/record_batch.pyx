@@ -387,13 +387,19 @@ cdef class RecordIterator:
             index, self._left = header.count - self._left - 1, 0
             raise record_error(error, index, header.base_offset)
         record = Record.__new__(Record)
-        record.offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t><int64_t>view.offset_delta)
-        record._timestamp_ms = record_timestamp(header, view.timestamp_delta)
-        record._has_timestamp = True
-        record.key = _bytes_or_none(view.key)
-        record.value = _bytes_or_none(view.value)
-        record.headers = _headers_of(&view) if view.header_count else ()
+        fill_from_view(record, header, &view)
         return record
+
+
+cdef int fill_from_view(Record record, const kb_batch_header *header, const kb_record_view *view) except -1:
+    """Fill in what is in the record itself, whose headers were checked."""
+    record.offset = <int64_t>(<uint64_t>header.base_offset + <uint64_t><int64_t>view.offset_delta)
+    record._timestamp_ms = record_timestamp(header, view.timestamp_delta)
+    record._has_timestamp = True
+    record.key = _bytes_or_none(view.key)
+    record.value = _bytes_or_none(view.value)
+    record.headers = _headers_of(view) if view.header_count else ()
+    return 0
 
 
 cdef int64_t record_timestamp(const kb_batch_header *header, int64_t delta) noexcept nogil:

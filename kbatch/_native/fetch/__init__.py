@@ -1,0 +1,1 @@
+"""What a Fetch brought: frames of memory, answers, and the records in them."""

@@ -1,0 +1,31 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+@final
+class FetchAnswer:
+    correlation_id: int
+    throttle_ms: int
+    error_code: int
+    session_id: int
+    partitions: list[PartitionAnswer]
+    node_endpoints: list[tuple[int, str, int, str | None]]
+
+@final
+class PartitionAnswer:
+    topic: str | None
+    topic_id: bytes | None
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    diverging_epoch: int
+    diverging_end_offset: int
+    leader_id: int
+    leader_epoch: int
+    preferred_read_replica: int
+    aborted: tuple[tuple[int, int], ...] | None
+    records: memoryview | None
+
+def read_fetch_answer(frame: Buffer, version: int) -> FetchAnswer | None: ...

@@ -1,0 +1,40 @@
+from collections.abc import Iterable, Sequence
+from typing import Literal, final
+
+from typing_extensions import Buffer
+
+from kbatch._native.arrow.record_chunks import RecordChunk
+from kbatch._native.codec.record import ConsumerRecord
+from kbatch.errors import CorruptRecordError
+
+@final
+class FetchedRecords:
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    next_offset: int
+    is_past_end: bool
+    last_epoch: int
+    row_bound: int
+    byte_count: int
+    needed_bytes: int
+    position: int
+    fault: CorruptRecordError | None
+    def __init__(
+        self,
+        records: Buffer,
+        *,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        to_offset: int = 9223372036854775807,
+        aborted: Sequence[tuple[int, int]] | None = None,
+        check_crcs: bool = True,
+        max_decompressed_bytes: int = 268435456,
+        visible_end: int = 9223372036854775807,
+    ) -> None: ...
+    def decode(
+        self, columns: Iterable[str], layout: Literal["copy", "view"] = "copy"
+    ) -> list[RecordChunk]: ...
+    def decode_records(self) -> list[ConsumerRecord]: ...

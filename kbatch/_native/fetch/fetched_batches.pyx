@@ -1,0 +1,533 @@
+"""FetchedRecords: the records of a partition in an answer to a Fetch, as columns or as objects.
+
+They are read twice. The constructor looks at the headers of batches only: it finds where the next Fetch
+begins, so that it can be sent before anything is decompressed. `decode` does the rest, from the checksum to
+the columns, and holds the GIL at no time; so several partitions decode in parallel.
+"""
+
+cimport cython
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from kbatch._native.arrow.record_chunks cimport RecordChunks
+from kbatch._native.codec.c cimport (
+    KB_ATTRIBUTES_AT,
+    KB_BATCH_HEADER_SIZE,
+    KB_CODEC_MASK,
+    KB_FETCHED_BATCH,
+    KB_FETCHED_CORRUPT,
+    KB_FETCHED_END,
+    KB_LENGTH_AT,
+    KB_LOG_APPEND_TIME,
+    KB_LOG_OVERHEAD,
+    KB_MIN_RECORD_BYTES,
+    KB_RECORD_OK,
+    KB_RECORD_TRAILING,
+    KB_WANT_HEADERS,
+    KB_WANT_KEY,
+    KB_WANT_LEADER_EPOCH,
+    KB_WANT_OFFSET,
+    KB_WANT_TIMESTAMP,
+    KB_WANT_VALUE,
+    kb_aborted_transaction,
+    kb_batch_header,
+    kb_fetched,
+    kb_fetched_batch,
+    kb_fetched_header_suffices,
+    kb_fetched_next,
+    kb_fetched_status,
+    kb_load_be32,
+    kb_memory,
+    kb_record_check_headers,
+    kb_record_get,
+    kb_record_view,
+    kb_records_cursor,
+)
+from kbatch._native.codec.compression cimport decompress_records
+from kbatch._native.codec.hashes cimport crc32c_extend
+from kbatch._native.codec.memory cimport give_up, grown, reserve
+from kbatch._native.codec.record cimport ConsumerRecord
+from kbatch._native.codec.record_batch cimport (
+    Source,
+    check_header,
+    decompression_limit,
+    fill_from_view,
+    record_error,
+    whole_batch,
+)
+
+from kbatch.errors import CorruptRecordError
+
+# The columns that `decode` makes; a chunk has one timestamp type, so that needs no buffer.
+_WANTED = {
+    "offset": KB_WANT_OFFSET,
+    "timestamp": KB_WANT_TIMESTAMP,
+    "timestamp_type": 0,
+    "key": KB_WANT_KEY,
+    "value": KB_WANT_VALUE,
+    "headers": KB_WANT_HEADERS,
+    "leader_epoch": KB_WANT_LEADER_EPOCH,
+}
+
+cdef enum FaultKind:
+    NO_FAULT
+    HEADER_FAULT  # the checksum, the header or a marker
+    CODEC_FAULT
+    COUNT_FAULT
+    RECORD_FAULT
+
+# One pass over the batches, and the batch that it is at.
+cdef struct Reading:
+    kb_fetched walk
+    kb_fetched_batch batch
+    kb_records_cursor cursor
+    kb_memory scratch       # decompressed records; a spare block of `memory`, used before
+    int64_t rows_to_come    # in this batch and those after it, at most
+    int64_t position        # the offset after what was read
+    FaultKind fault
+
+
+@cython.final
+cdef class FetchedRecords:
+    """The records of one partition in an answer to a Fetch.
+
+    What a reader may see follows org.apache.kafka.clients.consumer.internals.CompletedFetch: no markers, no
+    batches of aborted transactions, nothing outside the offsets that were asked for. A batch that is cut off
+    at the end is ignored.
+
+    Parameters
+    ----------
+    records : bytes-like
+        The batches, below 2 GiB. They are kept, and must not change.
+    topic, partition
+        Where they are from; for records and messages.
+    from_offset, to_offset : int
+        Records from `from_offset` on and before `to_offset` are wanted.
+    aborted : sequence of (producer_id, first_offset), or None
+        The aborted transactions that the answer lists; None for read_uncommitted.
+    check_crcs : bool
+        Whether to check the CRC-32C of each batch when it is decoded (check.crcs).
+    max_decompressed_bytes : int
+        Maximum decompressed bytes of a batch; at most 2 GiB.
+    visible_end : int
+        The last stable offset for read_committed: nothing is visible from there on.
+
+    Attributes
+    ----------
+    topic : str
+    partition, from_offset, to_offset : int
+    next_offset : int
+        Where the next Fetch begins. Batches without visible records move it too.
+    is_past_end : bool
+        True if `to_offset` is reached: nothing more is to be fetched.
+    last_epoch : int
+        The leader epoch of the last batch; -1 if there is none.
+    row_bound : int
+        The number of visible records at most: compaction may have removed some.
+    byte_count : int
+        Bytes of the batches that were read, as they are on the wire.
+    needed_bytes : int
+        If not even the first batch is whole, its size: the partition's maximum must be raised to it. Else 0.
+    position : int
+        The offset after what `decode` or `decode_records` returned; `from_offset` before.
+    fault : CorruptRecordError or None
+        Why reading ended before `next_offset`. The headers show some faults at once. Records before a fault
+        are returned.
+
+    Raises
+    ------
+    ValueError
+        An offset is negative, or `records` are 2 GiB or more.
+    TypeError
+        `records` is not bytes-like.
+    """
+
+    cdef Source _source
+    cdef object _records
+    cdef kb_fetched _start            # as each pass begins, but for is_aborting
+    cdef int64_t *_producer_ids
+    cdef kb_aborted_transaction *_aborted
+    cdef bint _check_crcs
+    cdef size_t _limit
+    cdef readonly str topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t from_offset
+    cdef readonly int64_t to_offset
+    cdef readonly int64_t next_offset
+    cdef readonly bint is_past_end
+    cdef readonly int32_t last_epoch
+    cdef readonly int64_t row_bound
+    cdef readonly int64_t byte_count
+    cdef readonly int64_t needed_bytes
+    cdef readonly int64_t position
+    cdef readonly object fault
+
+    def __init__(self, records, *, str topic not None, int32_t partition, int64_t from_offset,
+                 int64_t to_offset=INT64_MAX, aborted=None, bint check_crcs=True,
+                 max_decompressed_bytes=268435456, int64_t visible_end=INT64_MAX):
+        for name, offset in (("from_offset", from_offset), ("to_offset", to_offset),
+                             ("visible_end", visible_end)):
+            if offset < 0:
+                raise ValueError(f"{name} must not be negative, got {offset}")
+        self._source = Source(records)
+        if self._source.view.len > INT32_MAX:
+            raise ValueError(f"records must be below 2 GiB, got {self._source.view.len} bytes")
+        self._records = records
+        self._check_crcs = check_crcs
+        self._limit = decompression_limit(max_decompressed_bytes)
+        self.topic = topic
+        self.partition = partition
+        self.from_offset = self.position = from_offset
+        self.to_offset = to_offset
+        memset(&self._start, 0, sizeof(kb_fetched))
+        self._start.data = <const uint8_t *>self._source.view.buf
+        self._start.size = self._source.view.len
+        self._start.from_offset = self._start.next_offset = from_offset
+        self._start.end_offset = min(to_offset, visible_end)
+        self._start.last_epoch = -1
+        if aborted:
+            self._take_aborted(sorted(aborted, key=_first_offset))
+        self._scan()
+
+    def __dealloc__(self):
+        free(self._producer_ids)
+        free(self._aborted)
+
+    cdef int _take_aborted(self, list aborted) except -1:
+        """Note the aborted transactions, by first offset, each with the place of its producer."""
+        cdef dict places
+        cdef Py_ssize_t i
+        cdef list producer_ids = sorted({producer_id for producer_id, _ in aborted})
+        places = {producer_id: i for i, producer_id in enumerate(producer_ids)}
+        self._producer_ids = <int64_t *>grown(NULL, len(producer_ids) * sizeof(int64_t))
+        for i, producer_id in enumerate(producer_ids):
+            self._producer_ids[i] = producer_id
+        self._aborted = <kb_aborted_transaction *>grown(NULL, len(aborted) * sizeof(kb_aborted_transaction))
+        for i, (producer_id, first_offset) in enumerate(aborted):
+            self._aborted[i].producer = places[producer_id]
+            self._aborted[i].first_offset = first_offset
+        self._start.producer_ids = self._producer_ids
+        self._start.producer_count = len(producer_ids)
+        self._start.aborted = self._aborted
+        self._start.aborted_count = len(aborted)
+        return 0
+
+    cdef int _scan(self) except -1:
+        """Look at all headers."""
+        cdef Reading reading
+        cdef kb_fetched *walk = &reading.walk
+        cdef kb_fetched_status status
+        cdef int64_t rows = 0
+        self._begin(&reading)
+        try:
+            with nogil:
+                while True:
+                    reading.position = walk.next_offset
+                    status = kb_fetched_next(walk, &reading.batch)
+                    if status != KB_FETCHED_BATCH:
+                        break
+                    rows += reading.batch.row_bound
+            if status == KB_FETCHED_CORRUPT:
+                reading.fault = HEADER_FAULT
+                self.fault = self._error(&reading)
+            self.next_offset = walk.next_offset
+            self.is_past_end = walk.next_offset >= self.to_offset
+            self.last_epoch = walk.last_epoch
+            self.row_bound = rows
+            self.byte_count = walk.at
+            if walk.at == 0 and walk.size and status == KB_FETCHED_END and not self.is_past_end:
+                self.needed_bytes = self._first_size()
+        finally:
+            _end(&reading)
+        return 0
+
+    cdef int64_t _first_size(self) noexcept:
+        """Return the size of the first batch if it is cut off, else 0."""
+        cdef int64_t size = KB_BATCH_HEADER_SIZE
+        if self._start.size >= KB_LOG_OVERHEAD:
+            size = KB_LOG_OVERHEAD + <int64_t><int32_t>kb_load_be32(self._start.data + KB_LENGTH_AT)
+        return size if size > <int64_t>self._start.size else 0
+
+    cdef int _begin(self, Reading *reading) except -1:
+        """Begin a pass; `_end` must follow."""
+        memset(reading, 0, sizeof(Reading))
+        reading.walk = self._start
+        reading.rows_to_come = self.row_bound
+        reading.position = self.from_offset
+        if self._start.producer_count:
+            reading.walk.is_aborting = <uint8_t *>grown(NULL, self._start.producer_count)
+            memset(reading.walk.is_aborting, 0, self._start.producer_count)
+        return 0
+
+    cdef bint _next(self, Reading *reading) noexcept nogil:
+        """Move to the next batch with visible rows. False at the end, or at a fault."""
+        cdef kb_fetched_batch *batch = &reading.batch
+        cdef kb_fetched_status status
+        while True:
+            reading.rows_to_come -= batch.row_bound
+            reading.position = reading.walk.next_offset
+            status = kb_fetched_next(&reading.walk, batch)
+            if status == KB_FETCHED_END:
+                reading.position = reading.walk.next_offset
+                return False
+            if status == KB_FETCHED_CORRUPT or (self._check_crcs and not _is_intact(batch)):
+                reading.fault = HEADER_FAULT
+                return False
+            if batch.row_bound:
+                return True
+
+    cdef bint _open(self, Reading *reading, kb_memory *out) except -1 nogil:
+        """Point the cursor to the batch's records, which are appended to `out` if they are compressed. False
+        at a fault.
+        """
+        cdef kb_records_cursor *cursor = &reading.cursor
+        cdef kb_batch_header *header = &reading.batch.header
+        cdef const uint8_t *data = reading.batch.data + KB_BATCH_HEADER_SIZE
+        cdef size_t size = reading.batch.size - KB_BATCH_HEADER_SIZE
+        cdef size_t used = out.used
+        if header.attributes & KB_CODEC_MASK:
+            if _decompress(header.attributes & KB_CODEC_MASK, data, size, out, self._limit):
+                out.used = used
+                reading.fault = CODEC_FAULT
+                return False
+            data = out.data + used
+            size = out.used - used
+        if <size_t>header.count > size / KB_MIN_RECORD_BYTES:
+            reading.fault = COUNT_FAULT
+            return False
+        memset(cursor, 0, sizeof(kb_records_cursor))
+        cursor.at = data
+        cursor.end = data + size
+        cursor.count = header.count
+        cursor.base_offset = header.base_offset
+        cursor.first_offset = reading.walk.from_offset
+        cursor.last_offset = reading.walk.end_offset - 1
+        cursor.next_offset = reading.position
+        cursor.log_append_time = header.attributes & KB_LOG_APPEND_TIME != 0
+        cursor.timestamp_ms = header.max_timestamp_ms if cursor.log_append_time else header.base_timestamp_ms
+        cursor.leader_epoch = header.leader_epoch
+        return True
+
+    def decode(self, columns, str layout not None="copy"):
+        """Decode the visible records into columns. The GIL is not held.
+
+        Parameters
+        ----------
+        columns : iterable of str
+            Of offset, timestamp, timestamp_type, key, value, headers, leader_epoch. Batches are not
+            decompressed if their headers say all that is wanted.
+        layout : "copy" or "view"
+            Whether keys and values are copied together, or stay where they are, in `records` or in
+            decompressed memory, with views of them (Arrow's binary_view).
+
+        Returns
+        -------
+        list of RecordChunk
+            In order. A chunk has one timestamp type, about 16 MiB of data at most, or one batch. If a batch
+            is corrupt, the records before it; `fault` and `position` say so.
+        """
+        cdef RecordChunks chunks = RecordChunks.__new__(RecordChunks)
+        cdef Reading reading
+        if layout not in ("copy", "view"):
+            raise ValueError(f"layout must be 'copy' or 'view', got {layout!r}")
+        chunks.begin(_wanted_of(columns), layout == "view")
+        self._begin(&reading)
+        try:
+            with nogil:
+                while self._next(&reading) and self._append(&reading, chunks):
+                    pass
+            self._settle(&reading)
+        finally:
+            _end(&reading)
+        return chunks.take(self._records)
+
+    cdef bint _append(self, Reading *reading, RecordChunks chunks) except -1 nogil:
+        """Append a batch's visible rows to the columns. False at a fault."""
+        cdef kb_fetched_batch *batch = &reading.batch
+        cdef kb_batch_header *header = &batch.header
+        cdef bint as_views = chunks.chunk.columns.as_views
+        cdef bint is_compressed = header.attributes & KB_CODEC_MASK != 0
+        cdef int timestamp_type = header.attributes & KB_LOG_APPEND_TIME != 0
+        cdef kb_memory *out = &reading.scratch
+        cdef const uint8_t *given = NULL
+        cdef size_t size
+        if kb_fetched_header_suffices(&reading.walk, batch, chunks.chunk.columns.wanted):
+            chunks.begin_batch(batch.row_bound, 0, 0, timestamp_type)
+            chunks.make_room(batch.row_bound, reading.rows_to_come)
+            chunks.append_range(batch.first_offset, batch.row_bound, header.max_timestamp_ms,
+                                header.leader_epoch)
+            return True
+        reading.scratch.used = 0
+        if as_views:
+            chunks.begin_batch(batch.row_bound, 0, self._limit if is_compressed else 0, timestamp_type)
+            out = &chunks.chunk.views_data
+        if not self._open(reading, out):
+            return False
+        size = reading.cursor.end - reading.cursor.at
+        if not is_compressed:
+            given = self._start.data
+        if as_views:
+            chunks.refer_to(&reading.cursor, given)
+        else:
+            chunks.begin_batch(header.count, size, 0, timestamp_type)
+        chunks.make_room(header.count, reading.rows_to_come)
+        if chunks.append(&reading.cursor, _bytes_to_come(reading, size)):
+            reading.position = reading.cursor.next_offset
+            reading.fault = RECORD_FAULT
+            return False
+        return True
+
+    def decode_records(self):
+        """Decode the visible records into objects: a list of ConsumerRecord.
+
+        Faults are noted as by `decode`.
+        """
+        cdef list records = []
+        cdef Reading reading
+        cdef bint is_open = True
+        self._begin(&reading)
+        try:
+            while is_open:
+                with nogil:
+                    reading.scratch.used = 0
+                    is_open = self._next(&reading) and self._open(&reading, &reading.scratch)
+                is_open = is_open and self._append_objects(&reading, records)
+            self._settle(&reading)
+        finally:
+            _end(&reading)
+        return records
+
+    cdef bint _append_objects(self, Reading *reading, list records) except -1:
+        """Append a batch's visible records. False at a fault."""
+        cdef kb_records_cursor *cursor = &reading.cursor
+        cdef kb_record_view view
+        cdef ConsumerRecord record
+        cdef int64_t offset
+        while cursor.index < cursor.count:
+            cursor.error = kb_record_get(&cursor.at, cursor.end, &view)
+            if cursor.error == KB_RECORD_OK and view.header_count:
+                cursor.error = kb_record_check_headers(&view)
+            if cursor.error != KB_RECORD_OK:
+                reading.fault = RECORD_FAULT
+                return False
+            cursor.index += 1
+            offset = <int64_t>(<uint64_t>cursor.base_offset + <uint64_t><int64_t>view.offset_delta)
+            if cursor.first_offset <= offset <= cursor.last_offset:
+                record = ConsumerRecord.__new__(ConsumerRecord)
+                fill_from_view(record, &reading.batch.header, &view)
+                record.topic = self.topic
+                record.partition = self.partition
+                record.leader_epoch = cursor.leader_epoch
+                record._is_log_append_time = cursor.log_append_time
+                records.append(record)
+                reading.position = offset + 1
+        if cursor.at != cursor.end:
+            cursor.error = KB_RECORD_TRAILING
+            reading.fault = RECORD_FAULT
+            return False
+        return True
+
+    cdef int _settle(self, const Reading *reading) except -1:
+        self.position = reading.position
+        self.fault = None if reading.fault == NO_FAULT else self._error(reading)
+        return 0
+
+    cdef object _error(self, const Reading *reading):
+        """Return the error for a fault. The steps that explain faults are repeated, with the GIL."""
+        cdef const kb_fetched_batch *batch = &reading.batch
+        cdef const kb_batch_header *header = &batch.header
+        cdef str where = f"{self.topic}-{self.partition} at offset {reading.position}"
+        if reading.fault == HEADER_FAULT:
+            return self._header_error(reading, where)
+        hint = _hint(header)
+        if reading.fault == CODEC_FAULT:
+            reason = self._codec_reason(batch)
+        elif reading.fault == COUNT_FAULT:
+            reason = f"{header.count} records cannot be in the batch at offset {header.base_offset}"
+        else:
+            reason = record_error(reading.cursor.error, reading.cursor.index, header.base_offset)
+        return CorruptRecordError(f"{where}: {reason}; {hint}")
+
+    cdef object _header_error(self, const Reading *reading, str where):
+        cdef const uint8_t *data = reading.batch.data
+        cdef size_t left = self._start.size - (data - self._start.data)
+        cdef kb_batch_header header
+        try:
+            whole_batch(data, left, &header, where)
+        except CorruptRecordError as error:
+            return CorruptRecordError(f"{error}; what follows cannot be found")
+        reason = f"{where}: the marker of producer {header.producer_id} cannot be read"
+        if header.base_offset < 0 or header.base_offset >= INT64_MAX - max(header.last_offset_delta, 0):
+            reason = f"{where}: a base offset of {header.base_offset} is impossible"
+        try:
+            check_header(data, &header, self._check_crcs, where)
+        except CorruptRecordError as error:
+            reason = str(error)
+        return CorruptRecordError(f"{reason}; {_hint(&header)}")
+
+    cdef object _codec_reason(self, const kb_fetched_batch *batch):
+        try:
+            decompress_records(batch.header.attributes & KB_CODEC_MASK, batch.data + KB_BATCH_HEADER_SIZE,
+                               batch.size - KB_BATCH_HEADER_SIZE, self._limit)
+        except CorruptRecordError as error:
+            return error
+        return "its records do not decompress"
+
+    def __repr__(self):
+        return (f"<FetchedRecords {self.topic}-{self.partition} from offset {self.from_offset} to "
+                f"{self.next_offset}, {self.byte_count} bytes>")
+
+
+def _first_offset(aborted):
+    return aborted[1]
+
+
+def _wanted_of(columns):
+    """Return the mask of the columns."""
+    wanted = 0
+    for name in columns:
+        if name not in _WANTED:
+            raise ValueError(f"columns must be of {', '.join(_WANTED)}, got {name!r}")
+        wanted |= _WANTED[name]
+    return wanted
+
+
+cdef str _hint(const kb_batch_header *header):
+    after = <object>header.base_offset + header.last_offset_delta + 1
+    return f"seek to offset {after} to skip the batch"
+
+
+cdef void _end(Reading *reading) noexcept:
+    free(reading.walk.is_aborting)
+    give_up(&reading.scratch)
+
+
+cdef bint _is_intact(const kb_fetched_batch *batch) noexcept nogil:
+    return batch.header.crc == crc32c_extend(0, batch.data + KB_ATTRIBUTES_AT, batch.size - KB_ATTRIBUTES_AT)
+
+
+cdef size_t _bytes_to_come(const Reading *reading, size_t size) noexcept nogil:
+    """Return the bytes of this batch's records, `size`, and of those after it, if all compress alike."""
+    cdef double left = reading.walk.size - reading.walk.at + reading.batch.size
+    return <size_t>(size * (left / reading.batch.size))
+
+
+cdef bint _decompress(int codec, const uint8_t *data, size_t size, kb_memory *out,
+                      size_t limit) except -1 nogil:
+    """Append the decompressed bytes to `out`. True if there are none."""
+    with gil:
+        return _decompress_by_package(codec, data, size, out, limit)
+
+
+cdef bint _decompress_by_package(int codec, const uint8_t *data, size_t size, kb_memory *out,
+                                 size_t limit) except -1:
+    cdef bytes found
+    try:
+        found = decompress_records(codec, data, size, limit)
+    except CorruptRecordError:
+        return True
+    reserve(out, len(found))
+    memcpy(out.data + out.used, <const char *>found, len(found))
+    out.used += len(found)
+    return False

@@ -1,0 +1,173 @@
+"""FramePool: memory for answers, received in place and read without a copy.
+
+Memory that was used before costs nothing; that of a fresh frame costs more than receiving into it, because
+the kernel clears each page at the first touch. So a frame is a block of a few sizes, which goes back to its
+pool with the last view of it, and blocks of 2 MiB or more are made of huge pages.
+"""
+
+cimport cython
+from libc.stdint cimport uint8_t
+
+from kbatch._native.codec.lock cimport (
+    kb_lock,
+    kb_lock_acquire,
+    kb_lock_destroy,
+    kb_lock_init,
+    kb_lock_release,
+)
+from kbatch._native.codec.views cimport fill_view
+
+cdef extern from "pages.h" nogil:
+    bint kb_pages_resize(void **data, size_t *size, size_t wanted)
+    void kb_pages_free(void *data, size_t size)
+
+cdef enum:
+    CLASSES = 9  # 256 KiB, 512 KiB, ..., 64 MiB; larger frames are not kept
+    SPARES = 64  # of a class, at most
+
+cdef size_t SMALLEST_BLOCK = 262144
+
+cdef struct Spares:
+    int count
+    void *blocks[SPARES]
+
+
+cdef int _class_of(size_t size) noexcept nogil:
+    """Return the number of the smallest class with room for `size` bytes, CLASSES if there is none."""
+    cdef int number = 0
+    while number < CLASSES and size > SMALLEST_BLOCK << number:
+        number += 1
+    return number
+
+
+@cython.final
+cdef class FramePool:
+    """Blocks of memory for frames; any thread may take one or drop one.
+
+    Parameters
+    ----------
+    spare_bytes : int
+        Bytes of unused blocks that are kept, at most.
+
+    Raises
+    ------
+    ValueError
+        `spare_bytes` is negative.
+    """
+
+    cdef kb_lock _lock
+    # under _lock
+    cdef Spares[CLASSES] _spares
+    cdef size_t _spare_bytes, _used_bytes
+    cdef size_t _spare_limit
+
+    def __cinit__(self):
+        kb_lock_init(&self._lock)
+
+    def __init__(self, *, spare_bytes=33554432):
+        if spare_bytes < 0:
+            raise ValueError(f"spare_bytes must not be negative, got {spare_bytes}")
+        self._spare_limit = spare_bytes
+
+    def __dealloc__(self):
+        cdef int number, i
+        for number in range(CLASSES):
+            for i in range(self._spares[number].count):
+                kb_pages_free(self._spares[number].blocks[i], SMALLEST_BLOCK << number)
+        kb_lock_destroy(&self._lock)
+
+    @property
+    def used_bytes(self):
+        """Bytes of the blocks of all frames that are in use."""
+        return self._used_bytes
+
+    @property
+    def spare_bytes(self):
+        """Bytes of the unused blocks that are kept."""
+        return self._spare_bytes
+
+    def take(self, Py_ssize_t size):
+        """Return a Frame of `size` bytes, which are not set to anything.
+
+        Raise ValueError for a negative size, MemoryError without memory.
+        """
+        cdef Frame frame
+        cdef int number = _class_of(size)
+        cdef size_t capacity = SMALLEST_BLOCK << number if number < CLASSES else size
+        if size < 0:
+            raise ValueError(f"size must not be negative, got {size}")
+        frame = Frame.__new__(Frame)
+        frame._data = self._take_spare(number, capacity)
+        if frame._data == NULL:
+            if not kb_pages_resize(&frame._data, &frame._capacity, capacity):
+                self._count_used(-<Py_ssize_t>capacity)
+                raise MemoryError(f"no memory for a frame of {size} bytes")
+        frame._pool = self
+        frame._capacity = capacity
+        frame._size = size
+        return frame
+
+    cdef void *_take_spare(self, int number, size_t capacity) noexcept nogil:
+        """Count a block as used, and return a spare one; NULL if there is none."""
+        cdef Spares *spares
+        cdef void *block = NULL
+        kb_lock_acquire(&self._lock)
+        self._used_bytes += capacity
+        if number < CLASSES:
+            spares = &self._spares[number]
+            if spares.count:
+                spares.count -= 1
+                block = spares.blocks[spares.count]
+                self._spare_bytes -= capacity
+        kb_lock_release(&self._lock)
+        return block
+
+    cdef void _count_used(self, Py_ssize_t change) noexcept nogil:
+        kb_lock_acquire(&self._lock)
+        self._used_bytes += change
+        kb_lock_release(&self._lock)
+
+    cdef void _give_back(self, void *block, size_t capacity) noexcept nogil:
+        """Keep a block, or free it."""
+        cdef int number = _class_of(capacity)
+        cdef bint keeps
+        cdef Spares *spares
+        kb_lock_acquire(&self._lock)
+        self._used_bytes -= capacity
+        keeps = number < CLASSES and capacity + self._spare_bytes <= self._spare_limit
+        if keeps:
+            spares = &self._spares[number]
+            keeps = spares.count < SPARES
+            if keeps:
+                spares.blocks[spares.count] = block
+                spares.count += 1
+                self._spare_bytes += capacity
+        kb_lock_release(&self._lock)
+        if not keeps:
+            kb_pages_free(block, capacity)
+
+
+@cython.final
+cdef class Frame:
+    """Writable bytes of a FramePool, with the buffer protocol.
+
+    Each view refers to the frame, so its block goes back to the pool with the last of them, and not before.
+    """
+
+    cdef FramePool _pool
+    cdef void *_data
+    cdef size_t _capacity
+    cdef Py_ssize_t _size
+
+    def __init__(self):
+        raise TypeError("a Frame comes from FramePool.take")
+
+    def __dealloc__(self):
+        if self._pool is not None:
+            self._pool._give_back(self._data, self._capacity)
+
+    def __len__(self):
+        return self._size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        fill_view(view, self, self._data, &self._size, False)

@@ -1,0 +1,123 @@
+"""read_fetch_answer on answers of every version and on mutants: the generated reader judges it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kbatch._native.fetch.fetch_answer import FetchAnswer, PartitionAnswer, read_fetch_answer
+from kbatch.errors import ProtocolError
+from kbatch.protocol import codec
+from kbatch.protocol.messages import FetchResponse
+from tests.oracle.messages import random_message
+from tests.property.test_protocol_properties import SEEDS, mutants
+
+CORRELATION_ID = 77
+
+
+def frame_of(message: FetchResponse, version: int) -> bytes:
+    return b"".join(codec.encode_response(message, version, CORRELATION_ID))[4:]
+
+
+def fields_of(answer: FetchAnswer) -> tuple[Any, ...]:
+    partitions = [partition_fields(partition) for partition in answer.partitions]
+    return (
+        *(answer.correlation_id, answer.throttle_ms, answer.error_code, answer.session_id),
+        partitions,
+        answer.node_endpoints,
+    )
+
+
+def partition_fields(partition: PartitionAnswer) -> tuple[Any, ...]:
+    return (
+        *(partition.topic, partition.topic_id, partition.partition, partition.error_code),
+        *(partition.high_watermark, partition.last_stable_offset, partition.log_start_offset),
+        *(partition.diverging_epoch, partition.diverging_end_offset),
+        *(partition.leader_id, partition.leader_epoch, partition.preferred_read_replica),
+        *(partition.aborted, None if partition.records is None else bytes(partition.records)),
+    )
+
+
+def expected_fields(correlation_id: int, message: FetchResponse, version: int) -> tuple[Any, ...]:
+    partitions = [
+        (
+            topic.topic if version <= 12 else None,
+            topic.topic_id if version > 12 else None,
+            *(partition.partition_index, partition.error_code),
+            *(partition.high_watermark, partition.last_stable_offset, partition.log_start_offset),
+            *(partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset),
+            *(partition.current_leader.leader_id, partition.current_leader.leader_epoch),
+            partition.preferred_read_replica,
+            None
+            if partition.aborted_transactions is None
+            else tuple((each.producer_id, each.first_offset) for each in partition.aborted_transactions),
+            None if partition.records is None else bytes(partition.records),
+        )
+        for topic in message.responses
+        for partition in topic.partitions
+    ]
+    endpoints = [(each.node_id, each.host, each.port, each.rack) for each in message.node_endpoints]
+    return (
+        *(correlation_id, message.throttle_time_ms, message.error_code, message.session_id),
+        partitions,
+        endpoints,
+    )
+
+
+@pytest.mark.parametrize("version", FetchResponse.versions)
+def test_answers_are_read_as_the_protocol_says(version: int) -> None:
+    read = 0
+    for seed in SEEDS:
+        message = random_message(FetchResponse, version, seed)
+        frame = frame_of(message, version)
+        answer = read_fetch_answer(frame, version)
+        if answer is not None:
+            read += 1
+            assert fields_of(answer) == expected_fields(CORRELATION_ID, message, version)
+    assert read == len(SEEDS)
+
+
+@pytest.mark.parametrize("version", FetchResponse.versions)
+def test_mutants_are_read_alike_or_not_at_all(version: int) -> None:
+    choices = random.Random(version)
+    outcomes = {"read": 0, "left": 0}
+    for seed in SEEDS:
+        frame = frame_of(random_message(FetchResponse, version, seed), version)
+        for mutant in mutants(frame, choices):
+            answer = read_fetch_answer(mutant, version)
+            outcomes["left" if answer is None else "read"] += 1
+            if answer is not None:
+                correlation_id, message = codec.decode_response(FetchResponse, version, mutant)
+                assert fields_of(answer) == expected_fields(correlation_id, message, version)
+    assert min(outcomes.values()) > 0, outcomes
+
+
+def test_every_cut_is_left_to_the_other_reader() -> None:
+    frame = frame_of(random_message(FetchResponse, 18, 1), 18)
+    for size in range(len(frame)):
+        assert read_fetch_answer(frame[:size], 18) is None
+        with pytest.raises(ProtocolError):
+            codec.decode_response(FetchResponse, 18, frame[:size])
+    assert read_fetch_answer(frame + b"\0", 18) is None
+
+
+@pytest.mark.parametrize("version", [3, 19, -1])
+def test_unknown_versions_are_left(version: int) -> None:
+    assert read_fetch_answer(frame_of(FetchResponse(), 18), version) is None
+
+
+def test_records_are_views_of_the_frame() -> None:
+    topics = [
+        FetchResponse.FetchableTopicResponse(
+            topic_id=bytes(16), partitions=[FetchResponse.PartitionData(records=b"records")]
+        )
+    ]
+    frame = bytearray(frame_of(FetchResponse(responses=topics), 18))
+    answer = read_fetch_answer(frame, 18)
+    assert answer is not None
+    (partition,) = answer.partitions
+    assert partition.records is not None
+    frame[frame.index(b"records")] = ord("R")
+    assert bytes(partition.records) == b"Records"

@@ -1,0 +1,326 @@
+"""FetchedRecords: what it does with batches that are special, and what it says of broken ones."""
+
+import struct
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kbatch._native.fetch.fetched_batches import FetchedRecords
+from kbatch._native.fetch.frames import FramePool
+from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
+from tests.oracle import plain, strategies
+
+ROWS: list[plain.Row] = [(b"k%d" % n, b"value %d" % n, (), 1000 + n) for n in range(10)]
+ABORT = strategies.end_transaction_marker(False, 1)
+COMMIT = strategies.end_transaction_marker(True, 1)
+
+
+def fetched(data: Any, **options: Any) -> FetchedRecords:
+    return FetchedRecords(data, **{"topic": "orders", "partition": 3, "from_offset": 0} | options)
+
+
+def offsets(records: FetchedRecords) -> list[int]:
+    return [record.offset for record in records.decode_records()]
+
+
+def transactional(base_offset: int, producer_id: int, rows: list[plain.Row] = ROWS[:2]) -> bytes:
+    return plain.encode(rows, base_offset=base_offset, producer_id=producer_id, transactional=True)
+
+
+def marker(base_offset: int, producer_id: int, row: plain.Row = ABORT) -> bytes:
+    return plain.encode(
+        [row], base_offset=base_offset, producer_id=producer_id, transactional=True, control=True
+    )
+
+
+# Transactions
+
+
+def test_several_aborts_of_one_producer_in_an_answer() -> None:
+    data = transactional(0, 7) + marker(2, 7) + transactional(3, 7) + marker(5, 7) + transactional(6, 7)
+    data += marker(8, 7, COMMIT)
+    records = fetched(data, aborted=[(7, 3), (7, 0)])
+    assert offsets(records) == [6, 7]
+    assert (records.next_offset, records.row_bound) == (9, 2)
+
+
+def test_answer_that_begins_at_a_marker() -> None:
+    assert offsets(fetched(marker(5, 7) + transactional(6, 7), from_offset=5, aborted=[(7, 0)])) == [6, 7]
+
+
+def test_abort_marker_without_an_entry_hides_nothing() -> None:
+    assert offsets(fetched(transactional(0, 7) + marker(2, 7) + transactional(3, 7), aborted=[])) == [
+        *(0, 1, 3, 4)
+    ]
+
+
+def test_marker_in_the_last_batch_moves_the_position() -> None:
+    records = fetched(transactional(0, 7) + marker(2, 7), aborted=[(7, 0)])
+    assert (offsets(records), records.next_offset, records.position) == ([], 3, 3)
+
+
+def test_other_producers_and_plain_batches_of_an_aborter_are_seen() -> None:
+    """An idempotent producer's batch has a producer id, but is in no transaction."""
+    data = transactional(0, 7) + transactional(2, 8) + plain.encode(ROWS[:1], base_offset=4, producer_id=7)
+    assert offsets(fetched(data, aborted=[(7, 0)])) == [2, 3, 4]
+
+
+def test_transaction_that_aborts_later_hides_nothing_before() -> None:
+    data = transactional(0, 7) + marker(2, 7, COMMIT) + transactional(3, 7)
+    assert offsets(fetched(data, aborted=[(7, 3)])) == [0, 1]
+
+
+def test_empty_control_batch_ends_nothing() -> None:
+    empty = plain.encode([], base_offset=2, producer_id=7, transactional=True, control=True)
+    assert offsets(fetched(transactional(0, 7) + empty + transactional(3, 7), aborted=[(7, 0)])) == []
+
+
+def test_uncommitted_sees_all_but_markers() -> None:
+    assert offsets(fetched(transactional(0, 7) + marker(2, 7) + transactional(3, 7))) == [0, 1, 3, 4]
+
+
+def test_unreadable_marker_of_an_aborter_is_a_fault() -> None:
+    bad: plain.Row = (b"\0", None, (), 1)
+    records = fetched(transactional(0, 7) + marker(2, 7, bad), aborted=[(7, 0)])
+    assert "orders-3 at offset 2: the marker of producer 7" in str(records.fault)
+    assert (records.next_offset, offsets(records), records.position) == (2, [], 2)
+
+
+# Positions
+
+
+def test_empty_batch_moves_the_position() -> None:
+    records = fetched(plain.encode([], base_offset=4, last_offset=9), from_offset=4)
+    assert (records.next_offset, records.row_bound, records.decode(["value"])) == (10, 0, [])
+
+
+@pytest.mark.parametrize("compression", plain.CODECS)
+def test_batch_that_begins_before_the_position(compression: str) -> None:
+    data = plain.encode(ROWS, compression=compression)
+    records = fetched(data, from_offset=4, to_offset=8)
+    assert offsets(records) == [4, 5, 6, 7]
+    assert (records.next_offset, records.is_past_end, records.row_bound) == (8, True, 4)
+
+
+def test_end_within_a_gap_is_past() -> None:
+    data = plain.encode(ROWS[:2]) + plain.encode(ROWS[:2], base_offset=10)
+    records = fetched(data, to_offset=5)
+    assert (records.next_offset, records.is_past_end, records.byte_count) == (5, True, len(data) // 2)
+
+
+def test_last_stable_offset_is_no_end() -> None:
+    data = plain.encode(ROWS[:2]) + plain.encode(ROWS[:2], base_offset=2)
+    records = fetched(data, visible_end=2, aborted=[])
+    assert (offsets(records), records.next_offset, records.is_past_end) == ([0, 1], 2, False)
+
+
+@pytest.mark.parametrize("size", [1, 11, 12, 60, 61, 100])
+def test_cut_off_first_batch_says_its_size(size: int) -> None:
+    data = plain.encode(ROWS)
+    records = fetched(data[:size])
+    assert records.needed_bytes == (len(data) if size >= 12 else 61)
+    assert (records.next_offset, records.fault, records.decode_records()) == (0, None, [])
+
+
+def test_cut_off_tail_is_ignored() -> None:
+    data = plain.encode(ROWS) + plain.encode(ROWS, base_offset=10)
+    records = fetched(data[:-1])
+    assert (records.needed_bytes, records.next_offset, len(offsets(records))) == (0, 10, 10)
+
+
+def test_no_records_need_nothing() -> None:
+    records = fetched(b"", from_offset=5)
+    assert (records.needed_bytes, records.next_offset, records.last_epoch) == (0, 5, -1)
+
+
+# Faults
+
+
+def test_bad_checksum_keeps_what_is_before() -> None:
+    second = plain.encode(ROWS, base_offset=10)
+    data = plain.encode(ROWS) + second[:-1] + bytes([second[-1] ^ 1])
+    records = fetched(data)
+    assert records.fault is None
+    assert [chunk.row_count for chunk in records.decode(["value"])] == [10]
+    assert "orders-3 at offset 10: CRC-32C is" in str(records.fault)
+    assert "seek to offset 20 to skip the batch" in str(records.fault)
+    assert records.position == 10
+
+
+def test_bad_checksum_is_read_without_checks() -> None:
+    data = plain.encode(ROWS)
+    records = fetched(data[:-1] + bytes([data[-1] ^ 1]), check_crcs=False)
+    records.decode(["offset"])
+    assert records.fault is None
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_set_is_a_fault_that_says_so(magic: int) -> None:
+    old = plain.encode(ROWS, base_offset=10)
+    old = old[:16] + bytes([magic]) + old[17:]
+    records = fetched(plain.encode(ROWS) + old)
+    assert f"orders-3 at offset 10: magic {magic} is a message set" in str(records.fault)
+    assert (records.next_offset, len(offsets(records))) == (10, 10)
+
+
+def test_broken_record_keeps_the_records_before() -> None:
+    batch = bytearray(plain.encode(ROWS))
+    at = batch.index(b"value 5") - 1
+    batch[at] = 0x7F  # the size of the value
+    records = fetched(plain.with_crc(bytes(batch)))
+    for layout in ("copy", "view"):
+        (chunk,) = records.decode(["offset", "value"], layout)  # type: ignore[arg-type]
+        assert chunk.row_count == 5
+        assert "record 5 of the batch at offset 0: the value's size" in str(records.fault)
+        assert records.position == 5
+    assert offsets(records) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("compression", plain.CODECS[1:])
+def test_broken_stream_names_the_codec(compression: str) -> None:
+    batch = plain.encode(ROWS, compression=compression, base_offset=4)
+    records = fetched(plain.with_crc(batch[:61] + b"\xff" * (len(batch) - 61)))
+    assert records.decode(["value"]) == []
+    assert f"{compression} records do not decompress" in str(records.fault)
+    assert "seek to offset 14" in str(records.fault)
+
+
+@pytest.mark.parametrize("compression", plain.CODECS[1:])
+@pytest.mark.parametrize("layout", ["copy", "view"])
+def test_decompressed_size_is_bounded(compression: str, layout: Any) -> None:
+    batch = plain.encode([(None, bytes(100_000), (), 0)], compression=compression)
+    records = fetched(batch, max_decompressed_bytes=99_999)
+    assert records.decode(["value"], layout) == []
+    assert "max_decompressed_bytes" in str(records.fault)
+    assert fetched(batch, max_decompressed_bytes=100_100).decode(["value"], layout) != []
+
+
+def test_impossible_count_is_a_fault() -> None:
+    batch = bytearray(plain.encode(ROWS))
+    batch[57:61] = struct.pack(">i", 2**31 - 1)
+    records = fetched(plain.with_crc(bytes(batch)))
+    assert records.decode(["value"]) == []
+    assert "2147483647 records cannot be in the batch" in str(records.fault)
+
+
+@pytest.mark.parametrize("option", ["from_offset", "to_offset", "visible_end"])
+def test_negative_offset_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} must not be negative, got -1"):
+        fetched(b"", **{option: -1})
+
+
+def test_unknown_column_and_layout_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"columns must be of offset, .* got 'values'"):
+        fetched(b"").decode(["values"])
+    with pytest.raises(ValueError, match="layout must be 'copy' or 'view', got 'zero-copy'"):
+        fetched(b"").decode(["value"], "zero-copy")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"columns must be of topic, .* got 'values'"):
+        fetched_schema(["values"])
+
+
+# Columns
+
+
+def test_headers_of_batches_suffice_for_counts_and_offsets() -> None:
+    """The records are bytes that no codec can read."""
+    batch = plain.encode(ROWS, compression="zstd", base_offset=5)
+    batch = plain.with_crc(batch[:61] + bytes(len(batch) - 61))
+    records = fetched(batch, from_offset=7, to_offset=12)
+    (chunk,) = records.decode(["offset", "timestamp_type", "leader_epoch"])
+    assert fetched_batch(chunk, "orders", 3, ["offset"]).column(0).to_pylist() == [7, 8, 9, 10, 11]
+    assert records.fault is None
+    records.decode(["timestamp"])
+    assert records.fault is not None
+
+
+def test_count_of_a_compacted_batch_is_its_headers() -> None:
+    batch = plain.encode(ROWS, compression="zstd", offsets=range(0, 20, 2), last_offset=30)
+    batch = plain.with_crc(batch[:61] + bytes(len(batch) - 61))
+    (chunk,) = fetched(batch).decode([])
+    assert fetched_batch(chunk, "orders", 3, ()).num_rows == 10
+    records = fetched(batch, from_offset=1)
+    assert records.decode([]) == []
+    assert records.fault is not None
+
+
+def test_log_append_time_needs_no_records() -> None:
+    batch = plain.encode(ROWS, compression="zstd", log_append_time_ms=77)
+    (chunk,) = fetched(plain.with_crc(batch[:61] + bytes(len(batch) - 61))).decode(["timestamp"])
+    times = fetched_batch(chunk, "orders", 3, ["timestamp"]).column(0)
+    assert times.cast(pa.int64()).to_pylist() == [77] * 10
+
+
+def test_chunks_have_one_timestamp_type() -> None:
+    data = b"".join(
+        plain.encode(ROWS[:2], base_offset=base, log_append_time_ms=stamp)
+        for base, stamp in ((0, None), (2, None), (4, 9), (6, None))
+    )
+    for layout in ("copy", "view"):
+        chunks = fetched(data).decode(["value"], layout)  # type: ignore[arg-type]
+        assert [(chunk.row_count, chunk.is_log_append_time) for chunk in chunks] == [
+            *((4, False), (2, True), (2, False))
+        ]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("layout", ["copy", "view"])
+def test_large_chunks_are_split(compression: str, layout: Any) -> None:
+    row: plain.Row = (b"key", b"\x5a" * 1_000_000, (("h", b"x"),), 1)
+    data = b"".join(plain.encode([row] * 6, base_offset=n * 6, compression=compression) for n in range(8))
+    chunks = fetched(data).decode(FETCHED_COLUMNS[2:], layout)
+    assert len(chunks) > 1 or (compression == "none" and layout == "view")
+    table = pa.Table.from_batches([fetched_batch(chunk, "orders", 3, FETCHED_COLUMNS) for chunk in chunks])
+    table.validate(full=True)
+    assert table["offset"].to_pylist() == list(range(48))
+    assert set(table["value"].to_pylist()) == {row[1]}
+
+
+def test_views_keep_the_frame_and_only_they() -> None:
+    pool = FramePool()
+    batch = plain.encode([(None, b"long enough for a view", (), 1)] * 3)
+    frame = pool.take(len(batch))
+    memoryview(frame)[:] = batch
+    records = fetched(memoryview(frame))
+    del frame
+    (copies,) = records.decode(["value"])
+    (views,) = records.decode(["value"], "view")
+    del records
+    assert pool.used_bytes > 0
+    column = fetched_batch(views, "orders", 3, ["value"]).column(0)
+    del views
+    assert pool.used_bytes > 0
+    assert column.to_pylist() == [b"long enough for a view"] * 3
+    del column
+    assert pool.used_bytes == 0
+    assert fetched_batch(copies, "orders", 3, ["value"]).num_rows == 3
+
+
+def test_schema_is_that_of_the_batches() -> None:
+    for as_views, layout in ((False, "copy"), (True, "view")):
+        (chunk,) = fetched(plain.encode(ROWS)).decode(FETCHED_COLUMNS[2:], layout)  # type: ignore[arg-type]
+        batch = fetched_batch(chunk, "orders", 3, FETCHED_COLUMNS)
+        assert batch.schema == fetched_schema(FETCHED_COLUMNS, as_views=as_views)
+        assert batch.schema.field("value").type == (pa.binary_view() if as_views else pa.binary())
+
+
+@pytest.mark.parametrize("compression", plain.CODECS)
+def test_threads_decode_alike(compression: str) -> None:
+    data = b"".join(
+        plain.encode(ROWS, base_offset=base, compression=compression) for base in range(0, 500, 10)
+    )
+    found: list[list[Any]] = []
+
+    def decode() -> None:
+        for _ in range(20):
+            (chunk,) = fetched(data).decode(FETCHED_COLUMNS[2:])
+            found.append(fetched_batch(chunk, "orders", 3, FETCHED_COLUMNS).to_pylist())
+
+    threads = [threading.Thread(target=decode) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80
+    assert all(rows == found[0] for rows in found)
