@@ -72,8 +72,8 @@ def bounds(plan: Plan) -> Iterator[str]:
         f"Against a real Kafka that shares the {os.cpu_count()} cores, without a profiler; each in "
         f"its own process, the last of {BOUND_ROUNDS} rounds. {PARTITIONS} partitions. "
         f"{listed(SETTINGS)}, except for the compression in a row. Busy is processor time divided by "
-        "time, in cores: of the calling thread, of the client's process including it, and of the "
-        "broker, from the creation of the client to its close.\n"
+        "time, in cores, from the creation of the client to its close. It is given for the calling "
+        "thread, for the client's process including that thread, and for the broker.\n"
     )
     yield "| path | compression | records/s | CPU, ns | caller busy | client busy | broker busy | bound by |"
     yield "|---|---|---:|---:|---:|---:|---:|---|"

@@ -68,8 +68,8 @@ def _partitions(records: int) -> Iterator[str]:
     }
     yield from _table("partitions", PARTITION_COUNTS, costs)
     yield (
-        f"{records:,} records under different keys, and then a flush: with many partitions, batches go out "
-        "before they are full, and the cost of a batch is divided by fewer records.\n"
+        f"{records:,} records under different keys, and then a flush. With many partitions, batches go out "
+        "before they are full, so that fewer records share the cost of a batch.\n"
     )
     most = PARTITION_COUNTS[-1]
     with no_collector():

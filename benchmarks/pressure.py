@@ -63,9 +63,9 @@ def pressure_question(plan: Plan) -> Question:
     said = " and ".join(f"{records:,} of {name}" for name, records in counts.items())
     return Question(
         "Memory of a producer under back-pressure",
-        f"Records ({said}) to a real Kafka that stands still every other {STANDSTILL_SECONDS:.0f} s; peak "
-        "resident memory of the process, Python included, and its maximum while the first tenth "
-        f"of kbatch's records was sent, and the others. {listed(PRESSURE_SETTINGS)}.",
+        f"Records ({said}) to a real Kafka that stands still every other {STANDSTILL_SECONDS:.0f} s. Peak "
+        "resident memory of the process, Python included; its maximum while the first tenth of "
+        f"kbatch's records was sent, and while the others were. {listed(PRESSURE_SETTINGS)}.",
         [
             *(peaks(name, [answer], counts[name]) for name, answer in answers.items()),
             *tenth_and_rest(answers["kbatch"]["samples_kib"], counts["kbatch"]),

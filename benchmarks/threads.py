@@ -110,10 +110,10 @@ def cost(scenario: Scenario, answers: Mapping[Crowd, list[Answer]]) -> Question:
     return Question(
         f"Processor time of a record: {scenario.title}",
         "Each thread or task sends 16-byte keys and 100-byte JSON values, 1,000 of them repeated, "
-        f"with a callback a record, for {SECONDS:.0f} s (--quick: {QUICK_SECONDS:g} s); if a call accepts "
-        f"many rows, {BULK_CHUNK:,} at a time and without callbacks. {PARTITIONS} partitions, a real Kafka. "
-        "Another client reads every record back and compares it, in any order. The client's "
-        "process, user and kernel, up to the last acknowledgement. "
+        f"with a callback a record, for {SECONDS:.0f} s (--quick: {QUICK_SECONDS:g} s). A call that "
+        f"accepts many rows gets {BULK_CHUNK:,} at a time, without callbacks. {PARTITIONS} partitions, "
+        "a real Kafka. Another client reads every record back and compares it, in any order. The "
+        "client's process, user and kernel, up to the last acknowledgement. "
         f"{listed({**SETTINGS, 'buffer.memory': scenario.buffer_mib * MIB})}.",
         contenders(answers, "cpu_ns"),
         claims(answers, MOST_CPU, f"CPU a record at most {MOST_CPU} x that of one"),

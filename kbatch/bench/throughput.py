@@ -26,9 +26,9 @@ READY = "kbatch send_batch"
 LIMIT, LIMIT_ROWS, LIMIT_PIECE = "memcpy + CRC-32C", 100_000, 128 * KIB
 ASYNC_BUDGET, ASYNC_BUDGET_NS = "1.5 us", 1500.0
 WHAT = (
-    "{records:,} records a round and contestant ({shares}); 16-byte keys, 100-byte JSON values, 1,000 of "
-    "them repeated, {partitions} partitions by murmur2. A round ends with the last acknowledgement; "
-    "another client then reads all records back and compares them; in a round that does not count, it also "
+    "{records:,} records a round and contestant ({shares}). 16-byte keys, 100-byte JSON values, 1,000 of "
+    "them repeated, {partitions} partitions by murmur2. A round ends with the last acknowledgement. "
+    "Another client then reads all records back and compares them. In a round that does not count, it also "
     "compares the partition and offset that send_table reports of each row. {settings}. librdkafka "
     "counts batch.size before compression; Java and kbatch estimate the size after it."
 )
