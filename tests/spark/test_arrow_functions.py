@@ -125,7 +125,7 @@ def test_arrow_batches_without_rows_give_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"partitions": 0}, "partitions"),
         ({"partitions": "12"}, "partitions|integer|int"),
@@ -135,8 +135,8 @@ def test_arrow_batches_without_rows_give_none() -> None:
     ],
     ids=str,
 )
-def test_wrong_argument_is_refused_on_the_driver(arguments: dict[str, Any], told: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=told):
+def test_wrong_argument_is_refused_on_the_driver(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
         encoder(**arguments)
 
 
@@ -233,7 +233,7 @@ def test_through_spark(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_wrong_columns_are_refused_on_the_driver(spark: SparkSession) -> None:
     frame = spark.range(1).select(f.lit("v").alias("value"))
-    for wrong, error, told in (
+    for wrong, error, message in (
         (
             frame.withColumn("key", f.lit(1)),
             TypeError,
@@ -251,7 +251,7 @@ def test_wrong_columns_are_refused_on_the_driver(spark: SparkSession) -> None:
     ):
         with pytest.raises(error) as caught:
             encode(wrong)
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     with pytest.raises(ValueError, match="no column 'id' for the key"):
         encode(frame, key="id")
     with pytest.raises(ValueError, match="no column 'batch'"):

@@ -146,7 +146,7 @@ def test_empty_frame(spark: SparkSession, encoded: DataFrame, path: Path) -> Non
 
 
 def test_wrong_columns_are_refused_on_the_driver(encoded: DataFrame, path: Path) -> None:
-    for frame, told in (
+    for frame, message in (
         (encoded.withColumn("extra", f.lit(1)), "unknown column 'extra'"),
         (
             encoded.withColumn("partition", f.col("partition").cast("long")),
@@ -157,12 +157,12 @@ def test_wrong_columns_are_refused_on_the_driver(encoded: DataFrame, path: Path)
     ):
         with pytest.raises(AnalysisException) as caught:
             write(frame, path)
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     write(encoded.select("batch", "partition").coalesce(1), path)
 
 
 def test_wrong_options_are_refused_on_the_driver(spark: SparkSession, encoded: DataFrame, path: Path) -> None:
-    for options, told in (
+    for options, message in (
         ({"topics": "t"}, "unknown option 'topics': did you mean 'topic'?"),
         ({"segment.bytes": "1 GB"}, "option 'segment.bytes' must be a whole number"),
         ({"segment.bytes": "0"}, "option 'segment.bytes' must be a whole number from 1"),
@@ -171,9 +171,9 @@ def test_wrong_options_are_refused_on_the_driver(spark: SparkSession, encoded: D
         writer = encoded.write.format("kbatch-segments").options(**{"topic": "t", **options})
         with pytest.raises(AnalysisException) as caught:
             writer.mode("append").save(str(path))
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     writer = encoded.write.format("kbatch-segments").mode("append")
-    for call, told in (
+    for call, message in (
         (lambda: writer.save(str(path)), "option 'topic' is missing"),
         (lambda: writer.option("topic", "t").save("s3://bucket/x"), "option 'path' must be a local folder"),
         (lambda: read(spark, path, tpic="t").count(), "unknown option 'tpic': did you mean 'topic'?"),
@@ -187,7 +187,7 @@ def test_wrong_options_are_refused_on_the_driver(spark: SparkSession, encoded: D
     ):
         with pytest.raises(AnalysisException) as caught:
             call()
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     assert left_behind(path) == set()
 
 

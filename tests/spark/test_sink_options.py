@@ -60,7 +60,7 @@ def test_columns_of_sparks_sink_and_timestamp(types: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("types", "error", "told"),
+    ("types", "error", "message"),
     [
         ({"key": BinaryType()}, ValueError, "Required attribute 'value' not found"),
         (
@@ -97,11 +97,11 @@ def test_columns_of_sparks_sink_and_timestamp(types: dict[str, Any]) -> None:
         ({**VALUE, "offset": LongType()}, ValueError, "unknown column 'offset'"),
     ],
 )
-def test_columns_that_are_refused(types: dict[str, Any], error: type[Exception], told: str) -> None:
+def test_columns_that_are_refused(types: dict[str, Any], error: type[Exception], message: str) -> None:
     for streaming in (False, True):
         with pytest.raises(error) as raised:
             writer(types, GIVEN, streaming=streaming)
-        assert told in str(raised.value)
+        assert message in str(raised.value)
 
 
 def test_a_topic_is_needed() -> None:
@@ -116,7 +116,7 @@ def test_unknown_columns_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"topics": "t"}, "unknown option 'topics': did you mean 'topic'?"),
         ({"bootstrap.servers": "x:1"}, "did you mean 'kafka.bootstrap.servers'?"),
@@ -140,10 +140,10 @@ def test_unknown_columns_may_be_left_out() -> None:
     ],
     ids=str,
 )
-def test_options_that_are_refused(options: dict[str, str], told: str) -> None:
+def test_options_that_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         writer(VALUE, {**GIVEN, **options})
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_brokers_are_needed() -> None:

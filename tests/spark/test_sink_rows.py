@@ -60,7 +60,7 @@ def test_topics_of_rows(broker: Broker, producer: Producer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         (
             {"partition": pa.array([0, None, 3], pa.int32())},
@@ -87,13 +87,13 @@ def test_topics_of_rows(broker: Broker, producer: Producer) -> None:
     ],
     ids=["partition", "negative partition", "no topic", "partition of a topic", "header"],
 )
-def test_a_wrong_row_is_named(producer: Producer, columns: dict[str, Any], told: str) -> None:
+def test_a_wrong_row_is_named(producer: Producer, columns: dict[str, Any], message: str) -> None:
     rows = RowSender(producer, TaskReport(5, 0), None if "topic" in columns else "t")
     first = {"topic": ["t"] * 100} if "topic" in columns else {}
     rows.send(values(*range(100), **first))
     with pytest.raises(ValueError) as raised:
         rows.send(values(1, 2, 3, **columns))
-    assert str(raised.value).startswith(told)
+    assert str(raised.value).startswith(message)
 
 
 def test_a_row_that_fails_is_named(broker: Broker) -> None:

@@ -102,7 +102,7 @@ def fetch_waits_for_records(wire: Wire) -> None:
 
 
 @scenario
-def fetch_waits_no_longer_than_told(wire: Wire) -> None:
+def fetch_waits_no_longer_than_requested(wire: Wire) -> None:
     topic = wire.topic()
     fetch(wire, topic, max_wait_ms=50, min_bytes=1)
 

@@ -82,12 +82,12 @@ def test_a_name_that_cannot_be_one() -> None:
 
 
 def test_a_name_that_takes_long_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, told = threading.Event(), threading.Event()
+    asked, answered = threading.Event(), threading.Event()
 
     def slowly(host: str, *_: object, **__: object) -> Any:
         if host == "slow":
             asked.set()
-            assert told.wait(SECONDS)
+            assert answered.wait(SECONDS)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"address of {host}", 1))]
 
     monkeypatch.setattr("kbatch.network.threads.socket.getaddrinfo", slowly)
@@ -96,7 +96,7 @@ def test_a_name_that_takes_long_holds_up_nothing(monkeypatch: pytest.MonkeyPatch
         assert asked.wait(SECONDS)
         engine.do(Resolve("fast", 1))
         assert engine.next("resolved")[1] == "fast"
-        told.set()
+        answered.set()
         assert engine.next("resolved")[1:3] == ("slow", 1)
 
 

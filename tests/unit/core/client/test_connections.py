@@ -54,14 +54,16 @@ def test_N09_connection_is_ready_after_api_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "asked"), [({18: (0, 3)}, 3), ({18: (0, 2)}, 2), ({}, 0), ({18: (0, 9)}, 3)]
+    ("supported", "version"), [({18: (0, 3)}, 3), ({18: (0, 2)}, 2), ({}, 0), ({18: (0, 9)}, 3)]
 )
-def test_N09_node_gets_an_api_versions_request_it_knows(told: dict[int, tuple[int, int]], asked: int) -> None:
+def test_N09_node_gets_an_api_versions_request_it_knows(
+    supported: dict[int, tuple[int, int]], version: int
+) -> None:
     shell = Shell()
     peer = shell.connect(-1)
-    shell.answer(peer, versions_answer(told, error=35), version=0)
+    shell.answer(peer, versions_answer(supported, error=35), version=0)
     shell.write(peer)
-    assert [request.version for request in peer.requests()] == [4, asked]
+    assert [request.version for request in peer.requests()] == [4, version]
     assert not shell.connections.is_ready(-1, 0)
     shell.answer(peer, versions_answer())
     assert shell.connections.is_ready(-1, 0)

@@ -174,7 +174,7 @@ def test_calls_from_other_threads_end_with_the_broker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "told"),
+    ("arguments", "error", "message"),
     [
         ({"nods": 3}, TypeError, "did you mean 'nodes'"),
         ({"auto_create_topic": True}, TypeError, "did you mean 'auto_create_topics'"),
@@ -193,13 +193,13 @@ def test_calls_from_other_threads_end_with_the_broker() -> None:
         ({"group_initial_rebalance_delay_ms": -1}, ValueError, "group_initial_rebalance_delay_ms"),
     ],
 )
-def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], error: type, told: str) -> None:
-    with pytest.raises(error, match=told):
+def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
         Broker(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda broker: broker.fail_next("Produse", 7), "did you mean 'Produce'"),
         (lambda broker: broker.fail_next("Produce", "REQUEST_TIMEDOUT"), "did you mean REQUEST_TIMED_OUT"),
@@ -226,9 +226,9 @@ def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], error: t
     ],
 )
 def test_wrong_calls_are_value_errors_that_name_what_is_wrong(
-    broker: Broker, call: Callable[[Broker], Any], told: str
+    broker: Broker, call: Callable[[Broker], Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         call(broker)
 
 
@@ -576,6 +576,7 @@ def test_librdkafka_lists_all_topics() -> None:
 
 
 # Broker with a directory: what a restart finds.
+
 
 def test_restart_on_a_directory_keeps_all_state(tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"directory": tmp_path, "nodes": 2}

@@ -183,8 +183,8 @@ def test_topics_are_created_as_wanted() -> None:
     assert (placed.num_partitions, placed.replication_factor) == (2, 2)
     assert [each.leader for each in broker.state.cluster.topics["placed"].partitions] == [2, 0]
     assert plain.topic_id == broker.topic_id("plain")
-    told = {config.name: (config.value, config.config_source) for config in configured.configs}
-    assert (told["retention.ms"], told["cleanup.policy"]) == (("5", 1), ("delete", 5))
+    described = {config.name: (config.value, config.config_source) for config in configured.configs}
+    assert (described["retention.ms"], described["cleanup.policy"]) == (("5", 1), ("delete", 5))
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_request_cannot_repeat_a_topic_nor_create_thousands(broker: VirtualBroke
 
 def test_validation_only_makes_nothing(broker: VirtualBroker) -> None:
     (good,) = create(broker, {"configs": configs(retention_ms="5")}, validate_only=True)
-    told = {config.name: config.value for config in good.configs}
+    described = {config.name: config.value for config in good.configs}
     assert (good.error_code, good.num_partitions, good.replication_factor) == (0, 1, 1)
-    assert (good.topic_id != bytes(16), told["retention.ms"]) == (True, "5")
+    assert (good.topic_id != bytes(16), described["retention.ms"]) == (True, "5")
     kind = messages.CreatePartitionsRequest
     wanted = kind.CreatePartitionsTopic(name=TOPIC, count=3, assignments=None)
     answer = broker.client().ask(kind(topics=[wanted], validate_only=True))

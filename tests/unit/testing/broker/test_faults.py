@@ -192,7 +192,7 @@ def test_fail_next_without_acks_closes_the_connection(broker: VirtualBroker) -> 
 
 
 @pytest.mark.parametrize(
-    ("api", "error", "times", "told"),
+    ("api", "error", "times", "message"),
     [
         ("Produse", CODE, 1, "no API 'Produse': did you mean 'Produce'"),
         ("zzz", CODE, 1, "one of AddOffsetsToTxn, AddPartitionsToTxn, AlterUser"),
@@ -205,9 +205,9 @@ def test_fail_next_without_acks_closes_the_connection(broker: VirtualBroker) -> 
     ],
 )
 def test_fail_next_names_what_is_wrong(
-    broker: VirtualBroker, api: str, error: Any, times: int, told: str
+    broker: VirtualBroker, api: str, error: Any, times: int, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         broker.core.faults.fail_next(api, error, times)
 
 

@@ -113,13 +113,13 @@ def test_client_settings_quote_what_jaas_would_take_for_its_own() -> None:
 # Ports
 
 
-def test_clients_are_told_the_ports_of_their_own_listener(broker: Broker) -> None:
-    told = set()
+def test_clients_get_the_ports_of_their_own_listener(broker: Broker) -> None:
+    addresses = set()
     for protocol in ("PLAINTEXT", "SSL", "SASL_SSL"):
         servers = broker.client_settings(protocol)["bootstrap.servers"].split(",")
         assert len(servers) == 2
-        told.update(servers)
-    assert len(told) == 6
+        addresses.update(servers)
+    assert len(addresses) == 6
     with Wire(broker.bootstrap_servers.split(",")[0]) as wire:
         answer = wire.ask(messages.MetadataRequest(topics=None))
     assert ",".join(f"{node.host}:{node.port}" for node in answer.brokers) == broker.bootstrap_servers

@@ -292,8 +292,8 @@ def test_R09_a_timestamp_decides_the_code() -> None:
     assert isinstance(error, RecordErrors)
     assert error.code == ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in error.record_errors] == [1, 2, 3, 4]
-    told = ["must have a key", str(late), "must have a key", str(early)]
-    assert all(word in text for word, (_, text) in zip(told, error.record_errors, strict=True))
+    words = ["must have a key", str(late), "must have a key", str(early)]
+    assert all(word in text for word, (_, text) in zip(words, error.record_errors, strict=True))
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -429,14 +429,14 @@ def one_record(body: bytes) -> bytes:
     return bent(GOOD[:61] + body, length=length, count=1, last_offset_delta=0, max_timestamp_ms=NOW_MS)
 
 
-@pytest.mark.parametrize("told", STRICTLY_WRONG)
-def test_strictness_names_what_kafka_lets_pass(told: str) -> None:
-    data = STRICTLY_WRONG[told]()
+@pytest.mark.parametrize("complaint", STRICTLY_WRONG)
+def test_strictness_names_what_kafka_lets_pass(complaint: str) -> None:
+    data = STRICTLY_WRONG[complaint]()
     assert prepared(data), "Kafka takes it"
     error = refused(data, strict=True)
     assert error.code == ErrorCode.INVALID_RECORD
-    assert told in str(error.message)
-    if told != "1 bytes follow":  # the oracle sees each of them too, but for what is no matter of one batch
+    assert complaint in str(error.message)
+    if complaint != "1 bytes follow":  # which is no matter of one batch: the oracle sees all others
         with pytest.raises(plain.CorruptBatch):
             (found,) = plain.decode(data)
             plain.check_produced(found)
