@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kbatch.bench.settings import listed
-from tests.oracle.java import KAFKA_VERSION, JavaMissingError, jars
-from tests.oracle.java_programs import JVM_OPTIONS
+from tests.oracle.java_programs import JVM_OPTIONS, KAFKA_VERSION, JavaMissingError, jars
 from tests.oracle.kafka import DEFAULTS, JAVA_OPTIONS, RealKafka
 
 # Tests start faster without the second compiler, and need less memory.

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from kbatch.bench.harness import Contender
 from kbatch.bench.workload import RECORDS_PER_BATCH, batch_rows
-from tests.oracle.java import JavaMissingError, JavaOracle, Timing
+from tests.oracle.java import OPTIMIZING, JavaOracle, Timing
+from tests.oracle.java_programs import JavaMissingError
 
 WARM_UP_SECONDS = 4.0
 ROUNDS = 15
@@ -56,7 +57,7 @@ class Peers:
 
     def _ask(self, question: Callable[[JavaOracle], Timing]) -> Timing | None:
         try:
-            with JavaOracle() as java:
+            with JavaOracle(OPTIMIZING) as java:
                 return question(java)
         except JavaMissingError as reason:
             print(f"Java is not measured: {reason}", file=sys.stderr)

@@ -33,7 +33,7 @@ from kbatch.bench.plan import Plan
 from kbatch.bench.probes import cpu_ns_of, tree_cpu_ns
 from kbatch.bench.settings import listed
 from kbatch.spark.sink_options import BULK_SETTINGS
-from tests.oracle.java import JavaMissingError, spark_kafka_jars
+from tests.oracle.java_programs import JavaMissingError, spark_kafka_jars
 from tests.oracle.kafka import create_topic
 
 PARTITIONS, TASKS, CORES = 4, 4, 2

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.oracle.java import KAFKA_VERSION, JavaMissingError, JavaOracle, jars
+from tests.oracle.java import JavaOracle
+from tests.oracle.java_programs import KAFKA_VERSION, JavaMissingError, jars
 from tests.support import secrets
 from tests.support.shells import LOOPS, Runner, loops_of, parametrized, shell_of
 from tests.support.wheels import build

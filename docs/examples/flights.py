@@ -378,7 +378,7 @@ def kafka_complaints(output: Path) -> tuple[list[str], str]:
     """Return the complaints of Kafka's own tool about the segments and their indexes, and what it read."""
     sys.path.append(str(ROOT))  # the tests have the code that gets Kafka's jars and runs the tool
     from tests.integration.dump_log_segments import judge
-    from tests.oracle.java import JavaMissingError
+    from tests.oracle.java_programs import JavaMissingError
 
     try:
         verdict = judge(sorted(output.glob("*/*.log")))

@@ -32,7 +32,7 @@ from tests.fuzz.broker_process import BrokerProcess
 from tests.fuzz.campaign import Tally
 from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.ledger import Ledger
-from tests.oracle.java import JavaMissingError, jars
+from tests.oracle.java_programs import JavaMissingError, jars
 from tests.oracle.kafka import RealKafka, create_topic, free_ports
 from tests.support.patience import HANG_SECONDS
 

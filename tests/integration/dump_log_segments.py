@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.oracle.java import jars
+from tests.oracle.java_programs import Program
 
 # The tool's message on stderr when it finds a fault; its exit status does not show it.
 ACCUSATIONS = (
@@ -31,13 +31,19 @@ class Verdict(NamedTuple):
     complaints: list[str]
 
 
+def dump(*options: str, files: Iterable[Path]) -> subprocess.CompletedProcess[str]:
+    """Run DumpLogSegments, whatever its exit status. Raises JavaMissingError."""
+    arguments = [*options, "--files", ",".join(map(str, files))]
+    program = Program("org.apache.kafka.tools.DumpLogSegments", arguments, archive="DumpLogSegments")
+    done = subprocess.run(program.command, capture_output=True, text=True, check=False)
+    program.ended(properly=done.returncode == 0)
+    return done
+
+
 def judge(segments: Iterable[Path]) -> Verdict:
     """Run DumpLogSegments on .log files and their indexes. Raises JavaMissingError."""
     files = [log.with_suffix(suffix) for log in segments for suffix in (".log", ".index", ".timeindex")]
-    command = ["java", "-cp", f"{jars()}/*", "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration"]
-    done = subprocess.run(
-        [*command, "--files", ",".join(map(str, files))], capture_output=True, text=True, check=False
-    )
+    done = dump("--deep-iteration", files=files)
     said = FALSE_ACCUSATION.sub("", done.stderr)
     complaints = said.splitlines() if any(accusation in said for accusation in ACCUSATIONS) else []
     if done.returncode:

@@ -4,15 +4,14 @@ import os
 import random
 import re
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from kbatch import SegmentWriter
-from tests.integration.dump_log_segments import Verdict, judge
+from tests.integration.dump_log_segments import Verdict, dump, judge
 from tests.oracle import plain
-from tests.oracle.java import JavaMissingError, jars
+from tests.oracle.java_programs import JavaMissingError, jars
 from tests.unit.testing.broker.test_partition import Play, Step, opened
 
 pytestmark = pytest.mark.java
@@ -157,11 +156,8 @@ def test_partition_of_the_embedded_broker(tmp_path: Path) -> None:
 
     indexes = sorted(tmp_path.glob("*/*.txnindex"))
     (*_, snapshot) = sorted(tmp_path.glob("*/*.snapshot"))
-    command = ["java", "-cp", f"{jars()}/*", "org.apache.kafka.tools.DumpLogSegments", "--files"]
-    said = subprocess.run(
-        [*command, ",".join(map(str, [*indexes, snapshot]))], capture_output=True, text=True, check=True
-    )
-    assert said.stderr == ""
+    said = dump(files=[*indexes, snapshot])
+    assert (said.returncode, said.stderr) == (0, "")
     aborted = play.partition.fetch(0, max_bytes=1 << 30, committed=True).aborted_transactions
     assert re.findall(r"^version: 0 producerId: (\d+) firstOffset: (\d+) ", said.stdout, re.M) == [
         (str(producer_id), str(first_offset)) for producer_id, first_offset in aborted

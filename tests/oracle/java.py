@@ -1,34 +1,22 @@
 """The real Kafka as a judge: tests/java/Oracle.java in a separate process, called over a pipe.
 
-The jars come from Maven once, into `$KBATCH_CACHE` (or ~/.cache/kbatch). One JVM serves all requests of a
-session.
+One JVM serves all requests of a session.
 """
 
-import os
-import re
-import shutil
 import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
+from tests.oracle.java_programs import STDERR_TAIL_BYTES, Program
 from tests.oracle.plain import CODECS, HEADER_FIELDS, Batch, Headers, Record, Row
 
-SOURCES = Path(__file__).parents[1] / "java"
-# The version of the real Kafka, unless a test needs an older one.
-KAFKA_VERSION = "4.3.1"
-SPARK_KAFKA_NAME = "spark-kafka-4.2.0"
-MINIMAL_JAVA = 17
-STDERR_TAIL_BYTES = 4000
 NO_LEVEL = -(2**31)
+# The options of a server, in place of those of short runs.
+OPTIMIZING = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC")
 BUILD, READ, BUILD_EMPTY, MURMUR2, PARTITIONS, BENCH_WRITE, BENCH_READ, DUMP = range(1, 9)
-
-
-class JavaMissingError(RuntimeError):
-    """No JDK or no Maven, or the jars cannot be had; the text says which."""
 
 
 class JavaDiedError(RuntimeError):
@@ -59,66 +47,6 @@ class Timing(NamedTuple):
 
     ns_per_record: list[float]
     size_bytes: int
-
-
-# The jars
-
-
-@cache
-def jars(version: str = KAFKA_VERSION) -> Path:
-    """Return the folder of Kafka's jars."""
-    return _fetched(f"kafka-{version}", "pom.xml", version)
-
-
-@cache
-def spark_kafka_jars() -> Path:
-    """Return the folder of the jars of Spark's own Kafka sink."""
-    return _fetched(SPARK_KAFKA_NAME, "spark-kafka.xml")
-
-
-def _fetched(name: str, project: str, kafka_version: str = KAFKA_VERSION) -> Path:
-    """Return a folder of jars, fetched if it is missing. If two processes fetch it, the first one wins."""
-    _check_java()
-    cache_folder = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
-    folder = cache_folder / name
-    if folder.is_dir():
-        return folder
-    cache_folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_folder) as partial:
-        fetched = Path(partial) / name
-        _fetch_jars(fetched, project, kafka_version)
-        try:
-            fetched.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    return folder
-
-
-def _check_java() -> None:
-    # Oracle.java is compiled where it is launched: a runtime without javac is not enough.
-    for tool in ("java", "javac"):
-        if shutil.which(tool) is None:
-            raise JavaMissingError(f"no `{tool}` on PATH: install a JDK {MINIMAL_JAVA} or newer")
-    banner = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', banner)
-    if version is None or int(version[1]) < MINIMAL_JAVA:
-        raise JavaMissingError(f"a JDK {MINIMAL_JAVA} or newer is needed; `java` says: {banner.strip()}")
-
-
-def _fetch_jars(folder: Path, project: str, kafka_version: str) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise JavaMissingError("no `mvn` on PATH: install Maven, it fetches Kafka's jars")
-    command = [maven, "-q", "-B", "-f", str(SOURCES / project), "dependency:copy-dependencies"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}", f"-Dkafka.version={kafka_version}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise JavaMissingError(f"Maven could not fetch Kafka's jars: {done.stdout[-STDERR_TAIL_BYTES:]}")
 
 
 # The wire: see class Wire in Oracle.java
@@ -218,12 +146,15 @@ def build_request(
 
 
 class JavaOracle:
-    """Kafka's record classes. A context manager; not for several threads."""
+    """Kafka's record classes. A context manager; not for several threads.
 
-    def __init__(self) -> None:
+    `java_options` come last: OPTIMIZING makes it fast in the long run.
+    """
+
+    def __init__(self, java_options: Sequence[str] = ()) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
-            ["java", "-cp", f"{jars()}/*", str(SOURCES / "Oracle.java")],
+            Program("Oracle", java_options=java_options).command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -13,7 +13,8 @@ from typing import IO, Any, NamedTuple
 
 import pytest
 
-from tests.oracle.java import SOURCES, STDERR_TAIL_BYTES, JavaDiedError, JavaMissingError, jars
+from tests.oracle.java import JavaDiedError
+from tests.oracle.java_programs import STDERR_TAIL_BYTES, JavaMissingError, Program
 
 NO_DEFAULT = "NO_DEFAULT"
 
@@ -35,9 +36,9 @@ class ProducerFacts:
 
     def __init__(self) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        command = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-XX:TieredStopAtLevel=1"]
+        program = Program("ProducerFacts", java_options=("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",))
         self._process = subprocess.Popen(
-            [*command, "-cp", f"{jars()}/*", str(SOURCES / "ProducerFacts.java")],
+            program.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -1,26 +1,100 @@
-"""The programs of tests/java, compiled once into a jar in the cache, and how to start them fast.
+"""Kafka's jars, and the programs of tests/java, compiled once into a jar in the cache.
 
-A class-data archive (JEP 350) of what a program loaded is kept beside the jar: it halves the start of a JVM.
-The first run that ends well writes it; a JVM that cannot use an archive runs without.
+Jars come from Maven once, into `$KBATCH_CACHE` (or ~/.cache/kbatch). A class-data archive (JEP 350) of what a
+program loaded may be kept beside the jar: it halves the start of a JVM. The first run that ends well writes
+it. A JVM that cannot use an archive runs without.
 """
 
 import hashlib
 import os
 import platform
+import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.oracle.java import KAFKA_VERSION, SOURCES, JavaMissingError, jars
-
+SOURCES = Path(__file__).parents[1] / "java"
+# The version of the real Kafka, unless a test needs an older one.
+KAFKA_VERSION = "4.3.1"
+SPARK_KAFKA_NAME = "spark-kafka-4.2.0"
+MINIMAL_JAVA = 17
+STDERR_TAIL_BYTES = 4000
 # What is compiled; with an older Kafka only its broker is of interest.
-PROGRAMS = ("RealKafka", "Clients")
+PROGRAMS = ("Clients", "ErrorTable", "MessageJudge", "Oracle", "ProducerFacts", "RealKafka")
 OLDER_PROGRAMS = ("RealKafka",)
 # The tests' JVMs live for seconds: the second compiler would only take the processor from the tests.
 # Their remarks about archives go nowhere, for stdout is the program's.
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", "-Xlog:all=error:stderr")
+
+
+class JavaMissingError(RuntimeError):
+    """No JDK or no Maven, or the jars cannot be had; the text says which."""
+
+
+# The jars
+
+
+@cache
+def jars(version: str = KAFKA_VERSION) -> Path:
+    """Return the folder of Kafka's jars."""
+    return _fetched(f"kafka-{version}", "pom.xml", version)
+
+
+@cache
+def spark_kafka_jars() -> Path:
+    """Return the folder of the jars of Spark's own Kafka sink."""
+    return _fetched(SPARK_KAFKA_NAME, "spark-kafka.xml")
+
+
+def _fetched(name: str, project: str, kafka_version: str = KAFKA_VERSION) -> Path:
+    """Return a folder of jars, fetched if it is missing. If two processes fetch it, the first one wins."""
+    _check_java()
+    cache_folder = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
+    folder = cache_folder / name
+    if folder.is_dir():
+        return folder
+    cache_folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_folder) as partial:
+        fetched = Path(partial) / name
+        _fetch_jars(fetched, project, kafka_version)
+        try:
+            fetched.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def _check_java() -> None:
+    # Programs are compiled here: a runtime without javac is not enough.
+    for tool in ("java", "javac"):
+        if shutil.which(tool) is None:
+            raise JavaMissingError(f"no `{tool}` on PATH: install a JDK {MINIMAL_JAVA} or newer")
+    banner = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', banner)
+    if version is None or int(version[1]) < MINIMAL_JAVA:
+        raise JavaMissingError(f"a JDK {MINIMAL_JAVA} or newer is needed; `java` says: {banner.strip()}")
+
+
+def _fetch_jars(folder: Path, project: str, kafka_version: str) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JavaMissingError("no `mvn` on PATH: install Maven, it fetches Kafka's jars")
+    command = [maven, "-q", "-B", "-f", str(SOURCES / project), "dependency:copy-dependencies"]
+    done = subprocess.run(
+        [*command, f"-DoutputDirectory={folder}", f"-Dkafka.version={kafka_version}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise JavaMissingError(f"Maven could not fetch Kafka's jars: {done.stdout[-STDERR_TAIL_BYTES:]}")
+
+
+# The programs
 
 
 @cache
@@ -59,25 +133,26 @@ def _run(command: Sequence[str]) -> None:
 
 
 class Program:
-    """One run of a program: `command` starts it; `ended` is to be called after its end."""
+    """One run of a program: `command` starts it; with an `archive`, `ended` is to be called after its end."""
 
     def __init__(
         self,
         name: str,
-        arguments: Sequence[str],
+        arguments: Sequence[str] = (),
         *,
-        archive: str,
+        archive: str | None = None,
         java_options: Sequence[str] = (),
         kafka_version: str = KAFKA_VERSION,
     ) -> None:
         folder = _folder(kafka_version)
+        self.command = ["java", *JVM_OPTIONS]
         self._archive = folder / f"{archive}.jsa"
         self._recording = self._archive.with_suffix(f".{os.getpid()}")
-        self.recording = not self._archive.exists()
-        share = ("SharedArchiveFile", self._archive)
+        self.recording = archive is not None and not self._archive.exists()
         if self.recording:
-            share = ("ArchiveClassesAtExit", self._recording)
-        self.command = ["java", *JVM_OPTIONS, "-XX:{}={}".format(*share)]
+            self.command.append(f"-XX:ArchiveClassesAtExit={self._recording}")
+        elif archive is not None:
+            self.command.append(f"-XX:SharedArchiveFile={self._archive}")
         class_path = f"{folder / 'programs.jar'}:{jars(kafka_version)}/*"
         self.command += [*java_options, "-cp", class_path, name, *arguments]
 

@@ -22,8 +22,7 @@ from typing import Self
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from tests.oracle.java import KAFKA_VERSION
-from tests.oracle.java_programs import Program
+from tests.oracle.java_programs import KAFKA_VERSION, Program
 from tests.support.patience import HANG_SECONDS
 
 HOST, NAME = "127.0.0.1", "localhost"
@@ -160,8 +159,7 @@ class RealKafka:
         return f"{HOST}:{self.port}"
 
     def address(self, listener: str) -> str:
-        """Return the bootstrap servers of one of the further listeners; by its name, which certificates have.
-        """
+        """Return the bootstrap servers of a further listener, by their name, which certificates have."""
         return f"{NAME}:{self._ports[listener]}"
 
     @property

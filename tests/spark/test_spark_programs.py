@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.java import JavaMissingError, spark_kafka_jars
+from tests.oracle.java_programs import JavaMissingError, spark_kafka_jars
 from tests.spark import spark_programs
 from tests.spark.sinks import new_sink
 

@@ -24,7 +24,7 @@ from kbatch.errors import (
     row_of,
 )
 from tests import ROOT
-from tests.oracle.java import SOURCES
+from tests.oracle.java_programs import Program
 from tests.unit.protocol.test_schema import kafka_jars
 
 CLASSES = sorted(
@@ -57,8 +57,8 @@ def test_every_code_but_none_has_a_row_and_a_class_of_its_own() -> None:
 
 @pytest.mark.java
 def test_classes_and_groups_are_kafkas() -> None:
-    command = ["java", "-cp", f"{kafka_jars()}/*", str(SOURCES / "ErrorTable.java")]
-    lines = subprocess.check_output(command, text=True).splitlines()
+    kafka_jars()
+    lines = subprocess.check_output(Program("ErrorTable").command, text=True).splitlines()
     java = {}
     for code, name, *classes in (line.split() for line in lines):
         assert ErrorCode(int(code)).name == name
@@ -293,6 +293,7 @@ def test_the_page_is_what_the_table_says() -> None:
 
 
 # Error codes beside kio's, and those that are newer than the table.
+
 
 def test_codes_and_names_are_kios() -> None:
     assert {code.name: int(code) for code in ErrorCode} == {

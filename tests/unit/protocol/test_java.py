@@ -5,55 +5,19 @@ from __future__ import annotations
 import struct
 import subprocess
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
+from tests.oracle.java_programs import Program
 from tests.oracle.messages import random_message
 from tests.unit.protocol.test_schema import kafka_jars
 
 pytestmark = pytest.mark.java
 
 SEEDS = range(10)
-# Class, version and bytes in; bytes, or an exception after the length -1, out.
-JUDGE = """
-import java.io.*;
-import java.nio.ByteBuffer;
-import org.apache.kafka.common.protocol.*;
-
-public class Judge {
-    public static void main(String[] arguments) throws Exception {
-        DataInputStream in = new DataInputStream(new BufferedInputStream(System.in));
-        DataOutputStream out = new DataOutputStream(new BufferedOutputStream(System.out));
-        for (int count = in.readInt(); count > 0; count--) {
-            Message message = (Message) Class.forName(in.readUTF()).getDeclaredConstructor().newInstance();
-            short version = in.readShort();
-            ByteBuffer data = ByteBuffer.wrap(in.readNBytes(in.readInt()));
-            try {
-                message.read(new ByteBufferAccessor(data), version);
-                ObjectSerializationCache cache = new ObjectSerializationCache();
-                ByteBuffer written = ByteBuffer.allocate(message.size(cache, version));
-                message.write(new ByteBufferAccessor(written), cache, version);
-                if (data.hasRemaining())
-                    throw new IllegalArgumentException(data.remaining() + " bytes are left over");
-                out.writeInt(written.capacity());
-                out.write(written.array());
-            } catch (RuntimeException error) {
-                out.writeInt(-1);
-                out.writeUTF(error.toString());
-            }
-        }
-        for (Errors error : Errors.values()) {
-            out.writeUTF(error.name());
-            out.writeShort(error.code());
-        }
-        out.flush();
-    }
-}
-"""
 PACKAGES = {
     "OffsetCommit": "org.apache.kafka.coordinator.group.generated",
     "GroupMetadata": "org.apache.kafka.coordinator.group.generated",
@@ -78,16 +42,17 @@ def java_class(kind: type[Message]) -> str:
 Question = tuple[type[Message], int, bytes]
 
 
-def ask(questions: list[Question], folder: Path) -> tuple[list[bytes | str], dict[str, int]]:
+def ask(questions: list[Question]) -> tuple[list[bytes | str], dict[str, int]]:
     """Return the bytes that Java writes after reading, or its exception; and its error codes."""
-    program = folder / "Judge.java"
-    program.write_text(JUDGE)
+    kafka_jars()
     parts = [struct.pack(">i", len(questions))]
     for kind, version, data in questions:
         name = java_class(kind).encode()
         parts.append(struct.pack(">H", len(name)) + name + struct.pack(">hi", version, len(data)) + data)
-    command = ["java", "-cp", f"{kafka_jars()}/*", str(program)]
-    out = BytesIO(subprocess.run(command, input=b"".join(parts), stdout=subprocess.PIPE, check=True).stdout)
+    done = subprocess.run(
+        Program("MessageJudge").command, input=b"".join(parts), stdout=subprocess.PIPE, check=True
+    )
+    out = BytesIO(done.stdout)
     answers: list[bytes | str] = []
     for _ in questions:
         (length,) = struct.unpack(">i", out.read(4))
@@ -102,14 +67,14 @@ def read_text(source: BytesIO) -> str:
     return source.read(int.from_bytes(source.read(2), "big")).decode()
 
 
-def test_java_reads_and_writes_the_same_bytes(tmp_path: Path) -> None:
+def test_java_reads_and_writes_the_same_bytes() -> None:
     questions: list[Question] = [
         (kind, version, b"".join(codec.encode(random_message(kind, version, f"java {seed}"), version)))
         for kind in messages.MESSAGES.values()
         for version in kind.versions
         for seed in SEEDS
     ]
-    answers, codes = ask(questions, tmp_path)
+    answers, codes = ask(questions)
     for (kind, version, data), answer in zip(questions, answers, strict=True):
         assert answer == data, (kind.__name__, version)
     assert codes == {code.name: int(code) for code in ErrorCode}

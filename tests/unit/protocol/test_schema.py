@@ -15,7 +15,7 @@ import pytest
 from kbatch.protocol import messages, schema
 from kbatch.protocol.schema import Field, StructSpec
 from kbatch.protocol.structs import Message
-from tests.oracle.java import JavaMissingError, jars
+from tests.oracle.java_programs import JavaMissingError, jars
 
 JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage")
 APIS = {
