@@ -5,6 +5,8 @@ BIN := .venv/bin
 NATIVE := $(wildcard src_c/*.h src_c/*.c kbatch/_native/*/*.pyx kbatch/_native/*/*.pxd)
 # Spark's workers run the interpreter that the driver runs.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+# Hundreds of processes import the same modules: what is compiled is kept, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Worlds of `make simulate`, from:to.
 SEEDS ?= 0:1000
