@@ -324,6 +324,47 @@ class DescribeClusterResponse(Message):
     brokers: list[DescribeClusterResponse.DescribeClusterBroker] = ...
     cluster_authorized_operations: int = -2147483648
 
+class DescribeTopicPartitionsRequest(Message):
+    response: ClassVar[type[DescribeTopicPartitionsResponse]]
+    class TopicRequest(Struct):
+        name: str = ''
+
+    class Cursor(Struct):
+        topic_name: str = ''
+        partition_index: int = 0
+
+    topics: list[DescribeTopicPartitionsRequest.TopicRequest] = ...
+    response_partition_limit: int = 2000
+    cursor: DescribeTopicPartitionsRequest.Cursor | None = None
+
+class DescribeTopicPartitionsResponse(Message):
+    class DescribeTopicPartitionsResponseTopic(Struct):
+        error_code: int = 0
+        name: str | None = ''
+        topic_id: bytes = ...
+        is_internal: bool = False
+        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = ...
+        topic_authorized_operations: int = -2147483648
+
+    class DescribeTopicPartitionsResponsePartition(Struct):
+        error_code: int = 0
+        partition_index: int = 0
+        leader_id: int = 0
+        leader_epoch: int = -1
+        replica_nodes: list[int] = ...
+        isr_nodes: list[int] = ...
+        eligible_leader_replicas: list[int] | None = None
+        last_known_elr: list[int] | None = None
+        offline_replicas: list[int] = ...
+
+    class Cursor(Struct):
+        topic_name: str = ''
+        partition_index: int = 0
+
+    throttle_time_ms: int = 0
+    topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = ...
+    next_cursor: DescribeTopicPartitionsResponse.Cursor | None = None
+
 class InitProducerIdRequest(Message):
     response: ClassVar[type[InitProducerIdResponse]]
     transactional_id: str | None = ''
@@ -807,6 +848,80 @@ class OffsetDeleteResponse(Message):
     error_code: int = 0
     throttle_time_ms: int = 0
     topics: list[OffsetDeleteResponse.OffsetDeleteResponseTopic] = ...
+
+class ConsumerGroupHeartbeatRequest(Message):
+    response: ClassVar[type[ConsumerGroupHeartbeatResponse]]
+    class TopicPartitions(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    group_id: str = ''
+    member_id: str = ''
+    member_epoch: int = 0
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: list[str] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = None
+
+class ConsumerGroupHeartbeatResponse(Message):
+    class Assignment(Struct):
+        topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions] = ...
+
+    class TopicPartitions(Struct):
+        topic_id: bytes = ...
+        partitions: list[int] = ...
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: ConsumerGroupHeartbeatResponse.Assignment | None = None
+
+class ConsumerGroupDescribeRequest(Message):
+    response: ClassVar[type[ConsumerGroupDescribeResponse]]
+    group_ids: list[str] = ...
+    include_authorized_operations: bool = False
+
+class ConsumerGroupDescribeResponse(Message):
+    class DescribedGroup(Struct):
+        error_code: int = 0
+        error_message: str | None = None
+        group_id: str = ''
+        group_state: str = ''
+        group_epoch: int = 0
+        assignment_epoch: int = 0
+        assignor_name: str = ''
+        members: list[ConsumerGroupDescribeResponse.Member] = ...
+        authorized_operations: int = -2147483648
+
+    class Member(Struct):
+        member_id: str = ''
+        instance_id: str | None = None
+        rack_id: str | None = None
+        member_epoch: int = 0
+        client_id: str = ''
+        client_host: str = ''
+        subscribed_topic_names: list[str] = ...
+        subscribed_topic_regex: str | None = None
+        assignment: ConsumerGroupDescribeResponse.Assignment = ...
+        target_assignment: ConsumerGroupDescribeResponse.Assignment = ...
+        member_type: int = -1
+
+    class Assignment(Struct):
+        topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions] = ...
+
+    class TopicPartitions(Struct):
+        topic_id: bytes = ...
+        topic_name: str = ''
+        partitions: list[int] = ...
+
+    throttle_time_ms: int = 0
+    groups: list[ConsumerGroupDescribeResponse.DescribedGroup] = ...
 
 class CreateTopicsRequest(Message):
     response: ClassVar[type[CreateTopicsResponse]]

@@ -1,4 +1,6 @@
-"""Groups of the classic protocol and their offsets (KIP-345, KIP-394, KIP-447, KIP-709, KIP-848)."""
+"""Groups and their offsets: the classic protocol (KIP-345, KIP-394, KIP-447, KIP-709) and the new one
+(KIP-848, KIP-1099).
+"""
 
 TABLE = """
 FindCoordinatorRequest  api 10  versions 0-6  flexible 3+
@@ -213,4 +215,62 @@ OffsetDeleteResponse  api 47  versions 0
         partitions           []OffsetDeleteResponsePartition
             partition_index  int32
             error_code       int16
+
+ConsumerGroupHeartbeatRequest  api 68  versions 0-1  flexible 0+
+    group_id                string
+    member_id               string
+    member_epoch            int32
+    instance_id             string?                  default null
+    rack_id                 string?                  default null
+    rebalance_timeout_ms    int32                    default -1
+    subscribed_topic_names  []string?                default null
+    subscribed_topic_regex  string?              1+  default null
+    server_assignor         string?                  default null
+    topic_partitions        []TopicPartitions?       default null
+        topic_id            uuid
+        partitions          []int32
+
+ConsumerGroupHeartbeatResponse  api 68  versions 0-1  flexible 0+
+    throttle_time_ms       int32
+    error_code             int16
+    error_message          string?             default null
+    member_id              string?             default null
+    member_epoch           int32
+    heartbeat_interval_ms  int32
+    assignment             Assignment?         default null
+        topic_partitions   []TopicPartitions
+            topic_id       uuid
+            partitions     []int32
+
+ConsumerGroupDescribeRequest  api 69  versions 0-1  flexible 0+
+    group_ids                      []string
+    include_authorized_operations  bool
+
+ConsumerGroupDescribeResponse  api 69  versions 0-1  flexible 0+
+    throttle_time_ms                int32
+    groups                          []DescribedGroup
+        error_code                  int16
+        error_message               string?                default null
+        group_id                    string
+        group_state                 string
+        group_epoch                 int32
+        assignment_epoch            int32
+        assignor_name               string
+        members                     []Member
+            member_id               string
+            instance_id             string?                default null
+            rack_id                 string?                default null
+            member_epoch            int32
+            client_id               string
+            client_host             string
+            subscribed_topic_names  []string
+            subscribed_topic_regex  string?                default null
+            assignment              Assignment
+                topic_partitions    []TopicPartitions
+                    topic_id        uuid
+                    topic_name      string
+                    partitions      []int32
+            target_assignment       Assignment
+            member_type             int8               1+  default -1  ignorable
+        authorized_operations       int32                  default -2147483648
 """

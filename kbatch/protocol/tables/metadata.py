@@ -1,4 +1,6 @@
-"""What there is: ApiVersions (KIP-35, KIP-511, KIP-584), Metadata (KIP-516) and DescribeCluster (KIP-700)."""
+"""Brokers and topics: ApiVersions (KIP-35, KIP-511, KIP-584), Metadata (KIP-516), DescribeCluster (KIP-700)
+and DescribeTopicPartitions (KIP-966).
+"""
 
 TABLE = """
 ApiVersionsRequest  api 18  versions 0-4  flexible 3+
@@ -76,4 +78,34 @@ DescribeClusterResponse  api 60  versions 0-2  flexible 0+
         rack                       string?                      default null
         is_fenced                  bool                     2+
     cluster_authorized_operations  int32                        default -2147483648
+
+DescribeTopicPartitionsRequest  api 75  versions 0  flexible 0+
+    topics                    []TopicRequest
+        name                  string
+    response_partition_limit  int32           default 2000
+    cursor                    Cursor?         default null
+        topic_name            string
+        partition_index       int32
+
+DescribeTopicPartitionsResponse  api 75  versions 0  flexible 0+
+    throttle_time_ms                  int32                                        ignorable
+    topics                            []DescribeTopicPartitionsResponseTopic
+        error_code                    int16
+        name                          string?
+        topic_id                      uuid                                         ignorable
+        is_internal                   bool                                         ignorable
+        partitions                    []DescribeTopicPartitionsResponsePartition
+            error_code                int16
+            partition_index           int32
+            leader_id                 int32
+            leader_epoch              int32                                        default -1  ignorable
+            replica_nodes             []int32
+            isr_nodes                 []int32
+            eligible_leader_replicas  []int32?                                     default null
+            last_known_elr            []int32?                                     default null
+            offline_replicas          []int32                                      ignorable
+        topic_authorized_operations   int32                                        default -2147483648
+    next_cursor                       Cursor?                                      default null
+        topic_name                    string
+        partition_index               int32
 """

@@ -62,8 +62,11 @@ APIS = {
     61: "DescribeProducers",
     65: "DescribeTransactions",
     66: "ListTransactions",
+    68: "ConsumerGroupHeartbeat",
+    69: "ConsumerGroupDescribe",
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
+    75: "DescribeTopicPartitions",
 }
 OTHERS = {
     *("RequestHeader", "ResponseHeader", "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
