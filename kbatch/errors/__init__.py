@@ -1,7 +1,7 @@
 """The exceptions of kbatch, all subclasses of `KafkaError`, and the table of Kafka's error codes.
 
-`base` has the root, Kafka's groups (KIP-1050) and the table. `producing` and `others` have a class for each
-code, with Kafka's name. `client` has the errors that kbatch raises itself.
+`base` has the root, Kafka's groups (KIP-1050) and the table. `producing`, `consuming` and `others` have a
+class for each code, with Kafka's name. `client` has the errors that kbatch raises itself.
 
 `python -m kbatch.errors > docs/errors.md` writes the reference page.
 """
@@ -36,6 +36,18 @@ from kbatch.errors.client import (
 from kbatch.errors.codes import (
     ErrorCode,
 )
+from kbatch.errors.consuming import (
+    DataLossError,
+    FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpochError,
+    InvalidFetchSizeError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetMovedToTieredStorageError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+)
 from kbatch.errors.others import (
     BrokerIdNotRegisteredError,
     ControllerMovedError,
@@ -48,8 +60,6 @@ from kbatch.errors.others import (
     FencedInstanceIdError,
     FencedMemberEpochError,
     FencedStateEpochError,
-    FetchSessionIdNotFoundError,
-    FetchSessionTopicIdError,
     GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     GroupNotEmptyError,
@@ -60,8 +70,6 @@ from kbatch.errors.others import (
     InconsistentVoterSetError,
     IneligibleReplicaError,
     InvalidCommitOffsetSizeError,
-    InvalidFetchSessionEpochError,
-    InvalidFetchSizeError,
     InvalidGroupIdError,
     InvalidPartitionsError,
     InvalidRecordStateError,
@@ -79,9 +87,6 @@ from kbatch.errors.others import (
     NewLeaderElectedError,
     NoReassignmentInProgressError,
     OffsetMetadataTooLargeError,
-    OffsetMovedToTieredStorageError,
-    OffsetNotAvailableError,
-    OffsetOutOfRangeError,
     PositionOutOfRangeError,
     PreferredLeaderNotAvailableError,
     ReassignmentInProgressError,
@@ -194,6 +199,7 @@ __all__ = [
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",
     "CorruptRecordError",
+    "DataLossError",
     "DelegationTokenAuthorizationError",
     "DelegationTokenDisabledError",
     "DelegationTokenExpiredError",
@@ -261,10 +267,12 @@ __all__ = [
     "LeaderNotAvailableError",
     "ListenerNotFoundError",
     "LogDirNotFoundError",
+    "LogTruncationError",
     "MemberIdRequiredError",
     "MismatchedEndpointTypeError",
     "NetworkError",
     "NewLeaderElectedError",
+    "NoOffsetForPartitionError",
     "NoReassignmentInProgressError",
     "NotControllerError",
     "NotCoordinatorError",

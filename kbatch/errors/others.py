@@ -8,37 +8,6 @@ from kbatch.errors.base import (
     RetriableError,
 )
 
-# Fetching
-
-
-class OffsetOutOfRangeError(KafkaError, code=1):
-    """The log does not have this offset, or no longer: start from its beginning or end."""
-
-
-class InvalidFetchSizeError(KafkaError, code=4):
-    """A fetch requested an impossible number of bytes: correct the consumer's fetch sizes."""
-
-
-class FetchSessionIdNotFoundError(RetriableError, code=70):
-    """The broker has closed the fetch session; the client opens a new one."""
-
-
-class InvalidFetchSessionEpochError(RetriableError, code=71):
-    """A fetch does not follow the previous one; the client opens a new fetch session."""
-
-
-class OffsetNotAvailableError(RetriableError, code=78):
-    """A new leader does not know its high watermark yet: wait."""
-
-
-class FetchSessionTopicIdError(RetriableError, code=106):
-    """A fetch session mixes topic ids with names; the client opens a new one."""
-
-
-class OffsetMovedToTieredStorageError(KafkaError, code=109):
-    """The offset is in tiered storage: a replica fetches it from there."""
-
-
 # Groups
 
 

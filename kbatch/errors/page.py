@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from types import ModuleType
 
-from kbatch.errors import base, client
+from kbatch.errors import base, client, consuming
 from kbatch.errors.base import ROWS, ErrorRow, KafkaError
 
 INTRODUCTION = """\
@@ -79,7 +79,8 @@ def _lines() -> Iterator[str]:
     yield GROUPS_TEXT
     yield from (_cells(*_head(kind), kind.doc) for kind in groups)
     yield CLIENT_TEXT
-    yield from (_cells(*_head(kind), kind.doc) for kind in _classes(client) if kind not in elsewhere)
+    own = [*_classes(client), *_classes(consuming)]
+    yield from (_cells(*_head(kind), kind.doc) for kind in own if kind not in elsewhere)
     yield CODES_TEXT
     for row in rows:
         yield _cells(f"{row.code:d}", row.code.name, *_head(row.exception), *_says(row), row.doc)
