@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 
 class Call:
@@ -27,7 +28,7 @@ class Call:
         self.is_done = False
         self.error: Exception | None = None
 
-    def make(self, command: Callable[[Call, int], None], now_ns: int) -> None:
+    def make(self, command: Callable[[Self, int], None], now_ns: int) -> None:
         """Make the call, unless it was made before."""
         if not self.is_made:
             self.is_made = True

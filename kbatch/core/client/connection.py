@@ -59,6 +59,8 @@ class Request:
     memory : Callable[[int], Buffer]
         Returns writable memory of that many bytes for an answer of LARGE_FRAME_BYTES or more. Records
         in the answer refer to it.
+    read : Callable[[Request, bytes | memoryview], Any]
+        Returns the answer in a frame, or raises ProtocolError.
     correlation_id : int
     created_ns, sent_ns, deadline_ns : int
         When the connection got it, when its last byte was written (-1 before), and when it times out;
@@ -79,6 +81,7 @@ class Request:
         "kind",
         "memory",
         "node_id",
+        "read",
         "sent_ns",
         "start_offset",
     )
@@ -94,6 +97,7 @@ class Request:
         now_ns: int,
         deadline_ns: int,
         size_bytes: int,
+        read: Callable[[Request, bytes | memoryview], Any],
         memory: Callable[[int], Buffer] = new_memory,
     ) -> None:
         self._connection = connection
@@ -103,6 +107,7 @@ class Request:
         self.handle = handle
         self.expects_response = expects_response
         self.memory = memory
+        self.read = read
         self.correlation_id = connection.next_correlation_id
         self.created_ns = now_ns
         self.sent_ns = -1

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbatch._native.codec.memory import new_memory
 from kbatch.config import ClientConfig
@@ -289,6 +289,7 @@ class Connections:
         version: int | None = None,
         lane: int = 0,
         memory: Callable[[int], Buffer] = new_memory,
+        read: Callable[[Request, bytes | memoryview], Any] = read_response,
     ) -> Request:
         """Send a request; `handle` is called once, with the result.
 
@@ -305,6 +306,8 @@ class Connections:
         memory : Callable[[int], Buffer]
             Returns writable memory of that many bytes, into which a large answer is received. Records in
             the answer refer to it.
+        read : Callable[[Request, bytes | memoryview], Any]
+            Returns the answer in a frame, or raises ProtocolError. The default is the codec's.
 
         Raises
         ------
@@ -318,7 +321,9 @@ class Connections:
             raise IllegalStateError(f"node {node_id} cannot take a request now")
         if version is None:
             version = self.version_of(node_id, type(message), lane)
-        request = self._send(state, message, version, handle, now_ns, expects_response, timeout_ns, memory)
+        request = self._send(
+            state, message, version, handle, now_ns, expects_response, timeout_ns, memory, read
+        )
         assert state.connection is not None
         if now_ns >= state.connection.session.renew_ns and state.connection.login is None:
             self._begin_login(state, now_ns)
@@ -334,6 +339,7 @@ class Connections:
         expects_response: bool = True,
         timeout_ns: int | None = None,
         memory: Callable[[int], Buffer] = new_memory,
+        read: Callable[[Request, bytes | memoryview], Any] = read_response,
     ) -> Request:
         connection = state.connection
         assert connection is not None
@@ -353,6 +359,7 @@ class Connections:
             deadline_ns=deadline_ns,
             size_bytes=size_bytes,
             memory=memory,
+            read=read,
         )
         connection.add(request)
         connection.active_ns = now_ns
@@ -680,7 +687,7 @@ class Connections:
         if self._metrics is not None:
             self._metrics.answered(connection.node.node_id, 4 + len(frame), now_ns)
         try:
-            message = read_response(request, frame)
+            message = request.read(request, frame)
         except ProtocolError as error:
             failed = self._close_broken(state, f"its answer cannot be read: {error}", now_ns)
             request.handle(Response(request, None, error, now_ns))

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbatch.core.client.admin_requests import AdminRequest, AdminRequests
 from kbatch.core.client.any_node_request import AnyNodeRequest
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kbatch.config import ClientConfig
     from kbatch.core.client.calls import Call
     from kbatch.core.client.connections import Response
+
+_Call = TypeVar("_Call", bound="Call")
 
 
 class ClientEngine:
@@ -122,7 +124,7 @@ class ClientEngine:
         """Let the next `run` call `command(now_ns)`. The caller wakes the owner."""
         self._commands.append(command)
 
-    def call(self, call: Call, command: Callable[[Call, int], None]) -> None:
+    def call(self, call: _Call, command: Callable[[_Call, int], None]) -> None:
         """Let the next `run` make a call, once even if it is submitted again; `call` has its result."""
         self.submit(partial(call.make, command))
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbatch.core.client.api_versions import read_response
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import (
     LARGE_FRAME_BYTES,
@@ -41,6 +42,7 @@ def add(to: Connection, size_bytes: int = 10, *, expects_response: bool = True) 
         now_ns=0,
         deadline_ns=1,
         size_bytes=size_bytes,
+        read=read_response,
     )
     to.add(request)
     return request

@@ -9,7 +9,7 @@ import pytest
 
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
 from kbatch.core.client.cluster import Node
-from kbatch.core.client.connections import Response
+from kbatch.core.client.connections import Request, Response
 from kbatch.errors import (
     AuthenticationError,
     ErrorCode,
@@ -364,6 +364,25 @@ def test_N07_unreadable_response_fails_request_and_connection() -> None:
     assert [response.request for response in responses] == [first, second]
     assert codes(responses) == [ProtocolError, NetworkError]
     assert peer.is_closed
+
+
+def test_request_may_read_its_own_answer() -> None:
+    shell = Shell()
+    peer = shell.ready()
+    answer = messages.MetadataResponse(throttle_time_ms=7)
+    frames: list[bytes] = []
+
+    def read(request: Request, frame: bytes | memoryview) -> Any:
+        frames.append(bytes(frame))
+        return answer
+
+    request = shell.ask(read=read)
+    shell.answer(peer, messages.MetadataResponse())
+    (response,) = shell.taken()
+    assert response.message is answer
+    assert not shell.connections.is_ready(-1, shell.now_ns)  # throttled as it says
+    (frame,) = frames
+    assert int.from_bytes(frame[:4], "big") == request.correlation_id
 
 
 def test_N07_bytes_after_bad_ones_are_ignored() -> None:
