@@ -1,7 +1,16 @@
-"""The configuration of a producer: Kafka's keys, types and defaults, and some keys of our own."""
+"""The configuration of clients: Kafka's keys, types and defaults, and some keys of our own."""
 
-from kbatch.config.keys import KEYS, ClientConfig, ProducerConfig
+from kbatch.config.keys import CONSUMER_KEYS, KEYS, ClientConfig, ConsumerConfig, ProducerConfig
 from kbatch.config.properties import read_properties
 from kbatch.config.values import Key, Password
 
-__all__ = ["KEYS", "ClientConfig", "Key", "Password", "ProducerConfig", "read_properties"]
+__all__ = [
+    "CONSUMER_KEYS",
+    "KEYS",
+    "ClientConfig",
+    "ConsumerConfig",
+    "Key",
+    "Password",
+    "ProducerConfig",
+    "read_properties",
+]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch._native.codec.compression import codec_names, level_ranges
 from kbatch.config.names import read_settings
-from kbatch.config.rules import CLIENT_RULES, PRODUCER_RULES, host_and_port
+from kbatch.config.rules import CLIENT_RULES, CONSUMER_RULES, PRODUCER_RULES, host_and_port
 from kbatch.config.values import (
     ACKS,
     ANY,
@@ -31,6 +31,7 @@ from kbatch.config.values import (
     NON_EMPTY,
     OBJECT,
     OBJECTS,
+    OFFSET_RESET,
     PASSWORD,
     PRIVATE,
     REQUIRED,
@@ -83,10 +84,13 @@ NO_JKS = "Python reads PEM, and PKCS12 if kbatch[pkcs12] is installed, but not J
 NO_JAVA_LOGIN = "it is a Java class: sasl.oauthbearer.token takes a callable that returns a token"
 NO_KINIT = "tickets are got and renewed by the Kerberos library, from sasl.kerberos.keytab or its cache"
 FOR_BROKERS = "Brokers check tokens with it. A client accepts it without effect, as Java's does"
+NO_GROUPS = "there are no consumer groups yet: kbatch reads the partitions that it is told to"
+NO_DESERIALIZERS = "records are read as bytes: kbatch.column_deserializers converts whole columns"
 NO_TWO_PHASE = "two-phase commit (KIP-939) is not implemented yet"
 # Half of the brokers' default producer.id.expiration.ms.
 LONGEST_IDLE_MS = 43_200_000
 OAUTH_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+ASSIGNOR_PACKAGE = "org.apache.kafka.clients.consumer"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
 
@@ -551,6 +555,110 @@ class ProducerConfig(ClientConfig):
         return values["transactional.id"] or client_number
 
 
+@dataclasses.dataclass(frozen=True, slots=True, init=False, repr=False)
+class ConsumerConfig(ClientConfig):
+    """The complete, checked configuration of a client that reads: an immutable attribute for every key.
+
+    Parameters
+    ----------
+    settings : Mapping[str, object], optional
+        Keys with dots, as Kafka writes them, or the names of librdkafka and other clients.
+    client_number : int
+        The N of the default client.id, kbatch-consumer-N.
+    **keywords
+        The same keys with underscores for dots. In both, None leaves a key at its default.
+
+    Attributes
+    ----------
+    given : frozenset of str
+        The keys that were set; the others have their defaults.
+
+    Raises
+    ------
+    ConfigError
+        For unknown or refused keys, invalid values, duplicates, and contradictions.
+    """
+
+    rules: ClassVar[tuple[Rule, ...]] = CONSUMER_RULES
+    name: ClassVar[str] = "consumer"
+
+    client_id: str = key(STRING, "", SENDABLE, LOW,
+        "The client's name in the brokers' logs, quotas and metrics. The default is kbatch-consumer-N; N is "
+        "a number.")
+    receive_buffer_bytes: int = key(INT, -1, at_least(-1), MEDIUM,
+        "SO_RCVBUF of a connection; -1 leaves it to the operating system, which lets it grow.")
+
+    # Fetching
+
+    fetch_min_bytes: int = key(INT, 1, at_least(0), HIGH,
+        "A broker answers when it has this many bytes, or after fetch.max.wait.ms.")
+    fetch_max_wait_ms: int = key(INT, 500, at_least(0), LOW,
+        "Time for which a broker waits for fetch.min.bytes. It must be below request.timeout.ms.")
+    fetch_max_bytes: int = key(INT, 52_428_800, at_least(0), MEDIUM,
+        "Maximum bytes of an answer. A larger batch comes alone. kbatch.fetch.buffer.memory lowers it.")
+    max_partition_fetch_bytes: int = key(INT, 1_048_576, at_least(0), HIGH,
+        "Maximum bytes of a partition in an answer. A larger batch comes alone.")
+    kbatch_fetch_buffer_memory: int = key(LONG, 67_108_864, at_least(1_048_576), HIGH,
+        "Bytes for all answers that are requested or not yet read by the program. When they are used up, "
+        "nothing is fetched. One batch that is larger than this passes it alone.", origin="kbatch")
+    kbatch_decode_threads: int = key(INT, 0, between(0, 64), MEDIUM,
+        "Threads that check, decompress and decode records. 0 is one a CPU, at most four.", origin="kbatch")
+    kbatch_max_decompressed_bytes: int = key(LONG, 268_435_456, at_least(1), LOW,
+        "A batch that decompresses to more than this is an error.", origin="kbatch")
+    check_crcs: bool = key(BOOLEAN, True, ANY, LOW,
+        "Compare the CRC of each batch with its bytes.")
+    isolation_level: str = key(STRING, "read_uncommitted",
+        one_of("read_committed", "read_uncommitted"), MEDIUM,
+        "Whether records of aborted and open transactions are read, too.")
+    client_rack: str = key(STRING, "", SENDABLE, LOW,
+        "The client's rack. Brokers may name a replica in the same rack to fetch from (KIP-392).")
+
+    # Topics and positions
+
+    allow_auto_create_topics: bool = key(BOOLEAN, True, ANY, MEDIUM,
+        "Let brokers create a missing topic that is asked for, if their auto.create.topics.enable allows it.")
+    auto_offset_reset: str = key(STRING, "latest", OFFSET_RESET, MEDIUM,
+        "Where to go on if the log does not have the position: at its beginning (earliest) or end (latest), "
+        "at the first record of the last while (by_duration:PT1H, KIP-1106), or nowhere (none).")
+    default_api_timeout_ms: int = key(INT, 60_000, at_least(0), MEDIUM,
+        "Time for a call about topics or offsets.")
+
+    # Groups
+
+    group_id: str | None = key(STRING, None, ANY, HIGH,
+        "The consumer group.", NO_GROUPS)
+    group_instance_id: str | None = key(STRING, None, NON_EMPTY, MEDIUM,
+        "The name of a static member of the group.", NO_GROUPS)
+    group_protocol: str = key(STRING, "classic", one_of("classic", "consumer", fold=str.lower), HIGH,
+        "The protocol of the group.", NO_GROUPS)
+    group_remote_assignor: str | None = key(STRING, None, ANY, MEDIUM,
+        "The broker's assignor, for group.protocol=consumer.", NO_GROUPS)
+    partition_assignment_strategy: tuple[str, ...] = key(LIST,
+        f"{ASSIGNOR_PACKAGE}.RangeAssignor,{ASSIGNOR_PACKAGE}.CooperativeStickyAssignor", ANY, MEDIUM,
+        "Assignors, for group.protocol=classic.", NO_GROUPS)
+    session_timeout_ms: int = key(INT, 45_000, ANY, HIGH,
+        "Time without a heartbeat after which a member is removed.", NO_GROUPS)
+    heartbeat_interval_ms: int = key(INT, 3000, ANY, HIGH, "Time between heartbeats.", NO_GROUPS)
+    max_poll_interval_ms: int = key(INT, 300_000, at_least(1), MEDIUM,
+        "Time between polls after which a member leaves.", NO_GROUPS)
+    max_poll_records: int = key(INT, 500, at_least(1), MEDIUM, "Maximum records of a poll.", NO_GROUPS)
+    enable_auto_commit: bool = key(BOOLEAN, True, ANY, MEDIUM, "Commit offsets now and then.", NO_GROUPS)
+    auto_commit_interval_ms: int = key(INT, 5000, at_least(0), LOW, "Time between commits.", NO_GROUPS)
+    exclude_internal_topics: bool = key(BOOLEAN, True, ANY, MEDIUM,
+        "Leave internal topics out of a pattern's matches.", NO_GROUPS)
+    share_acknowledgement_mode: str = key(STRING, "implicit", one_of("implicit", "explicit"), MEDIUM,
+        "How records of a share group are acknowledged.", NO_GROUPS)
+    share_acquire_mode: str = key(STRING, "BATCH_OPTIMIZED",
+        one_of("BATCH_OPTIMIZED", "RECORD_LIMIT", fold=str.upper), MEDIUM,
+        "How records of a share group are acquired.", NO_GROUPS)
+    key_deserializer: object = key(OBJECT, None, ANY, HIGH,
+        "Converts bytes to keys.", NO_DESERIALIZERS)
+    value_deserializer: object = key(OBJECT, None, ANY, HIGH,
+        "Converts bytes to values.", NO_DESERIALIZERS)
+    interceptor_classes: tuple[object, ...] = key(OBJECTS, "", ANY, LOW,
+        "Classes that see records and commits.", NO_GROUPS)
+
+
 def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
     """Return the rows of a class, by the names of the keys."""
     return MappingProxyType(
@@ -563,6 +671,7 @@ def keys_of(kind: type[ClientConfig]) -> Mapping[str, Key]:
 
 
 KEYS = keys_of(ProducerConfig)
+CONSUMER_KEYS = keys_of(ConsumerConfig)
 
 
 class OtherDefault(NamedTuple):
@@ -583,5 +692,19 @@ OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
         "ssl.keystore.type": OtherDefault("JKS", NO_JKS),
         "ssl.truststore.type": OtherDefault("JKS", NO_JKS),
         "value.serializer": OtherDefault(None, "values must be bytes unless a serializer is set"),
+    }
+)
+CONSUMER_OTHER_DEFAULTS: Mapping[str, OtherDefault] = MappingProxyType(
+    {
+        "enable.metrics.push": OTHER_DEFAULTS["enable.metrics.push"],
+        "key.deserializer": OtherDefault(None, NO_DESERIALIZERS),
+        "metric.reporters": OTHER_DEFAULTS["metric.reporters"],
+        "receive.buffer.bytes": OtherDefault(
+            65_536, "the system's own grows: a fixed one limits the rate from a distant broker"
+        ),
+        "send.buffer.bytes": OTHER_DEFAULTS["send.buffer.bytes"],
+        "ssl.keystore.type": OTHER_DEFAULTS["ssl.keystore.type"],
+        "ssl.truststore.type": OTHER_DEFAULTS["ssl.truststore.type"],
+        "value.deserializer": OtherDefault(None, NO_DESERIALIZERS),
     }
 )

@@ -63,6 +63,9 @@ ALIASES: Mapping[str, Alias] = {
     "socket.timeout.ms": Alias("request.timeout.ms"),
     "socket.send.buffer.bytes": Alias("send.buffer.bytes", _buffer),
     "socket.receive.buffer.bytes": Alias("receive.buffer.bytes", _buffer),
+    "fetch.wait.max.ms": Alias("fetch.max.wait.ms"),
+    "fetch.message.max.bytes": Alias("max.partition.fetch.bytes"),
+    "queued.max.messages.kbytes": Alias("kbatch.fetch.buffer.memory", _kibibytes),
     "topic.metadata.refresh.interval.ms": Alias("metadata.max.age.ms"),
     "partitioner": Alias("partitioner.class"),
     "ssl.ca.location": Alias("ssl.truststore.location"),
@@ -98,6 +101,14 @@ _CONTEXT = "pass an ssl.SSLContext as ssl.context"
 _EVERY_RECORD = "every send() has its own on_delivery and its own result"
 
 FOREIGN: Mapping[str, Foreign] = {
+    "queued.min.messages": Foreign("bytes limit what is fetched ahead: set kbatch.fetch.buffer.memory"),
+    "receive.message.max.bytes": Foreign("fetch.max.bytes and kbatch.fetch.buffer.memory limit an answer"),
+    "enable.partition.eof": Foreign(
+        "pass an end: read_table and scan_topic stop where the topic ended at the call", ("false",)
+    ),
+    "fetch.queue.backoff.ms": Foreign("fetching goes on as soon as memory is free: there is no wait to set"),
+    "fetch.error.backoff.ms": Foreign("set retry.backoff.ms"),
+    "consume.callback.max.messages": Foreign("records come in columns or by an iterator, not by callbacks"),
     "batch.num.messages": Foreign("bytes limit a batch: set batch.size"),
     "queue.buffering.max.messages": Foreign("bytes limit the memory: set buffer.memory"),
     "queue.buffering.backpressure.threshold": Foreign("a batch closes when it is full or after linger.ms"),

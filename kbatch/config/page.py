@@ -1,16 +1,17 @@
 """Write docs/configuration.md from the tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from kbatch.config.keys import KEYS, OTHER_DEFAULTS
+from kbatch.config.keys import CONSUMER_KEYS, CONSUMER_OTHER_DEFAULTS, KEYS, OTHER_DEFAULTS, OtherDefault
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED, Importance, Key
 
 INTRODUCTION = """\
-# Configuration of a producer
+# Configuration
 
 Which keys does a producer accept? All keys of Kafka's Java producer 4.3 with their types and defaults, except
-for [some defaults](#defaults-that-are-not-those-of-java) and [some keys](#keys-of-kafka-that-are-refused).
+for [some defaults](#defaults-that-are-not-those-of-java) and [some keys](#keys-of-kafka-that-are-refused). A
+client that reads has the same keys of connections, security and metrics, and [its own](#keys-of-readers).
 
 Pass keys as Kafka writes them, in a mapping, or as keywords with underscores for dots:
 `Producer({"bootstrap.servers": "localhost:9092"})` is `Producer(bootstrap_servers="localhost:9092")`. Values
@@ -44,6 +45,29 @@ Their defaults are accepted, so that you can pass a complete configuration of a 
 |---|---|---|
 """
 
+READERS_TEXT = """
+## Keys of readers
+
+Those of Kafka's Java consumer 4.3 that a producer does not have, or has with another default.
+
+| key | type | default | values | what it does |
+|---|---|---|---|---|
+"""
+
+READERS_DEFAULTS_TEXT = """
+### Defaults of readers that are not those of Java
+
+| key | Java's | here | why |
+|---|---|---|---|
+"""
+
+READERS_REFUSED_TEXT = """
+### Keys of Kafka's consumer that are refused
+
+| key | accepted | why other values are refused |
+|---|---|---|
+"""
+
 FOREIGN_TEXT = """
 ## Keys of other clients that are refused
 
@@ -65,17 +89,36 @@ def _lines() -> Iterator[str]:
         yield "|---|---|---|---|---|\n"
         yield from (_supported(name, row) for name, row in rows.items() if row.refused is None)
     yield OTHER_DEFAULTS_TEXT
-    for name, other in OTHER_DEFAULTS.items():
-        javas = "required" if other.javas is None else _quoted(other.javas)
-        yield _cells(f"`{name}`", javas, _default(KEYS[name]) or "none", other.reason)
+    yield from _other_defaults(OTHER_DEFAULTS, KEYS)
     yield ALIASES_TEXT
     yield from (_cells(f"`{name}`", f"`{alias.key}`") for name, alias in sorted(ALIASES.items()))
     yield REFUSED_TEXT
-    refused = ((name, row) for name, row in sorted(KEYS.items()) if row.refused is not None)
-    yield from (_cells(f"`{name}`", _default(row), row.refused or "") for name, row in refused)
+    yield from _refused(KEYS)
+    yield from _of_readers()
     yield FOREIGN_TEXT
     for name, foreign in sorted(FOREIGN.items()):
         yield _cells(f"`{name}`", foreign.reason, ", ".join(f"`{value}`" for value in foreign.harmless))
+
+
+def _of_readers() -> Iterator[str]:
+    own = {name: row for name, row in sorted(CONSUMER_KEYS.items()) if row != KEYS.get(name)}
+    yield READERS_TEXT
+    yield from (_supported(name, row) for name, row in own.items() if row.refused is None)
+    yield READERS_DEFAULTS_TEXT
+    yield from _other_defaults(CONSUMER_OTHER_DEFAULTS, CONSUMER_KEYS)
+    yield READERS_REFUSED_TEXT
+    yield from _refused(own)
+
+
+def _other_defaults(others: Mapping[str, OtherDefault], keys: Mapping[str, Key]) -> Iterator[str]:
+    for name, other in others.items():
+        javas = "required" if other.javas is None else _quoted(other.javas)
+        yield _cells(f"`{name}`", javas, _default(keys[name]) or "none", other.reason)
+
+
+def _refused(keys: Mapping[str, Key]) -> Iterator[str]:
+    refused = ((name, row) for name, row in sorted(keys.items()) if row.refused is not None)
+    return (_cells(f"`{name}`", _default(row), row.refused or "") for name, row in refused)
 
 
 def _supported(name: str, row: Key) -> str:

@@ -1,7 +1,7 @@
 """Rules between keys. A rule gets all values, may complete them, and raises ConfigError.
 
-They run in Kafka's order: CommonClientConfigs, then ProducerConfig.postProcessParsedConfig, then the checks
-of KafkaProducer's constructor; our own come last.
+They run in Kafka's order: CommonClientConfigs, then postProcessParsedConfig of ProducerConfig or
+ConsumerConfig, then the checks of the client's constructor; our own come last.
 """
 
 import logging
@@ -124,6 +124,16 @@ def _compression_level(values: Values, given: Collection[str]) -> None:
     values["compression.level"] = values.get(own)
 
 
+def _fetch_wait(values: Values, given: Collection[str]) -> None:
+    """Refuse a wait that is longer than the time for an answer: every Fetch without records would fail."""
+    wait_ms, timeout_ms = values["fetch.max.wait.ms"], values["request.timeout.ms"]
+    if wait_ms >= timeout_ms:
+        raise ConfigError(
+            f"fetch.max.wait.ms={wait_ms} must be below request.timeout.ms={timeout_ms}; lower the one or "
+            "raise the other"
+        )
+
+
 CLIENT_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, *SECURITY_RULES)
 PRODUCER_RULES: tuple[Rule, ...] = (
     _bootstrap_servers,
@@ -134,3 +144,4 @@ PRODUCER_RULES: tuple[Rule, ...] = (
     _compression_level,
     *SECURITY_RULES,
 )
+CONSUMER_RULES: tuple[Rule, ...] = (_bootstrap_servers, _backoff, _fetch_wait, *SECURITY_RULES)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from operator import index
 from typing import Any, NamedTuple, final
@@ -330,6 +331,41 @@ def between(minimum: float, maximum: float, other: int | None = None) -> Check:
 
 def one_of(*names: str, fold: Callable[[str], str] | None = None) -> Check:
     return Check(f"one of {', '.join(name or repr(name) for name in names)}", names.__contains__, fold)
+
+
+ISO_DURATION = re.compile(
+    r"P(?=\d|T\d)(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+BY_DURATION = "by_duration:"
+
+
+def duration_of(reset: str) -> timedelta | None:
+    """Return the duration of an auto.offset.reset such as by_duration:P1DT2H (ISO 8601, as java.time.Duration
+    reads it); None for another text. OverflowError for one of more than a billion days.
+    """
+    match = ISO_DURATION.fullmatch(reset.removeprefix(BY_DURATION)) if reset.startswith(BY_DURATION) else None
+    if match is None:
+        return None
+    return timedelta(
+        **{
+            unit: float(count) if unit == "seconds" else int(count)
+            for unit, count in match.groupdict("0").items()
+        }
+    )
+
+
+def _is_offset_reset(value: str) -> bool:
+    try:
+        return value in ("earliest", "latest", "none") or duration_of(value) is not None
+    except OverflowError:
+        return False
+
+
+OFFSET_RESET = Check(
+    "earliest, latest, none, or by_duration: with a duration such as P1DT2H30M", _is_offset_reset
+)
 
 
 def class_named(*names: str, remedy: str, package: str | None = None) -> Check:

@@ -24,6 +24,7 @@ import javax.security.auth.login.AppConfigurationEntry;
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
@@ -69,7 +70,9 @@ public class ProducerFacts {
     static Object answer(JsonNode request) throws Exception {
         switch (request.get("ask").asText()) {
             case "keys":
-                return keys();
+                return keys(
+                    request.path("client").asText().equals("consumer")
+                        ? ConsumerConfig.configDef() : ProducerConfig.configDef());
             case "configuration":
                 return configuration(request.get("settings"));
             case "jaas":
@@ -88,9 +91,9 @@ public class ProducerFacts {
     }
 
     /** Every key: type, default, importance; no default is the text NO_DEFAULT. */
-    static Object keys() {
+    static Object keys(ConfigDef table) {
         Map<String, Object> rows = new TreeMap<>();
-        for (ConfigDef.ConfigKey key : ProducerConfig.configDef().configKeys().values()) {
+        for (ConfigDef.ConfigKey key : table.configKeys().values()) {
             Object standard = key.defaultValue;
             if (standard == ConfigDef.NO_DEFAULT_VALUE) {
                 standard = "NO_DEFAULT";

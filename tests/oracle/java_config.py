@@ -68,9 +68,9 @@ class ProducerFacts:
             raise JavaDiedError(f"ProducerFacts ended: {tail}")
         return json.loads(line)
 
-    def keys(self) -> dict[str, JavaKey]:
-        """Return the table of configuration keys."""
-        return {name: JavaKey(**row) for name, row in self._ask("keys").items()}
+    def keys(self, client: str = "producer") -> dict[str, JavaKey]:
+        """Return the table of configuration keys, of a producer or a consumer."""
+        return {name: JavaKey(**row) for name, row in self._ask("keys", client=client).items()}
 
     def configuration(self, settings: Mapping[str, object]) -> dict[str, str | None]:
         """Return all values as text, with the delivery time-out that KafkaProducer takes. Raises

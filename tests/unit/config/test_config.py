@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import Producer
-from kbatch.config import KEYS, ClientConfig, Password, ProducerConfig
+from kbatch.config import CONSUMER_KEYS, KEYS, ClientConfig, Password, ProducerConfig
 from kbatch.config.keys import OAUTH_PACKAGE, OTHER_DEFAULTS, keys_of
 from kbatch.config.names import ALIASES, FOREIGN
 from kbatch.config.values import REQUIRED
@@ -145,9 +145,9 @@ def test_there_is_no_other_attribute() -> None:
 
 
 def test_names_of_others_lead_to_keys_and_to_no_second_meaning() -> None:
-    assert {alias.key for alias in ALIASES.values()} <= KEYS.keys()
-    assert not KEYS.keys() & ALIASES.keys()
-    assert not KEYS.keys() & FOREIGN.keys()
+    assert {alias.key for alias in ALIASES.values()} <= KEYS.keys() | CONSUMER_KEYS.keys()
+    assert not (KEYS.keys() | CONSUMER_KEYS.keys()) & ALIASES.keys()
+    assert not (KEYS.keys() | CONSUMER_KEYS.keys()) & FOREIGN.keys()
     assert not ALIASES.keys() & FOREIGN.keys()
 
 
@@ -588,6 +588,7 @@ def test_the_page_has_every_name_and_whole_rows() -> None:
 
 
 # What keys of the configuration demand of each other.
+
 
 @pytest.mark.parametrize(
     ("conflict", "reason"),
