@@ -1,4 +1,4 @@
-"""Metrics under the names of Kafka's Java producer 4.3: the table, and the registry of sensors.
+"""Metrics under the names of Kafka's Java clients 4.3: the tables, and the registry of sensors.
 
 A sensor records values as events happen, and feeds one or more metrics. It keeps `metrics.num.samples`
 windows of `metrics.sample.window.ms` each, so that averages, maxima and rates cover the recent past, and two
@@ -12,13 +12,16 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from kbatch._native.io.sensor import Reading, Sensor
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
 NODE = "producer-node-metrics"
+CONSUMER = "consumer-metrics"
+CONSUMER_NODE = "consumer-node-metrics"
+FETCH = "consumer-fetch-manager-metrics"
 COUNT = "kafka-metrics-count"
 # Levels of metrics and of metrics.recording.level; each level also records the levels before it.
 LEVELS = ("INFO", "DEBUG", "TRACE")
@@ -29,6 +32,7 @@ class Kind(StrEnum):
 
     AVG = "avg"
     MAX = "max"
+    MIN = "min"
     RATE = "rate"
     TOTAL = "total"
     OCCURRENCE_RATE = "occurrence rate"
@@ -37,8 +41,17 @@ class Kind(StrEnum):
     GAUGE = "gauge"
 
 
+class Scope(StrEnum):
+    """What a metric is about."""
+
+    CLIENT = "client"
+    TOPIC = "topic"
+    PARTITION = "partition"
+    NODE = "node"
+
+
 class Metric(NamedTuple):
-    """A row of the table; a gauge has its own name as sensor, and `is_ours` is True if Java lacks the metric.
+    """A row of a table; a gauge has its own name as sensor, and `is_ours` is True if Java lacks the metric.
     """
 
     name: str
@@ -49,12 +62,15 @@ class Metric(NamedTuple):
     doc: str
     level: str = "INFO"
     is_ours: bool = False
+    scope: Scope = Scope.CLIENT
 
 
-AVG, MAX, RATE, TOTAL, OCCURRENCE_RATE, OCCURRENCE_TOTAL, RATIO, GAUGE = Kind
+AVG, MAX, MIN, RATE, TOTAL, OCCURRENCE_RATE, OCCURRENCE_TOTAL, RATIO, GAUGE = Kind
+# The scope of a group whose metrics are all about the same.
+_SCOPES = {TOPIC: Scope.TOPIC, NODE: Scope.NODE}
 
 # Names: SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator, Sender and Selector.
-METRICS: tuple[Metric, ...] = (
+_PRODUCER_ROWS: tuple[Metric, ...] = (
     # Batches and records
     Metric("batch-size-avg", PRODUCER, "batch-size", AVG, "bytes", "Size of a batch as sent, compressed."),
     Metric("batch-size-max", PRODUCER, "batch-size", MAX, "bytes", "Largest batch sent."),
@@ -216,9 +232,86 @@ METRICS: tuple[Metric, ...] = (
     Metric("count", COUNT, "count", GAUGE, "metrics", "Number of metrics."),
 )
 
-_BY_SENSOR: dict[tuple[str, str], list[Metric]] = {}
-for _metric in METRICS:
-    _BY_SENSOR.setdefault((_metric.group, _metric.sensor), []).append(_metric)
+METRICS: tuple[Metric, ...] = tuple(
+    row._replace(scope=_SCOPES.get(row.group, row.scope)) for row in _PRODUCER_ROWS
+)
+
+# What connections, requests and waits for sockets feed, whatever a client does with them.
+_OF_ANY_CLIENT = (
+    "connection-count", "connection-creation", "connection-close", "successful-authentication",
+    "successful-authentication-no-reauth", "failed-authentication", "successful-reauthentication",
+    "failed-reauthentication", "reauthentication-latency", "network-io", "outgoing-byte", "incoming-byte",
+    "request", "response", "select", "io", "count",
+)
+_CONSUMER_GROUPS = {PRODUCER: CONSUMER, NODE: CONSUMER_NODE, COUNT: COUNT}
+
+
+def _of_topic(name: str, sensor: str, kind: Kind, unit: str, doc: str) -> Metric:
+    return Metric(name, FETCH, sensor, kind, unit, doc, scope=Scope.TOPIC)
+
+
+def _of_partition(name: str, sensor: str, kind: Kind, unit: str, doc: str) -> Metric:
+    return Metric(name, FETCH, sensor, kind, unit, doc, scope=Scope.PARTITION)
+
+
+# Names: FetchMetricsRegistry and Selector. Lead and lag are those of what the program has read.
+CONSUMER_METRICS: tuple[Metric, ...] = (
+    *(
+        row._replace(group=_CONSUMER_GROUPS[row.group])
+        for row in METRICS
+        if row.sensor in _OF_ANY_CLIENT and row.group in _CONSUMER_GROUPS
+    ),
+    Metric("requests-in-flight", CONSUMER, "requests-in-flight", GAUGE, "requests",
+           "Requests without an answer so far.", is_ours=True),
+    Metric("metadata-age", CONSUMER, "metadata-age", GAUGE, "s", "Age of the metadata in use.", is_ours=True),
+    Metric("request-latency-avg", CONSUMER_NODE, "request-latency", AVG, "ms",
+           "From the sending of a Fetch to the node's answer.", scope=Scope.NODE),
+    Metric("request-latency-max", CONSUMER_NODE, "request-latency", MAX, "ms", "Longest such time.",
+           scope=Scope.NODE),
+    Metric("fetch-size-avg", FETCH, "bytes-fetched", AVG, "bytes",
+           "Bytes of records in an answer to a Fetch."),
+    Metric("fetch-size-max", FETCH, "bytes-fetched", MAX, "bytes", "Largest such number."),
+    Metric("bytes-consumed-rate", FETCH, "bytes-fetched", RATE, "bytes/s", "Bytes of records fetched."),
+    Metric("bytes-consumed-total", FETCH, "bytes-fetched", TOTAL, "bytes", "Bytes of records fetched."),
+    Metric("records-per-request-avg", FETCH, "records-fetched", AVG, "records",
+           "Records of a partition in an answer; Java's counts those of all partitions in it."),
+    Metric("records-consumed-rate", FETCH, "records-fetched", RATE, "records/s", "Records read."),
+    Metric("records-consumed-total", FETCH, "records-fetched", TOTAL, "records", "Records read."),
+    Metric("fetch-latency-avg", FETCH, "fetch-latency", AVG, "ms",
+           "From the sending of a Fetch to its answer, which waits for records up to fetch.max.wait.ms."),
+    Metric("fetch-latency-max", FETCH, "fetch-latency", MAX, "ms", "Longest such time."),
+    Metric("fetch-rate", FETCH, "fetch-latency", OCCURRENCE_RATE, "requests/s", "Fetch requests answered."),
+    Metric("fetch-total", FETCH, "fetch-latency", OCCURRENCE_TOTAL, "requests", "Fetch requests answered."),
+    Metric("fetch-throttle-time-avg", FETCH, "fetch-throttle-time", AVG, "ms",
+           "Throttling that brokers imposed in answers (quotas)."),
+    Metric("fetch-throttle-time-max", FETCH, "fetch-throttle-time", MAX, "ms", "Longest throttling."),
+    Metric("records-lag-max", FETCH, "records-lag", MAX, "records",
+           "Largest distance of a position from the end of its log."),
+    Metric("records-lead-min", FETCH, "records-lead", MIN, "records",
+           "Smallest distance of a position from the beginning of its log."),
+    Metric("fetch-buffer-used-bytes", FETCH, "fetch-buffer-used-bytes", GAUGE, "bytes",
+           "Bytes of answers that are requested or not yet read; kbatch.fetch.buffer.memory limits them.",
+           is_ours=True),
+    _of_topic("fetch-size-avg", "bytes-fetched", AVG, "bytes", "Bytes of the topic's records in an answer."),
+    _of_topic("fetch-size-max", "bytes-fetched", MAX, "bytes", "Largest such number."),
+    _of_topic("bytes-consumed-rate", "bytes-fetched", RATE, "bytes/s", "Bytes of records fetched."),
+    _of_topic("bytes-consumed-total", "bytes-fetched", TOTAL, "bytes", "Bytes of records fetched."),
+    _of_topic("records-per-request-avg", "records-fetched", AVG, "records",
+              "Records of a partition in an answer."),
+    _of_topic("records-consumed-rate", "records-fetched", RATE, "records/s", "Records read."),
+    _of_topic("records-consumed-total", "records-fetched", TOTAL, "records", "Records read."),
+    _of_partition("records-lag", "records-lag", GAUGE, "records",
+                  "Distance of the position from the end of the log; under read_committed, from the last "
+                  "stable offset."),
+    _of_partition("records-lag-avg", "records-lag-window", AVG, "records", "Mean of that distance."),
+    _of_partition("records-lag-max", "records-lag-window", MAX, "records", "Largest such distance."),
+    _of_partition("records-lead", "records-lead", GAUGE, "records",
+                  "Distance of the position from the beginning of the log."),
+    _of_partition("records-lead-avg", "records-lead-mean", AVG, "records", "Mean of that distance."),
+    _of_partition("records-lead-min", "records-lead-window", MIN, "records", "Smallest such distance."),
+    _of_partition("preferred-read-replica", "preferred-read-replica", GAUGE, "1",
+                  "The replica that is read instead of the leader (KIP-392); -1 for the leader."),
+)
 
 
 class MetricName(NamedTuple):
@@ -235,6 +328,8 @@ _NS_PER_MS = 1e6
 MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
     AVG: lambda reading: reading.total / reading.occurrences if reading.occurrences else math.nan,
     MAX: lambda reading: reading.maximum if reading.occurrences else math.nan,
+    # its sensor records negative values
+    MIN: lambda reading: -reading.maximum if reading.occurrences else math.nan,
     RATE: lambda reading: reading.total / (reading.elapsed_ms / 1000),
     TOTAL: lambda reading: float(reading.total_ever),
     OCCURRENCE_RATE: lambda reading: reading.occurrences / (reading.elapsed_ms / 1000),
@@ -246,9 +341,32 @@ MEASURES: Mapping[Kind, Callable[[Reading], float]] = {
 # The registry
 
 
+class _Key(NamedTuple):
+    """The name of a sensor or gauge, and what it is about."""
+
+    name: str
+    topic: str | None
+    partition: int | None
+    node: int | None
+
+    @property
+    def scope(self) -> Scope:
+        if self.partition is not None:
+            return Scope.PARTITION
+        if self.topic is not None:
+            return Scope.TOPIC
+        return Scope.CLIENT if self.node is None else Scope.NODE
+
+    @property
+    def tags(self) -> tuple[tuple[str, str], ...]:
+        values = (self.topic, self.partition, None if self.node is None else f"node-{self.node}")
+        named = zip(("topic", "partition", "node-id"), values, strict=True)
+        return tuple((tag, str(value)) for tag, value in named if value is not None)
+
+
 @final
 class MetricsRegistry:
-    """The metrics of one producer. Sensors of topics and nodes exist from their first use on.
+    """The metrics of one client. Sensors of topics, partitions and nodes exist from their first use on.
 
     Parameters
     ----------
@@ -256,6 +374,8 @@ class MetricsRegistry:
         The tag client-id of every metric.
     sample_window_ms, num_samples, recording_level
         metrics.sample.window.ms, metrics.num.samples and metrics.recording.level.
+    metrics : tuple of Metric
+        The table: METRICS for a producer, CONSUMER_METRICS for a client that reads.
     """
 
     def __init__(
@@ -265,37 +385,45 @@ class MetricsRegistry:
         sample_window_ms: int = 30_000,
         num_samples: int = 2,
         recording_level: str = "INFO",
+        metrics: tuple[Metric, ...] = METRICS,
     ) -> None:
         self._client_id = client_id
         self._sample_window_ms = sample_window_ms
         self._num_samples = num_samples
         self._recorded_levels = LEVELS[: LEVELS.index(recording_level) + 1]
-        self._sensors: dict[tuple[str, str | None, int | None], Sensor] = {}
-        self._gauges: dict[str, Callable[[int], float]] = {}
+        self._rows: dict[tuple[Scope, str], list[Metric]] = {}
+        for metric in metrics:
+            self._rows.setdefault((metric.scope, metric.sensor), []).append(metric)
+        self._group = metrics[0].group
+        self._sensors: dict[_Key, Sensor] = {}
+        self._gauges: dict[_Key, Callable[[int], float]] = {}
         self._counters: dict[str, Callable[[], int]] = {}
         self._counted: dict[str, int] = {}
         self._counting = threading.Lock()
-        for metric in METRICS:
-            if metric.group == PRODUCER and metric.kind is not GAUGE:
-                self.sensor(metric.sensor)
+        for scope, sensor in self._rows:
+            if scope is Scope.CLIENT and self._rows[scope, sensor][0].kind is not GAUGE:
+                self.sensor(sensor)
 
-    def sensor(self, name: str, *, topic: str | None = None, node: int | None = None) -> Sensor:
-        """Return the sensor, of a topic or node if one is named. Raise ValueError for a name that is not in
-        the table.
+    def sensor(
+        self, name: str, *, topic: str | None = None, partition: int | None = None, node: int | None = None
+    ) -> Sensor:
+        """Return the sensor, of a topic, partition or node if one is named. Raise ValueError for a name that
+        is not in the table.
         """
-        sensor = self._sensors.get((name, topic, node))
+        key = _Key(name, topic, partition, node)
+        sensor = self._sensors.get(key)
         if sensor is not None:
             return sensor
-        rows = _BY_SENSOR.get((_group(topic, node), name), [])
+        rows = self._rows.get((key.scope, name), [])
         if not rows or rows[0].kind is GAUGE:
-            group = _group(topic, node)
-            raise ValueError(f"{group} has no sensor {name!r}; docs/metrics.md lists all")
+            about = "" if key.scope is Scope.CLIENT else f" of a {key.scope}"
+            raise ValueError(f"{self._group} has no sensor {name!r}{about}; docs/metrics.md lists all")
         made = Sensor(
             window_ms=self._sample_window_ms,
             num_samples=self._num_samples,
             recording=rows[0].level in self._recorded_levels,
         )
-        return self._sensors.setdefault((name, topic, node), made)
+        return self._sensors.setdefault(key, made)
 
     def record(
         self, name: str, value: float, now_ms: int, *, topic: str | None = None, node: int | None = None
@@ -303,11 +431,27 @@ class MetricsRegistry:
         """Record one occurrence of `value` at the named sensor."""
         self.sensor(name, topic=topic, node=node).record(value, now_ms)
 
-    def gauge(self, name: str, read: Callable[[int], float]) -> None:
+    def gauge(
+        self,
+        name: str,
+        read: Callable[[int], float],
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
         """Read the metric by `read(now_ms)` at each snapshot. Raise ValueError if it is not a gauge."""
-        if not any(metric.name == name and metric.kind is GAUGE for metric in METRICS):
+        key = _Key(name, topic, partition, None)
+        rows = self._rows.get((key.scope, name), [])
+        if not rows or rows[0].kind is not GAUGE:
             raise ValueError(f"there is no gauge {name!r}; docs/metrics.md lists all")
-        self._gauges[name] = read
+        self._gauges[key] = read
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Drop the metrics of a partition that is not read any more."""
+        known: tuple[dict[_Key, Any], ...] = (self._sensors, self._gauges)
+        for metrics in known:
+            for key in [key for key in list(metrics) if (key.topic, key.partition) == (topic, partition)]:
+                metrics.pop(key, None)
 
     def counter(self, sensor: str, read: Callable[[], int]) -> None:
         """Feed a sensor from a counter that only grows, such as one of a native object."""
@@ -331,40 +475,29 @@ class MetricsRegistry:
         self.observe(now_ms)
         client = ("client-id", self._client_id)
         values: dict[MetricName, float] = {}
-        for (name, topic, node), sensor in list(self._sensors.items()):
+        for key, sensor in list(self._sensors.items()):
             reading = sensor.read(now_ms)
-            group = _group(topic, node)
-            tags = (client, *_tags(topic, node))
-            for metric in _BY_SENSOR[group, name]:
-                values[MetricName(metric.name, group, tags)] = MEASURES[metric.kind](reading)
-        for name, read in list(self._gauges.items()):
-            values[MetricName(name, PRODUCER, (client,))] = float(read(now_ms))
+            tags = (client, *key.tags)
+            for metric in self._rows[key.scope, key.name]:
+                values[MetricName(metric.name, metric.group, tags)] = MEASURES[metric.kind](reading)
+        for key, read in list(self._gauges.items()):
+            (metric,) = self._rows[key.scope, key.name]
+            values[MetricName(key.name, metric.group, (client, *key.tags))] = float(read(now_ms))
         values[MetricName("count", COUNT, (client,))] = len(values) + 1.0
         return values
-
-
-def _group(topic: str | None, node: int | None) -> str:
-    if topic is not None:
-        return TOPIC
-    return PRODUCER if node is None else NODE
-
-
-def _tags(topic: str | None, node: int | None) -> tuple[tuple[str, str], ...]:
-    named = (("topic", topic), ("node-id", None if node is None else f"node-{node}"))
-    return tuple((tag, value) for tag, value in named if value is not None)
 
 
 # The page
 
 _INTRODUCTION = """\
-# Metrics of a producer
+# Metrics
 
-What can I measure? `Producer.metrics()` returns every metric by its name, group and tags. They are those of
-Kafka's Java producer 4.3; the tags are `client-id`, and `topic` or `node-id` in the groups that have one.
-Metrics that Java lacks are marked *kbatch only*.
+What can I measure? `metrics()` of a producer or a reader returns every metric by its name, group and tags.
+They are those of Kafka's Java clients 4.3; the tags are `client-id`, and `topic`, `partition` or `node-id`
+for metrics that are about one. Metrics that Java lacks are marked *kbatch only*.
 
 avg, max, rate and ratio cover the last `metrics.num.samples` windows of `metrics.sample.window.ms`; totals
-cover the producer's life. An average or maximum without values is NaN. The code records values to a sensor,
+cover the client's life. An average or maximum without values is NaN. The code records values to a sensor,
 which feeds all metrics that name it. Metrics of level DEBUG need `metrics.recording.level` DEBUG or TRACE.
 
 Prometheus reads them through a collector when it scrapes (`pip install 'kbatch[prometheus]'`):
@@ -386,10 +519,13 @@ prometheus_client.REGISTRY.register(ProducerCollector(producer))
 def page() -> str:
     """Return docs/metrics.md, written from the table."""
     lines = [_INTRODUCTION]
-    for group in dict.fromkeys(metric.group for metric in METRICS):
-        lines.append(f"\n## {group}\n\n| metric | kind | unit | sensor | level | meaning |\n")
+    tables = (*METRICS, *CONSUMER_METRICS)
+    for group, scope in dict.fromkeys((metric.group, metric.scope) for metric in tables):
+        about = f", {scope}" if group == FETCH and scope is not Scope.CLIENT else ""
+        lines.append(f"\n## {group}{about}\n\n| metric | kind | unit | sensor | level | meaning |\n")
         lines.append("|---|---|---|---|---|---|\n")
-        for metric in sorted(metric for metric in METRICS if metric.group == group):
+        rows = dict.fromkeys(metric for metric in tables if (metric.group, metric.scope) == (group, scope))
+        for metric in sorted(rows):
             doc = f"{metric.doc} *kbatch only*" if metric.is_ours else metric.doc
             cells = (f"`{metric.name}`", metric.kind, metric.unit, metric.sensor, metric.level, doc)
             lines.append(f"| {' | '.join(cells)} |\n")
