@@ -7,8 +7,9 @@ import logging
 from collections.abc import Collection, Mapping
 
 from kbatch.config import jaas
-from kbatch.config.values import EXTENSIONS, Rule, Values, without_login
+from kbatch.config.values import EXTENSIONS, Rule, Values
 from kbatch.errors import ConfigError
+from kbatch.errors.words import without_login
 
 logger = logging.getLogger(__name__)
 

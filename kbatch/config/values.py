@@ -14,6 +14,7 @@ from operator import index
 from typing import Any, NamedTuple, final
 
 from kbatch.errors import ConfigError
+from kbatch.errors.words import without_login
 
 # Java's String.trim removes every character up to the blank, and no other.
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
@@ -94,18 +95,6 @@ class FrozenMapping(Mapping[str, str]):
 def _hidden(value: object) -> str:
     """Return what a value is, for one that may be or have a secret."""
     return repr(value) if isinstance(value, Password) else f"a value of type {type(value).__name__}"
-
-
-def without_login(url: object) -> str:
-    """Return a URL's repr without user, password, query and fragment, which may have secrets."""
-    from urllib.parse import urlsplit  # takes memory, and few have URLs
-
-    try:
-        parts = urlsplit(str(url))
-        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    except ValueError:
-        return _hidden(url)
-    return repr(shown)
 
 
 def _source_shown(value: object) -> str:

@@ -13,8 +13,6 @@ from kbatch.errors import AuthenticationError
 NEVER = 2**63 - 1
 # A broker's message is some hundred bytes; a Kerberos token with a large authorization field has 48,000.
 MAX_CHALLENGE_BYTES = 65_536
-# The part of a broker's words that an error shows.
-MAX_SHOWN = 500
 
 # Blocks the calling thread until a coroutine has its result, and returns it.
 RunCoroutine = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -84,11 +82,3 @@ def check_size(challenge: bytes) -> None:
             f"the broker's SASL message has {len(challenge)} bytes, {MAX_CHALLENGE_BYTES} are allowed; check "
             "that bootstrap.servers names a Kafka broker"
         )
-
-
-def shown(words: bytes | str) -> str:
-    """Return a peer's words for an error: printable, at most MAX_SHOWN characters."""
-    if isinstance(words, bytes):
-        words = words[: 4 * MAX_SHOWN].decode(errors="replace")
-    text = "".join(letter if letter.isprintable() else " " for letter in words[: MAX_SHOWN + 1])
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, ConfigError, NetworkError
-from kbatch.sasl.exchange import Unrefreshed, check_size, shown
+from kbatch.errors.words import shown
+from kbatch.sasl.exchange import Unrefreshed, check_size
 
 if TYPE_CHECKING:
     from gssapi.exceptions import GSSError

@@ -17,7 +17,8 @@ from urllib.parse import quote
 
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, ConfigError, KafkaError, NetworkError
-from kbatch.sasl.exchange import NEVER, Exchange, shown
+from kbatch.errors.words import shown
+from kbatch.sasl.exchange import NEVER, Exchange
 from kbatch.sasl.oauthbearer import OAuthBearerExchange
 from kbatch.sasl.token_login import LoginPolicy, TokenLogin, policy_of
 from kbatch.sasl.tokens import Token

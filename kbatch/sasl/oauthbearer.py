@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kbatch.errors import SaslAuthenticationError
-from kbatch.sasl.exchange import check_size, shown
+from kbatch.errors.words import shown
+from kbatch.sasl.exchange import check_size
 from kbatch.sasl.token_login import TokenLogin
 from kbatch.sasl.tokens import Token
 

@@ -4,33 +4,26 @@ After org.apache.kafka.common.security.oauthbearer: ClientCredentialsJwtRetrieve
 FileJwtRetriever (KIP-768, KIP-1139, KIP-1258).
 """
 
-import http.client
 import json
-import socket
 import ssl
-import threading
 import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kbatch.config import ClientConfig
-from kbatch.config.values import without_login
 from kbatch.errors import AuthenticationError, ConfigError, NetworkError
+from kbatch.errors.words import shown, without_login
+from kbatch.http_client import MAX_ANSWER_BYTES, HttpAnswer, HttpClient, is_https
 from kbatch.sasl.assertions import Assertion, ReadAgain, assertion_source
-from kbatch.sasl.exchange import shown
 from kbatch.sasl.tokens import Token
 from kbatch.version import VERSION
 
 URL_KEY = "sasl.oauthbearer.token.endpoint.url"
 DEFAULT_TIMEOUT_MS = 10_000
-MAX_ANSWER_BYTES = 1 << 20
-MAX_ERROR_BYTES = 1 << 16
 HEADERS = {"Accept": "application/json", "Cache-Control": "no-cache", "User-Agent": f"kbatch/{VERSION}"}
 SUCCESS = (200, 201)
 # HttpJwtRetriever.UNRETRYABLE_HTTP_CODES, and redirects, which are not followed: they could take the secret
@@ -136,9 +129,15 @@ class TokenEndpoint:
         self._named = f"{URL_KEY} {without_login(self._url)}"
         self._subject_claim = config.sasl_oauthbearer_sub_claim_name
         self._next_request = request_source(config)
-        self._post = Post(config)
+        if is_https(self._url):
+            trusted_by(config)  # raises now rather than at the first login
+        self._request = HttpClient(
+            connect_seconds=(config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000,
+            read_seconds=(config.sasl_login_read_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000,
+            context=lambda: trusted_by(config),
+        )
         self._now = now
-        self.close = self._post.close
+        self.close = self._request.close
 
     def __call__(self) -> Token:
         """Return a new token.
@@ -152,7 +151,8 @@ class TokenEndpoint:
         """
         request = self._next_request()
         asked_at = self._now()
-        answer = self._post(self._url, request)
+        came = self._request("POST", self._url, request.headers, request.body)
+        answer = Answer(came.status, came.body, came.failure, came.distrust)
         if answer.failure is not None:
             raise NetworkError(f"{self._named} cannot be reached: {answer.failure}")
         if answer.distrust is not None:
@@ -169,16 +169,8 @@ class TokenEndpoint:
         return token
 
 
-class Answer:
-    """An endpoint's answer, or what came instead. It has no representation, as it may have a token."""
-
-    def __init__(
-        self, status: int = 0, body: bytes = b"", failure: str | None = None, distrust: str | None = None
-    ) -> None:
-        self.status = status
-        self.failure = failure
-        self.distrust = distrust
-        self._body = body
+class Answer(HttpAnswer):
+    """A token endpoint's answer, or what came instead."""
 
     def reason(self) -> str:
         """Return the words for a refusal (RFC 6749, section 5.2), if there are any."""
@@ -190,7 +182,7 @@ class Answer:
 
     def token(self, asked_at: float, subject_claim: str) -> Token | str:
         """Return the token, or what is wrong with the answer. Not raised: this frame has the token."""
-        if len(self._body) > MAX_ANSWER_BYTES:
+        if len(self.body) > MAX_ANSWER_BYTES:
             return f"answered with more than {MAX_ANSWER_BYTES} bytes"
         fields = self._fields()
         value = fields.get("access_token") or fields.get("id_token")
@@ -208,7 +200,7 @@ class Answer:
 
     def _fields(self) -> dict[str, Any]:
         try:
-            fields = json.loads(self._body)
+            fields = json.loads(self.body)
         except (ValueError, RecursionError):
             return {}
         return fields if isinstance(fields, dict) else {}
@@ -221,101 +213,6 @@ def _seconds(expires_in: object) -> float | None:
     if isinstance(expires_in, bool) or not isinstance(expires_in, int | float) or not 0 < expires_in < 1e10:
         return None
     return float(expires_in)
-
-
-class Post:
-    """POST by urllib, with time-outs for connecting, for each read, and for the whole answer."""
-
-    def __init__(self, config: ClientConfig) -> None:
-        self._connect_seconds = (config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
-        self._read_seconds = (config.sasl_login_read_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
-        self._config = config
-        self._socket: socket.socket | None = None
-        self._is_closed = False
-        self._is_late = False
-        if _is_https(config.sasl_oauthbearer_token_endpoint_url or ""):
-            trusted_by(config)  # raises now rather than at the first login
-
-    def __call__(self, url: str, request: TokenRequest) -> Answer:
-        """Return the answer. It does not raise: a traceback would show urllib's locals, with the secret."""
-        self._is_late = False
-        timer = threading.Timer(self._connect_seconds + self._read_seconds, self._give_up)
-        timer.daemon = True
-        timer.start()
-        try:
-            answer = self._answer(url, request)
-        finally:
-            timer.cancel()
-            self._socket = None
-        # An interrupted answer may look like a short one.
-        return self._failed(None) if self._is_late or self._is_closed else answer
-
-    def close(self) -> None:
-        """Interrupt a request of another thread; later ones fail."""
-        self._is_closed = True
-        self._interrupt()
-
-    def _answer(self, url: str, request: TokenRequest) -> Answer:
-        message = urllib.request.Request(url, request.body, request.headers, method="POST")
-        try:
-            with self._opener(url).open(message, timeout=self._connect_seconds) as response:
-                return Answer(response.status, response.read(MAX_ANSWER_BYTES + 1))
-        except HTTPError as error:
-            with error:
-                return Answer(error.code, _read_some(error))
-        except URLError as error:
-            return self._failed(error.reason)
-        except (OSError, http.client.HTTPException, ValueError, ConfigError) as error:
-            return self._failed(error)
-
-    def _failed(self, reason: object) -> Answer:
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            return Answer(distrust=reason.verify_message)
-        if self._is_closed:
-            return Answer(failure="the client is closed")
-        if self._is_late or isinstance(reason, TimeoutError):
-            return Answer(failure=f"no answer in {self._connect_seconds + self._read_seconds:g} s")
-        return Answer(failure=shown(str(reason) or type(reason).__name__))
-
-    def _give_up(self) -> None:
-        self._is_late = True
-        self._interrupt()
-
-    def _interrupt(self) -> None:
-        """Let the thread that waits for the socket get an error."""
-        connected = self._socket
-        if connected is not None:
-            with suppress(OSError):  # it has ended
-                socket.socket.shutdown(connected, socket.SHUT_RDWR)  # TLS keeps its state, for that thread
-
-    def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        """Return an opener without redirects. A proxy must not see what plain HTTP on loopback sends."""
-        opener = urllib.request.OpenerDirector()
-        if _is_https(url):
-            opener.add_handler(urllib.request.ProxyHandler())
-            opener.add_handler(_HttpsHandler(self._connected, trusted_by(self._config)))
-        else:
-            opener.add_handler(_HttpHandler(self._connected))
-        opener.add_handler(urllib.request.HTTPDefaultErrorHandler())
-        opener.add_handler(urllib.request.HTTPErrorProcessor())
-        return opener
-
-    def _connected(self, connected: socket.socket) -> None:
-        connected.settimeout(self._read_seconds)
-        self._socket = connected
-        if self._is_closed or self._is_late:
-            self._interrupt()
-
-
-def _is_https(url: str) -> bool:
-    return url.lower().startswith("https:")
-
-
-def _read_some(error: HTTPError) -> bytes:
-    try:
-        return error.read(MAX_ERROR_BYTES)
-    except (OSError, http.client.HTTPException):
-        return b""
 
 
 def trusted_by(config: ClientConfig) -> ssl.SSLContext:
@@ -336,35 +233,3 @@ def trusted_by(config: ClientConfig) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=location)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{named} cannot be used: {error}; it must have certificates in PEM") from None
-
-
-def _telling(
-    kind: type[http.client.HTTPConnection], connected: Callable[[socket.socket], None]
-) -> type[http.client.HTTPConnection]:
-    """Return a kind of connection that tells of its socket, once TLS is agreed upon."""
-
-    class Connection(kind):  # type: ignore[valid-type, misc]
-        def connect(self) -> None:
-            super().connect()
-            connected(self.sock)
-
-    return Connection
-
-
-class _HttpHandler(urllib.request.HTTPHandler):
-    def __init__(self, connected: Callable[[socket.socket], None]) -> None:
-        super().__init__()
-        self._connection = _telling(http.client.HTTPConnection, connected)
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, request)
-
-
-class _HttpsHandler(urllib.request.HTTPSHandler):
-    def __init__(self, connected: Callable[[socket.socket], None], context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._connection = _telling(http.client.HTTPSConnection, connected)
-        self._trusted_by = context
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, request, context=self._trusted_by)

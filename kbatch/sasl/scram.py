@@ -12,7 +12,8 @@ from base64 import b64decode, b64encode
 
 from kbatch.config import Password
 from kbatch.errors import AuthenticationError, SaslAuthenticationError
-from kbatch.sasl.exchange import Unrefreshed, check_size, shown
+from kbatch.errors.words import shown
+from kbatch.sasl.exchange import Unrefreshed, check_size
 
 # The hash of each mechanism, by hashlib's name.
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from kbatch._native.io.backoff import backoff_ns
 from kbatch.config import ClientConfig
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
-from kbatch.sasl.exchange import NEVER, shown
+from kbatch.errors.words import shown
+from kbatch.sasl.exchange import NEVER
 from kbatch.sasl.tokens import Token
 
 logger = logging.getLogger(__name__)

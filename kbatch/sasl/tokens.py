@@ -11,7 +11,7 @@ from typing import Any, final
 
 from kbatch.config.values import EXTENSION_NAME, EXTENSION_VALUE
 from kbatch.errors import AuthenticationError
-from kbatch.sasl.exchange import shown
+from kbatch.errors.words import shown
 
 # Seconds since 1970 have eleven digits until the year 5138; milliseconds have had twelve since 1973.
 MAX_EXPIRES_AT = 1e11

@@ -443,5 +443,5 @@ def test_no_representation_shows_a_secret() -> None:
         source = endpoint_source(by_secret(url))
         source()
     assert isinstance(source, object)
-    shown = f"{source!r}{vars(source)}{vars(source)['_post'].__dict__}"
+    shown = f"{source!r}{vars(source)}{vars(source)['_request'].__dict__}"
     assert not [secret for secret in HIDDEN if secret in shown]
