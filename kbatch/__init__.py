@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kbatch.codec.columns import ArrowEncoder, decode_arrow, encode_arrow
     from kbatch.codec.segments import SegmentWriter, read_segment
     from kbatch.producer.event_loop import AsyncProducer
+    from kbatch.schema_registry import SchemaRegistry
 
 __version__ = VERSION
 
@@ -76,6 +77,7 @@ __all__ = [
     "RecordBatch",
     "RecordBatchWriter",
     "RecordMetadata",
+    "SchemaRegistry",
     "SegmentWriter",
     "TableDelivery",
     "TableReport",
@@ -101,6 +103,8 @@ _AT_FIRST_USE = {
     "ArrowEncoder": "kbatch.codec.columns",
     "AsyncProducer": "kbatch.producer.event_loop",
     "SegmentWriter": "kbatch.codec.segments",
+    "SchemaRegistry": "kbatch.schema_registry",
+    "column_deserializers": "kbatch.column_deserializers",
     "column_serializers": "kbatch.column_serializers",
     "decode_arrow": "kbatch.codec.columns",
     "encode_arrow": "kbatch.codec.columns",

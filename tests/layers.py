@@ -84,9 +84,8 @@ LAYERS = (
         "what needs no records",
         {
             "sockets waker": "reads and small writes that keep the GIL; what wakes the sender's thread",
-            "interrupts sensor backoff": "what no signal handler may cut in two; the windows of a measured "
-            "value; waits that double",
-            "struct_plan": "a usual request or response encoded or decoded in one step",
+            "interrupts sensor backoff struct_plan": "what no signal handler may cut in two; the windows of "
+            "a measured value; waits that double; a usual request or response in one step",
         },
     ),
     Layer(
@@ -114,6 +113,7 @@ LAYERS = (
             "for several batches",
         },
     ),
+    Layer(3, "http_client", "bounded requests over HTTP: tokens, schemas"),
     Layer(
         4,
         "_native/send/",
@@ -128,6 +128,7 @@ LAYERS = (
             "table_sender table_topics": "**how a table gets into batches**; the topics that rows name",
         },
     ),
+    Layer(4, "schema_registry", "schemas by id, subject and version, from Confluent's REST API"),
     Layer(
         4,
         "_native/fetch/",
@@ -146,8 +147,7 @@ LAYERS = (
     Layer(
         5,
         "column_serializers/",
-        "whole columns as bytes: JSON, Avro, Protobuf",
-        {"roles": "**which column becomes what**"},
+        "whole columns as bytes: JSON, Avro, Protobuf; in `roles` **which column becomes what**",
     ),
     Layer(
         5,
@@ -155,9 +155,8 @@ LAYERS = (
         "**messages as bytes and back**",
         {
             "schema structs": "the notation of `tables/`, and the classes made from it",
-            "readers writers plans": "generated code, which explains every fault; plans for `struct_plan`, "
-            "which read the usual case",
-            "codec": "the door",
+            "codec readers writers plans": "the door; generated code, which explains every fault; plans for "
+            "`struct_plan`, which read the usual case",
         },
     ),
     Layer(
@@ -173,6 +172,12 @@ LAYERS = (
         6,
         "sasl/",
         "**how a client proves who it is**: each mechanism of SASL; tokens, and where they come from",
+    ),
+    Layer(
+        6,
+        "column_deserializers/",
+        "the bytes of keys and values as whole columns; `framing` finds their schemas, `base` has what "
+        "becomes of errors",
     ),
     Layer(6, "partitioner", "partitioners by name"),
     Layer(6, "interceptors", "the chain of interceptors"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from kbatch.column_serializers.base import (
@@ -12,15 +13,19 @@ from kbatch.column_serializers.base import (
     RowError,
     binary_column,
     check_fields,
+    chosen_id,
     confluent_header,
     find_column,
     first_beyond,
     python_values,
+    registered_id,
     rows_of,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kbatch.schema_registry import SchemaRegistry
 
 # The integers that fastavro writes without a range check, so that readers see other numbers.
 _BITS = {"int": 32, "long": 64}
@@ -36,10 +41,17 @@ class Avro(ColumnSerializer):
 
     Parameters
     ----------
-    schema : str, Mapping or sequence
-        The schema as JSON, or as Python's form of that JSON.
+    schema : str, Mapping, sequence or None
+        The schema as JSON, or as Python's form of that JSON. None takes the latest one of `subject`.
     schema_id : int or None
-        Its id in the schema registry, 0 to 2147483647; None writes the Avro value alone.
+        Its id in the schema registry, 0 to 2147483647; None writes the Avro value alone. Required without
+        `registry`.
+    registry : SchemaRegistry or None
+        Knows the id. It is asked at once.
+    subject : str or None
+        The schema's subject, by convention the topic's name with -key or -value.
+    registers : bool
+        Register the schema under the subject if it is new. False: an unknown one is an error.
     columns : str, sequence of str, or None
         See ColumnSerializer, if the schema's fields do not name them. One name, as a str, means a column of
         structs.
@@ -50,13 +62,18 @@ class Avro(ColumnSerializer):
         fastavro is not installed.
     ValueError
         The schema is invalid.
+    SchemaRegistryError
+        The registry refuses the schema, does not have it, or cannot be reached.
     """
 
     def __init__(
         self,
-        schema: str | Mapping[str, Any] | Sequence[Any],
+        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
         *,
-        schema_id: int | None,
+        schema_id: int | EllipsisType | None = ...,
+        registry: SchemaRegistry | None = None,
+        subject: str | None = None,
+        registers: bool = True,
         columns: str | Iterable[str] | None = None,
     ) -> None:
         super().__init__(columns)
@@ -64,11 +81,25 @@ class Avro(ColumnSerializer):
             import fastavro
         except ImportError as error:
             raise ImportError("Avro needs fastavro; pip install 'kbatch[avro]'") from error
-        self._header = confluent_header(schema_id)
+        parts: list[Any] = [schema]
+        if schema is None:
+            if registry is None or subject is None:
+                raise TypeError("Avro needs a schema, or registry= and subject= that have it")
+            latest = registry.get_version(subject)
+            parts = [each.text for each in registry.with_references(latest)]
+            schema_id, registry, subject = latest.id, None, None
+        named: dict[str, Any] = {}
         try:
-            parsed: Any = fastavro.parse_schema(_as_python(schema))
+            for part in parts:
+                parsed: Any = fastavro.parse_schema(as_python(part), named)
         except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError) as error:
             raise ValueError(f"invalid Avro schema: {type(error).__name__}: {error}") from error
+
+        def ask(registry: SchemaRegistry, subject: str) -> int:
+            text = json.dumps(as_python(parts[0]))
+            return registered_id(registry, subject, text, "AVRO", registers=registers)
+
+        self._header = confluent_header(chosen_id("Avro", schema_id, registry, subject, ask))
         self._schema: Any = parsed
         is_record = isinstance(parsed, dict) and parsed.get("type") == "record"
         self._fields = {field["name"]: field for field in parsed["fields"]} if is_record else None
@@ -160,8 +191,9 @@ class Avro(ColumnSerializer):
         return str(self._schema["name"]) if isinstance(self._schema, dict) and "name" in self._schema else ""
 
 
-def _as_python(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
-    if not isinstance(schema, str):
+def as_python(schema: str | Mapping[str, Any] | Sequence[Any]) -> Any:
+    """Return the Python form of a schema's JSON; the name of a primitive type may stand without quotes."""
+    if not isinstance(schema, str) or schema == "null":
         return schema
     try:
         return json.loads(schema)

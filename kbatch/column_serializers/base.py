@@ -5,11 +5,14 @@ format, and concatenated values.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kbatch.schema_registry import SchemaReference, SchemaRegistry
 
 # pyarrow's name for an unnamed index of a pandas frame, which has no data.
 _UNNAMED_INDEX = "__index_level_"
@@ -105,6 +108,57 @@ def check_fields(
             f"name others with {type(serializer).__name__}(columns=[...]); its fields are "
             f"{', '.join(fields) or 'none'}"
         )
+
+
+def chosen_id(
+    name: str,
+    schema_id: int | EllipsisType | None,
+    registry: SchemaRegistry | None,
+    subject: str | None,
+    ask: Callable[[SchemaRegistry, str], int | None],
+) -> int | None:
+    """Return the schema id that a serializer writes: the given one, or a registry's.
+
+    Parameters
+    ----------
+    ask : Callable
+        Returns the id of the schema in a registry, under a subject.
+    """
+    if registry is None:
+        if schema_id is ... or subject is not None:
+            raise TypeError(
+                f"{name} needs schema_id=, the schema's number in the schema registry or None for values "
+                "without a header, or registry= and subject="
+            )
+        return schema_id
+    if schema_id is not ...:
+        raise TypeError("schema_id= and registry= exclude each other; leave out one of them")
+    if subject is None:
+        raise TypeError(f"registry= needs subject=, by convention the topic with -key or -value, for {name}")
+    return ask(registry, subject)
+
+
+def registered_id(
+    registry: SchemaRegistry,
+    subject: str,
+    schema: str,
+    schema_type: str,
+    references: Iterable[SchemaReference] = (),
+    *,
+    registers: bool,
+) -> int:
+    """Return the id of a schema under a subject; `registers` registers it if it is new.
+
+    Raises
+    ------
+    SchemaRegistryError
+        The registry refuses it, does not have it, or cannot be reached.
+    """
+    if registers:
+        return registry.register(subject, schema, schema_type, references)
+    found = registry.lookup(subject, schema, schema_type, references).id
+    assert found is not None  # an answer about a subject has it
+    return found
 
 
 def confluent_header(schema_id: int | None) -> bytes:

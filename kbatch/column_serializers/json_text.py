@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from kbatch.column_serializers.base import ColumnSerializer, RowError, confluent_header, find_column
+from kbatch.column_serializers.base import (
+    ColumnSerializer,
+    RowError,
+    chosen_id,
+    confluent_header,
+    find_column,
+    registered_id,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+    from kbatch.schema_registry import SchemaRegistry
 
 DECIMALS = ("number", "string")
 # pyarrow's text for times outside its calendar.
@@ -42,6 +51,19 @@ class JsonLines(ColumnSerializer):
         Decimals as JSON numbers with all their digits (many readers parse these as doubles), or as strings.
     schema_id : int or None
         A schema's id in the schema registry, for Confluent's header (its JSON Schema format).
+    registry : SchemaRegistry or None
+        Knows the id instead. It is asked at once.
+    subject : str or None
+        The schema's subject, by convention the topic's name with -key or -value.
+    schema : str, Mapping or None
+        The JSON Schema. None takes the latest one of `subject`. Rows are not checked against it.
+    registers : bool
+        Register the schema under the subject if it is new. False: an unknown one is an error.
+
+    Raises
+    ------
+    SchemaRegistryError
+        The registry refuses the schema, does not have it, or cannot be reached.
     """
 
     def __init__(
@@ -50,12 +72,26 @@ class JsonLines(ColumnSerializer):
         *,
         decimals: str = "number",
         schema_id: int | None = None,
+        registry: SchemaRegistry | None = None,
+        subject: str | None = None,
+        schema: str | Mapping[str, Any] | None = None,
+        registers: bool = True,
     ) -> None:
         super().__init__(columns)
         if decimals not in DECIMALS:
             raise ValueError(f"decimals must be one of {', '.join(DECIMALS)}, got {decimals!r}")
         self._writer = _Writer(quotes_decimals=decimals == "string")
-        self._header = confluent_header(schema_id)
+        if schema is not None and registry is None:
+            raise TypeError("schema= is for a registry: give registry= and subject= too")
+
+        def ask(registry: SchemaRegistry, subject: str) -> int | None:
+            if schema is None:
+                return registry.get_version(subject).id
+            text = schema if isinstance(schema, str) else json.dumps(schema)
+            return registered_id(registry, subject, text, "JSON", registers=registers)
+
+        given = ... if registry is not None and schema_id is None else schema_id
+        self._header = confluent_header(chosen_id("JsonLines", given, registry, subject, ask))
 
     def choose(self, schema: pa.Schema, free: Sequence[str]) -> list[str]:
         import pyarrow as pa

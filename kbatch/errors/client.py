@@ -9,6 +9,9 @@ from kbatch.errors.base import KafkaError, restored
 from kbatch.errors.codes import ErrorCode
 from kbatch.errors.producing import KafkaTimeoutError
 
+# The part of a key or value that an error shows.
+MAX_SHOWN_BYTES = 100
+
 # Before a record is accepted
 
 
@@ -40,6 +43,80 @@ class BufferExhaustedError(KafkaTimeoutError):
 
 class SerializationError(KafkaError, ValueError):
     """A key or value could not be converted to bytes: the text says why; correct it or its serializer."""
+
+
+class DeserializationError(KafkaError, ValueError):
+    """A key or value could not be converted from bytes: the text says which record and why. Correct the
+    deserializer, or choose with its errors= what becomes of such records.
+
+    Attributes
+    ----------
+    reason : str
+        What is wrong with the bytes.
+    part : str
+        "key" or "value".
+    topic : str or None
+    partition, offset : int or None
+        The record; None if it is not known.
+    key, value : bytes or None
+        The record's own bytes; None also if they were not read.
+    row : int
+        The record's row in the column, from 0. The rows before it can be deserialized.
+    """
+
+    def __init__(
+        self,
+        reason: str | None = None,
+        *,
+        part: str = "value",
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        row: int = 0,
+    ) -> None:
+        places = (("topic", topic), ("partition", partition), ("offset", offset))
+        known = [f"{name} {place}" for name, place in places if place is not None] or [f"row {row}"]
+        text = f"the {part} at {', '.join(known)} cannot be deserialized: {reason}"
+        texts = [
+            f"{name} {_abridged(data)}" for name, data in (("key", key), ("value", value)) if data is not None
+        ]
+        super().__init__(*(() if reason is None else ("; ".join([text, *texts]),)))
+        self.reason = reason or self.doc
+        self.part = part
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.row = row
+
+
+class SchemaRegistryError(KafkaError):
+    """The schema registry refused a request, or could not be reached: the text has the request and the
+    registry's answer. Check the URL, the credentials and the subject.
+
+    Attributes
+    ----------
+    status : int
+        The status of HTTP; 0 if there was no answer.
+    error_code : int or None
+        The registry's own code, such as 40403 for an unknown schema.
+    """
+
+    def __init__(
+        self,
+        text: str | None = None,
+        *,
+        status: int = 0,
+        error_code: int | None = None,
+        retriable: bool = False,
+    ) -> None:
+        super().__init__(*(() if text is None else (text,)))
+        self.status = status
+        self.error_code = error_code
+        self.retriable = retriable
 
 
 class PartialSendError(KafkaError):
@@ -129,6 +206,13 @@ class ProtocolError(KafkaError, ValueError):
     """
 
     code = ErrorCode.INVALID_REQUEST
+
+
+def _abridged(data: bytes) -> str:
+    """Return bytes for an error: the first of them, and how many there are."""
+    if len(data) <= MAX_SHOWN_BYTES:
+        return repr(data)
+    return f"{data[:MAX_SHOWN_BYTES]!r}... ({len(data)} bytes)"
 
 
 def _inherit(error: KafkaError, cause: Exception) -> None:

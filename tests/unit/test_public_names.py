@@ -11,6 +11,7 @@ import kbatch
 # What the README, docs/ and the examples import, or name as a key's value. Those with an __all__ have more.
 PUBLIC = {
     "kbatch": "Producer AsyncProducer encode decode encode_arrow decode_arrow wait as_completed",
+    "kbatch.column_deserializers": "Avro ColumnDeserializer Int64 Json Protobuf Utf8 Where deserialize",
     "kbatch.column_serializers": "Avro ColumnSerializer Int32 Int64 JsonLines Protobuf RowError Utf8",
     "kbatch.config": "KEYS ClientConfig ProducerConfig",
     "kbatch.errors": "AuthorizationError ErrorCode KafkaError RecordTooLargeError",
@@ -20,6 +21,7 @@ PUBLIC = {
     "kbatch.prometheus": "ProducerCollector",
     "kbatch.records": "OffsetAndMetadata TopicPartition",
     "kbatch.sasl": "Token",
+    "kbatch.schema_registry": "Schema SchemaReference SchemaRegistry",
     "kbatch.serializers": "int32 int64 utf8",
     "kbatch.spark": "ENCODED_SCHEMA TaskReport encode encoder kafka_partition kbatch_encode register",
     "kbatch.testing": "AclBinding Acls Broker Listener ReceivedRequest TlsFiles",

@@ -1,0 +1,164 @@
+"""Confluent's wire format: which schema each value was written by, and where its own bytes begin.
+
+A value begins with a 0 and the schema's id in four bytes, or with a 1 and its GUID in sixteen. Or a header of
+the record has these bytes, `__key_schema_id` or `__value_schema_id`; then the value has none. Protobuf adds
+the position of the message in its file: a count and that many indexes, as zigzag varints; 0 means [0].
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kbatch.column_deserializers.base import Spans, Where
+
+ID_BYTES, GUID_BYTES = 5, 17
+HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
+MAX_INDEXES = 100
+# An id or a GUID; of Protobuf also the path of the message.
+Written = tuple[int | str, tuple[int, ...]]
+
+
+class Framed(NamedTuple):
+    """The values of a column by the schemas that they were written by.
+
+    Attributes
+    ----------
+    groups : dict
+        For each id or GUID and path, the rows in ascending order.
+    starts : numpy.ndarray of int64
+        Where each value's own bytes begin.
+    faults : dict
+        Why a row has none of these, by row.
+    """
+
+    groups: dict[Written, np.ndarray]
+    starts: np.ndarray
+    faults: dict[int, str]
+
+
+def framed(spans: Spans, where: Where, *, has_path: bool = False) -> Framed:
+    """Find the schema of each value.
+
+    Parameters
+    ----------
+    has_path : bool
+        True for Protobuf.
+    """
+    starts, faults = spans.starts.copy(), dict[int, str]()
+    paths: dict[int, Written] = {}  # rows that are not usual, one by one
+    is_open = spans.is_valid.copy()
+    for row, data in _in_headers(where).items():
+        if is_open[row]:
+            is_open[row] = False
+            _read_one(row, data, 0, len(data), has_path, paths, faults)
+    lengths = spans.ends - spans.starts
+    is_usual = is_open & (lengths >= ID_BYTES + has_path)
+    rows = np.flatnonzero(is_usual)
+    heads = spans.matrix(rows, ID_BYTES + has_path)
+    is_plain = (heads[:, 0] == 0) & (heads[:, -1] == 0 if has_path else True)
+    ids = heads[is_plain, 1:ID_BYTES].copy().view(">u4").reshape(-1)
+    plain = rows[is_plain]
+    starts[plain] += ID_BYTES + has_path
+    is_open[plain] = False
+    for row in map(int, np.flatnonzero(is_open)):
+        first, last = int(spans.starts[row]), int(spans.ends[row])
+        starts[row] = _read_one(row, spans.data, first, last, has_path, paths, faults)
+    return Framed(_grouped(plain, ids, (0,) if has_path else (), paths), starts, faults)
+
+
+def _grouped(
+    rows: np.ndarray, ids: np.ndarray, path: tuple[int, ...], others: Mapping[int, Written]
+) -> dict[Written, np.ndarray]:
+    """Return the rows of each schema."""
+    groups: dict[Written, Any] = {}
+    if len(ids) and (ids == ids[0]).all():
+        groups[int(ids[0]), path] = rows
+    else:
+        for each in np.unique(ids):
+            groups[int(each), path] = rows[ids == each]
+    more: dict[Written, list[int]] = {}
+    for row, written in others.items():
+        more.setdefault(written, []).append(row)
+    for written, listed in more.items():
+        groups[written] = np.union1d(groups.get(written, np.empty(0, np.int64)), np.array(listed, np.int64))
+    return groups
+
+
+def _read_one(
+    row: int,
+    data: Any,
+    first: int,
+    last: int,
+    has_path: bool,
+    paths: dict[int, Written],
+    faults: dict[int, str],
+) -> int:
+    """Read one value's schema, and return where its own bytes begin."""
+    magic = data[first] if last > first else None
+    size = {0: ID_BYTES, 1: GUID_BYTES}.get(-1 if magic is None else int(magic))
+    if size is None:
+        found = "it is empty" if magic is None else f"it begins with the byte {int(magic)}"
+        faults[row] = f"it has no schema id: {found}, instead of 0 or 1 (Confluent's wire format)"
+        return first
+    if last - first < size:
+        faults[row] = f"its schema id is cut off: it has {last - first} bytes"
+        return first
+    head = bytes(data[first + 1 : first + size])
+    written = int.from_bytes(head, "big") if size == ID_BYTES else str(uuid.UUID(bytes=head))
+    path: tuple[int, ...] = ()
+    place = first + size
+    if has_path:
+        found_path, place = _path(data, place, last)
+        if found_path is None:
+            faults[row] = "the position of its message is no list of varints (Confluent's wire format)"
+            return first
+        path = found_path
+    paths[row] = written, path
+    return place
+
+
+def _path(data: Any, place: int, last: int) -> tuple[tuple[int, ...] | None, int]:
+    """Return the path of a message, None if it is invalid, and the place after it."""
+    numbers: list[int] = []
+    count = 1
+    while len(numbers) < count + 1:
+        number, shift = 0, 0
+        while True:
+            if place >= last or shift > 28:
+                return None, place
+            byte = int(data[place])
+            number |= (byte & 0x7F) << shift
+            place, shift = place + 1, shift + 7
+            if byte < 0x80:
+                break
+        if number & 1:  # negative
+            return None, place
+        numbers.append(number >> 1)
+        count = numbers[0]
+        if count > MAX_INDEXES:
+            return None, place
+    return tuple(numbers[1:]) or (0,), place
+
+
+def _in_headers(where: Where) -> dict[int, bytes]:
+    """Return the ids that stand in headers, by row."""
+    if where.headers is None:
+        return {}
+    headers = where.headers
+    items = headers.flatten()
+    if not len(items):
+        return {}
+    names, values = items.field(0), items.field(1)
+    is_id = pc.fill_null(pc.equal(names.cast(pa.string()), HEADERS[where.part]), False)
+    if not pc.any(is_id).as_py():
+        return {}
+    parents = pc.list_parent_indices(headers).filter(is_id).to_pylist()
+    found = values.filter(is_id).to_pylist()
+    pairs = list(zip(parents, found, strict=True))
+    return {row: data for row, data in reversed(pairs) if data is not None}  # the first of a name counts

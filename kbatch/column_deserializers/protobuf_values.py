@@ -1,0 +1,344 @@
+"""Protobuf messages of columns, by Google's protobuf (the extra `kbatch[protobuf]`)."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kbatch.column_deserializers.base import ColumnDeserializer, Errors, Spans, Where, reason_of, salvaged
+from kbatch.column_deserializers.framing import framed
+from kbatch.column_deserializers.registered import SchemaOfRecords, newest
+
+if TYPE_CHECKING:
+    from kbatch.schema_registry import Schema, SchemaRegistry
+
+# Of google.protobuf's field types, by their numbers in FieldDescriptorProto.
+_SCALARS: Mapping[int, pa.DataType] = {
+    1: pa.float64(),
+    2: pa.float32(),
+    3: pa.int64(),
+    4: pa.uint64(),
+    5: pa.int32(),
+    6: pa.uint64(),
+    7: pa.uint32(),
+    8: pa.bool_(),
+    9: pa.string(),
+    12: pa.binary(),
+    13: pa.uint32(),
+    14: pa.string(),
+    15: pa.int32(),
+    16: pa.int64(),
+    17: pa.int32(),
+    18: pa.int64(),
+}
+_ENUM, _REPEATED = 14, 3
+_SECONDS = 10**9
+_WRAPPERS = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+_JSON = frozenset(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
+# Its options need not be known to read messages.
+_OPTIONS_ONLY = "confluent/meta.proto"
+# Makes of a value of a field what pyarrow takes; None if that is the same.
+Convert = Callable[[Any], Any] | None
+
+
+class Protobuf(ColumnDeserializer):
+    """Protobuf messages, with or without the header of Confluent's wire format.
+
+    Messages become structs, repeated fields lists, maps maps, enums their names (the number of an unknown
+    one). google.protobuf.Timestamp and Duration become timestamps and durations in nanoseconds, wrappers
+    their values, and Struct, Value and ListValue JSON text. A field that knows whether it is set is null if
+    it is not; any other has its default.
+
+    Parameters
+    ----------
+    message : class of google.protobuf.message.Message, or its descriptor, or None
+        What the values are read as. None: the newest type among the first values, by the registry.
+    errors : "raise", "null", "column" or Callable
+        See ColumnDeserializer. An id that the registry does not know, and a message of another type, count as
+        errors of the value.
+    registry : SchemaRegistry or None
+        Has the writers' schemas. It must offer the format `serialized`, as Confluent's does. None reads all
+        values as `message`, whatever their header says.
+
+    Raises
+    ------
+    ImportError
+        protobuf is not installed.
+    TypeError
+        `message` is not such a class.
+    ValueError
+        The message contains itself, which no Arrow type can.
+    """
+
+    def __init__(
+        self, message: Any = None, errors: Errors = "raise", *, registry: SchemaRegistry | None = None
+    ) -> None:
+        super().__init__(errors)
+        try:
+            from google.protobuf import message_factory  # noqa: F401
+        except ImportError as error:
+            raise ImportError("Protobuf needs protobuf; pip install 'kbatch[protobuf]'") from error
+        if message is None and registry is None:
+            raise TypeError("Protobuf needs the messages' class, or a registry that has their schemas")
+        self._schemas = None if registry is None else SchemaOfRecords(registry, _file, "serialized")
+        self._name = ""
+        if message is not None:
+            descriptor = getattr(message, "DESCRIPTOR", message)
+            if not hasattr(descriptor, "fields_by_name"):
+                raise TypeError(f"message must be a class made by protoc, or its descriptor, got {message!r}")
+            self._read_as(descriptor)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle has: descriptors belong to their process, and go as their files."""
+        state = super().__getstate__()
+        if self._name:
+            state["_descriptor"] = _files_of(self._descriptor.file)
+        return {name: value for name, value in state.items() if name not in ("_parse", "_convert")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._name:
+            self._read_as(_pool_of(state["_descriptor"]).FindMessageTypeByName(self._name))
+
+    def _read_as(self, descriptor: Any) -> pa.DataType:
+        from google.protobuf.message_factory import GetMessageClass
+
+        kind, self._convert = _message(descriptor, ())
+        self._parse = GetMessageClass(descriptor).FromString
+        self._descriptor = descriptor
+        self._name = descriptor.full_name
+        self.data_type = kind
+        return kind
+
+    def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
+        assert self._schemas is not None  # without a registry the type is known
+        for written, path in newest(framed(Spans(sample), where, has_path=True).groups):
+            file = self._schemas.of(written)
+            descriptor = file if isinstance(file, str) else _at_path(file, path)
+            if not isinstance(descriptor, str):
+                return self._read_as(descriptor)
+        return None
+
+    def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
+        spans = Spans(column)
+        values: list[Any] = [None] * len(column)
+        is_good, starts, faults = self._messages(spans, where)
+        parse, convert = self._parse, self._convert
+        data = spans.view
+        rows = np.flatnonzero(is_good)
+        for row, first, last in zip(
+            rows.tolist(), starts[rows].tolist(), spans.ends[rows].tolist(), strict=True
+        ):
+            try:
+                values[row] = convert(parse(bytes(data[first:last])))
+            except Exception as error:  # protobuf's DecodeError is no ValueError
+                faults[row] = f"it is no message {self._name}: {reason_of(error)}"
+        kind = self.data_type
+        array, more = salvaged(lambda first, last: pa.array(values[first:last], kind), len(values), kind)
+        return array, faults | more
+
+    def _messages(self, spans: Spans, where: Where) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        """Return which values are messages to read, where they begin, and why the others are not."""
+        first_bytes = spans.first_bytes()
+        # No message begins with these bytes: its fields have numbers from 1 on.
+        is_bare = spans.is_valid & (first_bytes > 1)
+        if self._schemas is None and where.headers is None and is_bare.sum() == spans.is_valid.sum():
+            return spans.is_valid, spans.starts, {}
+        groups, starts, faults = framed(spans, where, has_path=True)
+        is_good = spans.is_valid.copy()
+        if self._schemas is None:
+            for row in [row for row in faults if first_bytes[row] > 1]:
+                del faults[row]
+        else:
+            for (written, path), rows in groups.items():
+                if (reason := self._refusal(written, path)) is not None:
+                    faults.update(dict.fromkeys(rows.tolist(), reason))
+        is_good[list(faults)] = False
+        return is_good, starts, faults
+
+    def _refusal(self, written: int | str, path: tuple[int, ...]) -> str | None:
+        """Return why messages of a schema cannot be read; None if they can."""
+        assert self._schemas is not None
+        file = self._schemas.of(written)
+        if isinstance(file, str):
+            return file
+        descriptor = _at_path(file, path)
+        if isinstance(descriptor, str):
+            return f"its schema {written} has {descriptor}"
+        if descriptor.full_name != self._name:
+            return f"it is a message {descriptor.full_name}, not {self._name}"
+        return None
+
+
+# Types
+
+
+def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
+    """Return the type of messages, and what makes a tuple of the fields of one."""
+    if descriptor.full_name in inside:
+        raise ValueError(f"the message {descriptor.full_name} contains itself, which no Arrow type can")
+    inside = (*inside, descriptor.full_name)
+    fields, readers = [], []
+    for field in descriptor.fields:
+        kind, read = _field(field, inside)
+        fields.append(pa.field(field.name, kind))
+        readers.append(read)
+    return pa.struct(fields), lambda message: tuple([read(message) for read in readers])
+
+
+def _field(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
+    """Return the type of a field, and what reads it in a message."""
+    name = field.name
+    if _is_repeated(field):
+        entry = field.message_type
+        if entry is not None and entry.GetOptions().map_entry:
+            key, _ = _value(entry.fields_by_name["key"], inside)
+            item, convert = _value(entry.fields_by_name["value"], inside)
+            if convert is None:
+                return pa.map_(key, item), lambda message: list(getattr(message, name).items())
+            return pa.map_(key, item), lambda message: [
+                (key, convert(value)) for key, value in getattr(message, name).items()
+            ]
+        kind, convert = _value(field, inside)
+        if convert is None:
+            return pa.list_(kind), lambda message: list(getattr(message, name))
+        return pa.list_(kind), lambda message: list(map(convert, getattr(message, name)))
+    kind, convert = _value(field, inside)
+    if not field.has_presence:
+        if convert is None:
+            return kind, lambda message: getattr(message, name)
+        return kind, lambda message: convert(getattr(message, name))
+    if convert is None:
+        return kind, lambda message: getattr(message, name) if message.HasField(name) else None
+    return kind, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+
+
+def _is_repeated(field: Any) -> bool:
+    # from protobuf 7 on there is no label
+    return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == _REPEATED
+
+
+def _value(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
+    """Return the type of one value of a field, and its conversion."""
+    message = field.message_type
+    if message is None:
+        return _SCALARS[field.type], _enum_name(field.enum_type) if field.type == _ENUM else None
+    name = message.full_name
+    if name in ("google.protobuf.Timestamp", "google.protobuf.Duration"):
+        kind = pa.timestamp("ns", "UTC") if name.endswith("Timestamp") else pa.duration("ns")
+        return kind, lambda value: value.seconds * _SECONDS + value.nanos
+    if name in _WRAPPERS:
+        return _SCALARS[message.fields_by_name["value"].type], lambda value: value.value
+    if name in _JSON:
+        return pa.string(), _json_text
+    return _message(message, inside)
+
+
+def _enum_name(enum: Any) -> Callable[[int], str]:
+    names = {number: value.name for number, value in enum.values_by_number.items()}
+    return lambda number: names.get(number) or str(number)
+
+
+def _json_text(message: Any) -> str:
+    from google.protobuf.json_format import MessageToJson
+
+    return str(MessageToJson(message, indent=None))
+
+
+# Schemas of a registry
+
+
+def _file(schema: Schema, registry: SchemaRegistry) -> Any:
+    """Return the descriptor of a schema's file. Raise ValueError if it is not valid."""
+    if schema.schema_type != "PROTOBUF":
+        raise ValueError(f"its type is {schema.schema_type}, not PROTOBUF")
+    names = {(each.subject, each.version): each.name for each in schema.references}
+    listed = registry.with_references(schema, format="serialized")
+    for each in listed:
+        names.update({(other.subject, other.version): other.name for other in each.references})
+    files = []
+    for each in listed[:-1]:
+        assert each.subject is not None and each.version is not None
+        files.append(_file_proto(each, names[each.subject, each.version]))
+    own = _file_proto(schema, "schema.proto")
+    files.append(own)
+    return _pool_of([file.SerializeToString() for file in files]).FindFileByName(own.name)
+
+
+def _file_proto(schema: Schema, name: str) -> Any:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        file = FileDescriptorProto.FromString(b64decode(schema.text, validate=True))
+    except (ValueError, DecodeError) as error:
+        raise ValueError(
+            f"the registry gave it in another format than serialized ({error}); give Protobuf a message class"
+        ) from error
+    file.name = name
+    return file
+
+
+def _pool_of(files: list[bytes]) -> Any:
+    """Return a pool with files of descriptors, each after those that it imports, and Google's own."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+
+    pool = DescriptorPool()
+    known: set[str] = set()
+
+    def add(file: Any) -> None:
+        for name in list(file.dependency):
+            if name in known:
+                continue
+            if name.startswith("google/protobuf/"):
+                with suppress(ImportError):
+                    module = import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+                    add(FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))
+            elif name == _OPTIONS_ONLY:
+                file.dependency.remove(name)
+        try:
+            pool.Add(file)
+        except TypeError as error:
+            raise ValueError(f"{file.name} is not valid: {error}") from error
+        known.add(file.name)
+
+    for data in files:
+        file = FileDescriptorProto.FromString(data)
+        if file.name not in known:
+            add(file)
+    return pool
+
+
+def _files_of(file: Any) -> list[bytes]:
+    """Return a file after all that it imports."""
+    found: dict[str, bytes] = {}
+
+    def add(each: Any) -> None:
+        if each.name not in found:
+            for other in each.dependencies:
+                add(other)
+            found[each.name] = each.serialized_pb
+
+    add(file)
+    return list(found.values())
+
+
+def _at_path(file: Any, path: tuple[int, ...]) -> Any:
+    """Return the message at a position, or that there is none."""
+    messages, found = list(file.message_types_by_name.values()), None
+    for place in path:
+        if place >= len(messages):
+            return f"no message at the position {list(path)}"
+        found = messages[place]
+        messages = list(found.nested_types)
+    return found

@@ -1,0 +1,74 @@
+"""The schemas by which records were written, from a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kbatch.column_deserializers.framing import Written
+from kbatch.errors import SchemaRegistryError
+from kbatch.schema_registry import NOT_FOUND
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kbatch.schema_registry import Schema, SchemaRegistry
+
+_Parsed = TypeVar("_Parsed")
+
+
+class SchemaOfRecords(Generic[_Parsed]):
+    """Parsed schemas by their ids and GUIDs.
+
+    Parameters
+    ----------
+    registry : SchemaRegistry
+    parse : Callable
+        Makes one of the registry's schema. Its ValueError is the fault of all values of the schema.
+    format : str or None
+        See SchemaRegistry.get.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        parse: Callable[[Schema, SchemaRegistry], _Parsed],
+        format: str | None = None,
+    ) -> None:
+        self._registry = registry
+        self._parse = parse
+        self._format = format
+        self._parsed: dict[int | str, _Parsed | str] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parsed": {}}
+
+    def of(self, written: int | str) -> _Parsed | str:
+        """Return a schema, or why it cannot be used.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry refuses, or cannot be reached: that is no fault of the values.
+        """
+        if written in self._parsed:
+            return self._parsed[written]
+        try:
+            if isinstance(written, str):
+                schema = self._registry.get_by_guid(written, format=self._format)
+            else:
+                schema = self._registry.get(written, format=self._format)
+        except SchemaRegistryError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return f"the registry does not know its schema {written}: {error}"  # it may later
+        try:
+            self._parsed[written] = self._parse(schema, self._registry)
+        except ValueError as error:
+            self._parsed[written] = f"its schema {written} cannot be used: {error}"
+        return self._parsed[written]
+
+
+def newest(groups: Mapping[Written, np.ndarray]) -> Iterable[Written]:
+    """Return the schemas of records, those with the highest ids first, GUIDs last."""
+    return sorted(groups, key=lambda each: (isinstance(each[0], int), each[0], each[1]), reverse=True)

@@ -1,0 +1,563 @@
+"""A schema registry with Confluent's REST API: schemas by their id, by subject and version, and new ones.
+
+Confluent's registry, Karapace, Redpanda and Apicurio (its ccompat API) speak it. Serializers and
+deserializers take a SchemaRegistry as `registry=`.
+
+Theory of operation. An id, a GUID and a version of a subject never change their schema, so each is asked for
+once in the life of a SchemaRegistry, whichever threads want it: the first asks, the others wait for its
+answer. That an id is unknown is believed for `MISSING_SECONDS`. The latest version is never kept.
+
+A request goes to the URL that answered last. On a failure that may pass (no connection, no answer in time, a
+5xx status) it goes to the next one at once, and after all of them again, after a wait that doubles.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+from kbatch._native.io.backoff import backoff_ns
+from kbatch.errors import ConfigError, SchemaRegistryError
+from kbatch.errors.words import shown, without_login
+from kbatch.http_client import HttpAnswer, HttpClient, is_https
+from kbatch.version import VERSION
+
+__all__ = ["Schema", "SchemaReference", "SchemaRegistry"]
+
+SCHEMA_TYPES = ("AVRO", "JSON", "PROTOBUF")
+# How long an id is believed to be unknown, after the registry said so.
+MISSING_SECONDS = 30.0
+MAX_MISSING = 1024
+MAX_SCHEMA_BYTES = 1 << 26
+MAX_BACKOFF_MS = 1000
+NOT_FOUND = 404
+HEADERS = {
+    "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+    "User-Agent": f"kbatch/{VERSION}",
+}
+BODY_HEADERS = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class SchemaReference:
+    """A schema that another one refers to.
+
+    Attributes
+    ----------
+    name : str
+        What the other calls it: a type's full name in Avro, an import in Protobuf, a URL in JSON Schema.
+    subject : str
+    version : int
+    """
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema of the registry.
+
+    Attributes
+    ----------
+    text : str
+        The schema itself. For Protobuf in the format `serialized`: a FileDescriptorProto in base64.
+    schema_type : "AVRO", "JSON" or "PROTOBUF"
+    references : tuple of SchemaReference
+    id : int or None
+    guid : str or None
+        Its id over all registries, if the registry has them.
+    subject : str or None
+    version : int or None
+        None if the answer was not about a subject.
+    """
+
+    text: str
+    schema_type: str = "AVRO"
+    references: tuple[SchemaReference, ...] = ()
+    id: int | None = None
+    guid: str | None = None
+    subject: str | None = None
+    version: int | None = None
+
+
+class SchemaRegistry:
+    """A client of a schema registry, for any number of threads.
+
+    Parameters
+    ----------
+    url : str or sequence of str
+        One URL, or several of one registry; a str may have several, separated by commas. A user name and
+        password in a URL are used as basic_auth.
+    basic_auth : tuple of (user, password), "user:password", or None
+    bearer_token : str, Callable, or None
+        A token, or a function that returns one for each request.
+    ssl_context : ssl.SSLContext or None
+        Replaces the other ssl parameters.
+    ssl_ca_location : str or None
+        A file or folder of trusted authorities as PEM; None means the system's.
+    ssl_certificate_location, ssl_key_location, ssl_key_password : str or None
+        The client's certificate and private key as PEM; the key may be in the certificate's file.
+    timeout : float
+        Seconds for one attempt to get an answer.
+    retries : int
+        How often a request is repeated, at all URLs, after a failure that may pass.
+    retry_backoff_ms : int
+        The first wait between two repetitions. It doubles, with jitter, to one second at most.
+    headers : Mapping or None
+        More headers of each request, such as target-sr-cluster.
+
+    Raises
+    ------
+    ConfigError
+        A URL, or a combination of parameters, is invalid, or a file cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        basic_auth: tuple[str, str] | str | None = None,
+        bearer_token: str | Callable[[], str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        ssl_ca_location: str | None = None,
+        ssl_certificate_location: str | None = None,
+        ssl_key_location: str | None = None,
+        ssl_key_password: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 3,
+        retry_backoff_ms: int = 100,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "url")}
+        self._arguments["url"] = url if isinstance(url, str) else list(url)
+        if not timeout > 0 or retries < 0 or retry_backoff_ms < 0:
+            raise ConfigError(
+                "timeout must be above 0, retries and retry_backoff_ms at least 0, got "
+                f"{timeout!r}, {retries!r} and {retry_backoff_ms!r}"
+            )
+        self._urls, login = _urls_of(url)
+        if sum(each is not None for each in (login, basic_auth, bearer_token)) > 1:
+            raise ConfigError("the user of a URL, basic_auth and bearer_token exclude each other; give one")
+        self._authorization = _authorization(basic_auth or login, bearer_token)
+        tls = (ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password)
+        if ssl_context is not None and any(each is not None for each in tls):
+            raise ConfigError("ssl_context replaces all other ssl parameters: remove them, or it")
+        if ssl_context is None and (any(map(is_https, self._urls)) or any(tls)):
+            ssl_context = _context(*tls)
+        self._send = HttpClient(
+            connect_seconds=timeout / 2,
+            read_seconds=timeout / 2,
+            context=partial(_given, ssl_context),
+            max_bytes=MAX_SCHEMA_BYTES,
+        )
+        self._headers = {**HEADERS, **(headers or {})}
+        self._retries = retries
+        self._retry_backoff_ms = retry_backoff_ms
+        self._first = 0  # the URL that answered last
+        self._schemas: _Once[Schema] = _Once(MISSING_SECONDS)
+        self._ids: _Once[int] = _Once(0.0)
+        self._found: _Once[Schema] = _Once(0.0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # what is known stays here: it has locks, and may be much
+        return partial(type(self), **self._arguments), ()
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry({', '.join(map(without_login, self._urls))})"
+
+    def get(self, schema_id: int, *, subject: str | None = None, format: str | None = None) -> Schema:
+        """Return the schema with that id.
+
+        Parameters
+        ----------
+        schema_id : int
+        subject : str or None
+            A subject of its context, for registries with contexts.
+        format : str or None
+            "serialized" returns a Protobuf schema as a FileDescriptorProto in base64.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry does not know it, refuses, or cannot be reached.
+        """
+        query = {"subject": subject, "format": format}
+        return self._schema(f"/schemas/ids/{schema_id}", query, id=schema_id)
+
+    def get_by_guid(self, guid: str, *, format: str | None = None) -> Schema:
+        """Return the schema with that GUID, as `get` does."""
+        return self._schema(f"/schemas/guids/{quote(guid, safe='')}", {"format": format}, guid=guid)
+
+    def get_version(
+        self, subject: str, version: int | str = "latest", *, format: str | None = None
+    ) -> Schema:
+        """Return a version of a subject, or the latest one, which is asked for in each call.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry does not know it, refuses, or cannot be reached.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        if isinstance(version, int):
+            return self._schema(path, {"format": format, "deleted": "true"})
+        return _schema_of(path, self._ask("GET", _with_query(path, {"format": format})))
+
+    def register(
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Iterable[SchemaReference] = (),
+        *,
+        normalize: bool = False,
+    ) -> int:
+        """Register a schema under a subject, and return its id. A known schema keeps its id.
+
+        Parameters
+        ----------
+        subject : str
+            By convention the topic's name with -key or -value.
+        schema : str
+        schema_type : "AVRO", "JSON" or "PROTOBUF"
+        references : iterable of SchemaReference
+        normalize : bool
+            Let the registry bring the schema into its normal form first.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The schema is invalid or not compatible with the subject's versions, or the registry refuses for
+            another reason, or cannot be reached.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        path = _with_query(path, {"normalize": "true" if normalize else None})
+        body = _body(schema, schema_type, references)
+
+        def ask() -> int:
+            return _integer(path, self._ask("POST", path, body), "id")
+
+        return self._ids(("register", path, body), ask)
+
+    def lookup(
+        self,
+        subject: str,
+        schema: str,
+        schema_type: str = "AVRO",
+        references: Iterable[SchemaReference] = (),
+        *,
+        normalize: bool = False,
+    ) -> Schema:
+        """Return a schema that is registered under the subject, with its id and version; parameters as in
+        `register`.
+
+        Raises
+        ------
+        SchemaRegistryError
+            It is not registered there, or the registry refuses or cannot be reached.
+        """
+        path = f"/subjects/{quote(subject, safe='')}"
+        path = _with_query(path, {"normalize": "true" if normalize else None})
+        body = _body(schema, schema_type, references)
+
+        return self._found(("lookup", path, body), lambda: _schema_of(path, self._ask("POST", path, body)))
+
+    def with_references(self, schema: Schema, *, format: str | None = None) -> list[Schema]:
+        """Return a schema after all that it refers to, directly or not, each once.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry does not know one of them, refuses, or cannot be reached.
+        """
+        found: list[Schema] = []
+        seen: set[tuple[str, int]] = set()
+
+        def add(each: Schema) -> None:
+            for reference in each.references:
+                if (reference.subject, reference.version) not in seen:
+                    seen.add((reference.subject, reference.version))
+                    add(self.get_version(reference.subject, reference.version, format=format))
+            found.append(each)
+
+        add(schema)
+        return found
+
+    def _schema(
+        self, path: str, query: Mapping[str, str | None], *, id: int | None = None, guid: str | None = None
+    ) -> Schema:
+        path = _with_query(path, query)
+        return self._schemas(path, lambda: _schema_of(path, self._ask("GET", path), id, guid))
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Mapping[str, Any]:
+        """Return the object that the registry answers with, from any URL that answers."""
+        failures: dict[str, SchemaRegistryError] = {}
+        for attempt in range(self._retries + 1):
+            if attempt:
+                wait_ns = backoff_ns(
+                    self._retry_backoff_ms * 10**6, MAX_BACKOFF_MS * 10**6, attempt - 1, random.random()
+                )
+                time.sleep(wait_ns / 1e9)
+            first = self._first
+            for number in range(len(self._urls)):
+                place = (first + number) % len(self._urls)
+                url = self._urls[place]
+                headers = {**self._headers, **self._authorization(), **(BODY_HEADERS if body else {})}
+                answer = self._send(method, url + path, headers, body)
+                fault = _fault(f"{method} {path} of the schema registry {without_login(url)}", answer)
+                if fault is None:
+                    self._first = place
+                    return _object(path, answer.body)
+                if not fault.retriable:
+                    raise fault
+                failures[url] = fault
+        first_fault = next(iter(failures.values()))
+        if len(failures) == 1:
+            raise first_fault
+        raise SchemaRegistryError(
+            "; ".join(map(str, failures.values())),
+            status=first_fault.status,
+            error_code=first_fault.error_code,
+            retriable=True,
+        )
+
+
+# Requests
+
+
+def _urls_of(given: str | Sequence[str]) -> tuple[list[str], tuple[str, str] | None]:
+    """Return the URLs without a login, and the login of the first that has one."""
+    urls, login = [], None
+    for each in given.split(",") if isinstance(given, str) else given:
+        url = each.strip().rstrip("/")
+        try:
+            parts = urlsplit(url)
+            is_valid = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            is_valid = False
+        if not is_valid or parts.query or parts.fragment:
+            raise ConfigError(
+                f"url must be http:// or https:// with a host and without a query, got {without_login(url)}"
+            )
+        if parts.username is not None:
+            login = login or (unquote(parts.username), unquote(parts.password or ""))
+        urls.append(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
+    if not urls:
+        raise ConfigError("url must name a schema registry, got none")
+    return urls, login
+
+
+def _authorization(
+    basic_auth: tuple[str, str] | str | None, bearer_token: str | Callable[[], str] | None
+) -> Callable[[], dict[str, str]]:
+    """Return a function that makes the header of a request with which the client proves itself."""
+    if callable(bearer_token):
+        make = bearer_token
+        return lambda: {"Authorization": f"Bearer {make()}"}
+    if bearer_token is not None:
+        return lambda: {"Authorization": f"Bearer {bearer_token}"}
+    if basic_auth is None:
+        return dict
+    pair = basic_auth if isinstance(basic_auth, str) else ":".join(basic_auth)
+    if ":" not in pair:
+        raise ConfigError("basic_auth must be (user, password) or 'user:password'; the given text has no ':'")
+    value = f"Basic {b64encode(pair.encode()).decode()}"
+    return lambda: {"Authorization": value}
+
+
+def _context(
+    ca: str | None, certificate: str | None, key: str | None, password: str | None
+) -> ssl.SSLContext:
+    if certificate is None and (key is not None or password is not None):
+        raise ConfigError("ssl_key_location and ssl_key_password need ssl_certificate_location; set it")
+    try:
+        is_folder = ca is not None and Path(ca).is_dir()
+        context = (
+            ssl.create_default_context(capath=ca) if is_folder else ssl.create_default_context(cafile=ca)
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"ssl_ca_location={ca!r} cannot be used: {error}; it must be PEM") from None
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key, password or "")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"ssl_certificate_location={certificate!r} and its key cannot be used: {error}"
+            ) from None
+    return context
+
+
+def _given(context: ssl.SSLContext | None) -> ssl.SSLContext:
+    assert context is not None  # a URL with https has one
+    return context
+
+
+def _with_query(path: str, query: Mapping[str, str | None]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _body(schema: str, schema_type: str, references: Iterable[SchemaReference]) -> bytes:
+    if schema_type not in SCHEMA_TYPES:
+        raise ValueError(f"schema_type must be one of {', '.join(SCHEMA_TYPES)}, got {schema_type!r}")
+    fields: dict[str, Any] = {"schema": schema, "schemaType": schema_type}
+    if listed := [
+        {"name": each.name, "subject": each.subject, "version": each.version} for each in references
+    ]:
+        fields["references"] = listed
+    return json.dumps(fields).encode()
+
+
+# Answers
+
+
+def _fault(request: str, answer: HttpAnswer) -> SchemaRegistryError | None:
+    """Return what is wrong with an answer; None if it is a success."""
+    if answer.failure is not None:
+        return SchemaRegistryError(f"{request} failed: {answer.failure}", retriable=True)
+    if answer.distrust is not None:
+        return SchemaRegistryError(
+            f"{request} failed: its certificate was refused: {answer.distrust}; set ssl_ca_location to the "
+            "certificates of its authority"
+        )
+    if 200 <= answer.status < 300:
+        if len(answer.body) > MAX_SCHEMA_BYTES:
+            return SchemaRegistryError(f"{request} was answered with more than {MAX_SCHEMA_BYTES} bytes")
+        return None
+    if 300 <= answer.status < 400:
+        text = f"{request} was answered {answer.status}, a redirect, which is not followed; set the final URL"
+        return SchemaRegistryError(text, status=answer.status)
+    code, words = None, shown(answer.body)
+    try:
+        fields = json.loads(answer.body)
+        if isinstance(fields, dict) and isinstance(fields.get("message"), str):
+            code, words = fields.get("error_code"), shown(fields["message"])
+    except (ValueError, RecursionError):
+        pass
+    code = code if isinstance(code, int) and code != answer.status else None
+    said = " ".join(str(each) for each in (code, words) if each)
+    return SchemaRegistryError(
+        f"{request} was answered {answer.status}: {said or 'without a reason'}",
+        status=answer.status,
+        error_code=code,
+        retriable=answer.status in (408, 429) or answer.status >= 500,
+    )
+
+
+def _object(path: str, body: bytes) -> Mapping[str, Any]:
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise _unsuitable(path, "a JSON object", shown(body))
+    return fields
+
+
+def _unsuitable(path: str, wanted: str, found: object) -> SchemaRegistryError:
+    return SchemaRegistryError(
+        f"{path} was answered without {wanted}: {found}; check that the URL is that of a schema registry"
+    )
+
+
+def _integer(path: str, fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _unsuitable(path, f"a whole number {name!r}", shown(json.dumps(fields)))
+    return value
+
+
+def _schema_of(
+    path: str, fields: Mapping[str, Any], id: int | None = None, guid: str | None = None
+) -> Schema:
+    """Return the schema of an answer. `id` and `guid` are those that were asked for."""
+    text, schema_type = fields.get("schema"), fields.get("schemaType", "AVRO")
+    listed = fields.get("references") or []
+    try:
+        references = tuple(
+            SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
+        )
+    except (TypeError, KeyError, ValueError):
+        raise _unsuitable(path, "valid references", shown(str(listed))) from None
+    if not isinstance(text, str) or not isinstance(schema_type, str):
+        raise _unsuitable(path, "a schema", shown(json.dumps(fields)))
+    if id is None and "id" in fields:
+        id = _integer(path, fields, "id")
+    version = _integer(path, fields, "version") if "version" in fields else None
+    return Schema(
+        text, schema_type, references, id, guid or fields.get("guid"), fields.get("subject"), version
+    )
+
+
+# What is known
+
+
+class _Ask(Generic[_Value]):
+    """A question that a thread has asked, and others wait for."""
+
+    def __init__(self) -> None:
+        self.is_done = threading.Event()
+        self.answer: _Value | None = None
+        self.error: SchemaRegistryError | None = None
+
+
+class _Once(Generic[_Value]):
+    """Answers by their questions; each is asked once, whichever threads want it. None is no answer."""
+
+    def __init__(self, missing_seconds: float) -> None:
+        self._missing_seconds = missing_seconds
+        self._lock = threading.Lock()
+        self._known: dict[Hashable, _Value] = {}
+        self._missing: dict[Hashable, tuple[float, SchemaRegistryError]] = {}
+        self._asked: dict[Hashable, _Ask[_Value]] = {}
+
+    def __call__(self, question: Hashable, ask: Callable[[], _Value]) -> _Value:
+        while True:
+            with self._lock:
+                if question in self._known:
+                    return self._known[question]
+                until, error = self._missing.get(question, (0.0, None))
+                if error is not None and time.monotonic() < until:
+                    raise copy.copy(error)
+                asked = self._asked.get(question)
+                if asked is None:
+                    asked = self._asked[question] = _Ask()
+                    break
+            asked.is_done.wait()
+            if asked.error is not None:
+                raise copy.copy(asked.error)
+            # known now, or its thread was interrupted: then this one asks
+        try:
+            asked.answer = ask()
+        except SchemaRegistryError as error:
+            asked.error = error
+            raise
+        finally:
+            self._settle(question, asked)
+        return asked.answer
+
+    def _settle(self, question: Hashable, asked: _Ask[_Value]) -> None:
+        with self._lock:
+            del self._asked[question]
+            if asked.answer is not None:
+                self._known[question] = asked.answer
+            elif asked.error is not None and asked.error.status == NOT_FOUND:
+                if len(self._missing) >= MAX_MISSING:
+                    self._missing.clear()
+                self._missing[question] = (time.monotonic() + self._missing_seconds, asked.error)
+        asked.is_done.set()

@@ -1,0 +1,176 @@
+"""A schema registry on loopback that speaks Confluent's REST API, and does what a test says."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from kbatch.schema_registry import SchemaRegistry
+
+HOST = "127.0.0.1"
+# How soon the server sees that it is to end.
+POLL_SECONDS = 0.01
+DROP = 0
+
+
+class Registry:
+    """The server, from entering the context to its end.
+
+    Attributes
+    ----------
+    url : str
+    requests : list of str
+        The method and path of each request.
+    headers : list of dict
+        The headers of each request, with lower-case names.
+    faults : deque
+        What is answered first: (status, body), or (DROP, b"") for a connection that ends.
+    before : Callable or None
+        Called with each path before it is answered.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.requests: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.faults: deque[tuple[int, bytes]] = deque()
+        self.before: Callable[[str], object] | None = None
+        self.authorization: str | None = None
+        self._schemas: list[dict[str, Any]] = []  # by id, from 1 on
+        self._subjects: dict[str, list[int]] = {}
+        self._lock = threading.Lock()
+        server = self
+
+        class Handler(_Handler):
+            registry = server
+
+        self._server = ThreadingHTTPServer((HOST, 0), Handler)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # refused certificates
+        scheme, host = "http", HOST
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            scheme, host = "https", "localhost"
+        self.url = f"{scheme}://{host}:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_SECONDS,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def client(self, **options: Any) -> SchemaRegistry:
+        """Return a client that waits briefly between its repetitions."""
+        return SchemaRegistry(self.url, **({"retry_backoff_ms": 1} | options))
+
+    def add(
+        self, subject: str, schema: Any, schema_type: str = "AVRO", references: list[Any] | None = None
+    ) -> int:
+        """Register a schema, and return its id."""
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        fields = {"schema": text, "schemaType": schema_type, "references": references or []}
+        with self._lock:
+            if fields not in self._schemas:
+                self._schemas.append(fields)
+            number = self._schemas.index(fields) + 1
+            versions = self._subjects.setdefault(subject, [])
+            if number not in versions:
+                versions.append(number)
+            return number
+
+    def guid(self, number: int) -> uuid.UUID:
+        return uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(self._schemas[number - 1]))
+
+    # Answers
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        match method, parts:
+            case "GET", ["schemas", "ids", number]:
+                if 0 < int(number) <= len(self._schemas):
+                    return 200, self._schema(int(number))
+                return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
+            case "GET", ["schemas", "guids", guid]:
+                for number in range(1, len(self._schemas) + 1):
+                    if str(self.guid(number)) == guid:
+                        return 200, self._schema(number)
+                return 404, {"error_code": 40403, "message": f"Schema {guid} not found"}
+            case "GET", ["subjects", subject, "versions", version]:
+                return self._version(subject, version)
+            case "POST", ["subjects", subject, "versions"]:
+                if "never" in body["schema"]:
+                    return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
+                number = self.add(subject, body["schema"], body["schemaType"], body.get("references"))
+                return 200, {"id": number, "guid": str(self.guid(number))}
+            case "POST", ["subjects", subject]:
+                return self._lookup(subject, body)
+        return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _schema(self, number: int) -> dict[str, Any]:
+        fields = {name: value for name, value in self._schemas[number - 1].items() if value}
+        if fields["schemaType"] == "AVRO":
+            del fields["schemaType"]  # as Confluent's registry does
+        return {**fields, "guid": str(self.guid(number))}
+
+    def _version(self, subject: str, version: str) -> tuple[int, Any]:
+        versions = self._subjects.get(subject, [])
+        place = len(versions) if version == "latest" else int(version)
+        if not versions:
+            return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
+        if not 0 < place <= len(versions):
+            return 404, {"error_code": 40402, "message": f"Version {version} not found."}
+        number = versions[place - 1]
+        return 200, {**self._schema(number), "subject": subject, "version": place, "id": number}
+
+    def _lookup(self, subject: str, body: Any) -> tuple[int, Any]:
+        fields = {
+            "schema": body["schema"],
+            "schemaType": body["schemaType"],
+            "references": body.get("references", []),
+        }
+        for place, number in enumerate(self._subjects.get(subject, []), 1):
+            if self._schemas[number - 1] == fields:
+                return 200, {**self._schema(number), "subject": subject, "version": place, "id": number}
+        return 404, {"error_code": 40403, "message": "Schema not found"}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    registry: Registry
+
+    def do_GET(self) -> None:
+        registry = self.registry
+        registry.requests.append(f"{self.command} {self.path}")
+        registry.headers.append({name.lower(): value for name, value in self.headers.items()})
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        if registry.before is not None:
+            registry.before(self.path)
+        if registry.faults:
+            status, data = registry.faults.popleft()
+        elif registry.authorization not in (None, self.headers.get("Authorization")):
+            status, data = 401, b'{"error_code": 401, "message": "Unauthorized"}'
+        else:
+            address = urlsplit(self.path)
+            assert parse_qs(address.query).get("format") in (None, ["serialized"])
+            status, fields = registry.answer(self.command, address.path, body)
+            data = json.dumps(fields).encode()
+        if status == DROP:
+            return
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""

@@ -1,0 +1,277 @@
+"""SchemaRegistry against a registry on loopback."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import kbatch
+from kbatch.errors import ConfigError, SchemaRegistryError
+from kbatch.schema_registry import Schema, SchemaReference, SchemaRegistry
+from tests.support.certificates import Files, needs_openssl
+from tests.support.patience import HANG_SECONDS
+from tests.support.registry import DROP, HOST, Registry
+
+TEXT = '"string"'
+THREADS = 8
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with Registry() as running:
+        yield running
+
+
+def unused_port() -> int:
+    with socket.socket() as unused:
+        unused.bind((HOST, 0))
+        return int(unused.getsockname()[1])
+
+
+def test_schemas_are_found_by_id_version_and_guid(registry: Registry) -> None:
+    number = registry.add("orders-value", TEXT)
+    client = registry.client()
+    guid = str(registry.guid(number))
+    assert client.get(number) == Schema(TEXT, "AVRO", (), number, guid)
+    assert client.get_by_guid(guid) == Schema(TEXT, "AVRO", (), None, guid)
+    found = Schema(TEXT, "AVRO", (), number, guid, "orders-value", 1)
+    assert client.get_version("orders-value") == client.get_version("orders-value", 1) == found
+    assert client.lookup("orders-value", TEXT) == found
+    assert kbatch.SchemaRegistry is SchemaRegistry
+
+
+def test_names_of_subjects_may_have_any_letters(registry: Registry) -> None:
+    registry.add("a/b ü?x=1", TEXT)
+    assert registry.client().get_version("a/b ü?x=1").text == TEXT
+
+
+def test_registering_returns_the_id_and_keeps_it(registry: Registry) -> None:
+    client = registry.client()
+    first = client.register("a-value", TEXT)
+    assert client.register("b-value", TEXT) == first != client.register("b-value", '"long"', "AVRO")
+    assert client.register("b-value", TEXT) == first
+    assert len(registry.requests) == 3
+    referring = client.register("c", "message X {}", "PROTOBUF", [SchemaReference("a.proto", "a-value", 1)])
+    found = client.get(referring)
+    assert found.schema_type == "PROTOBUF" and found.references == (SchemaReference("a.proto", "a-value", 1),)
+    assert [each.text for each in client.with_references(found)] == [TEXT, "message X {}"]
+
+
+def test_latest_version_is_requested_each_time(registry: Registry) -> None:
+    registry.add("s", TEXT)
+    client = registry.client()
+    assert client.get_version("s").version == 1
+    registry.add("s", '"long"')
+    assert client.get_version("s").version == 2
+    assert client.get_version("s", 1).text == TEXT and client.get_version("s", 1).text == TEXT
+    assert len(registry.requests) == 3
+
+
+# Once
+
+
+def test_threads_share_one_request_for_an_id(registry: Registry) -> None:
+    number = registry.add("s", TEXT)
+    client = registry.client()
+    waiting = threading.Barrier(THREADS + 1)
+    is_answered = threading.Event()
+    registry.before = lambda path: is_answered.wait(HANG_SECONDS)
+
+    def get() -> Schema:
+        waiting.wait(HANG_SECONDS)
+        return client.get(number)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = [pool.submit(get) for _ in range(THREADS)]
+        waiting.wait(HANG_SECONDS)
+        is_answered.set()
+        assert {each.result(HANG_SECONDS).text for each in results} == {TEXT}
+    assert registry.requests == [f"GET /schemas/ids/{number}"]
+    client.get(number)
+    assert len(registry.requests) == 1
+
+
+def test_unknown_id_is_requested_once(registry: Registry) -> None:
+    client = registry.client()
+    for _ in range(3):
+        with pytest.raises(SchemaRegistryError, match=r"/schemas/ids/7 .* 404: 40403 Schema 7 not") as raised:
+            client.get(7)
+        assert (raised.value.status, raised.value.error_code, raised.value.retriable) == (404, 40403, False)
+    assert len(registry.requests) == 1
+
+
+def test_failed_request_is_not_remembered(registry: Registry) -> None:
+    number = registry.add("s", TEXT)
+    client = registry.client(retries=0)
+    registry.faults.append((500, b'{"error_code": 50001, "message": "store"}'))
+    with pytest.raises(SchemaRegistryError, match="500: 50001 store"):
+        client.get(number)
+    assert client.get(number).text == TEXT
+
+
+def test_waiters_share_the_failure_of_a_request(registry: Registry) -> None:
+    client = registry.client(retries=0)
+    is_asked, is_answered = threading.Event(), threading.Event()
+
+    def before(path: str) -> None:
+        is_asked.set()
+        is_answered.wait(HANG_SECONDS)
+
+    registry.before = before
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(client.get, 7)
+        assert is_asked.wait(HANG_SECONDS)
+        second = pool.submit(client.get, 7)
+        is_answered.set()
+        errors = [first.exception(HANG_SECONDS), second.exception(HANG_SECONDS)]
+    assert [type(each) for each in errors] == [SchemaRegistryError] * 2 and errors[0] is not errors[1]
+    assert len(registry.requests) == 1
+
+
+# Failures
+
+
+@pytest.mark.parametrize("fault", [(500, b""), (503, b"busy"), (429, b""), (DROP, b"")])
+def test_passing_failures_are_repeated(registry: Registry, fault: tuple[int, bytes]) -> None:
+    number = registry.add("s", TEXT)
+    registry.faults.extend([fault] * 3)
+    assert registry.client().get(number).text == TEXT
+    assert len(registry.requests) == 4
+
+
+def test_repetitions_end(registry: Registry) -> None:
+    registry.faults.extend([(503, b"busy")] * 9)
+    with pytest.raises(
+        SchemaRegistryError, match=r"GET /schemas/ids/1 .*'http.*' was answered 503: busy"
+    ) as raised:
+        registry.client(retries=2).get(1)
+    assert raised.value.retriable and len(registry.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (401, b'{"error_code": 40101, "message": "Who?"}', "401: 40101 Who[?]"),
+        (422, b"<html>no</html>", "422: <html>no</html>"),
+        (404, b"", "404: without a reason"),
+        (302, b"", "302, a redirect, which is not followed; set the final URL"),
+        (200, b"[]", r"/schemas/ids/1 was answered without a JSON object: \[\]"),
+        (200, b"{}", "answered without a schema: {}; check that the URL"),
+        (200, b'{"schema": 5}', "answered without a schema"),
+        (200, b'{"schema": "x", "references": [5]}', "answered without valid references"),
+        (200, b'{"schema": "x", "version": "1"}', "answered without a whole number 'version'"),
+    ],
+)
+def test_other_answers_are_clear_errors(registry: Registry, status: int, body: bytes, text: str) -> None:
+    registry.faults.append((status, body))
+    with pytest.raises(SchemaRegistryError, match=text) as raised:
+        registry.client().get(1)
+    assert not raised.value.retriable and len(registry.requests) == 1
+
+
+def test_incompatible_schema_is_refused(registry: Registry) -> None:
+    with pytest.raises(SchemaRegistryError, match="409: Schema being registered is incompatible"):
+        registry.client().register("s", '{"type": "never"}')
+
+
+def test_next_url_is_used_while_one_fails(registry: Registry) -> None:
+    number = registry.add("s", TEXT)
+    absent = f"http://{HOST}:{unused_port()}"
+    client = SchemaRegistry([absent, registry.url], retries=0)
+    assert client.get(number).text == TEXT
+    client = SchemaRegistry(f"{registry.url},{absent}", retries=0)
+    registry.faults.append((500, b"broken"))
+    with pytest.raises(SchemaRegistryError, match=r"500: broken; .* failed: .*refused"):
+        client.get(number)
+    assert client.get(number).text == TEXT
+
+
+def test_unreachable_registry_is_named() -> None:
+    url = f"http://{HOST}:{unused_port()}"
+    with pytest.raises(
+        SchemaRegistryError, match=f"of the schema registry '{url}' failed: .*refused"
+    ) as raised:
+        SchemaRegistry(url, retries=1, retry_backoff_ms=0).get(1)
+    assert raised.value.retriable and raised.value.status == 0
+
+
+def test_slow_answer_is_a_failure(registry: Registry) -> None:
+    is_over = threading.Event()
+    registry.before = lambda path: is_over.wait(HANG_SECONDS)
+    with pytest.raises(SchemaRegistryError, match=r"no answer in 0.1 s"):
+        registry.client(timeout=0.1, retries=0).get(1)
+    is_over.set()
+
+
+# Credentials and TLS
+
+
+def test_credentials_are_sent(registry: Registry) -> None:
+    registry.add("s", TEXT)
+    basic = f"Basic {b64encode(b'alice:s3:cret').decode()}"
+    host = registry.url.removeprefix("http://")
+    tokens = iter(["one", "two"])
+    for expected, client in (
+        (basic, registry.client(basic_auth=("alice", "s3:cret"))),
+        (basic, registry.client(basic_auth="alice:s3:cret")),
+        (basic, SchemaRegistry(f"http://alice:s3%3Acret@{host}")),
+        ("Bearer abc", registry.client(bearer_token="abc", headers={"target-sr-cluster": "lsrc-1"})),
+    ):
+        registry.authorization = expected
+        assert client.get_version("s").text == TEXT
+        assert "s3" not in repr(client)
+    assert registry.headers[-1]["target-sr-cluster"] == "lsrc-1"
+    client = registry.client(bearer_token=lambda: next(tokens))
+    for token in ("one", "two"):
+        registry.authorization = f"Bearer {token}"
+        assert client.get_version("s").text == TEXT
+    registry.authorization = "Bearer other"
+    with pytest.raises(SchemaRegistryError, match="401") as raised:
+        registry.client(basic_auth="alice:s3cret").get_version("s")
+    assert "s3cret" not in str(raised.value)
+
+
+@needs_openssl
+def test_certificates_are_checked(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    with Registry(files.server()) as registry:
+        number = registry.add("s", TEXT)
+        assert registry.client(ssl_ca_location=files.path("authority")).get(number).text == TEXT
+        with pytest.raises(SchemaRegistryError, match=r"certificate was refused: .*; set ssl_ca_location"):
+            registry.client().get(number)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"url": "localhost:8081"}, "url must be http:// or https:// with a host and without a query"),
+        ({"url": []}, "url must name a schema registry"),
+        ({"url": "http://u:s3cret@h?x=1"}, "got 'http://h'"),
+        ({"basic_auth": "alice"}, "basic_auth must be"),
+        ({"basic_auth": "a:b", "bearer_token": "c"}, "exclude each other"),
+        ({"url": "http://a:b@h", "bearer_token": "c"}, "exclude each other"),
+        ({"timeout": 0}, "timeout must be above 0"),
+        ({"ssl_key_location": "key.pem"}, "need ssl_certificate_location"),
+        ({"ssl_ca_location": "/nowhere/ca.pem"}, "ssl_ca_location='/nowhere/ca.pem' cannot be used"),
+    ],
+)
+def test_invalid_parameters_are_refused(options: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as raised:
+        SchemaRegistry(**({"url": "http://h"} | options))  # type: ignore[arg-type]
+    assert "s3cret" not in str(raised.value)
+
+
+def test_registry_goes_to_other_processes(registry: Registry) -> None:
+    number = registry.add("s", TEXT)
+    client = registry.client(basic_auth=("a", "b"))
+    client.get(number)
+    other = pickle.loads(pickle.dumps(client))
+    assert other.get(number) == client.get(number) and len(registry.requests) == 2
+    assert registry.headers[0]["authorization"] == registry.headers[1]["authorization"]
