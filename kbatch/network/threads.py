@@ -1,8 +1,9 @@
 """ThreadNetwork: the sender's thread, which owns the engine's sockets and its clock.
 
 Theory of operation. A round of the loop waits for sockets, reports events to the engine, and lets it run
-(EngineDriver). Nothing else in it waits: other threads resolve names and seal large batches, and their
-results come back through an inbox. An exception of the engine ends the thread.
+(EngineDriver). Nothing else in it waits or computes for long: other threads resolve names, seal large batches
+and take the steps of TLS handshakes, and their results come back through an inbox. An exception of the engine
+ends the thread.
 
 A caller changes the engine's state first and then calls `wake`; the loop clears the waker before the engine
 runs. So no change is missed, and one that is seen early costs one needless round.
@@ -16,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from kbatch.config import ClientConfig
 from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
@@ -32,9 +33,14 @@ from kbatch.network.driver import (
 )
 from kbatch.network.workers import Workers
 
+if TYPE_CHECKING:
+    from kbatch.network.tls_channel import TlsChannel
+
 logger = logging.getLogger(__name__)
 
 _RESOLVERS = 4
+# More would take the steps of many handshakes faster than one thread begins them.
+_HANDSHAKERS = 2
 
 
 @final
@@ -50,6 +56,7 @@ class ThreadNetwork(EngineDriver):
         self._scratch = memoryview(bytearray(0 if self._tls is None else RECEIVE_BYTES))
         self._inbox: deque[Callable[[], object]] = deque()  # from helper threads
         self._resolvers = Workers(f"{name}-resolver", _RESOLVERS)
+        self._handshakers = Workers(f"{name}-handshaker", _HANDSHAKERS)
         self._is_stopping = self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -120,6 +127,7 @@ class ThreadNetwork(EngineDriver):
         self._channels.clear()
         self._selector.close()
         self._resolvers.stop()
+        self._handshakers.stop()
         self._stop_registered()
 
     def post(self, function: Callable[[], object]) -> None:
@@ -190,11 +198,32 @@ class ThreadNetwork(EngineDriver):
         events = channel.wanted_events
         if events == channel.events:
             return
-        if channel.events:
+        if not events:
+            self._selector.unregister(channel)
+        elif channel.events:
             self._selector.modify(channel, events)
         else:
             self._selector.register(channel, events)
         channel.events = events
+
+    # Handshakes
+
+    def _begin_step(self, channel: "TlsChannel") -> None:
+        """Let another thread take a step of a handshake."""
+
+        def take_step() -> None:
+            channel.take_step()
+            self.post(partial(self._end_step, channel))
+
+        self._handshakers.submit(take_step)
+
+    def _end_step(self, channel: "TlsChannel") -> None:
+        """Continue with a channel that was not dropped meanwhile."""
+        if self._channels.get(channel.connection_id) is not channel:
+            return
+        self._proceed(channel, channel.end_step)
+        if channel.may_have_more and channel.ended is None:
+            self._read(channel)
 
     # Actions
 
@@ -223,7 +252,14 @@ class ThreadNetwork(EngineDriver):
                 return PlainChannel(action.connection_id, peer_of(action), connecting)
             from kbatch.network.tls_channel import TlsChannel  # which takes Python's ssl
 
-            return TlsChannel(action.connection_id, peer_of(action), connecting, handshake, self._scratch)
+            return TlsChannel(
+                action.connection_id,
+                peer_of(action),
+                connecting,
+                handshake,
+                self._scratch,
+                self._begin_step,
+            )
         except BaseException:
             connecting.close()
             raise

@@ -1,7 +1,14 @@
-"""TlsChannel: a connection under TLS, in its own module, since plain ones do without Python's ssl."""
+"""TlsChannel: a connection under TLS, in its own module, since plain ones do without Python's ssl.
+
+Theory of operation. A handshake takes OpenSSL the time of hundreds of records, and a client of a cluster with
+many brokers begins many at once. So another thread takes the steps of a handshake, one at a time: the owner
+collects the peer's bytes, has a step taken (`begin_step`), and touches nothing of TLS until `end_step`.
+Everything else of a channel belongs to its owner.
+"""
 
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import cast, final
 
@@ -23,13 +30,19 @@ class TlsChannel(Channel):
 
     Received bytes go to `scratch`, which channels of one thread may share, and are decrypted into the space
     that `receive` is given.
+
+    `begin_step(channel)` lets a thread call `take_step`, and then the owner `end_step`.
     """
 
     __slots__ = (
+        "_begin_step",
         "_encrypted",
+        "_failure",
         "_handshake",
+        "_has_begun",
         "_has_failed",
         "_incoming",
+        "_is_stepping",
         "_outgoing",
         "_scratch",
         "_tls",
@@ -43,6 +56,7 @@ class TlsChannel(Channel):
         connecting: socket.socket,
         handshake: Handshake,
         scratch: memoryview,
+        begin_step: "Callable[[TlsChannel], object]",
     ) -> None:
         super().__init__(connection_id, peer, connecting)
         self._incoming = ssl.MemoryBIO()
@@ -53,6 +67,14 @@ class TlsChannel(Channel):
         self._encrypted = memoryview(b"")
         self._uncounted_bytes = 0  # plaintext of the encrypted bytes
         self._scratch = scratch
+        self._begin_step = begin_step
+        self._has_begun = self._is_stepping = False
+        self._failure: BaseException | None = None  # of the step
+
+    @property
+    def wanted_events(self) -> int:
+        """None during a step: what the peer sends meanwhile waits in the socket."""
+        return 0 if self._is_stepping else super().wanted_events
 
     @property
     def has_unsent(self) -> bool:
@@ -109,20 +131,36 @@ class TlsChannel(Channel):
         super().close()
 
     def _shake_hands(self) -> None:
-        while not self.is_ready and self.ended is None:
-            try:
-                self._tls.do_handshake()
-                self._handshake.handle_shaken()
-                self.is_ready = True
-                self.may_have_more = self._incoming.pending > 0  # what came with the end of the handshake
-            except ssl.SSLWantReadError:
-                self._answer()
-                size = self._receive_into(self._scratch)
-                if not size:
-                    break
-                self._incoming.write(self._scratch[:size])
-            except ssl.SSLError as error:
-                self._failed(error)
+        """Have a step taken, the first at once and the others with received bytes."""
+        if self._is_stepping:
+            return
+        if self._has_begun:
+            size = self._receive_into(self._scratch)
+            if not size:
+                return
+            self._incoming.write(self._scratch[:size])
+        self._has_begun = self._is_stepping = True
+        self._begin_step(self)
+
+    def take_step(self) -> None:
+        """Take a step of the handshake, on any thread."""
+        try:
+            self._tls.do_handshake()
+        except BaseException as error:
+            self._failure = error
+
+    def end_step(self) -> None:
+        """Continue after a step: be ready, or end, or wait for more bytes."""
+        self._is_stepping = False
+        failure, self._failure = self._failure, None
+        if failure is None:
+            self._handshake.handle_shaken()
+            self.is_ready = True
+            self.may_have_more = self._incoming.pending > 0  # what came with the end of the handshake
+        elif not isinstance(failure, ssl.SSLError):
+            raise failure
+        elif not isinstance(failure, ssl.SSLWantReadError):
+            self._failed(failure)
         self._answer()
 
     def _answer(self) -> None:

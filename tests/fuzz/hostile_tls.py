@@ -29,7 +29,7 @@ from kbatch.network.tls import ClientTls
 from kbatch.network.tls_channel import TlsChannel
 from tests.fuzz import campaign
 from tests.fuzz.campaign import Tally
-from tests.support.certificates import Files
+from tests.support.certificates import Files, step_at_once
 
 BLOCK_CASES = 20_000
 STEP_CASES, STEP_SECONDS = 500, 120
@@ -142,7 +142,7 @@ class Case:
         # sessions of a few brokers, so that some handshakes resume one
         handshake = tls.handshake("localhost", rng.randrange(4), PEER)
         self._space = memoryview(bytearray(rng.choice((1, 1000, 1 << 17)) if rng.random() < 0.1 else 1 << 16))
-        self._channel = TlsChannel(1, PEER, ours, handshake, SCRATCH)
+        self._channel = TlsChannel(1, PEER, ours, handshake, SCRATCH, step_at_once)
         self._received = bytearray()
         self._unsent = b""
         self._has_written = False

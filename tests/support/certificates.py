@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from kbatch.network.tls_channel import TlsChannel
+
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 NAMES = "subjectAltName=DNS:localhost,DNS:kafka1"
+
+
+def step_at_once(channel: TlsChannel) -> None:
+    """Take a step of a channel's handshake on the calling thread."""
+    channel.take_step()
+    channel.end_step()
 
 
 def openssl(*arguments: str | Path) -> None:

@@ -93,6 +93,36 @@ def read_response(request: Request, frame: bytes | memoryview) -> Any:
     return codec.decode_response(kind, version, frame)[1]
 
 
+class VersionsReader:
+    """Reads the answers to ApiVersions of a client's nodes. Nodes of one release send equal ones, of which it
+    keeps the last.
+    """
+
+    __slots__ = ("_answer", "_body", "_version", "_versions")
+
+    def __init__(self) -> None:
+        self._body = b""
+        self._version = -1
+        self._answer: Any = None
+        self._versions: ApiVersions | None = None
+
+    def read(self, request: Request, frame: bytes | memoryview) -> Any:
+        """Return the answer to a request, as `read_response` does."""
+        body, version = bytes(frame[4:]), request.api_version  # after the correlation id
+        if body != self._body or version != self._version:
+            answer = read_response(request, frame)
+            self._body, self._version, self._answer, self._versions = body, version, answer, None
+        return self._answer
+
+    def versions_of(self, answer: Any) -> ApiVersions:
+        """Return the versions in an answer."""
+        if answer is not self._answer:
+            return ApiVersions(answer)
+        if self._versions is None:
+            self._versions = ApiVersions(answer)
+        return self._versions
+
+
 def throttle_ns(request: Request, answer: Any) -> int:
     """Return the time for which the node's answer forbids requests."""
     throttle_time_ms: int = getattr(answer, "throttle_time_ms", 0)

@@ -44,6 +44,7 @@ from kbatch.core.client.api_versions import (
     NO_FEATURES,
     ApiVersions,
     FinalizedFeatures,
+    VersionsReader,
     next_version,
     read_response,
     throttle_ns,
@@ -151,6 +152,7 @@ class Connections:
         self._candidates: list[NodeState] = []  # of `_node_ids`, in the first lane
         self._by_connection: dict[int, NodeState] = {}
         self._resolving: set[tuple[str, int]] = set()
+        self._versions_reader = VersionsReader()
         self._next_connection_id = 1
         # the errors of the last failure, and of the last failed authentication; None if a connection became
         # ready since, or was ready: then the cluster can be used
@@ -449,7 +451,8 @@ class Connections:
         self._request_versions(state, messages.ApiVersionsRequest.versions.stop - 1, now_ns)
 
     def _request_versions(self, state: NodeState, version: int, now_ns: int) -> None:
-        self._send(state, versions_request(), version, partial(self._handle_versions, state), now_ns)
+        handle, read = partial(self._handle_versions, state), self._versions_reader.read
+        self._send(state, versions_request(), version, handle, now_ns, read=read)
 
     def _handle_versions(self, state: NodeState, response: Response) -> None:
         message, now_ns = response.message, response.now_ns
@@ -464,7 +467,7 @@ class Connections:
                 state, f"its answer to ApiVersions was {ErrorCode(message.error_code)}", error, now_ns
             )
             return
-        state.versions = versions = ApiVersions(message)
+        state.versions = versions = self._versions_reader.versions_of(message)
         if not self._serves_clients(state, versions, now_ns):
             return
         if self._mechanism:

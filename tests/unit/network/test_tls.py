@@ -16,10 +16,10 @@ import pytest
 
 from kbatch.core.client.actions import Close, Connect
 from kbatch.errors import AuthenticationError, KafkaError, NetworkError
-from kbatch.network.tls import ClientTls
+from kbatch.network.tls import ClientTls, Handshake
 from kbatch.network.tls_channel import TlsChannel
 from tests.support.accumulating import is_whole
-from tests.support.certificates import Files, needs_openssl, openssl
+from tests.support.certificates import Files, needs_openssl, openssl, step_at_once
 from tests.support.patience import HANG_SECONDS
 from tests.unit.network.networking import (
     TINY,
@@ -479,7 +479,7 @@ def test_part_of_a_record_does_not_drain_the_socket(files: Files) -> None:
         server = tls.wrap_bio(incoming, outgoing, server_side=True)
         handshake = ClientTls(config(**files.trusted())).handshake("localhost", 9092, "the broker")
         ours.setblocking(False)
-        channel = TlsChannel(1, "the broker", ours, handshake, memoryview(bytearray(1 << 17)))
+        channel = TlsChannel(1, "the broker", ours, handshake, memoryview(bytearray(1 << 17)), step_at_once)
         channel._connected(0)
         while not channel.is_ready:
             incoming.write(peer.recv(1 << 16))
@@ -520,6 +520,60 @@ def test_unread_tls_responses_are_bounded(files: Files) -> None:
         network.post(lambda: channel._answer())
         network.post(lambda: network._drop(channel))
         assert "does not read" in str(engine.next("closed")[2])
+
+
+# Handshakes
+
+
+@pytest.mark.threads
+def test_a_slow_handshake_delays_no_other_connection(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    steppers: set[str] = set()
+    take_step = TlsChannel.take_step
+
+    def slowly(channel: TlsChannel) -> None:
+        steppers.add(threading.current_thread().name)
+        if channel.connection_id == 2:
+            begun.set()
+            assert may_go_on.wait(HANG_SECONDS)
+        take_step(channel)
+
+    def echo(peer: ssl.SSLSocket) -> None:
+        peer.sendall(peer.recv(5))
+        peer.recv(1)
+
+    monkeypatch.setattr(TlsChannel, "take_step", slowly)
+    with serving(files.server(), echo) as (listener, _), running(**files.trusted()) as (engine, network):
+        engine.do(to(listener))
+        engine.next("connected")
+        engine.do(to(listener, connection_id=2))
+        assert begun.wait(HANG_SECONDS)
+        engine.do(write([b"hello"]))
+        assert engine.next("written")[2] == 5
+        assert engine.received(5) == b"hello"
+        engine.do(Close(2))  # in its step
+        engine.pass_round()
+        may_go_on.set()
+        engine.do(Close(1))
+        engine.pass_round()
+        assert engine.events.empty()
+        assert network.is_alive
+    assert len(steppers) in (1, 2) and all("-handshaker-" in name for name in steppers)
+
+
+@pytest.mark.threads
+def test_a_defect_in_a_handshake_ends_the_network(
+    files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def do_handshake(self) -> None:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Handshake, "wrap_bio", lambda *_: Broken())
+    with listening() as listener, running(**files.trusted()) as (engine, _):
+        engine.do(to(listener))
+        engine.next("failed")
+    assert "ZeroDivisionError" in caplog.text
 
 
 # Names

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.client.api_versions import VersionsReader
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connections import Request, Response
 from kbatch.errors import (
@@ -136,6 +139,38 @@ def test_versions_are_the_highest_that_both_sides_have() -> None:
         shell.connections.version_of(-1, messages.EndTxnRequest)
     assert shell.connections.in_flight_count() == 0
     assert shell.connections.is_ready(-1, 0)
+
+
+def test_nodes_keep_their_own_versions() -> None:
+    shell = Shell(bootstrap_servers="a:9092,b:9092,c:9092")
+    produce = {-1: 7, -2: 6, -3: 7}
+    for node_id, highest in produce.items():
+        shell.ready(node_id, versions={**VERSIONS_OF_METADATA, 0: (3, highest)})
+    for node_id, highest in produce.items():
+        assert shell.connections.version_of(node_id, messages.ProduceRequest) == highest
+
+
+def test_equal_answers_to_api_versions_are_read_once() -> None:
+    def read(version: int, of_version: int, **fields: Any) -> Any:
+        answer = versions_answer()
+        for name, value in fields.items():
+            setattr(answer, name, value)
+        request: Any = SimpleNamespace(kind=messages.ApiVersionsRequest, api_version=version)
+        frame = b"".join(codec.encode_response(answer, of_version, next(numbers)))[4:]
+        return reader.read(request, frame)
+
+    reader, numbers = VersionsReader(), count()
+    first = read(4, 4)
+    assert read(4, 4) is first
+    assert reader.versions_of(first) is reader.versions_of(first)
+    other = read(4, 4, throttle_time_ms=5)
+    assert other.throttle_time_ms == 5
+    assert reader.versions_of(other) is not reader.versions_of(first)
+    assert read(3, 3).api_keys == first.api_keys
+    for version in (4, 3):  # a refusal is of version 0
+        assert read(version, 0, error_code=35).error_code == 35
+    with pytest.raises(ProtocolError):
+        read(4, 1)
 
 
 def test_finalized_features_are_kept() -> None:
