@@ -227,8 +227,9 @@ LAYERS = (
         "network/",
         "what owns an engine: sockets, the clock, threads",
         {
-            "driver runtime": "what both owners do: events to the engine, its actions back; what the calls "
-            "of a client share, and `await_until`, **by which all of them wait**",
+            "rounds driver runtime": "**how a round drives an engine**, in real or virtual time; what owners "
+            "of sockets add; what the calls of a client share, and `await_until`, **by which all of them "
+            "wait**",
             "threads channels event_loop transports": "the sender's thread and its sockets; an asyncio event "
             "loop and its transports",
             "tls tls_context": "**what a TLS error means, when certificates are read**; the ssl keys as a "

@@ -12,24 +12,18 @@ import errno
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, final
 
 from kbatch._native.io.sockets import receive_into, send
+from kbatch.core.client.actions import release
 from kbatch.errors import KafkaError, NetworkError
 
 Buffer = bytes | memoryview
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
-
-
-def release(buffers: Iterable[Buffer]) -> None:
-    """Release the views among the buffers, and so their memory."""
-    for buffer in buffers:
-        if type(buffer) is memoryview:
-            buffer.release()
 
 
 class Channel(ABC):

@@ -1,7 +1,7 @@
 """LoopNetwork: an asyncio event loop as the owner of an engine, with the loop's own transports and timers.
 
 Theory of operation. The engine gets events of transports at once, and the next round is scheduled, one for
-all events until then. A round lets the engine run (EngineDriver) and sets a timer for its next deadline. A
+all events until then. A round lets the engine run (EngineRounds) and sets a timer for its next deadline. A
 timer that is too early stays: it costs one needless round, which is less than a new timer in every round.
 `wake`, from any thread, ends the loop's wait for sockets by the waker, which the loop watches like a socket.
 
@@ -17,17 +17,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
-from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
+from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import KafkaError, NetworkError
-from kbatch.network.channels import release
-from kbatch.network.driver import (
-    RECEIVE_BYTES,
-    DrivenEngine,
-    EngineDriver,
-    distinct,
-    peer_of,
-    without_address,
-)
+from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
+from kbatch.network.rounds import DrivenEngine
 from kbatch.network.transports import TransportChannel
 from kbatch.waiting.conditions import Condition
 from kbatch.waiting.deadline import Deadline

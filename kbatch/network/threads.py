@@ -1,7 +1,7 @@
 """ThreadNetwork: the sender's thread, which owns the engine's sockets and its clock.
 
 Theory of operation. A round of the loop waits for sockets, reports events to the engine, and lets it run
-(EngineDriver). Nothing else in it waits or computes for long: other threads resolve names, seal large batches
+(EngineRounds). Nothing else in it waits or computes for long: other threads resolve names, seal large batches
 and take the steps of TLS handshakes, and their results come back through an inbox. An exception of the engine
 ends the thread.
 
@@ -20,17 +20,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from kbatch.config import ClientConfig
-from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write
+from kbatch.core.client.actions import Address, Close, Connect, Resolve, Write, release
 from kbatch.errors import IllegalStateError, NetworkError
-from kbatch.network.channels import Channel, PlainChannel, release
-from kbatch.network.driver import (
-    RECEIVE_BYTES,
-    DrivenEngine,
-    EngineDriver,
-    distinct,
-    peer_of,
-    without_address,
-)
+from kbatch.network.channels import Channel, PlainChannel
+from kbatch.network.driver import RECEIVE_BYTES, EngineDriver, distinct, peer_of, without_address
+from kbatch.network.rounds import DrivenEngine
 from kbatch.network.workers import Workers
 
 if TYPE_CHECKING:

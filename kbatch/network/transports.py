@@ -11,8 +11,9 @@ import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast, final
 
+from kbatch.core.client.actions import release
 from kbatch.errors import KafkaError, NetworkError
-from kbatch.network.channels import Buffer, release
+from kbatch.network.channels import Buffer
 
 if TYPE_CHECKING:
     from kbatch.network.tls import Handshake

@@ -721,6 +721,7 @@ def metadata_is_not_asked_for(original: Any) -> Any:
 # Hunting for them; those of tables and transactions come last
 
 from tests.simulation import planted_login_bugs as planted_login_bugs  # noqa: E402
+from tests.simulation import planted_round_bugs as planted_round_bugs  # noqa: E402
 from tests.simulation import planted_table_bugs as planted_table_bugs  # noqa: E402
 from tests.simulation import planted_transaction_bugs as planted_transaction_bugs  # noqa: E402
 from tests.simulation import planted_waiting_bugs as planted_waiting_bugs  # noqa: E402
@@ -733,7 +734,8 @@ of a world that detects it, and the message of that world.
 ## Worlds
 
 The producer that users run, an application that calls it, a network and the embedded broker's core run in one
-thread and in virtual time; a seed replays exactly. Connections break at any byte, requests arrive twice,
+thread and in virtual time; a seed replays exactly. The network drives the engine by the code of the sender's
+thread (EngineRounds), with connections of its own. Connections break at any byte, requests arrive twice,
 answers are late, lost or errors, leaders move, brokers restart and forget, topics are made anew, the wall
 clock steps. Leaders die, and logs are cut where the next leader's copy ends: at the high watermark, or
 below it in an unclean election. Some applications send tables and encoded batches between their records.

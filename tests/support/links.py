@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from kbatch.core.client.actions import Connect
-from kbatch.network.channels import release
+from kbatch.core.client.actions import Connect, release
 from kbatch.protocol import codec
 
 

@@ -25,12 +25,11 @@ from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.in_flight import PartitionState
 from kbatch._native.send.sealing import SENDER_BYTES, SealPolicy
 from kbatch.config import ProducerConfig
-from kbatch.core.client.actions import Close, Connect, Resolve, Write
+from kbatch.core.client.actions import Close, Connect, Resolve, Write, release
 from kbatch.core.producer.actions import Seal
 from kbatch.core.producer.engine import ProducerEngine
 from kbatch.errors import ErrorCode
 from kbatch.metrics import MetricsRegistry
-from kbatch.network.channels import release
 from kbatch.protocol import codec, messages
 from tests.support.accumulating import is_whole
 from tests.support.core_shell import VERSIONS, address, versions_answer

@@ -5,7 +5,7 @@ An engine may have more actions of its own, which are registered with its owner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 # An address family of the socket module, what `connect` of such a socket takes, and its canonical name, if
@@ -40,6 +40,13 @@ class Write(NamedTuple):
     connection_id: int
     buffers: Sequence[bytes | memoryview]
     size_bytes: int
+
+
+def release(buffers: Iterable[bytes | memoryview]) -> None:
+    """Release the views among the buffers, and so their memory."""
+    for buffer in buffers:
+        if type(buffer) is memoryview:
+            buffer.release()
 
 
 class Close(NamedTuple):

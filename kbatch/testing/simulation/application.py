@@ -247,6 +247,10 @@ class Application:
     # Deliveries
 
     def note_event(self) -> None:
+        self._note_settled()
+        self._has_resumed = False
+
+    def _note_settled(self) -> None:
         """Note which records the producer's last event settled."""
         self._event_count += 1
         settled = [record for record in self._to_call if record.is_done]
@@ -257,13 +261,12 @@ class Application:
 
     def deliver(self, done: Iterable[Any]) -> None:
         """Take completed batches, and other objects with callbacks, which run in this order."""
-        self.note_event()  # close() settles what is left outside of the sender's rounds
+        self._note_settled()  # close() settles what is left outside of the sender's rounds
         done = list(done)
         for each in done:
             if isinstance(each, Completion):
                 self._note_completed(each)
             self._completions.append(each)
-        self._has_resumed = False
         if done:
             if self.world.config.acks == 0:
                 self._check_written()
@@ -324,7 +327,7 @@ class Application:
             await self.world.producer.resume()
 
     def _note_resumed(self, now_ns: int) -> None:
-        """Note the command: failures in the same round of the sender may have come before it."""
+        """Note the command: failures in the same run of the engine may have come before it."""
         self._has_resumed = True
 
     def _call_next(self) -> None:

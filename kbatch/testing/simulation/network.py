@@ -1,7 +1,7 @@
 """The network of a world: it performs the engine's actions, with latency and faults.
 
-Theory of operation. `Shell` plays the sender's thread of a real producer: it gives the engine its events,
-runs it, performs its actions, and sleeps until the next event or the engine's deadline. A `Link` is a
+Theory of operation. `Shell` is the sender's thread of a producer: it does the rounds that ThreadNetwork and
+LoopNetwork do (EngineRounds), and sleeps until the next event or the engine's deadline. A `Link` is a
 connection, from the client's socket to the node's: bytes travel in pieces, in order, each direction by
 itself, and links are independent. When a link breaks, bytes on their way to the node are lost, or, in some
 worlds, arrive later.
@@ -15,20 +15,29 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbatch.core.client import actions
+from kbatch.core.client.actions import (
+    Authenticate,
+    Close,
+    Connect,
+    EndAuthentication,
+    Resolve,
+    Write,
+    release,
+)
 from kbatch.core.producer.actions import Seal
 from kbatch.errors import NetworkError
+from kbatch.network.rounds import EngineRounds
 from kbatch.sasl import mechanism_of
 from kbatch.testing.simulation.schedule import MS, SECOND, ScheduledAction
 from kbatch.testing.simulation.trace import Violation
 
 if TYPE_CHECKING:
+    from kbatch.core.producer.engine import ProducerEngine
     from kbatch.sasl import Exchange
     from kbatch.testing.simulation.surroundings import Host
 
 BROKEN_NET = "10.9."  # addresses where no node listens
 IDLE_ROUNDS = 1100  # that the sender may have in a virtual second without anything to do
-NEVER = 2**63 - 1
 
 
 class Link:
@@ -74,7 +83,7 @@ class Link:
             room = min(room, self.break_at_bytes)
         taken = self._take(room)
         self._world.wire.written(self.connection_id, len(taken))
-        self._world.shell.post(self._world.engine.handle_written, self.connection_id, len(taken))
+        self._world.shell.post(partial(self._written, len(taken)))
         self._send_there(taken)
         if self.break_at_bytes is not None:
             self.break_at_bytes -= len(taken)
@@ -84,6 +93,9 @@ class Link:
                 return
         if self._pending:
             self._writing = self._world.schedule.after(random.randrange(1, 5 * MS), self._write_some)
+
+    def _written(self, size: int) -> None:
+        self._world.engine.handle_written(self.connection_id, size, self._world.schedule.now_ns)
 
     def _take(self, room: int) -> bytes:
         taken = bytearray()
@@ -145,9 +157,9 @@ class Link:
 
     def _arrive_back(self, piece: bytes) -> None:
         if self.is_open and not self._loses_answers:
-            self._world.shell.post(self._read, piece)
+            self._world.shell.post(partial(self._read, piece))
 
-    def _read(self, piece: bytes, now_ns: int) -> None:
+    def _read(self, piece: bytes) -> None:
         """Read the bytes that have arrived at the client's socket."""
         if not self.is_open:
             return
@@ -158,7 +170,7 @@ class Link:
                 break
             self._world.wire.answered(self.connection_id, bytes(self._answers[4 : 4 + size]))
             del self._answers[: 4 + size]
-        self._world.engine.handle_bytes(self.connection_id, piece, now_ns)
+        self._world.engine.handle_bytes(self.connection_id, piece, self._world.schedule.now_ns)
 
     def _arrival_ns(self) -> int:
         jitter = self._world.random.random() * 0.5 + 0.75
@@ -184,34 +196,44 @@ class Link:
 
     def _learn(self, error: OSError) -> None:
         if self.is_open:
-            self._world.shell.post(self._closed, error)
+            self._world.shell.post(partial(self._closed, error))
 
-    def _closed(self, error: OSError, now_ns: int) -> None:
+    def _closed(self, error: OSError) -> None:
         if self.is_open:
             self._let_go()
             self._world.wire.ended(self.connection_id)
             self._world.trace("connection %d: %s", self.connection_id, error)
-            self._world.engine.handle_closed(self.connection_id, error, now_ns)
+            self._world.engine.handle_closed(self.connection_id, error, self._world.schedule.now_ns)
 
 
-class Shell:
-    """The sender's thread, and the login thread."""
+class Shell(EngineRounds):
+    """The sender's thread of a producer, with its login thread and sealing threads.
 
-    def __init__(self, world: Host) -> None:
+    Its rounds are those of every client of kbatch. The clock, the connections and the threads are the
+    world's.
+    """
+
+    def __init__(self, world: Host, engine: ProducerEngine) -> None:
+        super().__init__(engine, deliver=self._hand_over, clock_ns=lambda: world.schedule.now_ns)
         self._world = world
-        self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._round: ScheduledAction | None = None
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._next_round: ScheduledAction | None = None
+        self._slept_ns = world.schedule.now_ns  # since when
         self.links: dict[int, Link | None] = {}
         self._has_events = False
         self._was_called = False
+        self._must_rest = False  # the engine said that it has nothing to do
+        self._is_idle = False  # nothing came of this round
         self._idle_rounds: deque[int] = deque()
-        self.round_count = 0
         self.is_alive = True
         self._exchanges: dict[int, Exchange] = {}  # by connection
+        self.register(Authenticate, self._authenticate, self._exchanges.clear)
+        self.register(EndAuthentication, self._end_authentication)
+        self.register(Seal, self._seal)
 
-    def post(self, handle: Callable[..., None], *arguments: Any) -> None:
-        """Call `handle(*arguments, now_ns)` in the sender's next round."""
-        self._inbox.append((handle, arguments))
+    def post(self, function: Callable[[], object]) -> None:
+        """Call `function()` in the sender's next round."""
+        self._inbox.append(function)
         self.schedule_round()
 
     def wake(self) -> None:
@@ -221,60 +243,65 @@ class Shell:
 
     def schedule_round(self) -> None:
         """Schedule a round soon, unless one comes sooner."""
+        self._has_events = True
+        self._sleep(0)
+
+    def _sleep(self, wait_ns: int) -> None:
+        """Schedule a round after a wait, unless one comes sooner."""
         if not self.is_alive:
             return
-        self._has_events = True
         schedule = self._world.schedule
-        delay_ns = self._world.options.round_us * 1000
-        if self._round is None or self._round.at_ns > schedule.now_ns + delay_ns:
-            self._sleep(delay_ns)
+        delay_ns = max(wait_ns, self._world.options.round_us * 1000)
+        if self._next_round is not None:
+            if self._next_round.at_ns <= schedule.now_ns + delay_ns:
+                return
+            self._next_round.cancel()
+        self._next_round = schedule.after(delay_ns, self._round)
 
-    def _sleep(self, delay_ns: int) -> None:
-        if self._round is not None:
-            self._round.cancel()
-        self._round = self._world.schedule.after(delay_ns, self._run)
+    def _round(self) -> None:
+        """Do a round, as ThreadNetwork does.
 
-    def _run(self) -> None:
-        world, engine = self._world, self._world.engine
-        now_ns = world.schedule.now_ns
-        self._round = None
-        self.round_count += 1
-        had_events, self._has_events = self._has_events, False
-        while self._inbox:
-            handle, arguments = self._inbox.popleft()
-            handle(*arguments, now_ns)
-            world.application.note_event()
-        completed = engine.poll_completed()
-        due = self._run_engine(now_ns)
-        world.application.note_event()
-        completed += engine.poll_completed()
-        world.application.deliver(completed)
-        for action in due:
-            ACTIONS[type(action)](self, action)
-        world.check_engine()
-        if not had_events and not due and not completed:
-            self._count_idle(now_ns)
-        engine.observe(now_ns)
-        deadline_ns = engine.deadline_ns(now_ns)
-        if deadline_ns < NEVER and not self._inbox and self.is_alive:
-            delay_ns = max(deadline_ns - now_ns, world.options.round_us * 1000)
-            if self._round is None or self._round.at_ns > now_ns + delay_ns:
-                self._sleep(delay_ns)
-
-    def _run_engine(self, now_ns: int) -> list[Any]:
-        """Perform the engine's actions. As in EngineDriver, an idle engine is not run unless it was called;
-        every other round runs it, and it must find nothing to do.
+        Every other time that the engine is quiet it is called without need, and must find nothing to do.
         """
-        engine = self._world.engine
-        was_called, self._was_called = self._was_called, False
-        is_quiet = not was_called and engine.is_quiet(now_ns)
-        if is_quiet and self.round_count % 2:
-            return []
-        engine.run(now_ns)
-        due = engine.poll_actions()
-        if is_quiet and (due or not engine.is_quiet(now_ns)):
-            raise Violation(f"the engine was quiet, and had something to do: {due}")
-        return due
+        world = self._world
+        now_ns = world.schedule.now_ns
+        self._next_round = None
+        self._is_idle = not self._has_events
+        was_called = self._was_called
+        self._has_events = self._was_called = False
+        while self._inbox:
+            self._inbox.popleft()()
+            world.application.note_event()
+        self._must_rest = not was_called and self.round_count % 2 == 0 and self._engine.is_quiet(now_ns)
+        wait_ns = self._run_engine_on(
+            now_ns - self._slept_ns, now_ns, was_called=was_called or self._must_rest
+        )
+        if self._must_rest and not self._engine.is_quiet(now_ns):
+            raise Violation("the engine was quiet, and is not after a run in which nothing happened")
+        self._check_nothing_waits()
+        world.check_engine()
+        if self._is_idle:
+            self._count_idle(now_ns)
+        self._slept_ns = now_ns
+        self._sleep(wait_ns)
+
+    def _check_nothing_waits(self) -> None:
+        """Check that a round hands over all that is completed: no other may come soon."""
+        if late := self._engine.poll_completed():
+            self._hand_over(late)  # which finds those that came before
+            raise Violation(f"completed batches wait for the sender's next round: {late}")
+
+    def _run_engine(self) -> bool:
+        has_acted = super()._run_engine()
+        if has_acted and self._must_rest:
+            raise Violation(f"the engine was quiet, and had something to do: {self._actions}")
+        self._is_idle &= not has_acted
+        self._world.application.note_event()
+        return has_acted
+
+    def _hand_over(self, completed: list[Any]) -> None:
+        self._is_idle = False
+        self._world.application.deliver(completed)
 
     def _count_idle(self, now_ns: int) -> None:
         self._idle_rounds.append(now_ns)
@@ -285,14 +312,13 @@ class Shell:
 
     # Actions
 
-    def _resolve(self, action: actions.Resolve) -> None:
+    def _resolve(self, action: Resolve) -> None:
         delay_ns = int(self._world.random.uniform(0.1, 5) * MS)
         answer = self._world.cluster.resolve(action.host, action.port)
-        handle = self._world.engine.handle_resolved
         self._world.trace("resolve %s:%s: %s", action.host, action.port, answer)
-        self._world.schedule.after(delay_ns, lambda: self.post(handle, action.host, action.port, answer))
+        self._world.schedule.after(delay_ns, lambda: self.post(partial(self._resolved, action, answer)))
 
-    def _connect(self, action: actions.Connect) -> None:
+    def _connect(self, action: Connect) -> None:
         world, connection_id = self._world, action.connection_id
         if connection_id in self.links:
             raise Violation(f"connection {connection_id} is made twice")
@@ -303,32 +329,30 @@ class Shell:
         if node_id is None:  # no node answers there
             return
         delay_ns = int(world.random.uniform(*world.options.cluster.latency_ms) * MS * 2)
-        world.schedule.after(delay_ns, lambda: self.post(self._connected, connection_id, node_id))
+        world.schedule.after(delay_ns, lambda: self.post(partial(self._connected, connection_id, node_id)))
 
-    def _connected(self, connection_id: int, node_id: int, now_ns: int) -> None:
+    def _connected(self, connection_id: int, node_id: int) -> None:
         if connection_id not in self.links:  # given up
             return
         if not self._world.cluster.is_up(node_id):
             self._world.wire.ended(connection_id)
-            error = ConnectionRefusedError(f"no process listens at node {node_id}")
-            self._world.engine.handle_closed(connection_id, error, now_ns)
+            error = NetworkError(f"no process listens at node {node_id}")
+            self._engine.handle_closed(connection_id, error, self._clock_ns())
             return
         self._world.wire.opened(connection_id)
         self.links[connection_id] = Link(self._world, connection_id, node_id)
-        self._world.engine.handle_connected(connection_id, now_ns)
+        self._engine.handle_connected(connection_id, self._clock_ns())
 
-    def _write(self, action: actions.Write) -> None:
+    def _write(self, action: Write) -> None:
         link = self.links.get(action.connection_id)
         if sum(map(len, action.buffers)) != action.size_bytes:
             raise Violation(f"a Write says that it has {action.size_bytes} bytes: {action}")
         if link is not None and link.is_open:
             link.write(action.buffers)
         else:  # it has just gone; the engine does not know yet
-            for buffer in action.buffers:
-                if isinstance(buffer, memoryview):
-                    buffer.release()
+            release(action.buffers)
 
-    def _close(self, action: actions.Close) -> None:
+    def _close(self, action: Close) -> None:
         self._world.trace("close connection %d", action.connection_id)
         link = self.links.pop(action.connection_id, None)
         if link is not None and link.is_open:
@@ -336,7 +360,7 @@ class Shell:
         else:
             self._world.wire.ended(action.connection_id)
 
-    def _authenticate(self, action: actions.Authenticate) -> None:
+    def _authenticate(self, action: Authenticate) -> None:
         """Make a token on the login thread, some time later."""
         world, connection_id = self._world, action.connection_id
         assert world.options.login is not None
@@ -352,14 +376,17 @@ class Shell:
                 result: Any = NetworkError("no token: its provider is out of reach")
             else:
                 result = exchange.step(action.challenge)
-            self.post(world.engine.handle_token, connection_id, result)
+            self.post(partial(self._have_token, connection_id, result))
 
         world.schedule.after(int(world.random.random() * world.options.login.token_ms * MS), make_token)
 
-    def _end_authentication(self, action: actions.EndAuthentication) -> None:
+    def _have_token(self, connection_id: int, result: Any) -> None:
+        self._engine.handle_token(connection_id, result, self._clock_ns())
+
+    def _end_authentication(self, action: EndAuthentication) -> None:
         self._exchanges.pop(action.connection_id, None)
 
-    def _seal(self, action: Any) -> None:
+    def _seal(self, action: Seal) -> None:
         """Seal a batch on a pool's thread, some time later."""
         delay_ns = int(self._world.random.random() * self._world.options.seal_ms * MS)
         self._world.schedule.after(delay_ns, action.batch.seal)
@@ -367,22 +394,13 @@ class Shell:
     def stop(self) -> None:
         """End the thread, and close its sockets."""
         self.is_alive = False
+        self._give_up_actions()
         for link in self.links.values():
             if link is not None and link.is_open:
                 link.close()
-        if self._round is not None:
-            self._round.cancel()
-
-
-ACTIONS: dict[type, Callable[[Shell, Any], None]] = {
-    actions.Resolve: Shell._resolve,
-    actions.Connect: Shell._connect,
-    actions.Write: Shell._write,
-    actions.Close: Shell._close,
-    actions.Authenticate: Shell._authenticate,
-    actions.EndAuthentication: Shell._end_authentication,
-    Seal: Shell._seal,
-}
+        if self._next_round is not None:
+            self._next_round.cancel()
+        self._stop_registered()
 
 
 def addresses_of(host: str, node_id: int, broken_count: int, port: int) -> list[tuple[int, Any]]:

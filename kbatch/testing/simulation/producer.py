@@ -13,19 +13,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbatch._native.batch.delivery import Delivery
-from kbatch.network.runtime import Network
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
-from kbatch.producer.runtime import Callbacks, Marker, Runtime
+from kbatch.producer.runtime import Marker, Runtime
+from kbatch.testing.simulation.network import Shell
 from kbatch.waiting.virtual import VirtualWaiter
 
 if TYPE_CHECKING:
     from random import Random
 
     from kbatch._native.batch.producer_batch import ProducerBatch
-    from kbatch.config import ProducerConfig
     from kbatch.producer.transactions import TransactionCalls
-    from kbatch.testing.simulation.schedule import Schedule
+    from kbatch.testing.simulation.surroundings import Host
     from kbatch.waiting.deadline import Deadline
 
 
@@ -34,23 +33,22 @@ class SimulatedProducer(CoroutineProducer):
 
     Parameters
     ----------
-    config : ProducerConfig
-    schedule : Schedule
-    network : Network
-    callbacks : Callbacks
+    host : Host
+        Has its configuration, its clock, its network and its callbacks.
     random : random.Random
     seal : callable or None
         Takes a full batch of a table.
     engine_keys, accumulator_keys : mapping
         As Runtime has them.
+
+    Attributes
+    ----------
+    shell : Shell
     """
 
     def __init__(
         self,
-        config: ProducerConfig,
-        schedule: Schedule,
-        network: Network,
-        callbacks: Callbacks,
+        host: Host,
         *,
         random: Random,
         seal: Callable[[ProducerBatch], object] | None = None,
@@ -58,30 +56,36 @@ class SimulatedProducer(CoroutineProducer):
         accumulator_keys: Mapping[str, Any] = {},
     ) -> None:
         # deliveries, which the world keeps, hold the accumulator where the garbage collector does not look
-        clock, sender = weakref.proxy(schedule), weakref.proxy(network)
+        clock = weakref.proxy(host.schedule)
 
         def now_ns() -> int:
             now: int = clock.now_ns
             return now
 
+        def wake() -> None:
+            if (found := known_shell()) is not None:
+                found.wake()
+
         def freed() -> None:
             if (found := known_queue()) is not None:
                 clock.after(0, found.look)
 
-        new_waiter = partial(VirtualWaiter, schedule)
+        new_waiter = partial(VirtualWaiter, host.schedule)
         queue = TaskQueue(new_waiter, freed)
         known_queue = weakref.ref(queue)
         runtime = Runtime(
-            config,
+            host.config,
             random=random,
             new_waiter=new_waiter,
             queue=queue,
-            wake=lambda: sender.wake(),
+            wake=wake,
             clock_ns=now_ns,
             engine_keys=engine_keys,
             accumulator_keys={"clock_ns": now_ns, **accumulator_keys},
         )
-        runtime.network, runtime.callbacks = network, callbacks
+        self.shell = Shell(host, runtime.engine)
+        known_shell = weakref.ref(self.shell)
+        runtime.network, runtime.callbacks = self.shell, host.application
         super().__init__(runtime, random)
         self.seal = seal
         runtime.is_closed = self._is_released = False

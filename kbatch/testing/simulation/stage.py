@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from kbatch.config import ProducerConfig
 from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT, Ground, SimulatedCluster
 from kbatch.testing.simulation.faults import Faults
-from kbatch.testing.simulation.network import Shell
 from kbatch.testing.simulation.wire import Wire
 
 if TYPE_CHECKING:
     from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.core.producer.engine import ProducerEngine
+    from kbatch.testing.simulation.network import Shell
     from kbatch.testing.simulation.options import Options
     from kbatch.testing.simulation.producer import SimulatedProducer
     from kbatch.testing.simulation.surroundings import Judged
@@ -24,7 +24,7 @@ class Stage(Ground):
     Attributes
     ----------
     producer : SimulatedProducer
-    accumulator, engine
+    accumulator, engine, shell
         Of the producer.
     """
 
@@ -32,6 +32,7 @@ class Stage(Ground):
     producer: SimulatedProducer
     accumulator: RecordAccumulator
     engine: ProducerEngine
+    shell: Shell
     application: Judged
 
     def __init__(self, options: Options, *, prints: bool = False) -> None:
@@ -44,7 +45,6 @@ class Stage(Ground):
         self.may_resend = self.config.kbatch_sequence_gap == "resend"
         self.faults = Faults(self)
         self.cluster = SimulatedCluster(self)
-        self.shell = Shell(self)
         self.wire = Wire(self)
 
     @property

@@ -77,6 +77,8 @@ class Judged(Protocol):
 
     def deliver(self, done: Iterable[Any], /) -> None: ...
 
+    def in_callback(self) -> bool: ...
+
 
 class LinkFaults(Protocol):
     """The faults of links.
@@ -118,7 +120,7 @@ class Observer(Protocol):
 class Mailbox(Protocol):
     """The sender's thread."""
 
-    def post(self, handle: Callable[..., None], /, *arguments: Any) -> None: ...
+    def post(self, function: Callable[[], object], /) -> None: ...
 
 
 class Host(Protocol):

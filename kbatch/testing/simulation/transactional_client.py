@@ -19,7 +19,6 @@ from kbatch.config import ProducerConfig
 from kbatch.errors import ErrorCode, KafkaError
 from kbatch.testing.simulation.application import SentRecord
 from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT
-from kbatch.testing.simulation.network import Shell
 from kbatch.testing.simulation.producer import SimulatedProducer
 from kbatch.testing.simulation.schedule import MS
 from kbatch.testing.simulation.table_application import BatchedOutcome, EncodedRecord
@@ -66,16 +65,13 @@ class Client:
             }
         )
         self.name = self.config.client_id
-        self.shell = Shell(self)
         self.producer = SimulatedProducer(
-            self.config,
-            self.schedule,
-            self.shell,
             self,
             random=random.Random(f"engine {world.options.seed} {self.name}"),
             accumulator_keys=world.accumulator_keys(),
         )
         self.accumulator, self.engine = self.producer.accumulator, self.producer.runtime.engine
+        self.shell = self.producer.shell
         self.wire = TransactionalWire(self)
         self.transaction: Transaction | None = None
         self.superseded_ns: int | None = None

@@ -48,16 +48,14 @@ class World(Stage):
         super().__init__(options, prints=prints)
         self.application = Application(self)
         self.producer = SimulatedProducer(
-            self.config,
-            self.schedule,
-            self.shell,
-            self.application,
+            self,
             random=random.Random(f"engine {options.seed}"),
             seal=self._seal,
             engine_keys={"first_counter": options.first_counter},
             accumulator_keys=self.accumulator_keys(),
         )
         self.accumulator, self.engine = self.producer.accumulator, self.producer.runtime.engine
+        self.shell = self.producer.shell
         self.tables = Tables(self.application, options.tables) if options.tables is not None else None
         self.application.tables = self.tables
         self.healed_ns = 0
