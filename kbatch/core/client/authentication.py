@@ -15,7 +15,7 @@ After org.apache.kafka.common.security.authenticator.SaslClientAuthenticator; KI
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.errors import (
@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 
     from kbatch.protocol.structs import Message
 
+_Error = TypeVar("_Error", bound=KafkaError)
+
 # Earlier handshakes announce tokens outside of requests.
 _FIRST_HANDSHAKE_VERSION = 1
 # Mechanisms that speak under another name.
 _WIRE_NAMES = {"AWS_MSK_IAM": "OAUTHBEARER"}
+# The maximum number of tokens of one login. SCRAM sends two, Kerberos some three; only a broker that sends
+# challenges without end asks for more.
+MAX_ROUNDS = 64
 # Brokers refuse to authenticate a connection twice within a second.
 SHORTEST_PAUSE_NS = 1_000 * NS_PER_MS
 _LONGEST_LIFETIME_NS = 365 * 24 * 3_600_000 * NS_PER_MS
@@ -59,6 +64,8 @@ class Login:
         The token to send next, once the broker has accepted the mechanism.
     awaits_token : bool
         True while the owner makes a token, or verifies the broker's last one.
+    round_count : int
+        The number of tokens that were sent.
     was_offered, is_accepted : bool
         True if the SaslHandshake was sent; if the broker has accepted its mechanism.
     session_lifetime_ms : int
@@ -72,6 +79,7 @@ class Login:
         "awaits_token",
         "began_ns",
         "is_accepted",
+        "round_count",
         "session_lifetime_ms",
         "token",
         "was_offered",
@@ -81,6 +89,7 @@ class Login:
         self.began_ns = now_ns
         self.token: bytes | None = None
         self.awaits_token = False
+        self.round_count = 0
         self.was_offered = False
         self.is_accepted = False
         self.session_lifetime_ms = 0
@@ -166,10 +175,18 @@ def refusal_of_token(answer: Any, mechanism: str) -> KafkaError | None:
     return _refusal(code, f"the broker refused the login with {mechanism}: {said[:_MAX_SHOWN]}")
 
 
-def naming(error: KafkaError, node: object) -> KafkaError:
-    """Return a copy of the error that names the node."""
+def endless_login(mechanism: str) -> SaslAuthenticationError:
+    """Return the error of a login that did not end within MAX_ROUNDS tokens."""
+    return SaslAuthenticationError(
+        f"the broker wanted more than {MAX_ROUNDS} tokens of sasl.mechanism={mechanism}, which needs a few: "
+        "check that bootstrap.servers names Kafka brokers, and see the broker's log"
+    )
+
+
+def with_text(error: _Error, text: str) -> _Error:
+    """Return a copy of the error with another text."""
     copied = error.marked()
-    copied.args = (f"{node}: {error}",)
+    copied.args = (text,)
     return copied
 
 

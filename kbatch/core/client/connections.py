@@ -51,14 +51,16 @@ from kbatch.core.client.api_versions import (
     versions_request,
 )
 from kbatch.core.client.authentication import (
+    MAX_ROUNDS,
     SHORTEST_PAUSE_NS,
     Login,
     check_versions,
-    naming,
+    endless_login,
     refusal_of_mechanism,
     refusal_of_token,
     session_after,
     wire_name,
+    with_text,
 )
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
 from kbatch.core.client.cluster import Node
@@ -95,6 +97,7 @@ logger = logging.getLogger(__name__)
 
 # The actions of a connection that an end makes void.
 _WITHDRAWN = (Connect, Write, Authenticate)
+_ENDED = "the connection has ended: "
 
 
 class Connections:
@@ -532,6 +535,8 @@ class Connections:
             self._fail_login(state, token, now_ns)
         elif token is None:
             self._end_login(state, now_ns)
+        elif login.round_count == MAX_ROUNDS:
+            self._fail_login(state, endless_login(self._mechanism), now_ns)
         else:
             login.token = token
             self._advance_login(state, now_ns)
@@ -552,6 +557,7 @@ class Connections:
         elif login.is_accepted:
             request = messages.SaslAuthenticateRequest(auth_bytes=login.token)
             login.token = None
+            login.round_count += 1
             login.asked_ns = now_ns
             self._send_of_login(state, request, self._handle_authenticate, now_ns)
 
@@ -617,7 +623,7 @@ class Connections:
         """End a connection whose login failed. While its session lives, it is kept, and tries again."""
         connection = state.connection
         assert connection is not None
-        named = naming(error, state)
+        named = with_text(error, f"{state}: {error}")
         retry_ns = now_ns + SHORTEST_PAUSE_NS
         is_kept = state.state is ConnectionState.READY and retry_ns < connection.session.end_ns
         if isinstance(named, AuthenticationError):
@@ -694,9 +700,8 @@ class Connections:
         except ProtocolError as error:
             failed = self._close_broken(state, f"its answer cannot be read: {error}", now_ns)
             request.handle(Response(request, None, error, now_ns))
-            _fail_requests(
-                failed, _connection_error(state, f"an answer could not be read: {error}", error), now_ns
-            )
+            reason = f"{_ENDED}an answer could not be read: {error}"
+            _fail_requests(failed, _connection_error(state, reason, error), now_ns)
             return
         throttled_ns = throttle_ns(request, message)
         if throttled_ns:
@@ -775,7 +780,7 @@ class Connections:
             self._try_address(state, now_ns)
             return
         self._report(state, reason, cause, logging.DEBUG if state.failures else logging.WARNING)
-        self.last_failure = _failure_of(state, reason, cause)
+        self._note_failure(state, reason, cause)
         self._back_off(state, now_ns)
 
     def _fail_connection(
@@ -788,7 +793,7 @@ class Connections:
     ) -> None:
         """End a broken connection, and fail its requests."""
         failed = self._close_broken(state, reason, now_ns, cause, level)
-        _fail_requests(failed, _connection_error(state, reason, cause), now_ns)
+        _fail_requests(failed, _connection_error(state, _ENDED + reason, cause), now_ns)
 
     def _close_broken(
         self,
@@ -799,12 +804,21 @@ class Connections:
         level: int = logging.INFO,
     ) -> list[Request]:
         """End an established connection, and return its requests, which the caller fails."""
-        self._report(state, f"the connection has ended: {reason}", cause, level)
-        self.last_failure = _failure_of(state, reason, cause)
+        self._report(state, _ENDED + reason, cause, level)
+        self._note_failure(state, reason, cause)
         failed = self._close_connection(state, now_ns)
         state.untried.clear()
         self._back_off(state, now_ns)
         return failed
+
+    def _note_failure(self, state: NodeState, reason: str, cause: BaseException | None) -> None:
+        """Keep the error for callers who wait for a connection. A failed authentication keeps its class,
+        since only the user can mend it.
+        """
+        if isinstance(cause, AuthenticationError):
+            self.last_failure = with_text(cause, f"{state}: {reason}")
+        else:
+            self.last_failure = _connection_error(state, reason, cause)
 
     def _back_off(self, state: NodeState, now_ns: int) -> None:
         state.attempted_ns = now_ns
@@ -891,7 +905,7 @@ class Connections:
     def _time_out(self, state: NodeState, now_ns: int) -> None:
         """End a connection with a late answer."""
         failed = self._close_broken(state, "a request was not answered in time", now_ns)
-        ended = _connection_error(state, "another request was not answered in time", None)
+        ended = _connection_error(state, f"{_ENDED}another request was not answered in time", None)
         for request in failed:
             error: KafkaError = ended
             if now_ns >= request.deadline_ns:
@@ -919,15 +933,8 @@ def _fail_requests(requests: Iterable[Request], error: KafkaError, now_ns: int) 
         request.handle(Response(request, None, error, now_ns))
 
 
-def _failure_of(state: NodeState, reason: str, cause: BaseException | None) -> KafkaError:
-    """Return the error of a failed connection, for those who wait for one."""
-    failure = cause.marked() if isinstance(cause, AuthenticationError) else NetworkError()
-    failure.args = (f"{state}: {reason}",)
-    return failure
-
-
 def _connection_error(state: NodeState, reason: str, cause: BaseException | None) -> NetworkError:
-    """Return the error of requests on a connection that has ended: retriable, whatever ended it."""
-    error = NetworkError(f"{state}: the connection has ended: {reason}")
+    """Return the error of a connection that failed or ended: retriable, whatever the cause."""
+    error = NetworkError(f"{state}: {reason}")
     error.__cause__ = cause
     return error

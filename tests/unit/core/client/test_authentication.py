@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbatch.core.client.actions import Authenticate, EndAuthentication
-from kbatch.core.client.authentication import UNLIMITED, Login, session_after
+from kbatch.core.client.authentication import MAX_ROUNDS, UNLIMITED, Login, session_after
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import MAX_SETUP_FRAME_BYTES
 from kbatch.core.client.node_state import TRANSITIONS, ConnectionState
@@ -219,6 +219,45 @@ def test_unreachable_provider_is_a_disconnect() -> None:
     assert peer.is_closed
     assert shell.connections.authentication_error is None
     assert "token endpoint" in str(shell.connections.last_failure)
+
+
+def exchange(shell: Shell, tokens: int) -> Peer:
+    """Return a connection that has sent so many tokens, each of which the broker answered by a challenge."""
+    peer = connect(shell)
+    accept(shell, peer)
+    for number in range(tokens):
+        shell.token(peer, b"token %d" % number)
+        shell.answer(peer, passed(token=b"challenge %d" % number))
+    assert kinds(peer)[2:] == [AUTHENTICATE] * tokens
+    return peer
+
+
+def test_endless_challenges_end_the_login() -> None:
+    shell = new_shell()
+    peer = exchange(shell, MAX_ROUNDS)
+    assert shell.token(peer, b"one more") == b"challenge 63"
+    assert peer.is_closed
+    with pytest.raises(SaslAuthenticationError, match=r"more than 64 tokens of sasl\.mechanism=PLAIN"):
+        raise shell.connections.authentication_error or AssertionError
+
+
+def test_login_may_need_all_its_tokens() -> None:
+    shell = new_shell()
+    peer = exchange(shell, MAX_ROUNDS)
+    shell.token(peer, None)
+    assert shell.connections.is_ready(-1, 0)
+
+
+def test_tokens_are_counted_anew_in_a_renewal() -> None:
+    shell = new_shell()
+    peer = exchange(shell, MAX_ROUNDS - 1)
+    shell.token(peer, b"last")
+    finish(shell, peer, 10_000)
+    use_until_due(shell, peer, 10_000)
+    shell.token(peer, b"first")
+    accept(shell, peer)
+    assert not peer.is_closed
+    assert kinds(peer)[-2:] == [HANDSHAKE, AUTHENTICATE]
 
 
 def test_refusal_of_one_broker_leaves_the_others_usable() -> None:
