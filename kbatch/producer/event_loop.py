@@ -42,7 +42,7 @@ from kbatch.producer.base import EXIT_SECONDS, configured
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.parts import awaited
-from kbatch.producer.runtime import Marker, Runtime
+from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.producer.tables import TableSending
 from kbatch.waiting.event_loop import TaskWaiter
 
@@ -316,7 +316,7 @@ class AsyncProducer(CoroutineProducer):
         if self._loop is not None and not self._loop.is_closed() and not deadline.is_over:
             await self._network.ended(deadline)
             last = self._runtime.new_event()
-            self._delivery.deliver([Marker(last.set)])
+            self._delivery.deliver([CallbackBarrier(last.set)])
             await self._runtime.await_until(last.is_set, deadline, last, needs_network=False)
         self._delivery.report()
 

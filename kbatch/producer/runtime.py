@@ -47,7 +47,7 @@ class Callbacks(Protocol):
 
 
 @final
-class Marker:
+class CallbackBarrier:
     """A completion without records, which calls `reached` after the callbacks of those before it."""
 
     has_callbacks = True
@@ -150,7 +150,7 @@ class Runtime(ClientRuntime):
         if not memory.callback_bytes:
             return True
         reached = self.new_event()
-        answered = Marker(reached.set)
+        answered = CallbackBarrier(reached.set)
         self.engine.mark(answered)
         self.network.wake()
         if not await self.await_until(reached.is_set, deadline, reached) and not self.network.is_alive:

@@ -12,7 +12,7 @@ import pytest
 from kbatch.core.producer.sender import Sender
 from kbatch.testing.simulation.checkers import Logs, check_deliveries
 from kbatch.testing.simulation.cluster import LostBatch
-from kbatch.testing.simulation.options import Options, with_failing_leaders
+from kbatch.testing.simulation.options import WorldOptions, with_failing_leaders
 from kbatch.testing.simulation.table_application import EncodedRecord
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_options import is_transactional
@@ -136,7 +136,7 @@ def test_worlds_lose_unreplicated_records_more_if_unclean(quiet: None) -> None:
     faults: Counter[str] = Counter()
     lost: Counter[str] = Counter()
     for seed in range(300):
-        rates = with_failing_leaders(Options.draw(seed)).cluster_faults
+        rates = with_failing_leaders(WorldOptions.draw(seed)).cluster_faults
         if is_transactional(seed) or not (rates.fail_over or rates.elect_unclean):
             continue
         world = simulate(seed)

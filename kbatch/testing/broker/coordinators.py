@@ -23,7 +23,7 @@ from kbatch.testing.broker.coordinator_records import Record, coordinator_partit
 from kbatch.testing.broker.group_state import GroupCoordinator
 from kbatch.testing.broker.offsets import OffsetStore
 from kbatch.testing.broker.producer_ids import ProducerIdBlocks
-from kbatch.testing.broker.producer_state import Marker
+from kbatch.testing.broker.producer_state import EndTransactionMarker
 from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC, TransactionCoordinator
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Coordinators:
         for batch in partition.log.batches():
             if batch.is_control:
                 for record in batch:
-                    commit = Marker.of(record).is_commit
+                    commit = EndTransactionMarker.of(record).is_commit
                     self.offsets.complete_transaction(batch.producer_id, commit, partition.index)
                 continue
             records = [_stored(record) for record in batch]

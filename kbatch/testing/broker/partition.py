@@ -24,7 +24,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.log import FoundOffset, PartitionLog
 from kbatch.testing.broker.producer_state import (
     EXPIRATION_MS,
-    Marker,
+    EndTransactionMarker,
     ProducerDescription,
     ProducerStateFiles,
     ProducerStateStore,
@@ -244,7 +244,7 @@ class Partition:
         """
         self._check_online()
         self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        marker = Marker(commit, coordinator_epoch)
+        marker = EndTransactionMarker(commit, coordinator_epoch)
         offset = self._log.end_offset
         writer = RecordBatchWriter(
             transactional=True, control=True, base_offset=offset, partition_leader_epoch=leader_epoch

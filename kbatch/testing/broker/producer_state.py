@@ -87,8 +87,8 @@ class ProducerDescription(NamedTuple):
     batches: tuple[BatchMetadata, ...]
 
 
-class Marker(NamedTuple):
-    """The record of a control batch that ends a transaction (EndTransactionMarker)."""
+class EndTransactionMarker(NamedTuple):
+    """The control record that ends a transaction."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -307,7 +307,12 @@ class ProducerStateTable:
             )
 
     def add_marker(
-        self, producer_id: int, producer_epoch: int, marker: Marker, offset: int, timestamp_ms: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+        offset: int,
+        timestamp_ms: int,
     ) -> AbortedTransaction | None:
         """Note an appended marker, and return the transaction that it aborted, if any."""
         producer = self._producers.setdefault(producer_id, _Producer(producer_id))
@@ -334,7 +339,7 @@ class ProducerStateTable:
         if not batch.is_control:
             self.add_batch(batch)
         elif record := next(iter(batch), None):  # there is none if compaction removed the transaction
-            marker = Marker.of(record)
+            marker = EndTransactionMarker.of(record)
             offset, timestamp_ms = batch.base_offset, batch.max_timestamp_ms
             self.add_marker(batch.producer_id, batch.producer_epoch, marker, offset, timestamp_ms)
 

@@ -66,7 +66,7 @@ INIT_ERRORS = (
 ERRORS = {PRODUCE: PRODUCE_ERRORS, METADATA: METADATA_ERRORS, INIT_PRODUCER_ID: INIT_ERRORS}
 
 
-class Faults:
+class WorldFaults:
     """
     Attributes
     ----------
@@ -224,7 +224,7 @@ class Faults:
             if rate > 0:
                 self._after_a_while(rate, name, happen)
 
-    def _after_a_while(self, rate: float, name: str, happen: Callable[[Faults], None]) -> None:
+    def _after_a_while(self, rate: float, name: str, happen: Callable[[WorldFaults], None]) -> None:
         def go() -> None:
             if self.is_active:
                 if not self.world.cluster.missing:  # one of them at a time is enough, then
@@ -413,25 +413,25 @@ class Faults:
         self._stop_followers(partition, self._random.choice((30, 300, 1500)), elect)
 
 
-CHANGES: dict[int, Callable[[Faults, Fate, Any], None]] = {
-    PRODUCE: Faults._change_produce,
-    METADATA: Faults._change_metadata,
-    INIT_PRODUCER_ID: Faults._change_producer_id,
+CHANGES: dict[int, Callable[[WorldFaults, Fate, Any], None]] = {
+    PRODUCE: WorldFaults._change_produce,
+    METADATA: WorldFaults._change_metadata,
+    INIT_PRODUCER_ID: WorldFaults._change_producer_id,
 }
-HAPPENINGS: dict[str, Callable[[Faults], None]] = {
-    "move_leader": Faults._move_leader,
-    "leave_leaderless": Faults._leave_leaderless,
-    "stop_node": Faults._stop_node,
-    "pause_node": Faults._pause_node,
-    "restart": Faults._restart,
-    "forget": Faults._forget,
-    "grow": Faults._grow,
-    "recreate": Faults._recreate,
-    "hide": Faults._hide,
-    "shrink": Faults._shrink,
-    "break_connections": Faults._break_connections,
-    "step_clock": Faults._step_clock,
-    "hold": Faults._hold,
-    "fail_over": Faults._fail_over,
-    "elect_unclean": Faults._elect_unclean,
+HAPPENINGS: dict[str, Callable[[WorldFaults], None]] = {
+    "move_leader": WorldFaults._move_leader,
+    "leave_leaderless": WorldFaults._leave_leaderless,
+    "stop_node": WorldFaults._stop_node,
+    "pause_node": WorldFaults._pause_node,
+    "restart": WorldFaults._restart,
+    "forget": WorldFaults._forget,
+    "grow": WorldFaults._grow,
+    "recreate": WorldFaults._recreate,
+    "hide": WorldFaults._hide,
+    "shrink": WorldFaults._shrink,
+    "break_connections": WorldFaults._break_connections,
+    "step_clock": WorldFaults._step_clock,
+    "hold": WorldFaults._hold,
+    "fail_over": WorldFaults._fail_over,
+    "elect_unclean": WorldFaults._elect_unclean,
 }

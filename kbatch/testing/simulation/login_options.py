@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 from typing import TypeVar
 
-from kbatch.testing.simulation.options import Draw, LoginOptions, Options
+from kbatch.testing.simulation.options import Draw, LoginOptions, WorldOptions
 
 LIKELIHOOD = 0.12
 USER, PASSWORD = "alice", "open sesame"
@@ -19,7 +19,7 @@ SETTINGS = {
     "sasl.username": USER,
     "sasl.password": PASSWORD,
 }
-AnyOptions = TypeVar("AnyOptions", bound=Options)
+AnyOptions = TypeVar("AnyOptions", bound=WorldOptions)
 
 
 def with_logins(options: AnyOptions) -> AnyOptions:

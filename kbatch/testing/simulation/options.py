@@ -326,7 +326,7 @@ class LoginOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WorldOptions:
     """The options of a world.
 
     Attributes
@@ -364,7 +364,7 @@ class Options:
     login: LoginOptions | None = None
 
     @classmethod
-    def draw(cls, seed: int) -> Options:
+    def draw(cls, seed: int) -> WorldOptions:
         draw = Draw(random.Random(f"options {seed}"))
         cluster = ClusterOptions.draw(draw)
         drawn = cls(
@@ -426,7 +426,7 @@ LATER_THEMES = (
 )
 
 
-def with_failing_leaders(options: Options) -> Options:
+def with_failing_leaders(options: WorldOptions) -> WorldOptions:
     """Return the same world, or one whose leaders die and forget, and whose brokers report duplicates."""
     draw = Draw(random.Random(f"failing leaders {options.seed}"))
     kind = draw.of(*["as it was"] * 4, "themed", "failing over")
@@ -444,7 +444,7 @@ def with_failing_leaders(options: Options) -> Options:
     return options
 
 
-def crowded(options: Options, draw: Draw, theme: Theme) -> Options:
+def crowded(options: WorldOptions, draw: Draw, theme: Theme) -> WorldOptions:
     """Return the same world with few partitions, many records at once, and the faults of a theme."""
     latency_ms = draw.of(1.0, 5.0, 15.0)
     cluster = replace(
@@ -548,7 +548,7 @@ class Draw:
         return highest * 10 ** self.random.uniform(-1.5, 0)
 
 
-def described(options: Options) -> Sequence[str]:
+def described(options: WorldOptions) -> Sequence[str]:
     """Describe the world, a line for each part, without faults of rate 0."""
     lines = [f"theme: {options.theme}"] if options.theme else []
     parts: Sequence[Any] = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch._native.batch.delivery import Delivery
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
-from kbatch.producer.runtime import Marker, Runtime
+from kbatch.producer.runtime import CallbackBarrier, Runtime
 from kbatch.testing.simulation.network import Shell
 from kbatch.waiting.virtual import VirtualWaiter
 
@@ -118,7 +118,7 @@ class SimulatedProducer(CoroutineProducer):
 
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         reached = self._runtime.new_event()
-        self._runtime.callbacks.deliver([Marker(reached.set)])
+        self._runtime.callbacks.deliver([CallbackBarrier(reached.set)])
         await self._runtime.await_until(reached.is_set, deadline, reached, needs_network=False)
 
     def _close_elsewhere(self) -> None:

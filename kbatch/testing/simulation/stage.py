@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from kbatch.config import ProducerConfig
 from kbatch.testing.simulation.cluster import BOOTSTRAP, PORT, Ground, SimulatedCluster
-from kbatch.testing.simulation.faults import Faults
+from kbatch.testing.simulation.faults import WorldFaults
 from kbatch.testing.simulation.wire import Wire
 
 if TYPE_CHECKING:
     from kbatch._native.send.accumulator import RecordAccumulator
     from kbatch.core.producer.engine import ProducerEngine
     from kbatch.testing.simulation.network import Shell
-    from kbatch.testing.simulation.options import Options
+    from kbatch.testing.simulation.options import WorldOptions
     from kbatch.testing.simulation.producer import SimulatedProducer
     from kbatch.testing.simulation.surroundings import Judged
 
@@ -28,14 +28,14 @@ class Stage(Ground):
         Of the producer.
     """
 
-    faults: Faults
+    faults: WorldFaults
     producer: SimulatedProducer
     accumulator: RecordAccumulator
     engine: ProducerEngine
     shell: Shell
     application: Judged
 
-    def __init__(self, options: Options, *, prints: bool = False) -> None:
+    def __init__(self, options: WorldOptions, *, prints: bool = False) -> None:
         super().__init__(options, prints=prints)
         self.settings = options.settings
         self.config = ProducerConfig(
@@ -43,7 +43,7 @@ class Stage(Ground):
         )
         self.is_idempotent = self.config.enable_idempotence
         self.may_resend = self.config.kbatch_sequence_gap == "resend"
-        self.faults = Faults(self)
+        self.faults = WorldFaults(self)
         self.cluster = SimulatedCluster(self)
         self.wire = Wire(self)
 

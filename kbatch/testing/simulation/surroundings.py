@@ -13,7 +13,7 @@ from kbatch.testing.simulation.trace import Trace, Violation
 if TYPE_CHECKING:
     from kbatch.config import ProducerConfig
     from kbatch.core.producer.engine import ProducerEngine
-    from kbatch.testing.simulation.options import Options
+    from kbatch.testing.simulation.options import WorldOptions
 
 MAX_EVENTS = 300_000
 
@@ -27,7 +27,7 @@ class Surroundings:
         Noted where an exception would be lost; raised after the event.
     """
 
-    def __init__(self, options: Options, *, prints: bool = False) -> None:
+    def __init__(self, options: WorldOptions, *, prints: bool = False) -> None:
         self.options = options
         self.random = random.Random(f"world {options.seed}")
         self.schedule = Schedule(self.random.randrange(10 * SECOND))
@@ -126,7 +126,7 @@ class Mailbox(Protocol):
 class Host(Protocol):
     """A producer and its surroundings, as its network sees them: a World, or one of several Clients."""
 
-    options: Options
+    options: WorldOptions
     random: random.Random
     schedule: Schedule
     config: ProducerConfig

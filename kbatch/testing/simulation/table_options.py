@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from kbatch.testing.simulation.options import Options, TableOptions
+from kbatch.testing.simulation.options import TableOptions, WorldOptions
 
 LIKELIHOOD = 0.3
 
 
-def with_tables(options: Options) -> Options:
+def with_tables(options: WorldOptions) -> WorldOptions:
     """Return the same world, or one that sends tables and encoded batches as well."""
     source = random.Random(f"tables {options.seed}")
     if source.random() >= LIKELIHOOD:

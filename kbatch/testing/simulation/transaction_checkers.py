@@ -17,7 +17,7 @@ from kbatch.protocol import messages
 from kbatch.records import TopicPartition
 from kbatch.testing.broker.coordinator_records import decode_record
 from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
-from kbatch.testing.broker.producer_state import Marker
+from kbatch.testing.broker.producer_state import EndTransactionMarker
 from kbatch.testing.broker.transaction_state import OFFSETS_TOPIC
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_ledger import Transaction, TransactionOutcome, number_of_offset
@@ -38,7 +38,7 @@ class Logged(NamedTuple):
     record: Record
 
 
-class CommittedOffset(NamedTuple):
+class OffsetInLog(NamedTuple):
     """An offset that was committed once, with its group and partition."""
 
     group: str
@@ -57,7 +57,7 @@ class Logs:
         Where each record is in a log, and where a reader of committed data sees it.
     visible_at : dict of (topic, partition) to list of Logged
         The same by partition, in its order.
-    offsets : list of CommittedOffset
+    offsets : list of OffsetInLog
         The offsets of committed transactions, in their order.
     """
 
@@ -66,7 +66,7 @@ class Logs:
         self.stored: dict[int, list[Logged]] = defaultdict(list)
         self.visible: dict[int, list[Logged]] = defaultdict(list)
         self.visible_at: dict[TopicPartition, list[Logged]] = defaultdict(list)
-        self.offsets: list[CommittedOffset] = []
+        self.offsets: list[OffsetInLog] = []
         for partition in world.cluster.state.cluster.partitions():
             topic_partition = TopicPartition(partition.topic.name, partition.index)
             if topic_partition.topic == OFFSETS_TOPIC:
@@ -96,13 +96,13 @@ def read_committed(log: Partition) -> Iterator[RecordBatch]:
             while to_come and to_come[0][1] <= batch.last_offset:
                 aborted.add(to_come.pop(0)[0])
             if batch.is_control:
-                if not Marker.of(next(iter(batch))).is_commit:
+                if not EndTransactionMarker.of(next(iter(batch))).is_commit:
                     aborted.discard(batch.producer_id)
             elif not (batch.is_transactional and batch.producer_id in aborted):
                 yield batch
 
 
-def _offsets(log: Partition) -> Iterator[CommittedOffset]:
+def _offsets(log: Partition) -> Iterator[OffsetInLog]:
     for batch in read_committed(log):
         for record in batch:
             decoded = decode_record(
@@ -113,7 +113,7 @@ def _offsets(log: Partition) -> Iterator[CommittedOffset]:
             )
             if decoded is not None and decoded[1] is not None:
                 key, value = decoded[0], decoded[1]
-                yield CommittedOffset(key.group, TopicPartition(key.topic, key.partition), value.offset)
+                yield OffsetInLog(key.group, TopicPartition(key.topic, key.partition), value.offset)
 
 
 def check_contents(world: TransactionalWorld, logs: Logs) -> None:

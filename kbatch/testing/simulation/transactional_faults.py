@@ -18,7 +18,7 @@ from kbatch.testing.simulation.faults import (
     INIT_PRODUCER_ID,
     PRODUCE,
     PRODUCE_ERRORS,
-    Faults,
+    WorldFaults,
 )
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ TRANSACTIONAL_PRODUCE_ERRORS = (
 )
 
 
-class TransactionalFaults(Faults):
+class TransactionalFaults(WorldFaults):
     """Faults, and a transaction.version that changes."""
 
     world: TransactionalStage
     refused_requests = (
-        *Faults.refused_requests,
+        *WorldFaults.refused_requests,
         *(kind.__name__.removesuffix("Request") for kind in REQUESTS),
     )
 

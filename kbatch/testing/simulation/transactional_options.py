@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from kbatch.testing.simulation.options import Draw, Options, described
+from kbatch.testing.simulation.options import Draw, WorldOptions, described
 
 SHARE = 3  # one of so many seeds is a world of transactions
 MAX_EPOCH = 32_767
@@ -102,13 +102,13 @@ class Programs:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionalOptions(Options):
+class TransactionalOptions(WorldOptions):
     """A world of transactions; `programs` has the options of its applications."""
 
     programs: Programs | None = None
 
     @classmethod
-    def of(cls, options: Options) -> TransactionalOptions:
+    def of(cls, options: WorldOptions) -> TransactionalOptions:
         """Return the options of a seed's world, with transactions."""
         draw = Draw(random.Random(f"transactions {options.seed}"))
         cluster = replace(
@@ -143,7 +143,7 @@ class TransactionalOptions(Options):
             "kbatch.on.delivery.failure": draw.of("continue", "continue", "stop_partition", "stop"),
         }
         settings.pop("kbatch.sequence.gap", None)
-        shared = {each.name: getattr(options, each.name) for each in fields(Options)}
+        shared = {each.name: getattr(options, each.name) for each in fields(WorldOptions)}
         shared |= {"cluster": cluster, "cluster_faults": faults, "settings": settings, "first_counter": 0}
         shared["request_faults"] = request_faults
         return cls(**shared, programs=Programs.draw(draw))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kbatch.core.client.cluster import ClusterSnapshot
 from kbatch.errors import KafkaError
 from kbatch.testing.simulation.application import Application, SentRecord
-from kbatch.testing.simulation.options import Options
+from kbatch.testing.simulation.options import WorldOptions
 from kbatch.testing.simulation.producer import SimulatedProducer
 from kbatch.testing.simulation.schedule import MS, SECOND
 from kbatch.testing.simulation.stage import Stage
@@ -37,14 +37,14 @@ class World(Stage):
 
     Parameters
     ----------
-    options : Options
+    options : WorldOptions
     prints : bool
         Print what happens.
     """
 
     application: Application
 
-    def __init__(self, options: Options, *, prints: bool = False) -> None:
+    def __init__(self, options: WorldOptions, *, prints: bool = False) -> None:
         super().__init__(options, prints=prints)
         self.application = Application(self)
         self.producer = SimulatedProducer(

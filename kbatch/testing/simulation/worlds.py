@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kbatch.testing.simulation import checkers, transaction_checkers
 from kbatch.testing.simulation.login_options import with_logins
-from kbatch.testing.simulation.options import Options, described, with_failing_leaders
+from kbatch.testing.simulation.options import WorldOptions, described, with_failing_leaders
 from kbatch.testing.simulation.table_options import with_tables
 from kbatch.testing.simulation.trace import Violation
 from kbatch.testing.simulation.transactional_options import TransactionalOptions, is_transactional
@@ -28,7 +28,7 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
         The world failed; the cause is the Violation, or the producer's exception.
     """
     world: World | TransactionalWorld | None = None
-    options = Options.draw(seed)
+    options = WorldOptions.draw(seed)
     options = with_logins(
         TransactionalOptions.of(options)
         if is_transactional(seed)
@@ -54,17 +54,17 @@ def simulate(seed: int, *, verbose: bool = False) -> World | TransactionalWorld:
     return world
 
 
-def _world(options: Options, *, prints: bool) -> World | TransactionalWorld:
+def _world(options: WorldOptions, *, prints: bool) -> World | TransactionalWorld:
     if isinstance(options, TransactionalOptions):
         return TransactionalWorld(options, prints=prints)
     return World(options, prints=prints)
 
 
-def _described(options: Options) -> Sequence[str]:
+def _described(options: WorldOptions) -> Sequence[str]:
     return options.described() if isinstance(options, TransactionalOptions) else described(options)
 
 
-def _report(seed: int, error: BaseException, options: Options, last: Sequence[str]) -> str:
+def _report(seed: int, error: BaseException, options: WorldOptions, last: Sequence[str]) -> str:
     kind = "" if isinstance(error, Violation) else f"{type(error).__name__}: "
     return "\n".join(
         [

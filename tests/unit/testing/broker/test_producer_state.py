@@ -17,7 +17,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.producer_state import (
     AbortedTransaction,
     BatchMetadata,
-    Marker,
+    EndTransactionMarker,
     ProducerDescription,
     ProducerStateFiles,
     ProducerStateStore,
@@ -84,7 +84,9 @@ def end(
     timestamp_ms: int = 2000,
 ) -> AbortedTransaction | None:
     table.check_marker(producer_id, epoch, coordinator_epoch, transaction_version)
-    return table.add_marker(producer_id, epoch, Marker(commit, coordinator_epoch), offset, timestamp_ms)
+    return table.add_marker(
+        producer_id, epoch, EndTransactionMarker(commit, coordinator_epoch), offset, timestamp_ms
+    )
 
 
 def code_of(action: Callable[[], Any]) -> ErrorCode:
