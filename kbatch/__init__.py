@@ -1,7 +1,6 @@
 """kbatch: a Kafka producer and codec for record batches, with a native core."""
 
 try:
-    from kbatch._native.codec.compression import _importing
     from kbatch._native.codec.hashes import (
         crc32c,
         crc32c_combine,
@@ -9,6 +8,7 @@ try:
         murmur2,
         partition_for_key,
     )
+    from kbatch._native.codec.packages import importing as _importing
 except ImportError as error:
     raise ImportError(
         "kbatch's native modules are not built: `pip install .` in the source tree builds them (a C compiler "

@@ -55,8 +55,9 @@ LAYERS = (
             "spans; records appended to Arrow buffers; **which fetched batches a reader may see**",
             "rows.h row_chain.h row_runs.h chunk_chain.h": "rows grouped by partition and appended; batches "
             "as chains of chunks; the offsets of a table's rows",
-            "pages.h lock.h descriptor.h zstd_frames.h": "huge pages; short locks; system calls that never "
-            "wait; where zstd frames end",
+            "pages.h lock.h descriptor.h": "huge pages; short locks; system calls that never wait",
+            "codec_libraries.h codec_levels.h codec_sink.h snappy.h zstd_frames.h": "**codecs by their C "
+            "libraries, without Python**; their levels; bounded output; snappy blocks; where zstd frames end",
         },
     ),
     Layer(
@@ -72,10 +73,11 @@ LAYERS = (
         {
             "c lock views memory": "declarations of `src_c`; buffers of bytes; growing native memory, blocks "
             "kept for reuse",
-            "hashes compression estimator": "crc32c and murmur2; codecs, levels, bounded decompression; the "
-            "compression ratio of a topic",
-            "record record_fields record_batch batch_writer": "Record, ConsumerRecord; their fields as "
-            "spans; reading (RecordBatch, `decode`, `rebase`); writing (RecordBatchWriter, `encode`)",
+            "compression libraries packages": "codecs and levels; **bytes compressed without the GIL**; the "
+            "packages, imported at first use, where their libraries cannot be called",
+            "hashes estimator record record_fields record_batch batch_writer": "crc32c and murmur2; the "
+            "compression ratio of a topic; Record, ConsumerRecord; fields as spans; reading (RecordBatch, "
+            "`decode`, `rebase`); writing (RecordBatchWriter, `encode`)",
         },
     ),
     Layer(

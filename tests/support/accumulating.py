@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import kbatch
 from kbatch._native.batch.delivery import Delivery
 from kbatch._native.batch.producer_batch import ProducerBatch
-from kbatch._native.codec import compression
+from kbatch._native.codec import libraries, packages
+from kbatch._native.codec.compression import codec_names
 from kbatch._native.send.accumulator import RecordAccumulator
 from kbatch._native.send.cluster_view import ClusterView
 from kbatch._native.send.sealing import SealPolicy
@@ -18,8 +20,8 @@ from kbatch.errors import KafkaError
 MS = 1_000_000
 NEVER = 2**63 - 1
 MEGABYTE = 1 << 20
-
-
+# By the packages that compress.
+CODEC_OF = {"isal.igzip_lib": "gzip", "cramjam": "snappy", "lz4.frame": "lz4", "zstandard": "zstd"}
 # Batches that close are left to `take_unsealed`.
 BY_OTHERS = SealPolicy(by_appender=False)
 
@@ -102,12 +104,14 @@ def is_whole(records: RecordAccumulator) -> bool:
 
 @contextlib.contextmanager
 def codec_replaced(name: str, **functions: Any) -> Iterator[None]:
-    """Replace functions of a codec's package."""
-    real = compression._module(name)  # type: ignore[attr-defined]
+    """Replace functions of a codec's package, and have it do the codec's work."""
+    codec = codec_names.index(CODEC_OF[name])
+    real = packages.package(name)
     fake = type("Package", (), {**vars(real), **{key: staticmethod(f) for key, f in functions.items()}})
-    modules = compression._modules  # type: ignore[attr-defined]
-    modules[name] = fake
+    packages.packages[name] = cast(ModuleType, fake)
+    libraries.leave_to_package(codec)
     try:
         yield
     finally:
-        modules[name] = real
+        packages.packages[name] = real
+        libraries.reload_library(codec)

@@ -20,7 +20,6 @@ copied into the chunk.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython cimport pymutex
 from libc.math cimport fabs
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -40,6 +39,8 @@ from kbatch._native.codec.c cimport (
     kb_append_rows,
     kb_append_status,
     kb_batch_header,
+    kb_codec_fault,
+    kb_codec_status,
     kb_group_rows,
     kb_memory,
     kb_partition_for_key,
@@ -50,7 +51,8 @@ from kbatch._native.codec.c cimport (
     kb_updated_ratio,
     kb_varint_size,
 )
-from kbatch._native.codec.compression cimport codec_id_of, compress_records, level_of
+from kbatch._native.codec.compression cimport codec_id_of, end_compression, level_of
+from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.memory cimport OwnedMemory, give_up, grown, reserve, trim
 from kbatch._native.codec.record_batch cimport seal_batch
 
@@ -452,15 +454,17 @@ cdef class TableEncoder:
         cdef size_t raw = slot.target.memory.used
         cdef size_t size, start
         cdef double observed
-        with gil:
-            packed = compress_records(self._codec, slot.target.memory.data, raw, self._level)
-            size = PyBytes_GET_SIZE(packed)
-            if size > KB_MAX_RECORD_BODY:
-                raise ValueError(f"a batch compressed to {size} bytes; {KB_MAX_RECORD_BODY} is the most")
+        cdef kb_memory packed
+        memset(&packed, 0, sizeof(packed))
+        try:
+            self._compress_into(slot, &packed)
+            size = packed.used
             self._begin_chunk(slot, &slot.output, KB_BATCH_HEADER_SIZE + size, <double>size / raw)
             reserve(&slot.output, KB_BATCH_HEADER_SIZE + size)
             start = slot.output.used
-            memcpy(slot.output.data + start + KB_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), size)
+            memcpy(slot.output.data + start + KB_BATCH_HEADER_SIZE, packed.data, size)
+        finally:
+            give_up(&packed)
         slot.output.used += KB_BATCH_HEADER_SIZE + size
         # a tiny batch compresses badly, and would distort the estimate for the next, full one
         if 4 * <int64_t>raw >= self._batch_size:
@@ -472,6 +476,20 @@ cdef class TableEncoder:
             slot.observed[slot.observed_count] = observed
             slot.observed_count += 1
         return start
+
+    cdef int _compress_into(self, Slot *slot, kb_memory *packed) except -1 nogil:
+        cdef kb_codec_fault fault
+        cdef kb_codec_status status = compress_into(
+            self._codec, slot.target.memory.data, slot.target.memory.used, self._level, packed, &fault)
+        if status:
+            with gil:
+                end_compression(self._codec, slot.target.memory.data, slot.target.memory.used, self._level,
+                                packed, status, &fault)
+        if packed.used > KB_MAX_RECORD_BODY:
+            with gil:
+                raise ValueError(f"a batch compressed to {packed.used} bytes; {KB_MAX_RECORD_BODY} is the "
+                                 "most")
+        return 0
 
     cdef int _close(self, Slot *slot) except -1 nogil:
         if slot.is_open:

@@ -3,7 +3,14 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from kbatch._native.batch.alarm cimport SenderAlarm
 from kbatch._native.batch.buffer_pool cimport BufferPool, Turn, kb_chain, kb_chunk
 from kbatch._native.batch.delivery cimport Completion, CompletionState
-from kbatch._native.codec.c cimport kb_batch_header, kb_open_batch, kb_record
+from kbatch._native.codec.c cimport (
+    kb_batch_header,
+    kb_codec_fault,
+    kb_codec_status,
+    kb_memory,
+    kb_open_batch,
+    kb_record,
+)
 from kbatch._native.codec.estimator cimport TopicRatios
 from kbatch._native.codec.lock cimport kb_lock
 
@@ -151,6 +158,9 @@ cdef class ProducerBatch:
     cdef void close(self) noexcept nogil
     cdef void discard(self) noexcept
     cdef bytes _compressed(self)
+    cdef kb_codec_status _compress_into(self, kb_memory *gathered, kb_memory *packed,
+                                        kb_codec_fault *fault) noexcept nogil
+    cdef const uint8_t *_records(self, const kb_memory *gathered) noexcept nogil
     cdef int _end_sealing(self, bytes packed) except -1
     cdef void _set_body(self, bytes packed, int codec) noexcept
     cdef uint32_t _crc_of_body(self, const uint8_t *packed) noexcept nogil

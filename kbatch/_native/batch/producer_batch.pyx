@@ -92,12 +92,15 @@ from kbatch._native.codec.c cimport (
     KB_ATTRIBUTES_AT,
     KB_BATCH_HEADER_SIZE,
     KB_CODEC_MASK,
+    KB_CODEC_MEMORY,
     KB_LOG_OVERHEAD,
     KB_MAX_RECORD_BODY,
     KB_RATIO_FACTOR,
     KB_TRANSACTIONAL,
     kb_batch_header,
     kb_batch_header_put,
+    kb_codec_fault,
+    kb_codec_status,
     kb_count_record,
     kb_estimated_bytes,
     kb_memory,
@@ -113,10 +116,17 @@ from kbatch._native.codec.c cimport (
     kb_records_check,
     kb_varint_size,
 )
-from kbatch._native.codec.compression cimport compress_records, decompress_records, level_of
+from kbatch._native.codec.compression cimport (
+    GIL_KEPT_CODEC_BYTES,
+    compress_records,
+    decompress_records,
+    end_compression,
+    level_of,
+)
 from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
+from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
-from kbatch._native.codec.memory cimport GIL_KEPT_BYTES, give_up, reserve
+from kbatch._native.codec.memory cimport GIL_KEPT_BYTES, OwnedMemory, extend, give_up, reserve
 from kbatch._native.codec.record_batch cimport checked_int, last_sequence, record_error, record_timestamp
 from kbatch._native.codec.views cimport fill_view
 
@@ -599,27 +609,44 @@ cdef class ProducerBatch:
     cdef bytes _compressed(self):
         """Compress the records. Return None, to send them uncompressed, without a codec or if it fails."""
         cdef kb_memory gathered
-        cdef size_t size = self.contents.records_bytes
-        cdef const uint8_t *records = kb_chunk_data(self.chain.first)
-        cdef bytes packed
+        cdef kb_memory packed
+        cdef kb_codec_status status
+        cdef kb_codec_fault fault
+        cdef int64_t size = self.contents.records_bytes
         if not self._context.codec:
             return None
         memset(&gathered, 0, sizeof(gathered))
+        memset(&packed, 0, sizeof(packed))
         try:
-            if self.chain.first != self.chain.current:
-                reserve(&gathered, size)
-                if size > GIL_KEPT_BYTES:
-                    with nogil:
-                        kb_chain_gather(&self.chain, gathered.data)
-                else:
-                    kb_chain_gather(&self.chain, gathered.data)
-                records = gathered.data
-            packed = compress_records(self._context.codec, records, size, self._context.level)
+            if size > GIL_KEPT_CODEC_BYTES:
+                with nogil:
+                    status = self._compress_into(&gathered, &packed, &fault)
+            else:
+                status = self._compress_into(&gathered, &packed, &fault)
+            if status:
+                end_compression(self._context.codec, self._records(&gathered), size, self._context.level,
+                                &packed, status, &fault)
+            if packed.used > KB_MAX_RECORD_BODY:
+                return None
+            return PyBytes_FromStringAndSize(<const char *>packed.data, packed.used)
         except Exception:
             return None
         finally:
             give_up(&gathered)
-        return packed if PyBytes_GET_SIZE(packed) <= KB_MAX_RECORD_BODY else None
+            give_up(&packed)
+
+    cdef kb_codec_status _compress_into(self, kb_memory *gathered, kb_memory *packed,
+                                        kb_codec_fault *fault) noexcept nogil:
+        """Compress the records, which are gathered first if they are in several chunks."""
+        if self.chain.first != self.chain.current:
+            if not extend(gathered, self.contents.records_bytes):
+                return KB_CODEC_MEMORY
+            kb_chain_gather(&self.chain, gathered.data)
+        return compress_into(self._context.codec, self._records(gathered), self.contents.records_bytes,
+                             self._context.level, packed, fault)
+
+    cdef const uint8_t *_records(self, const kb_memory *gathered) noexcept nogil:
+        return gathered.data if gathered.data != NULL else kb_chunk_data(self.chain.first)
 
     cdef void _set_body(self, bytes packed, int codec) noexcept:
         """Switch to the sealed form: `packed` by `codec`, or the records in the chain."""
@@ -1053,10 +1080,10 @@ cdef class BatchPiece:
 # The parts of a batch that is split.
 
 cdef list _parts_of(ProducerBatch batch):
-    cdef bytes records = _records_of(batch)
-    cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(records)
-    cdef const uint8_t *end = at + PyBytes_GET_SIZE(records)
-    cdef int64_t target_bytes = _target_bytes(batch, PyBytes_GET_SIZE(records))
+    cdef OwnedMemory records = _records_of(batch)
+    cdef const uint8_t *at = records.data
+    cdef const uint8_t *end = at + records.size
+    cdef int64_t target_bytes = _target_bytes(batch, records.size)
     cdef int32_t index = 0
     cdef int64_t largest_bytes
     cdef list parts = []
@@ -1080,9 +1107,9 @@ cdef list _parts_of(ProducerBatch batch):
     return parts
 
 
-cdef bytes _records_of(ProducerBatch batch):
+cdef OwnedMemory _records_of(ProducerBatch batch):
     """Return the records in append order. Raise CorruptRecordError if the batch came encoded, and invalid."""
-    cdef bytes records
+    cdef OwnedMemory records
     cdef int codec = batch.header.attributes & KB_CODEC_MASK
     if batch._body_at:
         return _checked_records(batch, decompress_records(
@@ -1092,15 +1119,14 @@ cdef bytes _records_of(ProducerBatch batch):
     if batch._packed is not None:
         return decompress_records(codec, <const uint8_t *>PyBytes_AS_STRING(batch._packed),
                                   batch.body_bytes, batch.contents.records_bytes)
-    records = PyBytes_FromStringAndSize(NULL, batch.contents.records_bytes)
-    kb_chain_gather(&batch.chain, <uint8_t *>PyBytes_AS_STRING(records))
+    records = OwnedMemory.new(batch.contents.records_bytes, 1)
+    kb_chain_gather(&batch.chain, records.data)
     return records
 
 
-cdef bytes _checked_records(ProducerBatch batch, bytes records):
-    cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(records)
+cdef OwnedMemory _checked_records(ProducerBatch batch, OwnedMemory records):
     cdef int32_t failed_at
-    cdef kb_record_error error = kb_records_check(start, start + PyBytes_GET_SIZE(records),
+    cdef kb_record_error error = kb_records_check(records.data, records.data + records.size,
                                                   batch.contents.count, &failed_at)
     if error:
         raise record_error(error, failed_at, 0)

@@ -31,6 +31,7 @@ from kbatch._native.codec.c cimport (
     kb_count_record,
     kb_estimated_bytes,
     kb_has_room,
+    kb_memory,
     kb_record,
     kb_record_body_size,
     kb_record_header,
@@ -38,8 +39,8 @@ from kbatch._native.codec.c cimport (
     kb_span,
     kb_varint_size,
 )
-from kbatch._native.codec.compression cimport codec_id_of, compress_records, level_of
-from kbatch._native.codec.memory cimport grown
+from kbatch._native.codec.compression cimport codec_id_of, compress_to, level_of
+from kbatch._native.codec.memory cimport give_up, grown
 from kbatch._native.codec.record cimport Record
 from kbatch._native.codec.record_batch cimport checked_int, seal_batch, stamp_batch
 
@@ -463,11 +464,15 @@ cdef class RecordBatchWriter:
     cdef int _compress(self) except -1:
         """Put the compressed records after the header's place, instead of the plain ones."""
         cdef const uint8_t *records = self._bytes() + KB_BATCH_HEADER_SIZE
-        cdef bytes packed = compress_records(self._codec, records, self._size - KB_BATCH_HEADER_SIZE,
-                                             self._level)
-        self._size = KB_BATCH_HEADER_SIZE + PyBytes_GET_SIZE(packed)
-        self._own(PyBytes_FromStringAndSize(NULL, self._size))
-        memcpy(self._bytes() + KB_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
+        cdef kb_memory packed
+        memset(&packed, 0, sizeof(packed))
+        try:
+            compress_to(self._codec, records, self._size - KB_BATCH_HEADER_SIZE, self._level, &packed)
+            self._size = KB_BATCH_HEADER_SIZE + packed.used
+            self._own(PyBytes_FromStringAndSize(NULL, self._size))
+            memcpy(self._bytes() + KB_BATCH_HEADER_SIZE, packed.data, packed.used)
+        finally:
+            give_up(&packed)
         return 0
 
 

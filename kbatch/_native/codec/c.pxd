@@ -27,9 +27,6 @@ cdef extern from "murmur2.h" nogil:
     uint32_t kb_murmur2(const uint8_t *data, size_t size) noexcept
     int32_t kb_partition_for_key(const uint8_t *key, size_t size, int32_t partitions) noexcept
 
-cdef extern from "zstd_frames.h" nogil:
-    bint kb_zstd_frames_whole(const uint8_t *data, size_t size) noexcept
-
 cdef extern from "record.h" nogil:
     enum:
         KB_MAX_RECORD_BODY
@@ -168,6 +165,37 @@ cdef extern from "rows.h" nogil:
     kb_append_status kb_append_rows(kb_target *target, const kb_rows *rows, const int32_t *order,
                                     int64_t *next,
                                     int64_t end, int64_t *needed) noexcept
+
+cdef extern from "codec_levels.h" nogil:
+    enum:
+        KB_DEFAULT_LEVEL
+        KB_ISAL_LEVEL
+
+    bint kb_gzip_is_fast(int level) noexcept
+    int kb_zlib_level(int level) noexcept
+    int kb_lz4_level(int level) noexcept
+    int kb_zstd_level(int level) noexcept
+
+cdef extern from "zstd_frames.h" nogil:
+    bint kb_zstd_frames_whole(const uint8_t *data, size_t size) noexcept
+
+cdef extern from "codec_sink.h" nogil:
+    ctypedef enum kb_codec_status:
+        KB_CODEC_OK
+        KB_CODEC_CORRUPT
+        KB_CODEC_LIMIT
+        KB_CODEC_MEMORY
+        KB_CODEC_NO_LIBRARY
+
+    ctypedef struct kb_codec_fault:
+        char text[160]
+
+    ctypedef struct kb_codec_sink:
+        kb_memory *memory
+        int (*extend)(kb_memory *memory, size_t extra) noexcept
+        size_t start
+        size_t limit
+        kb_codec_fault *fault
 
 cdef extern from "record_columns.h" nogil:
     enum:

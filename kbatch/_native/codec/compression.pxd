@@ -1,17 +1,18 @@
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport uint8_t
 
-# The native signature of every codec: bytes in, a new bytes object out; with the GIL, once a batch.
-ctypedef bytes (*compress_function)(const uint8_t *data, size_t size, int level)
-ctypedef bytes (*decompress_function)(const uint8_t *data, size_t size, size_t limit)
+from kbatch._native.codec.c cimport kb_codec_fault, kb_codec_status, kb_memory
+from kbatch._native.codec.memory cimport OwnedMemory
 
-ctypedef struct Codec:
-    int id
-    compress_function compress
-    decompress_function decompress
+cdef enum:
+    # A codec is done with so many bytes before another thread would get far with the GIL.
+    GIL_KEPT_CODEC_BYTES = 2048
 
-cdef const Codec *codec_by_id(int codec_id) noexcept nogil
+cdef bint is_codec(int codec_id) noexcept nogil
 cdef str codec_name(int codec_id)
 cdef int codec_id_of(object name) except -1
 cdef int level_of(int codec_id, object level) except? -2147483648
+cdef int compress_to(int codec_id, const uint8_t *data, size_t size, int level, kb_memory *out) except -1
+cdef int end_compression(int codec_id, const uint8_t *data, size_t size, int level, kb_memory *out,
+                         kb_codec_status status, const kb_codec_fault *fault) except -1
 cdef bytes compress_records(int codec_id, const uint8_t *data, size_t size, int level)
-cdef bytes decompress_records(int codec_id, const uint8_t *data, size_t size, size_t limit)
+cdef OwnedMemory decompress_records(int codec_id, const uint8_t *data, size_t size, size_t limit)

@@ -1,5 +1,3 @@
-from contextlib import AbstractContextManager
-
 from typing_extensions import Buffer
 
 codec_names: tuple[str, ...]
@@ -7,5 +5,3 @@ level_ranges: dict[str, tuple[int, int, int | None]]
 
 def compress(data: Buffer, compression: str, compression_level: int | None = None) -> bytes: ...
 def decompress(data: Buffer, compression: str, max_decompressed_bytes: int = 268435456) -> bytes: ...
-
-_importing: AbstractContextManager[bool]

@@ -8,6 +8,7 @@ cdef enum:
     # Copying this much, or its CRC, takes no longer than releasing the GIL, which others may keep for 5 ms.
     GIL_KEPT_BYTES = 65536
 
+cdef int extend(kb_memory *memory, size_t extra) noexcept nogil
 cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil
 cdef void give_up(kb_memory *memory) noexcept nogil
 cdef void trim(kb_memory *memory) noexcept nogil

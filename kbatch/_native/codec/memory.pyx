@@ -94,29 +94,49 @@ cdef bint _keep_spare(void *data, size_t size) noexcept nogil:
     return keeps
 
 
-cdef void *grown(void *items, size_t size) except NULL nogil:
-    """Return `items` with room for `size` bytes; they may have moved."""
+cdef void *_moved(void *items, size_t size) noexcept nogil:
+    """Return `items` with room for `size` bytes; NULL, and they stay, if there is no memory."""
     cdef Block spare
     cdef void *moved
-    if items == NULL and size >= SMALLEST_SPARE:
-        spare = _take_spare(size)
-        if spare.size >= size:
-            return spare.data
-        items = spare.data
-    moved = realloc(items, max(size, <size_t>1))
+    if items != NULL or size < SMALLEST_SPARE:
+        return realloc(items, max(size, <size_t>1))
+    spare = _take_spare(size)
+    if spare.size >= size:
+        return spare.data
+    moved = realloc(spare.data, size)
+    if moved == NULL:
+        free(spare.data)
+    return moved
+
+
+cdef void *grown(void *items, size_t size) except NULL nogil:
+    """Return `items` with room for `size` bytes; they may have moved."""
+    cdef void *moved = _moved(items, size)
     if moved == NULL:
         with gil:
             raise MemoryError(f"no memory for {size} bytes")
     return moved
 
 
-cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil:
-    """Make room for `extra` more bytes, at least doubling the block."""
+cdef int extend(kb_memory *memory, size_t extra) noexcept nogil:
+    """Make room for `extra` more bytes, at least doubling the block; return 0 if there is no memory."""
     cdef size_t capacity
+    cdef void *data
     if extra > memory.capacity - memory.used:
         capacity = max(memory.used + extra, 2 * memory.capacity, FIRST_CAPACITY)
-        memory.data = <uint8_t *>grown(memory.data, capacity)
+        data = NULL if capacity < extra else _moved(memory.data, capacity)
+        if data == NULL:
+            return 0
+        memory.data = <uint8_t *>data
         memory.capacity = capacity
+    return 1
+
+
+cdef int reserve(kb_memory *memory, size_t extra) except -1 nogil:
+    """Do `extend`, or raise MemoryError."""
+    if not extend(memory, extra):
+        with gil:
+            raise MemoryError(f"no memory for {memory.used + extra} bytes")
     return 0
 
 

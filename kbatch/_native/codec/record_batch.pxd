@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbatch._native.codec.c cimport kb_batch_header, kb_record_error, kb_record_view
+from kbatch._native.codec.memory cimport OwnedMemory
 from kbatch._native.codec.record cimport Record
 
 
@@ -17,6 +18,6 @@ cdef object record_error(kb_record_error error, int32_t index, int64_t base_offs
 cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint check_crc,
                       str where) except -1
 cdef Py_ssize_t whole_batch(const uint8_t *data, size_t left, kb_batch_header *header, str where) except -1
-cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit, const uint8_t **start,
-                     const uint8_t **end)
+cdef OwnedMemory open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit,
+                           const uint8_t **start, const uint8_t **end)
 cdef size_t decompression_limit(object max_decompressed_bytes) except? 0

@@ -5,7 +5,7 @@ The header and the CRC of a batch are checked when it is yielded, the whole body
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -37,8 +37,9 @@ from kbatch._native.codec.c cimport (
     kb_span,
     kb_store_be64,
 )
-from kbatch._native.codec.compression cimport codec_by_id, codec_name, decompress_records
+from kbatch._native.codec.compression cimport codec_name, decompress_records, is_codec
 from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
+from kbatch._native.codec.memory cimport OwnedMemory
 from kbatch._native.codec.record cimport Record
 
 from collections import namedtuple
@@ -159,7 +160,7 @@ cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint 
             crc = crc32c_extend(0, batch + KB_ATTRIBUTES_AT, size - KB_ATTRIBUTES_AT)
         if crc != header.crc:
             raise CorruptRecordError(f"{where}: CRC-32C is {crc:#010x}, but {header.crc:#010x} in the header")
-    if codec_by_id(header.attributes & KB_CODEC_MASK) == NULL:
+    if not is_codec(header.attributes & KB_CODEC_MASK):
         raise CorruptRecordError(f"{where}: compression codec {header.attributes & KB_CODEC_MASK} is unknown")
     if header.count < 0:
         raise CorruptRecordError(f"{where}: a record count of {header.count} is impossible")
@@ -168,27 +169,27 @@ cdef int check_header(const uint8_t *batch, const kb_batch_header *header, bint 
     return 0
 
 
-cdef bytes open_records(const uint8_t *batch, const kb_batch_header *header, size_t limit,
-                        const uint8_t **start, const uint8_t **end):
-    """Decompress if needed; `start` and `end` then enclose the unchecked records. Return the bytes object
-    that owns them, or None if they are the batch's own.
+cdef OwnedMemory open_records(const uint8_t *batch, const kb_batch_header *header, size_t limit,
+                              const uint8_t **start, const uint8_t **end):
+    """Decompress if needed; `start` and `end` then enclose the unchecked records. Return their
+    owner, or None if they are the batch's own.
     """
     cdef int codec = header.attributes & KB_CODEC_MASK
     cdef size_t size = KB_LOG_OVERHEAD + <size_t>header.length - KB_BATCH_HEADER_SIZE
-    cdef bytes body = None
+    cdef OwnedMemory body = None
     start[0] = batch + KB_BATCH_HEADER_SIZE
     if codec and not (size == 0 and header.count == 0):  # compaction leaves batches without records
         body = decompress_records(codec, start[0], size, limit)
-        start[0] = <const uint8_t *>PyBytes_AS_STRING(body)
-        size = PyBytes_GET_SIZE(body)
+        start[0] = body.data
+        size = body.size
     end[0] = start[0] + size
     return body
 
 
-cdef bytes open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit, const uint8_t **start,
-                     const uint8_t **end):
+cdef OwnedMemory open_body(const uint8_t *batch, const kb_batch_header *header, size_t limit,
+                           const uint8_t **start, const uint8_t **end):
     """Do open_records for a batch that can have its claimed number of records; they are not checked yet."""
-    cdef bytes body = open_records(batch, header, limit, start, end)
+    cdef OwnedMemory body = open_records(batch, header, limit, start, end)
     cdef size_t size = end[0] - start[0]
     if <size_t>header.count > size / KB_MIN_RECORD_BYTES:
         raise CorruptRecordError(f"{header.count} records cannot be in {size} bytes (batch at offset "
@@ -256,7 +257,7 @@ cdef class RecordBatch:
         cdef const uint8_t *end
         cdef kb_record_survey survey
         cdef kb_record_error error
-        cdef bytes body = open_records(self._batch, &self._header, self._limit, &start, &end)
+        cdef OwnedMemory body = open_records(self._batch, &self._header, self._limit, &start, &end)
         survey.base_timestamp_ms = self._header.base_timestamp_ms
         with nogil:
             error = kb_records_survey(start, end, self._header.count, &survey)
@@ -366,7 +367,7 @@ cdef class RecordIterator:
     """
 
     cdef RecordBatch _batch
-    cdef bytes _body
+    cdef OwnedMemory _body
     cdef const uint8_t *_at
     cdef const uint8_t *_end
     cdef int32_t _left

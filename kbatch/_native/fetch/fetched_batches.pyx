@@ -15,6 +15,9 @@ from kbatch._native.codec.c cimport (
     KB_ATTRIBUTES_AT,
     KB_BATCH_HEADER_SIZE,
     KB_CODEC_MASK,
+    KB_CODEC_MEMORY,
+    KB_CODEC_NO_LIBRARY,
+    KB_CODEC_OK,
     KB_FETCHED_BATCH,
     KB_FETCHED_CORRUPT,
     KB_FETCHED_END,
@@ -32,6 +35,8 @@ from kbatch._native.codec.c cimport (
     KB_WANT_VALUE,
     kb_aborted_transaction,
     kb_batch_header,
+    kb_codec_fault,
+    kb_codec_status,
     kb_fetched,
     kb_fetched_batch,
     kb_fetched_header_suffices,
@@ -46,7 +51,8 @@ from kbatch._native.codec.c cimport (
 )
 from kbatch._native.codec.compression cimport decompress_records
 from kbatch._native.codec.hashes cimport crc32c_extend
-from kbatch._native.codec.memory cimport give_up, grown, reserve
+from kbatch._native.codec.libraries cimport decompress_into
+from kbatch._native.codec.memory cimport OwnedMemory, give_up, grown, reserve
 from kbatch._native.codec.record cimport ConsumerRecord
 from kbatch._native.codec.record_batch cimport (
     Source,
@@ -516,18 +522,25 @@ cdef size_t _bytes_to_come(const Reading *reading, size_t size) noexcept nogil:
 cdef bint _decompress(int codec, const uint8_t *data, size_t size, kb_memory *out,
                       size_t limit) except -1 nogil:
     """Append the decompressed bytes to `out`. True if there are none."""
-    with gil:
-        return _decompress_by_package(codec, data, size, out, limit)
+    cdef kb_codec_fault fault
+    cdef kb_codec_status status = decompress_into(codec, data, size, out, limit, &fault)
+    if status == KB_CODEC_NO_LIBRARY:
+        with gil:
+            return _decompress_by_package(codec, data, size, out, limit)
+    if status == KB_CODEC_MEMORY:
+        with gil:
+            raise MemoryError(f"no memory for the decompressed bytes of {size}")
+    return status != KB_CODEC_OK
 
 
 cdef bint _decompress_by_package(int codec, const uint8_t *data, size_t size, kb_memory *out,
                                  size_t limit) except -1:
-    cdef bytes found
+    cdef OwnedMemory found
     try:
         found = decompress_records(codec, data, size, limit)
     except CorruptRecordError:
         return True
-    reserve(out, len(found))
-    memcpy(out.data + out.used, <const char *>found, len(found))
-    out.used += len(found)
+    reserve(out, found.size)
+    memcpy(out.data + out.used, found.data, found.size)
+    out.used += found.size
     return False

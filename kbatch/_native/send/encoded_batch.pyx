@@ -28,7 +28,7 @@ from kbatch._native.codec.c cimport (
     kb_batch_header_get,
     kb_records_claimed,
 )
-from kbatch._native.codec.compression cimport codec_by_id
+from kbatch._native.codec.compression cimport is_codec
 from kbatch._native.codec.hashes cimport crc32c_combined, crc32c_extend
 from kbatch._native.codec.record_fields cimport as_integer
 
@@ -143,7 +143,7 @@ cdef class PendingBatch:
 
     cdef int _check_attributes(self, int16_t ours) except -1:
         cdef int attributes = self.header.attributes & 0xFFFF
-        if codec_by_id(attributes & KB_CODEC_MASK) == NULL:
+        if not is_codec(attributes & KB_CODEC_MASK):
             raise CorruptRecordError(f"attributes is {attributes:#06x}: compression codec "
                                      f"{attributes & KB_CODEC_MASK} is unknown; the known ones are 0 to 4")
         for bit, meaning in NOT_A_PRODUCERS:
