@@ -9,11 +9,13 @@
 #define KBATCH_PAGES_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #ifdef __linux__
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 enum { KB_HUGE_PAGE_BYTES = 1 << 21 };
 
@@ -59,7 +61,31 @@ static inline void *kb_pages_moved(void *data, size_t size, size_t wanted) {
     return moved;
 }
 
+/* Touch a fresh mapping for the first time; return the time of the thread that its first page took. */
+static inline int64_t kb_pages_touch_ns(void *data) {
+    struct timespec before, after;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    *(volatile char *)data = 0;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    return (int64_t)(after.tv_sec - before.tv_sec) * 1000000000 + (after.tv_nsec - before.tv_nsec);
+}
+
+/* Let the untouched pages of a mapping be small ones. */
+static inline void kb_pages_make_small(void *data, size_t size) {
+    madvise(data, kb_pages_mapped(size), MADV_NOHUGEPAGE);
+}
+
 #else
+
+static inline int64_t kb_pages_touch_ns(void *data) {
+    (void)data;
+    return 0;
+}
+
+static inline void kb_pages_make_small(void *data, size_t size) {
+    (void)data;
+    (void)size;
+}
 
 static inline void kb_pages_free(void *data, size_t size) {
     (void)size;

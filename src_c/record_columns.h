@@ -208,12 +208,13 @@ static inline kb_columns_status kb_columns_append(kb_record_columns *columns, kb
                                                   kb_record_view *record) {
     int64_t row = columns->row_count;
     kb_columns_status status;
+    int all = (columns->wanted & KB_WANT_RECORD) == KB_WANT_RECORD;
     if (columns->as_views)
-        status = kb_columns_append_as(columns, cursor, record, columns->wanted, 1);
-    else if ((columns->wanted & KB_WANT_RECORD) == KB_WANT_RECORD)
-        status = kb_columns_append_as(columns, cursor, record, KB_WANT_RECORD, 0);
+        status = all ? kb_columns_append_as(columns, cursor, record, KB_WANT_RECORD, 1)
+                     : kb_columns_append_as(columns, cursor, record, columns->wanted, 1);
     else
-        status = kb_columns_append_as(columns, cursor, record, columns->wanted, 0);
+        status = all ? kb_columns_append_as(columns, cursor, record, KB_WANT_RECORD, 0)
+                     : kb_columns_append_as(columns, cursor, record, columns->wanted, 0);
     kb_columns_fill_epoch(columns, row, cursor->leader_epoch);
     return status;
 }
@@ -233,23 +234,40 @@ static inline void kb_columns_append_range(kb_record_columns *columns, int64_t f
     kb_columns_fill_epoch(columns, row, leader_epoch);
 }
 
-/* The bytes of the keys and values, and all bytes, of the first records of a batch: what to expect of the
- * rest. Stops at a broken record. */
+/* What the first records of a batch have of the data that is copied, and their bytes: what to expect of the
+ * rest. It stops at a broken record. */
 typedef struct {
-    int64_t key_bytes, value_bytes, all_bytes;
+    int64_t key_bytes, value_bytes;
+    int64_t header_count, header_key_bytes, header_value_bytes;
+    int64_t all_bytes;
 } kb_records_sample;
 
-static inline kb_records_sample kb_sample_records(const uint8_t *from, const uint8_t *end, int32_t count) {
+static inline void kb_sample_headers(const kb_record_view *record, kb_records_sample *sample) {
+    const uint8_t *at = record->headers;
+    kb_record_header header;
+    for (int32_t i = 0; i < record->header_count && !kb_record_header_get(&at, record->end, &header); i++) {
+        sample->header_key_bytes += header.key.size;
+        sample->header_value_bytes += header.value.size > 0 ? header.value.size : 0;
+        sample->header_count++;
+    }
+}
+
+static inline kb_records_sample kb_sample_records(const kb_record_columns *columns,
+                                                  const kb_records_cursor *cursor) {
     enum { KB_SAMPLED = 32 };
-    kb_records_sample sample = {0, 0, 0};
+    kb_records_sample sample = {0};
     kb_record_view record;
-    const uint8_t *at = from;
-    for (int32_t i = 0; i < count && i < KB_SAMPLED; i++) {
-        if (kb_record_get(&at, end, &record))
+    const uint8_t *at = cursor->at;
+    for (int32_t i = 0; i < cursor->count && i < KB_SAMPLED; i++) {
+        if (kb_record_get(&at, cursor->end, &record))
             break;
-        sample.key_bytes += record.key.size > 0 ? record.key.size : 0;
-        sample.value_bytes += record.value.size > 0 ? record.value.size : 0;
-        sample.all_bytes = at - from;
+        if (columns->wanted & KB_WANT_KEY && !columns->as_views && record.key.size > 0)
+            sample.key_bytes += record.key.size;
+        if (columns->wanted & KB_WANT_VALUE && !columns->as_views && record.value.size > 0)
+            sample.value_bytes += record.value.size;
+        if (columns->wanted & KB_WANT_HEADERS)
+            kb_sample_headers(&record, &sample);
+        sample.all_bytes = at - cursor->at;
     }
     return sample;
 }

@@ -96,8 +96,8 @@ LAYERS = (
         "Arrow columns in, record batches out, and back",
         {
             "arrow table_columns": "columns by PyCapsule; columns as rows of spans",
-            "table_encoder table_decoder record_chunks": "**how a table becomes batches**; batches into "
-            "column buffers",
+            "table_encoder table_decoder record_chunks regions": "**how a table becomes batches**; batches "
+            "into column buffers",
             "row_hashes": "hashes of key columns; the digest of rows in any order",
         },
     ),

@@ -10,7 +10,7 @@ import itertools
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, final
 
 from kbatch._native.arrow.table_decoder import TableDecoder
@@ -40,6 +40,8 @@ FETCHED_COLUMNS = (
 )
 # By the bit in a batch's attributes.
 TIMESTAMP_TYPES = ("create_time", "log_append_time")
+# Columns of one value share the memory of this many rows.
+_SHARED_ROWS = 131072
 
 # Rows to pass numpy columns in: 'S' arrays must be copied to lose their padding.
 _NUMPY_ROWS = 65536
@@ -493,8 +495,15 @@ def _constant_column(names: Sequence[str], index: int, length: int, kind: pa.Dat
     """Return a dictionary column in which every row is names[index]."""
     import pyarrow as pa
 
-    indices = pa.repeat(pa.scalar(index, kind.index_type), length)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(names, kind.value_type))
+    indices = _repeated(index, kind.index_type, max(length, _SHARED_ROWS)).slice(0, length)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, kind.value_type), safe=False)
+
+
+@lru_cache(maxsize=8)
+def _repeated(value: int, kind: pa.DataType, length: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(value, kind), length)
 
 
 _COLUMN_MAKERS: dict[str, Callable[[RecordChunk, Any], Any]] = {
@@ -523,14 +532,18 @@ def fetched_schema(columns: Iterable[str], *, as_views: bool = False) -> pa.Sche
     ValueError
         A column that there is not.
     """
+    return _fetched_schema(tuple(columns), as_views)
+
+
+@lru_cache(maxsize=64)
+def _fetched_schema(columns: tuple[str, ...], as_views: bool) -> pa.Schema:
     import pyarrow as pa
 
     types = _fetched_types(as_views)
-    names = list(columns)
-    for name in names:
+    for name in columns:
         if name not in types:
             raise ValueError(f"columns must be of {', '.join(types)}, got {name!r}")
-    return pa.schema([(name, types[name]) for name in names])
+    return pa.schema([(name, types[name]) for name in columns])
 
 
 @cache
@@ -559,6 +572,7 @@ def fetched_batch(chunk: RecordChunk, topic: str, partition: int, columns: Itera
         headers list<struct<key: string not null, value: binary>>, leader_epoch int32 (-1 if unknown). Without
         columns it still has its number of rows.
     """
+    import numpy as np
     import pyarrow as pa
 
     schema = fetched_schema(columns, as_views=chunk.as_views)
@@ -570,7 +584,8 @@ def fetched_batch(chunk: RecordChunk, topic: str, partition: int, columns: Itera
         if name == "topic":
             arrays.append(_constant_column((topic,), 0, chunk.row_count, kind))
         elif name == "partition":
-            arrays.append(pa.repeat(pa.scalar(partition, kind), chunk.row_count))
+            values = pa.py_buffer(np.full(chunk.row_count, partition, np.int32))
+            arrays.append(pa.Array.from_buffers(kind, chunk.row_count, [None, values], 0))
         else:
             arrays.append(_COLUMN_MAKERS[name](chunk, kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

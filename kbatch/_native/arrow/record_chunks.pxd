@@ -1,5 +1,6 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
+from kbatch._native.arrow.regions cimport Region
 from kbatch._native.codec.c cimport kb_memory, kb_record_columns, kb_record_view, kb_records_cursor
 
 
@@ -26,6 +27,8 @@ cdef struct Chunk:
     int views_data_buffer             # the number of views_data, -1: the same
     int timestamp_type                # of its batches: 1 for log_append_time, -1 before the first
     size_t bodies                     # bytes of their records
+    Region *region                    # from which the buffers are cut
+    uint8_t *last                     # the column that has the rest of it; NULL: none
 
 
 cdef class RecordChunks:
@@ -36,13 +39,18 @@ cdef class RecordChunks:
     cdef void begin(self, int wanted, bint as_views) noexcept nogil
     cdef int begin_batch(self, int64_t count, size_t body, size_t view_limit,
                          int timestamp_type) except -1 nogil
-    cdef int make_room(self, int64_t count, int64_t rows_to_come) except -1 nogil
+    cdef int make_room(self, const kb_records_cursor *cursor, int64_t count, int64_t rows_to_come,
+                       size_t bytes_to_come) except -1 nogil
     cdef void refer_to(self, kb_records_cursor *cursor, const void *given) noexcept nogil
-    cdef int append(self, kb_records_cursor *cursor, size_t bytes_to_come) except -1 nogil
+    cdef int append(self, kb_records_cursor *cursor) except -1 nogil
     cdef void append_range(self, int64_t first_offset, int64_t count, int64_t timestamp_ms,
                            int leader_epoch) noexcept nogil
     cdef int finish_chunk(self) except -1 nogil
     cdef list take(self, object given)
-    cdef int _grow_rows(self, int64_t capacity) except -1 nogil
-    cdef int _reserve_data(self, kb_records_cursor *cursor, size_t bytes_to_come) except -1 nogil
+    cdef int _begin_memory(self, const kb_records_cursor *cursor, int64_t rows,
+                           size_t expected) except -1 nogil
+    cdef void _cut(self, kb_memory *memory, double size) noexcept nogil
+    cdef int _grow_rows(self, int64_t rows) except -1 nogil
+    cdef int _grow_headers(self, int64_t count) except -1 nogil
+    cdef int _reserve_share(self, kb_memory *memory, size_t body, size_t expected) except -1 nogil
     cdef int _reserve_record(self, const kb_record_view *record) except -1 nogil

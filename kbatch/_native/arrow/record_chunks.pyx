@@ -4,13 +4,27 @@ Batches are appended one after another to the buffers of a chunk: records are ch
 so each byte is read once. A chunk of CHUNK_BYTES is finished and the next begins. So memory grows with the
 actual data, and no column of a chunk comes near the 2 GiB of its 32-bit offsets. All but `take` runs without
 the GIL.
+
+The buffers of a chunk are cut from a region. Their sizes are estimates; one that does not suffice gets memory
+of its own.
 """
 
 cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
+from kbatch._native.arrow.regions cimport (
+    Region,
+    RegionMemory,
+    cut,
+    cut_rest,
+    drop_region,
+    give_rest,
+    is_within,
+    leave_region,
+    take_region,
+)
 from kbatch._native.codec.c cimport (
     KB_COLUMNS_CORRUPT,
     KB_COLUMNS_MEMORY,
@@ -36,6 +50,9 @@ from kbatch._native.codec.memory cimport OwnedMemory, give_up, grown, reserve, t
 
 cdef size_t CHUNK_BYTES = 16 << 20
 cdef int64_t CHUNK_ROWS = 1 << 20
+# A chunk's memory is what its first records let expect, and this much more.
+cdef double SLACK = 1.1
+cdef size_t LEAST_BYTES = 1024
 
 
 @cython.final
@@ -109,14 +126,63 @@ cdef class RecordChunks:
         self.chunk.timestamp_type = timestamp_type
         return 0
 
-    cdef int make_room(self, int64_t count, int64_t rows_to_come) except -1 nogil:
-        """Make room for the rows of a batch; `rows_to_come`, with these, is an estimate."""
+    cdef int make_room(self, const kb_records_cursor *cursor, int64_t count, int64_t rows_to_come,
+                       size_t bytes_to_come) except -1 nogil:
+        """Make room for the rows of a batch and, if there is a cursor, for its data. What is to come, with
+        this batch, is an estimate: rows, and bytes of records.
+        """
         cdef kb_record_columns *columns = &self.chunk.columns
         cdef int64_t needed = columns.row_count + count
-        if needed > columns.row_capacity or columns.row_capacity == 0:
-            rows_to_come = max(columns.row_count + rows_to_come, 2 * columns.row_capacity)
-            self._grow_rows(max(needed, min(rows_to_come, CHUNK_ROWS), <int64_t>1))
+        cdef size_t body = 0 if cursor == NULL else cursor.end - cursor.at
+        cdef size_t room = CHUNK_BYTES - min(self.chunk.bodies, CHUNK_BYTES)
+        cdef size_t expected = max(body, min(bytes_to_come, room)) if body else 0
+        rows_to_come = min(max(columns.row_count + rows_to_come, 2 * columns.row_capacity), CHUNK_ROWS)
+        if columns.row_capacity == 0:
+            self._begin_memory(cursor, max(needed, rows_to_come, <int64_t>1), expected)
+        elif needed > columns.row_capacity:
+            self._grow_rows(max(needed, rows_to_come))
+        self._reserve_share(&columns.key.data, body, expected)
+        self._reserve_share(&columns.value.data, body, expected)
+        self.chunk.bodies += body
         return 0
+
+    cdef int _begin_memory(self, const kb_records_cursor *cursor, int64_t rows,
+                           size_t expected) except -1 nogil:
+        """Take a region for a new chunk, and cut from it what `rows` and `expected` bytes of records need, if
+        they are like the first ones. The last column that is copied gets the rest, until the chunk is
+        finished.
+        """
+        cdef kb_record_columns *columns = &self.chunk.columns
+        cdef kb_memory *last = NULL
+        cdef kb_records_sample sample
+        cdef double scale = 0
+        memset(&sample, 0, sizeof(sample))
+        if expected:
+            sample = kb_sample_records(columns, cursor)
+            scale = SLACK * expected / max(sample.all_bytes, <int64_t>1)
+        self.chunk.region = take_region(rows * _row_bytes(columns) + <size_t>(scale * (
+            sample.key_bytes + sample.value_bytes + sample.header_key_bytes + sample.header_value_bytes
+            + 16 * sample.header_count)) + LEAST_BYTES)
+        self._grow_rows(rows)
+        if sample.header_count:
+            self._grow_headers(<int64_t>(scale * sample.header_count) + 1)
+            self._cut(&columns.header_key.data, scale * sample.header_key_bytes)
+            self._cut(&columns.header_value.data, scale * sample.header_value_bytes)
+        if sample.key_bytes:
+            last = &columns.key.data
+            self._cut(last, scale * sample.key_bytes)
+        if sample.value_bytes:
+            last = &columns.value.data
+            self._cut(last, 0)
+        if last != NULL and last.data != NULL:
+            last.capacity += cut_rest(self.chunk.region)
+            self.chunk.last = last.data
+        return 0
+
+    cdef void _cut(self, kb_memory *memory, double size) noexcept nogil:
+        """Begin a column with memory of the region, if there is room."""
+        memory.data = <uint8_t *>cut(self.chunk.region, <size_t>size)
+        memory.capacity = <size_t>size if memory.data != NULL else 0
 
     cdef void refer_to(self, kb_records_cursor *cursor, const void *given) noexcept nogil:
         """Let the views of a batch refer to the memory at `given`, the caller's, or if it is NULL to
@@ -132,17 +198,14 @@ cdef class RecordChunks:
             self.chunk.view_buffers += 1
         cursor.view_buffer = buffer[0]
 
-    cdef int append(self, kb_records_cursor *cursor, size_t bytes_to_come) except -1 nogil:
+    cdef int append(self, kb_records_cursor *cursor) except -1 nogil:
         """Append the records of a batch for which there is room. Return 1 if one is corrupt; those before it
-        are appended. `bytes_to_come`, of records with this batch's, is an estimate.
+        are appended.
         """
         cdef kb_record_columns *columns = &self.chunk.columns
         cdef kb_columns_status status = KB_COLUMNS_MEMORY
         cdef kb_record_view record
         cdef int64_t rows = columns.row_count
-        if not columns.as_views:
-            self._reserve_data(cursor, bytes_to_come)
-        self.chunk.bodies += cursor.end - cursor.at
         while True:
             status = kb_columns_append(columns, cursor, &record)
             if status != KB_COLUMNS_MEMORY:
@@ -157,74 +220,76 @@ cdef class RecordChunks:
         kb_columns_append_range(&self.chunk.columns, first_offset, count, timestamp_ms, leader_epoch)
         self.row_count += count
 
-    cdef int _grow_rows(self, int64_t capacity) except -1 nogil:
+    cdef int _grow_rows(self, int64_t rows) except -1 nogil:
         cdef kb_record_columns *columns = &self.chunk.columns
+        cdef Region *region = self.chunk.region
         cdef int64_t old = columns.row_capacity
         if columns.wanted & KB_WANT_OFFSET:
-            columns.offsets = <int64_t *>grown(columns.offsets, capacity * sizeof(int64_t))
+            columns.offsets = <int64_t *>_resized(region, columns.offsets, old, rows, sizeof(int64_t))
         if columns.wanted & KB_WANT_TIMESTAMP:
-            columns.timestamps_ms = <int64_t *>grown(columns.timestamps_ms, capacity * sizeof(int64_t))
+            columns.timestamps_ms = <int64_t *>_resized(region, columns.timestamps_ms, old, rows,
+                                                        sizeof(int64_t))
         if columns.wanted & KB_WANT_LEADER_EPOCH:
-            columns.leader_epochs = <int32_t *>grown(columns.leader_epochs, capacity * sizeof(int32_t))
+            columns.leader_epochs = <int32_t *>_resized(region, columns.leader_epochs, old, rows,
+                                                        sizeof(int32_t))
         if columns.wanted & KB_WANT_HEADERS:
-            columns.header_offsets = _grown_offsets(columns.header_offsets, capacity)
+            columns.header_offsets = _resized_offsets(region, columns.header_offsets, old, rows)
         if columns.wanted & KB_WANT_KEY:
-            _grow_builder(&columns.key, old, capacity, True, columns.as_views)
+            _resize_builder(region, &columns.key, old, rows, True, columns.as_views)
         if columns.wanted & KB_WANT_VALUE:
-            _grow_builder(&columns.value, old, capacity, True, columns.as_views)
-        columns.row_capacity = capacity
+            _resize_builder(region, &columns.value, old, rows, True, columns.as_views)
+        columns.row_capacity = rows
         return 0
 
-    cdef int _reserve_data(self, kb_records_cursor *cursor, size_t bytes_to_come) except -1 nogil:
-        """Reserve memory for what is to come in this chunk, if it lacks, assuming data like those before, or
-        like the first records of the chunk: growing by doubling copies, and touches fresh memory each time.
-        """
+    cdef int _grow_headers(self, int64_t count) except -1 nogil:
         cdef kb_record_columns *columns = &self.chunk.columns
-        cdef size_t body = cursor.end - cursor.at
-        cdef size_t room = CHUNK_BYTES - min(self.chunk.bodies, CHUNK_BYTES)
-        cdef size_t expected = max(body, min(bytes_to_come, room))
-        cdef kb_records_sample sample
-        if self.chunk.bodies < body:
-            sample = kb_sample_records(cursor.at, cursor.end, cursor.count)
-        else:
-            sample.key_bytes = columns.key.data.used
-            sample.value_bytes = columns.value.data.used
-            sample.all_bytes = self.chunk.bodies
-        if sample.all_bytes == 0:
-            return 0
-        if columns.wanted & KB_WANT_KEY:
-            _reserve_share(&columns.key.data, <double>sample.key_bytes / sample.all_bytes, body, expected)
-        if columns.wanted & KB_WANT_VALUE:
-            _reserve_share(&columns.value.data, <double>sample.value_bytes / sample.all_bytes, body, expected)
+        _resize_builder(self.chunk.region, &columns.header_key, columns.header_capacity, count, False, False)
+        _resize_builder(self.chunk.region, &columns.header_value, columns.header_capacity, count, True, False)
+        columns.header_capacity = count
+        return 0
+
+    cdef int _reserve_share(self, kb_memory *memory, size_t body, size_t expected) except -1 nogil:
+        """Extend a column for the `expected` bytes, if its share of `body` does not fit and data go on as
+        before: growing by doubling copies, and touches fresh memory each time.
+        """
+        cdef double share
+        if memory.used:
+            share = SLACK * memory.used / self.chunk.bodies
+            if share * body > memory.capacity - memory.used:
+                _extend(self.chunk.region, memory, <size_t>min(share * expected, <double>expected))
         return 0
 
     cdef int _reserve_record(self, const kb_record_view *record) except -1 nogil:
         """Make room for the record that did not fit."""
         cdef kb_record_columns *columns = &self.chunk.columns
+        cdef Region *region = self.chunk.region
         cdef int64_t headers = columns.header_count + record.header_count
         if columns.wanted & KB_WANT_KEY and not columns.as_views:
-            reserve(&columns.key.data, max(record.key.size, <int64_t>0))
+            _extend(region, &columns.key.data, max(record.key.size, <int64_t>0))
         if columns.wanted & KB_WANT_VALUE and not columns.as_views:
-            reserve(&columns.value.data, max(record.value.size, <int64_t>0))
+            _extend(region, &columns.value.data, max(record.value.size, <int64_t>0))
         if columns.wanted & KB_WANT_HEADERS and record.header_count:
-            reserve(&columns.header_key.data, record.end - record.headers)
-            reserve(&columns.header_value.data, record.end - record.headers)
+            _extend(region, &columns.header_key.data, record.end - record.headers)
+            _extend(region, &columns.header_value.data, record.end - record.headers)
             if headers > columns.header_capacity:
-                headers = max(headers, 2 * columns.header_capacity)
-                _grow_builder(&columns.header_key, columns.header_capacity, headers, False, False)
-                _grow_builder(&columns.header_value, columns.header_capacity, headers, True, False)
-                columns.header_capacity = headers
+                self._grow_headers(max(headers, 2 * columns.header_capacity))
         return 0
 
     cdef int finish_chunk(self) except -1 nogil:
         """Begin a new chunk after one that has rows."""
         cdef kb_record_columns *columns = &self.chunk.columns
+        cdef uint8_t *end = self.chunk.last
         if columns.row_count == 0:
             return 0
         if columns.wanted & KB_WANT_HEADERS and columns.header_capacity == 0:
-            # even an empty column has its offsets
-            _grow_builder(&columns.header_key, 0, 0, False, False)
-            _grow_builder(&columns.header_value, 0, 0, True, False)
+            self._grow_headers(0)  # even an empty column has its offsets
+        if end != NULL:
+            if columns.value.data.data == end:  # it has not outgrown the region
+                end += columns.value.data.used
+            elif columns.key.data.data == end:
+                end += columns.key.data.used
+            give_rest(self.chunk.region, end)
+        leave_region(self.chunk.region)
         reserve(&self._finished, sizeof(Chunk))
         (<Chunk *>(self._finished.data + self._finished.used))[0] = self.chunk
         self._finished.used += sizeof(Chunk)
@@ -240,63 +305,107 @@ cdef class RecordChunks:
         chunk = <Chunk *>self._finished.data
         for i in range(self._finished.used // sizeof(Chunk)):
             chunks.append(_chunk_object(&chunk[i], given))
+            drop_region(chunk[i].region)
+            chunk[i].region = NULL
         self._finished.used = 0
         return chunks
 
 
-cdef int _reserve_share(kb_memory *memory, double share, size_t body, size_t expected) except -1 nogil:
-    """Reserve a column's share of the `expected` bytes, if its share of `body` lacks."""
-    if share * body > memory.capacity - memory.used:
-        reserve(memory, min(<size_t>(share * 1.02 * expected) + 64, expected))
-    return 0
+cdef size_t _row_bytes(const kb_record_columns *columns) noexcept nogil:
+    """Return the bytes that a row takes, or a little more, but for its data."""
+    cdef int wanted = columns.wanted
+    cdef size_t binary = sizeof(kb_view) + 1 if columns.as_views else sizeof(int32_t) + 1
+    return (
+        (sizeof(int64_t) if wanted & KB_WANT_OFFSET else 0)
+        + (sizeof(int64_t) if wanted & KB_WANT_TIMESTAMP else 0)
+        + (sizeof(int32_t) if wanted & KB_WANT_LEADER_EPOCH else 0)
+        + (sizeof(int32_t) if wanted & KB_WANT_HEADERS else 0)
+        + (binary if wanted & KB_WANT_KEY else 0)
+        + (binary if wanted & KB_WANT_VALUE else 0)
+    )
 
 
-cdef int32_t *_grown_offsets(int32_t *offsets, int64_t rows) except NULL nogil:
+cdef void *_resized(Region *region, void *items, int64_t old, int64_t count,
+                    size_t item_size) except NULL nogil:
+    """Return items with room for `count`, not for `old` as before. The first memory is cut from the region;
+    what was cut cannot grow in place.
+    """
+    cdef void *moved = NULL
+    if items == NULL:
+        moved = cut(region, count * item_size)
+        return moved if moved != NULL else grown(NULL, count * item_size)
+    if not is_within(region, items):
+        return grown(items, count * item_size)
+    moved = grown(NULL, count * item_size)
+    return memcpy(moved, items, min(old, count) * item_size)
+
+
+cdef int32_t *_resized_offsets(Region *region, int32_t *offsets, int64_t old, int64_t rows) except NULL nogil:
     cdef bint first = offsets == NULL
-    offsets = <int32_t *>grown(offsets, (rows + 1) * sizeof(int32_t))
+    offsets = <int32_t *>_resized(region, offsets, old + 1, rows + 1, sizeof(int32_t))
     if first:
         offsets[0] = 0
     return offsets
 
 
-cdef int _grow_builder(kb_binary_builder *column, int64_t old_rows, int64_t rows, bint nullable,
-                       bint as_views) except -1 nogil:
+cdef int _resize_builder(Region *region, kb_binary_builder *column, int64_t old, int64_t rows, bint nullable,
+                         bint as_views) except -1 nogil:
     """Mark rows as valid until one is found null."""
-    cdef size_t old_bytes = (old_rows + 7) // 8 if column.validity != NULL else 0
+    cdef size_t old_bytes = (old + 7) // 8 if column.validity != NULL else 0
     cdef size_t bytes = (rows + 7) // 8
     if as_views:
-        column.views = <kb_view *>grown(column.views, rows * sizeof(kb_view))
+        column.views = <kb_view *>_resized(region, column.views, old, rows, sizeof(kb_view))
     else:
-        column.offsets = _grown_offsets(column.offsets, rows)
+        column.offsets = _resized_offsets(region, column.offsets, old, rows)
     if nullable:
-        column.validity = <uint8_t *>grown(column.validity, bytes)
+        column.validity = <uint8_t *>_resized(region, column.validity, old_bytes, bytes, 1)
         memset(column.validity + old_bytes, 0xFF, bytes - old_bytes)
     return 0
 
 
+cdef int _extend(Region *region, kb_memory *memory, size_t extra) except -1 nogil:
+    """Make room for `extra` more bytes."""
+    cdef kb_memory moved
+    if extra > memory.capacity - memory.used and is_within(region, memory.data):
+        memset(&moved, 0, sizeof(moved))
+        reserve(&moved, max(memory.used + extra, 2 * memory.capacity))
+        memcpy(moved.data, memory.data, memory.used)
+        moved.used = memory.used
+        memory[0] = moved
+    return reserve(memory, extra)
+
+
 cdef void _free_chunk(Chunk *chunk) noexcept nogil:
     cdef kb_record_columns *columns = &chunk.columns
-    _free_builder(&columns.key)
-    _free_builder(&columns.value)
-    _free_builder(&columns.header_key)
-    _free_builder(&columns.header_value)
-    free(columns.offsets)
-    free(columns.timestamps_ms)
-    free(columns.leader_epochs)
-    free(columns.header_offsets)
+    _free_builder(chunk.region, &columns.key)
+    _free_builder(chunk.region, &columns.value)
+    _free_builder(chunk.region, &columns.header_key)
+    _free_builder(chunk.region, &columns.header_value)
+    _free(chunk.region, columns.offsets)
+    _free(chunk.region, columns.timestamps_ms)
+    _free(chunk.region, columns.leader_epochs)
+    _free(chunk.region, columns.header_offsets)
     give_up(&chunk.views_data)
+    if chunk.region != NULL:
+        drop_region(chunk.region)
 
 
-cdef void _free_builder(kb_binary_builder *column) noexcept nogil:
-    free(column.offsets)
-    free(column.views)
-    free(column.validity)
-    give_up(&column.data)
+cdef void _free_builder(const Region *region, kb_binary_builder *column) noexcept nogil:
+    _free(region, column.offsets)
+    _free(region, column.views)
+    _free(region, column.validity)
+    _free(region, column.data.data)
+
+
+cdef void _free(const Region *region, void *data) noexcept nogil:
+    if not is_within(region, data):
+        free(data)
 
 
 cdef RecordChunk _chunk_object(Chunk *chunk, object given):
     """Move the memory of a finished chunk into an object."""
     cdef kb_record_columns *columns = &chunk.columns
+    cdef Region *region = chunk.region
     cdef RecordChunk made = RecordChunk.__new__(RecordChunk)
     cdef int64_t rows = columns.row_count, capacity = columns.row_capacity, headers = columns.header_count
     cdef list buffers = [None] * chunk.view_buffers
@@ -307,31 +416,36 @@ cdef RecordChunk _chunk_object(Chunk *chunk, object given):
     if chunk.given_buffer >= 0:
         buffers[chunk.given_buffer] = given
     if chunk.views_data_buffer >= 0:
-        buffers[chunk.views_data_buffer] = _taken(&chunk.views_data)
-    made.offsets = _owned(<void **>&columns.offsets, rows, capacity, sizeof(int64_t))
-    made.timestamps_ms = _owned(<void **>&columns.timestamps_ms, rows, capacity, sizeof(int64_t))
-    made.leader_epochs = _owned(<void **>&columns.leader_epochs, rows, capacity, sizeof(int32_t))
-    made.header_lists = _owned(<void **>&columns.header_offsets, rows + 1, capacity + 1, sizeof(int32_t))
-    made.key = _take_builder(&columns.key, rows, capacity, buffers)
-    made.value = _take_builder(&columns.value, rows, capacity, buffers)
+        buffers[chunk.views_data_buffer] = _taken(NULL, &chunk.views_data)
+    made.offsets = _items(region, <void **>&columns.offsets, rows, capacity, sizeof(int64_t))
+    made.timestamps_ms = _items(region, <void **>&columns.timestamps_ms, rows, capacity, sizeof(int64_t))
+    made.leader_epochs = _items(region, <void **>&columns.leader_epochs, rows, capacity, sizeof(int32_t))
+    made.header_lists = _items(region, <void **>&columns.header_offsets, rows + 1, capacity + 1,
+                               sizeof(int32_t))
+    made.key = _builder(region, &columns.key, rows, capacity, buffers)
+    made.value = _builder(region, &columns.value, rows, capacity, buffers)
     capacity = columns.header_capacity
-    made.header_key = _take_builder(&columns.header_key, headers, capacity, buffers)
-    made.header_value = _take_builder(&columns.header_value, headers, capacity, buffers)
+    made.header_key = _builder(region, &columns.header_key, headers, capacity, buffers)
+    made.header_value = _builder(region, &columns.header_value, headers, capacity, buffers)
     return made
 
 
-cdef OwnedMemory _taken(kb_memory *memory):
-    """Return the memory, trimmed, taking it from `memory`."""
+cdef object _taken(Region *region, kb_memory *memory):
+    """Return the memory as an object, taking it from `memory`."""
+    cdef object taken
     if memory.data == NULL:
         reserve(memory, 1)  # pyarrow wants an address even for no bytes
-    trim(memory)
-    taken = OwnedMemory.take(memory.data, memory.used, memory.capacity)
+    if is_within(region, memory.data):
+        taken = RegionMemory.view(region, memory.data, memory.used)
+    else:
+        trim(memory)
+        taken = OwnedMemory.take(memory.data, memory.used, memory.capacity)
     memset(memory, 0, sizeof(kb_memory))
     return taken
 
 
-cdef OwnedMemory _owned(void **items, int64_t count, int64_t capacity, size_t item_size):
-    """Return the items as memory of their own, taking them from `items`; None without any."""
+cdef object _items(Region *region, void **items, int64_t count, int64_t capacity, size_t item_size):
+    """Return the items as an object, taking them from `items`; None without any."""
     cdef kb_memory memory
     if items[0] == NULL:
         return None
@@ -339,17 +453,17 @@ cdef OwnedMemory _owned(void **items, int64_t count, int64_t capacity, size_t it
     memory.used = count * item_size
     memory.capacity = capacity * item_size
     items[0] = NULL
-    return _taken(&memory)
+    return _taken(region, &memory)
 
 
-cdef tuple _take_builder(kb_binary_builder *column, int64_t rows, int64_t capacity, list buffers):
+cdef tuple _builder(Region *region, kb_binary_builder *column, int64_t rows, int64_t capacity, list buffers):
     if column.offsets == NULL and column.views == NULL:
         return None
-    validity = _owned(<void **>&column.validity, (rows + 7) // 8, (capacity + 7) // 8, 1)
+    validity = _items(region, <void **>&column.validity, (rows + 7) // 8, (capacity + 7) // 8, 1)
     if column.null_count == 0:
         validity = None
     if column.views != NULL:
-        return (column.null_count, validity, _owned(<void **>&column.views, rows, capacity, sizeof(kb_view)),
-                *buffers)
-    return (column.null_count, validity,
-            _owned(<void **>&column.offsets, rows + 1, capacity + 1, sizeof(int32_t)), _taken(&column.data))
+        views = _items(region, <void **>&column.views, rows, capacity, sizeof(kb_view))
+        return (column.null_count, validity, views, *buffers)
+    offsets = _items(region, <void **>&column.offsets, rows + 1, capacity + 1, sizeof(int32_t))
+    return column.null_count, validity, offsets, _taken(region, &column.data)

@@ -121,8 +121,9 @@ cdef class TableDecoder:
         cursor.timestamp_ms = header.max_timestamp_ms if cursor.log_append_time else header.base_timestamp_ms
         with nogil:
             self._chunks.begin_batch(header.count, size, 0, -1)
-            self._chunks.make_room(header.count, <int64_t>(header.count * batches_left))
-            is_corrupt = self._chunks.append(&cursor, <size_t>(size * batches_left))
+            self._chunks.make_room(&cursor, header.count, <int64_t>(header.count * batches_left),
+                                   <size_t>(size * batches_left))
+            is_corrupt = self._chunks.append(&cursor)
         if is_corrupt:
             raise record_error(cursor.error, cursor.index, header.base_offset)
         return 0

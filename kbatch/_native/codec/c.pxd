@@ -257,13 +257,17 @@ cdef extern from "record_columns.h" nogil:
     ctypedef struct kb_records_sample:
         int64_t key_bytes
         int64_t value_bytes
+        int64_t header_count
+        int64_t header_key_bytes
+        int64_t header_value_bytes
         int64_t all_bytes
 
     kb_columns_status kb_columns_append(kb_record_columns *columns, kb_records_cursor *cursor,
                                         kb_record_view *record) noexcept
     void kb_columns_append_range(kb_record_columns *columns, int64_t first_offset, int64_t count,
                                  int64_t timestamp_ms, int32_t leader_epoch) noexcept
-    kb_records_sample kb_sample_records(const uint8_t *source, const uint8_t *end, int32_t count) noexcept
+    kb_records_sample kb_sample_records(const kb_record_columns *columns,
+                                        const kb_records_cursor *cursor) noexcept
 
 cdef extern from "fetched.h" nogil:
     ctypedef struct kb_aborted_transaction:

@@ -360,7 +360,7 @@ cdef class FetchedRecords:
         cdef size_t size
         if kb_fetched_header_suffices(&reading.walk, batch, chunks.chunk.columns.wanted):
             chunks.begin_batch(batch.row_bound, 0, 0, timestamp_type)
-            chunks.make_room(batch.row_bound, reading.rows_to_come)
+            chunks.make_room(NULL, batch.row_bound, reading.rows_to_come, 0)
             chunks.append_range(batch.first_offset, batch.row_bound, header.max_timestamp_ms,
                                 header.leader_epoch)
             return True
@@ -377,8 +377,8 @@ cdef class FetchedRecords:
             chunks.refer_to(&reading.cursor, given)
         else:
             chunks.begin_batch(header.count, size, 0, timestamp_type)
-        chunks.make_room(header.count, reading.rows_to_come)
-        if chunks.append(&reading.cursor, _bytes_to_come(reading, size)):
+        chunks.make_room(&reading.cursor, header.count, reading.rows_to_come, _bytes_to_come(reading, size))
+        if chunks.append(&reading.cursor):
             reading.position = reading.cursor.next_offset
             reading.fault = RECORD_FAULT
             return False
