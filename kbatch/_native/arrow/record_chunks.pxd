@@ -21,7 +21,7 @@ cdef class RecordChunk:
 
 cdef struct Chunk:
     kb_record_columns columns
-    kb_memory views_data              # decompressed records that views refer to
+    kb_memory views_data              # copies of records that views refer to
     int view_buffers                  # the number of buffers that views refer to
     int given_buffer                  # the number of the caller's memory, -1: no view refers to it
     int views_data_buffer             # the number of views_data, -1: the same
@@ -37,11 +37,9 @@ cdef class RecordChunks:
     cdef int64_t row_count            # of all chunks
 
     cdef void begin(self, int wanted, bint as_views) noexcept nogil
-    cdef int begin_batch(self, int64_t count, size_t body, size_t view_limit,
-                         int timestamp_type) except -1 nogil
-    cdef int make_room(self, const kb_records_cursor *cursor, int64_t count, int64_t rows_to_come,
+    cdef int begin_batch(self, int64_t count, size_t body, int timestamp_type) except -1 nogil
+    cdef int make_room(self, kb_records_cursor *cursor, int64_t count, int64_t rows_to_come,
                        size_t bytes_to_come) except -1 nogil
-    cdef void refer_to(self, kb_records_cursor *cursor, const void *given) noexcept nogil
     cdef int append(self, kb_records_cursor *cursor) except -1 nogil
     cdef void append_range(self, int64_t first_offset, int64_t count, int64_t timestamp_ms,
                            int leader_epoch) noexcept nogil
@@ -49,6 +47,7 @@ cdef class RecordChunks:
     cdef list take(self, object given)
     cdef int _begin_memory(self, const kb_records_cursor *cursor, int64_t rows,
                            size_t expected) except -1 nogil
+    cdef int _refer(self, kb_records_cursor *cursor, size_t body) except -1 nogil
     cdef void _cut(self, kb_memory *memory, double size) noexcept nogil
     cdef int _grow_rows(self, int64_t rows) except -1 nogil
     cdef int _grow_headers(self, int64_t count) except -1 nogil

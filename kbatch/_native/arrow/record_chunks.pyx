@@ -10,7 +10,7 @@ of its own.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
@@ -46,7 +46,7 @@ from kbatch._native.codec.c cimport (
     kb_sample_records,
     kb_view,
 )
-from kbatch._native.codec.memory cimport OwnedMemory, give_up, grown, reserve, trim
+from kbatch._native.codec.memory cimport OwnedMemory, grown, reserve, trim
 
 cdef size_t CHUNK_BYTES = 16 << 20
 cdef int64_t CHUNK_ROWS = 1 << 20
@@ -103,33 +103,29 @@ cdef class RecordChunks:
         self.chunk.columns.as_views = as_views
         self.chunk.timestamp_type = self.chunk.given_buffer = self.chunk.views_data_buffer = -1
 
-    cdef int begin_batch(self, int64_t count, size_t body, size_t view_limit,
-                         int timestamp_type) except -1 nogil:
+    cdef int begin_batch(self, int64_t count, size_t body, int timestamp_type) except -1 nogil:
         """Begin a new chunk for one more batch if this one is full, or has rows of the other timestamp type
         (-1: types may mix).
-
-        Views of a compressed batch refer to memory of the chunk: the batch is appended to
-        `chunk.views_data` after this call. It may take up to `view_limit` bytes; 0 for other batches.
         """
         cdef kb_record_columns *columns = &self.chunk.columns
         cdef size_t used = (columns.key.data.used + columns.value.data.used + columns.header_key.data.used
                             + columns.header_value.data.used + self.chunk.views_data.used)
-        if columns.row_count == 0:
-            self.chunk.views_data.used = 0
-        elif (
+        if columns.row_count and (
             used + body > CHUNK_BYTES
             or max(columns.row_count + count, columns.header_count) > CHUNK_ROWS
-            or view_limit > INT32_MAX - self.chunk.views_data.used
             or timestamp_type != self.chunk.timestamp_type
         ):
             self.finish_chunk()
         self.chunk.timestamp_type = timestamp_type
         return 0
 
-    cdef int make_room(self, const kb_records_cursor *cursor, int64_t count, int64_t rows_to_come,
+    cdef int make_room(self, kb_records_cursor *cursor, int64_t count, int64_t rows_to_come,
                        size_t bytes_to_come) except -1 nogil:
         """Make room for the rows of a batch and, if there is a cursor, for its data. What is to come, with
         this batch, is an estimate: rows, and bytes of records.
+
+        Views of the batch will refer to memory of the caller's, which begins at `cursor.view_base`. If that
+        is NULL the records do not last as long: they are copied, and the cursor moves to the copy.
         """
         cdef kb_record_columns *columns = &self.chunk.columns
         cdef int64_t needed = columns.row_count + count
@@ -144,6 +140,8 @@ cdef class RecordChunks:
         self._reserve_share(&columns.key.data, body, expected)
         self._reserve_share(&columns.value.data, body, expected)
         self.chunk.bodies += body
+        if body and columns.as_views:
+            self._refer(cursor, body)
         return 0
 
     cdef int _begin_memory(self, const kb_records_cursor *cursor, int64_t rows,
@@ -162,7 +160,8 @@ cdef class RecordChunks:
             scale = SLACK * expected / max(sample.all_bytes, <int64_t>1)
         self.chunk.region = take_region(rows * _row_bytes(columns) + <size_t>(scale * (
             sample.key_bytes + sample.value_bytes + sample.header_key_bytes + sample.header_value_bytes
-            + 16 * sample.header_count)) + LEAST_BYTES)
+            + 16 * sample.header_count)) + LEAST_BYTES
+            + (expected if expected and columns.as_views and cursor.view_base == NULL else 0))
         self._grow_rows(rows)
         if sample.header_count:
             self._grow_headers(<int64_t>(scale * sample.header_count) + 1)
@@ -174,6 +173,9 @@ cdef class RecordChunks:
         if sample.value_bytes:
             last = &columns.value.data
             self._cut(last, 0)
+        if expected and columns.as_views and cursor.view_base == NULL:
+            last = &self.chunk.views_data
+            self._cut(last, 0)
         if last != NULL and last.data != NULL:
             last.capacity += cut_rest(self.chunk.region)
             self.chunk.last = last.data
@@ -184,19 +186,23 @@ cdef class RecordChunks:
         memory.data = <uint8_t *>cut(self.chunk.region, <size_t>size)
         memory.capacity = <size_t>size if memory.data != NULL else 0
 
-    cdef void refer_to(self, kb_records_cursor *cursor, const void *given) noexcept nogil:
-        """Let the views of a batch refer to the memory at `given`, the caller's, or if it is NULL to
-        the chunk's `views_data`.
-        """
+    cdef int _refer(self, kb_records_cursor *cursor, size_t body) except -1 nogil:
+        """Give the buffer that views of the batch refer to a number, and copy the records if need be."""
+        cdef kb_memory *copies = &self.chunk.views_data
         cdef int *buffer = &self.chunk.given_buffer
-        cursor.view_base = <const uint8_t *>given
-        if given == NULL:
+        if cursor.view_base == NULL:
+            _extend(self.chunk.region, copies, body)
+            memcpy(copies.data + copies.used, cursor.at, body)
             buffer = &self.chunk.views_data_buffer
-            cursor.view_base = self.chunk.views_data.data
+            cursor.view_base = copies.data
+            cursor.at = copies.data + copies.used
+            cursor.end = cursor.at + body
+            copies.used += body
         if buffer[0] < 0:
             buffer[0] = self.chunk.view_buffers
             self.chunk.view_buffers += 1
         cursor.view_buffer = buffer[0]
+        return 0
 
     cdef int append(self, kb_records_cursor *cursor) except -1 nogil:
         """Append the records of a batch for which there is room. Return 1 if one is corrupt; those before it
@@ -286,6 +292,8 @@ cdef class RecordChunks:
         if end != NULL:
             if columns.value.data.data == end:  # it has not outgrown the region
                 end += columns.value.data.used
+            elif self.chunk.views_data.data == end:
+                end += self.chunk.views_data.used
             elif columns.key.data.data == end:
                 end += columns.key.data.used
             give_rest(self.chunk.region, end)
@@ -297,7 +305,7 @@ cdef class RecordChunks:
         return 0
 
     cdef list take(self, object given):
-        """Return all chunks as list of RecordChunk. `given` is the memory that `refer_to` named."""
+        """Return all chunks as list of RecordChunk. `given` is the caller's memory that views refer to."""
         cdef list chunks = []
         cdef Chunk *chunk
         cdef size_t i
@@ -385,7 +393,7 @@ cdef void _free_chunk(Chunk *chunk) noexcept nogil:
     _free(chunk.region, columns.timestamps_ms)
     _free(chunk.region, columns.leader_epochs)
     _free(chunk.region, columns.header_offsets)
-    give_up(&chunk.views_data)
+    _free(chunk.region, chunk.views_data.data)
     if chunk.region != NULL:
         drop_region(chunk.region)
 
@@ -416,7 +424,7 @@ cdef RecordChunk _chunk_object(Chunk *chunk, object given):
     if chunk.given_buffer >= 0:
         buffers[chunk.given_buffer] = given
     if chunk.views_data_buffer >= 0:
-        buffers[chunk.views_data_buffer] = _taken(NULL, &chunk.views_data)
+        buffers[chunk.views_data_buffer] = _taken(region, &chunk.views_data)
     made.offsets = _items(region, <void **>&columns.offsets, rows, capacity, sizeof(int64_t))
     made.timestamps_ms = _items(region, <void **>&columns.timestamps_ms, rows, capacity, sizeof(int64_t))
     made.leader_epochs = _items(region, <void **>&columns.leader_epochs, rows, capacity, sizeof(int32_t))

@@ -53,7 +53,7 @@ cdef size_t LEAST_ROOM = 256 << 10
 cdef int64_t SLOW_PAGE_NS = 1000000
 cdef int SMALL_REGIONS = 64
 # Unused regions that are kept for the next chunk.
-cdef size_t IDLE_BYTES = 24 << 20
+cdef size_t IDLE_BYTES = 32 << 20
 
 cdef kb_lock regions_lock
 # under regions_lock: the regions with room that no chunk has taken
@@ -176,21 +176,33 @@ cdef void leave_region(Region *region) noexcept nogil:
 
 
 cdef void drop_region(Region *region) noexcept nogil:
-    """Drop a reference. With the last one the region is free from its start on."""
-    cdef bint is_done = False
+    """Drop a reference. With the last one the region is free from its start on. It is kept for the next
+    chunk, instead of those that were left before: their sizes may not be in use any more.
+    """
+    cdef Region *freed[OPEN_REGIONS + 1]
+    cdef int count = 0, i = 0
     _lock_regions()
     region.references -= 1
     if region.references == 0:
         if region.is_open:
             _close(region)
         region.used = 0
-        is_done = open_count == OPEN_REGIONS or idle_bytes + region.size > IDLE_BYTES
-        if not is_done:
+        while i < open_count and idle_bytes + region.size > IDLE_BYTES:
+            if open_regions[i].is_idle:
+                freed[count] = open_regions[i]
+                count += 1
+                _close(open_regions[i])
+            else:
+                i += 1
+        if open_count < OPEN_REGIONS and idle_bytes + region.size <= IDLE_BYTES:
             _open(region)
+        else:
+            freed[count] = region
+            count += 1
     _unlock_regions()
-    if is_done:
-        kb_pages_free(region.data, region.size)
-        free(region)
+    for i in range(count):
+        kb_pages_free(freed[i].data, freed[i].size)
+        free(freed[i])
 
 
 cdef void _open(Region *region) noexcept nogil:

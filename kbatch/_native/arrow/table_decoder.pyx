@@ -120,7 +120,7 @@ cdef class TableDecoder:
         cursor.log_append_time = header.attributes & KB_LOG_APPEND_TIME != 0
         cursor.timestamp_ms = header.max_timestamp_ms if cursor.log_append_time else header.base_timestamp_ms
         with nogil:
-            self._chunks.begin_batch(header.count, size, 0, -1)
+            self._chunks.begin_batch(header.count, size, -1)
             self._chunks.make_room(&cursor, header.count, <int64_t>(header.count * batches_left),
                                    <size_t>(size * batches_left))
             is_corrupt = self._chunks.append(&cursor)

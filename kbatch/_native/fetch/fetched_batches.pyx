@@ -283,26 +283,27 @@ cdef class FetchedRecords:
             if batch.row_bound:
                 return True
 
-    cdef bint _open(self, Reading *reading, kb_memory *out) except -1 nogil:
-        """Point the cursor to the batch's records, which are appended to `out` if they are compressed. False
-        at a fault.
+    cdef bint _open(self, Reading *reading) except -1 nogil:
+        """Point the cursor to the batch's records, which are in the scratch if they were compressed. False at
+        a fault.
         """
         cdef kb_records_cursor *cursor = &reading.cursor
         cdef kb_batch_header *header = &reading.batch.header
         cdef const uint8_t *data = reading.batch.data + KB_BATCH_HEADER_SIZE
         cdef size_t size = reading.batch.size - KB_BATCH_HEADER_SIZE
-        cdef size_t used = out.used
+        memset(cursor, 0, sizeof(kb_records_cursor))
         if header.attributes & KB_CODEC_MASK:
-            if _decompress(header.attributes & KB_CODEC_MASK, data, size, out, self._limit):
-                out.used = used
+            reading.scratch.used = 0
+            if _decompress(header.attributes & KB_CODEC_MASK, data, size, &reading.scratch, self._limit):
                 reading.fault = CODEC_FAULT
                 return False
-            data = out.data + used
-            size = out.used - used
+            data = reading.scratch.data
+            size = reading.scratch.used
+        else:
+            cursor.view_base = self._start.data
         if <size_t>header.count > size / KB_MIN_RECORD_BYTES:
             reading.fault = COUNT_FAULT
             return False
-        memset(cursor, 0, sizeof(kb_records_cursor))
         cursor.at = data
         cursor.end = data + size
         cursor.count = header.count
@@ -352,31 +353,18 @@ cdef class FetchedRecords:
         """Append a batch's visible rows to the columns. False at a fault."""
         cdef kb_fetched_batch *batch = &reading.batch
         cdef kb_batch_header *header = &batch.header
-        cdef bint as_views = chunks.chunk.columns.as_views
-        cdef bint is_compressed = header.attributes & KB_CODEC_MASK != 0
         cdef int timestamp_type = header.attributes & KB_LOG_APPEND_TIME != 0
-        cdef kb_memory *out = &reading.scratch
-        cdef const uint8_t *given = NULL
         cdef size_t size
         if kb_fetched_header_suffices(&reading.walk, batch, chunks.chunk.columns.wanted):
-            chunks.begin_batch(batch.row_bound, 0, 0, timestamp_type)
+            chunks.begin_batch(batch.row_bound, 0, timestamp_type)
             chunks.make_room(NULL, batch.row_bound, reading.rows_to_come, 0)
             chunks.append_range(batch.first_offset, batch.row_bound, header.max_timestamp_ms,
                                 header.leader_epoch)
             return True
-        reading.scratch.used = 0
-        if as_views:
-            chunks.begin_batch(batch.row_bound, 0, self._limit if is_compressed else 0, timestamp_type)
-            out = &chunks.chunk.views_data
-        if not self._open(reading, out):
+        if not self._open(reading):
             return False
         size = reading.cursor.end - reading.cursor.at
-        if not is_compressed:
-            given = self._start.data
-        if as_views:
-            chunks.refer_to(&reading.cursor, given)
-        else:
-            chunks.begin_batch(header.count, size, 0, timestamp_type)
+        chunks.begin_batch(header.count, size, timestamp_type)
         chunks.make_room(&reading.cursor, header.count, reading.rows_to_come, _bytes_to_come(reading, size))
         if chunks.append(&reading.cursor):
             reading.position = reading.cursor.next_offset
@@ -396,8 +384,7 @@ cdef class FetchedRecords:
         try:
             while is_open:
                 with nogil:
-                    reading.scratch.used = 0
-                    is_open = self._next(&reading) and self._open(&reading, &reading.scratch)
+                    is_open = self._next(&reading) and self._open(&reading)
                 is_open = is_open and self._append_objects(&reading, records)
             self._settle(&reading)
         finally:
