@@ -143,9 +143,11 @@ class ColumnDeserializer:
             others = pa.array(made, values.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
             raise TypeError(f"the function errors= must return values of {values.type}: {error}") from error
-        places = np.arange(len(values))
-        places[rows] = np.arange(len(values), len(values) + len(rows))
-        return pa.concat_arrays([values, others]).take(pa.array(places))
+        pieces, first = [], 0
+        for place, row in enumerate(rows):
+            pieces += [values.slice(first, row - first), others.slice(place, 1)]
+            first = row + 1
+        return pa.concat_arrays([*pieces, values.slice(first)])
 
 
 def error_of(row: int, reason: str, column: pa.Array, where: Where) -> DeserializationError:
@@ -237,17 +239,6 @@ class Spans:
             return self.data[first : first + len(rows) * width].reshape(len(rows), width)
         taken: np.ndarray = self.data[starts[:, None] + np.arange(width)]
         return taken
-
-
-def scattered(values: pa.Array, rows: np.ndarray, count: int) -> pa.Array:
-    """Return an array of `count` with the values at these rows, in ascending order, and null elsewhere."""
-    if len(rows) == count:
-        return values
-    places = np.zeros(count, np.int64)
-    places[rows] = np.arange(len(rows))
-    is_missing = np.ones(count, bool)
-    is_missing[rows] = False
-    return values.take(pa.array(places, mask=is_missing))
 
 
 def salvaged(

@@ -2,9 +2,10 @@
 
 Theory of operation. Values that are objects are joined by newlines and read in one go. Each must begin with {
 and end with }, so that the borders of values are borders of JSON's own: between a } and a { there is neither
-comma nor colon. A value of two objects then shows in the number of rows. If a piece cannot be read it is
-halved, until the rows at fault stand alone. Maps, whose members Arrow's reader would take for columns, and
-values other than objects go through Python's reader.
+comma nor colon. A value of two objects then shows in the number of rows. Arrow does not say which values are
+at fault: if it refuses some, the values are read in blocks, and a refused block by Python's reader, one by
+one. Maps, whose members Arrow's reader would take for columns, and values other than objects go through
+Python's reader too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from math import isinf
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,6 @@ from kbatch.column_deserializers.base import (
     combined,
     reason_of,
     salvaged,
-    scattered,
 )
 from kbatch.column_deserializers.conversions import converted, is_list, json_type, types
 from kbatch.column_deserializers.framing import GUID_BYTES, ID_BYTES
@@ -35,6 +37,8 @@ from kbatch.column_deserializers.framing import GUID_BYTES, ID_BYTES
 DEFAULT_SAMPLE = 1000
 # The most bytes of one call of Arrow's reader, whose blocks have 32-bit sizes.
 MAX_BLOCK_BYTES = 1 << 28
+# The values that Python reads if one of them is at fault.
+BLOCK_ROWS = 256
 BLANKS = b" \t\r\n"
 NULL = b"null"
 
@@ -104,38 +108,50 @@ class Json(ColumnDeserializer):
         texts = _without_headers(column)
         if not types.is_struct(kind) or not kind.num_fields or _has_map(kind):
             return _by_python(texts, kind)
-        rows = np.flatnonzero(Spans(texts).is_valid)
-        is_object, others = _objects(texts.drop_null())
-        faults = {int(rows[place]): reason for place, reason in others.items() if reason}
-        rows = rows[is_object]
-        texts = texts if len(rows) == len(texts) else texts.take(pa.array(rows))
-        values, bad = salvaged(
-            lambda first, last: _by_arrow(texts.slice(first, last - first), kind), len(rows), kind
-        )
-        faults.update((int(rows[place]), reason) for place, reason in bad.items())
-        return scattered(values, rows, len(column)), faults
+        is_object, others = _objects(texts)
+        if not is_object.all():
+            texts = pc.if_else(pa.array(is_object), texts, pa.scalar(b"{}", texts.type))
+        values, faults = _decoded(texts, kind)
+        if not is_object.all():
+            is_null = pc.or_(values.is_null(), pa.array(~is_object))
+            values = pa.StructArray.from_arrays(values.flatten(), fields=list(kind), mask=is_null)
+        return values, faults | {row: reason for row, reason in others.items() if reason is not None}
 
 
 def _without_headers(column: pa.Array) -> pa.Array:
     """Return the values without Confluent's headers: no JSON value begins with a byte of 0 or 1."""
-    first = Spans(column).first_bytes()
+    if types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    spans = Spans(column)
+    first, lengths = spans.first_bytes(), spans.ends - spans.starts
+    sizes = np.zeros(len(column), np.int64)
     for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
-        is_framed = first == magic
-        if is_framed.any():
-            cut = pc.binary_slice(column, size)
-            column = cut if is_framed.all() else pc.if_else(pa.array(is_framed), cut, column)
-    return column
+        sizes[(first == magic) & (lengths >= size)] = size  # shorter ones stay what they are: no JSON
+    if not sizes.any():
+        return column
+    begin, end = int(spans.starts[0]), int(spans.ends[-1])
+    is_kept = np.ones(end - begin, bool)
+    for size in (ID_BYTES, GUID_BYTES):
+        is_kept[(spans.starts[sizes == size] - begin)[:, None] + np.arange(size)] = False
+    offsets = np.concatenate([[0], np.cumsum(lengths - sizes)])
+    validity = None
+    if column.null_count:
+        validity = pa.py_buffer(np.packbits(spans.is_valid, bitorder="little").tobytes())
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(spans.data[begin:end][is_kept])]
+    return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
 
 
 def _objects(texts: pa.Array) -> tuple[np.ndarray, dict[int, str | None]]:
-    """Return which values have the braces of an object, and why the others have not; None for JSON's null."""
+    """Return which values have the braces of an object, and why others but null have not; None for JSON's
+    null.
+    """
     spans = Spans(texts)
-    is_filled = spans.ends > spans.starts
+    is_filled = spans.is_valid & (spans.ends > spans.starts)
     is_object = np.zeros(len(texts), bool)
     begins, ends = spans.starts[is_filled], spans.ends[is_filled] - 1
     is_object[is_filled] = (spans.data[begins] == ord("{")) & (spans.data[ends] == ord("}"))
     others: dict[int, str | None] = {}
-    for row in map(int, np.flatnonzero(~is_object)):
+    for row in map(int, np.flatnonzero(spans.is_valid & ~is_object)):
         text = texts[row].as_py().strip(BLANKS)
         if text[:1] == b"{" and text[-1:] == b"}":
             is_object[row] = True
@@ -145,6 +161,21 @@ def _objects(texts: pa.Array) -> tuple[np.ndarray, dict[int, str | None]]:
 
 
 # Arrow's reader
+
+
+def _decoded(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """Return values, and by row why some of them cannot be read."""
+    try:
+        return _by_arrow(texts, kind), {}
+    except VALUE_ERRORS:
+        if len(texts) <= BLOCK_ROWS:
+            return _by_python(texts, kind)
+    arrays, faults = [], dict[int, str]()
+    for first in range(0, len(texts), BLOCK_ROWS):
+        array, bad = _decoded(texts.slice(first, BLOCK_ROWS), kind)
+        arrays.append(array)
+        faults.update((first + row, reason) for row, reason in bad.items())
+    return pa.concat_arrays(arrays), faults
 
 
 def _by_arrow(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -159,7 +190,10 @@ def _by_arrow(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         raise ValueError("it is more than one JSON object")
     columns = table.select(schema.names).columns
     arrays = [converted(combined(each), field.type) for each, field in zip(columns, kind, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+    made = pa.StructArray.from_arrays(arrays, fields=list(kind))
+    if "decimal" in str(kind):
+        made.validate(full=True)  # Arrow's reader takes more digits than a decimal has
+    return made
 
 
 def _read(texts: pa.Array, schema: pa.Schema | None) -> pa.Table:
@@ -207,23 +241,56 @@ def _settled(field: pa.Field) -> pa.Field:
 # Python's reader
 
 
+class _Doubled(dict[str, Any]):
+    """An object with a member twice, which Arrow's reader refuses if the member has a field."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        names = [name for name, _ in pairs]
+        self.doubled = {name for name in names if names.count(name) > 1}
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    return made if len(made) == len(pairs) else _Doubled(pairs)
+
+
+_READER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_object)
+
+
 def _by_python(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    shape = _shape(kind) or _same
+    shape = _shape(kind)
     values: list[Any] = []
     faults: dict[int, str] = {}
     for row, text in enumerate(texts.to_pylist()):
         value = None
         if text is not None:
             try:
-                value = shape(json.loads(text.decode(), parse_float=Decimal))
+                value = shape(_READER.decode(text.decode().strip()))
             except (*VALUE_ERRORS, RecursionError) as error:
                 faults[row] = reason_of(error) if text else "it is empty"
         values.append(value)
-    parsed = json_type(kind)
-    made, more = salvaged(
-        lambda first, last: converted(pa.array(values[first:last], parsed), kind), len(values), kind
-    )
+    made, more = salvaged(lambda first, last: _array(values[first:last], kind), len(values), kind)
+    for row in more:
+        more[row] = _member_at_fault(values[row], kind) or more[row]
     return made, faults | more
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return converted(pa.array(values, json_type(kind)), kind)
+
+
+def _member_at_fault(value: Any, kind: pa.DataType) -> str | None:
+    """Return which member of an object is at fault, and why; None if it is no object."""
+    if not types.is_struct(kind) or not isinstance(value, dict):
+        return None
+    for field in kind:
+        member = value.get(field.name)
+        try:
+            _array([member], field.type)
+        except VALUE_ERRORS as error:
+            return f"member {field.name!r}: {_member_at_fault(member, field.type) or reason_of(error)}"
+    return None
 
 
 def _inferred_by_python(texts: pa.Array) -> pa.DataType:
@@ -247,46 +314,84 @@ def _has_map(kind: pa.DataType) -> bool:
     return is_list(kind) and _has_map(kind.value_type)
 
 
-def _shape(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return what makes of Python's JSON values those that pyarrow takes for `json_type(kind)`; None if they
-    are the same.
+def _shape(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return what makes of Python's JSON values those that pyarrow takes for `json_type(kind)`. It raises
+    ValueError for values of another type.
     """
     if types.is_integer(kind):
-        return _whole
+        return _of(int, _whole(kind))
     if types.is_floating(kind):
-        return lambda value: float(value) if isinstance(value, Decimal) else value
+        return _of((int, float, Decimal), _float)
     if types.is_decimal(kind):
-        return lambda value: Decimal(value) if isinstance(value, int | str) else value
+        return _of((int, str, Decimal), _decimal)
+    if types.is_boolean(kind):
+        return _of(bool, _same)
+    if types.is_null(kind):
+        return _of(NoneType, _same)
     if types.is_dictionary(kind):
         return _shape(kind.value_type)
     if types.is_map(kind):
-        item = _shape(kind.item_type) or _same
+        item = _shape(kind.item_type)
         return _of(dict, lambda value: [(name, item(each)) for name, each in value.items()])
     if is_list(kind):
-        member = _shape(kind.value_type) or _same
+        member = _shape(kind.value_type)
         return _of(list, lambda value: list(map(member, value)))
     if types.is_struct(kind):
-        shapes = {field.name: _shape(field.type) or _same for field in kind}
-        return _of(dict, lambda value: {name: shape(value.get(name)) for name, shape in shapes.items()})
-    return None
+        shapes = {field.name: _shape(field.type) for field in kind}
+        return _of(dict, lambda value: _members(value, shapes))
+    return _of(str, _same)
 
 
-def _whole(value: Any) -> Any:
-    """Return an integer; pyarrow would cut a fraction off, and take true for 1."""
-    if isinstance(value, bool | Decimal):
-        raise ValueError(f"{value} is no integer")
-    return value
+def _of(kinds: type | tuple[type, ...], shape: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    is_for_bool = kinds is bool
 
-
-def _of(kind: type, shape: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def shaped(value: Any) -> Any:
         if value is None:
             return None
-        if not isinstance(value, kind):
-            raise ValueError(f"it has {type(value).__name__} for {kind.__name__}")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and not is_for_bool):
+            raise ValueError(f"the JSON type of {str(value)[:50]!r} is another one")
         return shape(value)
 
     return shaped
+
+
+def _members(value: dict[str, Any], shapes: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    if isinstance(value, _Doubled) and (doubled := value.doubled & shapes.keys()):
+        raise ValueError(f"member {min(doubled)!r} stands there twice")
+    made = {}
+    for name, shape in shapes.items():
+        try:
+            made[name] = shape(value.get(name))
+        except VALUE_ERRORS as error:
+            raise ValueError(f"member {name!r}: {reason_of(error)}") from error
+    return made
+
+
+def _whole(kind: pa.DataType) -> Callable[[Any], Any]:
+    unsigned = types.is_unsigned_integer(kind)
+    lowest = 0 if unsigned else -(2 ** (kind.bit_width - 1))
+    highest = 2 ** (kind.bit_width - (not unsigned)) - 1
+
+    def checked(value: int) -> int:
+        if not lowest <= value <= highest:
+            raise ValueError(f"{value} is beyond {kind}")
+        return value
+
+    return checked
+
+
+def _float(value: Any) -> float:
+    number = float(value)
+    if isinf(number) and not isinstance(value, float):
+        raise ValueError(f"{value} is too large for a float")
+    return number
+
+
+def _decimal(value: Any) -> Decimal:
+    try:
+        return Decimal(value)
+    except ArithmeticError as error:
+        raise ValueError(f"{value!r} is no decimal") from error
 
 
 def _same(value: Any) -> Any:

@@ -187,39 +187,40 @@ def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Cal
     if descriptor.full_name in inside:
         raise ValueError(f"the message {descriptor.full_name} contains itself, which no Arrow type can")
     inside = (*inside, descriptor.full_name)
-    fields, readers = [], []
-    for field in descriptor.fields:
-        kind, read = _field(field, inside)
+    fields, defaults = [], []
+    places: dict[int, tuple[int, Convert]] = {}
+    for place, field in enumerate(descriptor.fields):
+        kind, convert, default = _field(field, inside)
         fields.append(pa.field(field.name, kind))
-        readers.append(read)
-    return pa.struct(fields), lambda message: tuple([read(message) for read in readers])
+        defaults.append(default)
+        places[field.number] = place, convert
+
+    def row(message: Any) -> tuple[Any, ...]:
+        values = list(defaults)
+        for field, value in message.ListFields():
+            if (found := places.get(field.number)) is not None:  # no extension
+                place, convert = found
+                values[place] = value if convert is None else convert(value)
+        return tuple(values)
+
+    return pa.struct(fields), row
 
 
-def _field(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
-    """Return the type of a field, and what reads it in a message."""
-    name = field.name
-    if _is_repeated(field):
-        entry = field.message_type
-        if entry is not None and entry.GetOptions().map_entry:
-            key, _ = _value(entry.fields_by_name["key"], inside)
-            item, convert = _value(entry.fields_by_name["value"], inside)
-            if convert is None:
-                return pa.map_(key, item), lambda message: list(getattr(message, name).items())
-            return pa.map_(key, item), lambda message: [
-                (key, convert(value)) for key, value in getattr(message, name).items()
-            ]
+def _field(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Convert, Any]:
+    """Return the type of a field, the conversion of its value, and what a message without it has."""
+    if not _is_repeated(field):
         kind, convert = _value(field, inside)
-        if convert is None:
-            return pa.list_(kind), lambda message: list(getattr(message, name))
-        return pa.list_(kind), lambda message: list(map(convert, getattr(message, name)))
-    kind, convert = _value(field, inside)
-    if not field.has_presence:
-        if convert is None:
-            return kind, lambda message: getattr(message, name)
-        return kind, lambda message: convert(getattr(message, name))
+        default = None if field.has_presence else field.default_value
+        return kind, convert, default if default is None or convert is None else convert(default)
+    entry = field.message_type
+    if entry is None or not entry.GetOptions().map_entry:
+        kind, convert = _value(field, inside)
+        return pa.list_(kind), list if convert is None else lambda values: list(map(convert, values)), []
+    key, _ = _value(entry.fields_by_name["key"], inside)
+    kind, convert = _value(entry.fields_by_name["value"], inside)
     if convert is None:
-        return kind, lambda message: getattr(message, name) if message.HasField(name) else None
-    return kind, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+        return pa.map_(key, kind), lambda values: list(values.items()), []
+    return pa.map_(key, kind), lambda values: [(name, convert(each)) for name, each in values.items()], []
 
 
 def _is_repeated(field: Any) -> bool:

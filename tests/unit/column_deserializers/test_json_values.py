@@ -111,7 +111,7 @@ def test_deep_values_end_neither_stack_nor_memory() -> None:
 def test_confluents_header_is_skipped() -> None:
     plain = b'{"a":1,"b":"x"}'
     values, reasons = decoded([b"\0\0\0\0\7" + plain, plain, b"\1" + bytes(16) + plain, b"\0\0", None])
-    assert values == [{"a": 1, "b": "x"}] * 3 + [None] * 2 and reasons[3] == "it is empty"
+    assert values == [{"a": 1, "b": "x"}] * 3 + [None] * 2 and reasons[3] == "it is not a JSON object"
 
 
 def test_scalars_lists_and_maps() -> None:
