@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kbatch.column_deserializers.avro_schemas import TIMES, UUID, AvroSchema, python_type, shape_of
-from kbatch.column_deserializers.base import ColumnDeserializer, Errors, Spans, Where, reason_of, salvaged
+from kbatch.column_deserializers.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
 from kbatch.column_deserializers.conversions import converted
 from kbatch.column_deserializers.framing import framed
 from kbatch.column_deserializers.registered import SchemaOfRecords, newest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kbatch.schema_registry import SchemaRegistry
 
 
-class Avro(ColumnDeserializer):
+class Avro(ObjectDeserializer):
     """Avro values: in Confluent's wire format with a registry, without it the values alone.
 
     Records become structs, enums strings, maps maps. A union of null and another type is that type; one of
@@ -103,7 +103,7 @@ class Avro(ColumnDeserializer):
                 return self._read_as(schema)
         return None
 
-    def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
+    def decode_piece(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
         assert self.data_type is not None
         spans = Spans(column)
         starts, ends = spans.starts, spans.ends

@@ -17,6 +17,8 @@ from kbatch.errors import DeserializationError
 ERRORS = ("raise", "null", "column")
 # What becomes of a record that cannot be read: one of ERRORS, or a function that returns its value.
 Errors = str | Callable[[bytes, DeserializationError], Any]
+# The values whose Python objects exist at a time.
+PIECE_ROWS = 8192
 # What pyarrow and the libraries of formats raise for a value; other exceptions are faults of a program.
 VALUE_ERRORS = (ValueError, TypeError, OverflowError, EOFError, IndexError, KeyError)
 
@@ -148,6 +150,28 @@ class ColumnDeserializer:
             pieces += [values.slice(first, row - first), others.slice(place, 1)]
             first = row + 1
         return pa.concat_arrays([*pieces, values.slice(first)])
+
+
+class ObjectDeserializer(ColumnDeserializer):
+    """A deserializer that makes Python objects: of a piece of a column at a time, because Python's garbage
+    collector looks at all of them again and again. Override `decode_piece`.
+    """
+
+    def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
+        if len(column) <= PIECE_ROWS:
+            return self.decode_piece(column, where)
+        pieces, faults = [], dict[int, str]()
+        for first in range(0, len(column), PIECE_ROWS):
+            headers = None if where.headers is None else where.headers.slice(first, PIECE_ROWS)
+            piece = column.slice(first, PIECE_ROWS)
+            values, bad = self.decode_piece(piece, where._replace(headers=headers))
+            pieces.append(values)
+            faults.update((first + row, reason) for row, reason in bad.items())
+        return pa.concat_arrays(pieces), faults
+
+    def decode_piece(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
+        """Return what `decode` does; of `where` only headers and part are those of the piece."""
+        raise NotImplementedError
 
 
 def error_of(row: int, reason: str, column: pa.Array, where: Where) -> DeserializationError:

@@ -20,6 +20,8 @@ from kbatch.column_deserializers.base import Spans, Where
 ID_BYTES, GUID_BYTES = 5, 17
 HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 MAX_INDEXES = 100
+# An index that a varint of one byte has.
+PLACE_BITS, MAX_PLACE = 7, 0x7F
 # An id or a GUID; of Protobuf also the path of the message.
 Written = tuple[int | str, tuple[int, ...]]
 
@@ -57,36 +59,49 @@ def framed(spans: Spans, where: Where, *, has_path: bool = False) -> Framed:
         if is_open[row]:
             is_open[row] = False
             _read_one(row, data, 0, len(data), has_path, paths, faults)
-    lengths = spans.ends - spans.starts
-    is_usual = is_open & (lengths >= ID_BYTES + has_path)
-    rows = np.flatnonzero(is_usual)
-    heads = spans.matrix(rows, ID_BYTES + has_path)
-    is_plain = (heads[:, 0] == 0) & (heads[:, -1] == 0 if has_path else True)
-    ids = heads[is_plain, 1:ID_BYTES].copy().view(">u4").reshape(-1)
-    plain = rows[is_plain]
-    starts[plain] += ID_BYTES + has_path
+    plain, codes, sizes = _plain(spans, is_open, has_path)
+    starts[plain] += sizes
     is_open[plain] = False
     for row in map(int, np.flatnonzero(is_open)):
         first, last = int(spans.starts[row]), int(spans.ends[row])
         starts[row] = _read_one(row, spans.data, first, last, has_path, paths, faults)
-    return Framed(_grouped(plain, ids, (0,) if has_path else (), paths), starts, faults)
-
-
-def _grouped(
-    rows: np.ndarray, ids: np.ndarray, path: tuple[int, ...], others: Mapping[int, Written]
-) -> dict[Written, np.ndarray]:
-    """Return the rows of each schema."""
     groups: dict[Written, Any] = {}
-    if len(ids) and (ids == ids[0]).all():
-        groups[int(ids[0]), path] = rows
-    else:
-        for each in np.unique(ids):
-            groups[int(each), path] = rows[ids == each]
+    for code in map(int, np.unique(codes)):
+        written = code >> PLACE_BITS, (code & MAX_PLACE,) if has_path else ()
+        groups[written] = plain[codes == code]
+    return Framed(_with_others(groups, paths), starts, faults)
+
+
+def _plain(spans: Spans, is_open: np.ndarray, has_path: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows with an id and a path of one byte's index, the id and the index of each as one number,
+    and the bytes before its value.
+    """
+    lengths = spans.ends - spans.starts
+    rows = np.flatnonzero(is_open & (lengths >= ID_BYTES + has_path))
+    heads = spans.matrix(rows, ID_BYTES + has_path)
+    sizes = np.full(len(rows), ID_BYTES + has_path, np.int64)
+    places = np.zeros(len(rows), np.int64)
+    is_plain = heads[:, 0] == 0
+    if has_path and len(rows):
+        index = spans.data[np.minimum(spans.starts[rows] + ID_BYTES + 1, len(spans.data) - 1)]
+        is_one = (heads[:, -1] == 2) & (lengths[rows] > ID_BYTES + 1) & (index < 0x80) & (index & 1 == 0)
+        is_plain &= is_one | (heads[:, -1] == 0)
+        places[is_one] = index[is_one] >> 1
+        sizes += is_one
+    ids = heads[:, 1:ID_BYTES].copy().view(">u4").reshape(-1).astype(np.int64)
+    return rows[is_plain], (ids << PLACE_BITS | places)[is_plain], sizes[is_plain]
+
+
+def _with_others(
+    groups: dict[Written, np.ndarray], others: Mapping[int, Written]
+) -> dict[Written, np.ndarray]:
+    """Return the rows of each schema, with those that were read one by one."""
     more: dict[Written, list[int]] = {}
     for row, written in others.items():
         more.setdefault(written, []).append(row)
     for written, listed in more.items():
-        groups[written] = np.union1d(groups.get(written, np.empty(0, np.int64)), np.array(listed, np.int64))
+        found = groups.get(written, np.empty(0, np.int64))
+        groups[written] = np.union1d(found, np.array(listed, np.int64))
     return groups
 
 

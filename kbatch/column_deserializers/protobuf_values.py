@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kbatch.column_deserializers.base import ColumnDeserializer, Errors, Spans, Where, reason_of, salvaged
+from kbatch.column_deserializers.base import Errors, ObjectDeserializer, Spans, Where, reason_of, salvaged
 from kbatch.column_deserializers.framing import framed
 from kbatch.column_deserializers.registered import SchemaOfRecords, newest
 
@@ -50,7 +50,7 @@ _OPTIONS_ONLY = "confluent/meta.proto"
 Convert = Callable[[Any], Any] | None
 
 
-class Protobuf(ColumnDeserializer):
+class Protobuf(ObjectDeserializer):
     """Protobuf messages, with or without the header of Confluent's wire format.
 
     Messages become structs, repeated fields lists, maps maps, enums their names (the number of an unknown
@@ -128,7 +128,7 @@ class Protobuf(ColumnDeserializer):
                 return self._read_as(descriptor)
         return None
 
-    def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
+    def decode_piece(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
         spans = Spans(column)
         values: list[Any] = [None] * len(column)
         is_good, starts, faults = self._messages(spans, where)

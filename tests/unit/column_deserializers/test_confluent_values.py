@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import kbatch
 from kbatch import column_serializers
-from kbatch.column_deserializers import Avro, Protobuf, Where, deserialize
+from kbatch.column_deserializers import Avro, Protobuf, Where, base, deserialize
 from kbatch.errors import DeserializationError, SchemaRegistryError
 from tests.support.registry import Registry
 
@@ -63,7 +63,11 @@ THIRD = record(("price", "double"), ("id", "int"), ("more", {"type": "array", "i
 # 92. Ids
 
 
-def test_schemas_of_one_column_are_resolved_in_order(registry: Registry) -> None:
+@pytest.mark.parametrize("piece", [7, base.PIECE_ROWS])
+def test_schemas_of_one_column_are_resolved_in_order(
+    registry: Registry, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "PIECE_ROWS", piece)
     numbers = [registry.add("orders-value", schema) for schema in (FIRST, SECOND)]
     rows: list[bytes | None] = []
     expected: list[Any] = []
@@ -143,7 +147,9 @@ def test_unreachable_registry_is_no_error_of_a_value(registry: Registry) -> None
         Avro(FIRST, "null", registry=registry.client(retries=0))(pa.array([b"\0\0\0\0\1\2"]))
 
 
-def test_ids_in_headers(registry: Registry) -> None:
+@pytest.mark.parametrize("piece", [2, base.PIECE_ROWS])
+def test_ids_in_headers(registry: Registry, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "PIECE_ROWS", piece)
     number = registry.add("a", FIRST)
     guid = b"\1" + registry.guid(number).bytes
     value = plain(FIRST, {"id": 1, "name": "a"})

@@ -531,6 +531,7 @@ def test_C08_a_read_record_has_its_timestamp_whatever_it_is() -> None:
 
 # RecordBatch.survey: what a broker looks for in the records of a batch, in one pass.
 
+
 @pytest.mark.parametrize("compression", plain.CODECS)
 @pytest.mark.parametrize("seed", range(20))
 def test_the_survey_is_what_the_records_are(compression: str, seed: int) -> None:

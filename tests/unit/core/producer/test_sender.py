@@ -552,6 +552,7 @@ def test_bootstrap_servers_are_used_if_no_node_is_available() -> None:
 
 # What may be sent: after a failed record, while a batch is sealed, while its bytes are in use.
 
+
 @pytest.fixture
 def bytes_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass all bytes by reference, as those of larger batches are."""

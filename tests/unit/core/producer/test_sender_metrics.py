@@ -99,11 +99,14 @@ def test_bytes_are_those_that_the_broker_had_and_gave(monkeypatch: pytest.Monkey
         totals = {"outgoing-byte-total": had[0], "incoming-byte-total": given[0]}
         for name, total in totals.items():
             assert metric(producer, name) == total
-            assert sum(
-                value
-                for key, value in values.items()
-                if (key.name, key.group) == (name, "producer-node-metrics")
-            ) == total
+            assert (
+                sum(
+                    value
+                    for key, value in values.items()
+                    if (key.name, key.group) == (name, "producer-node-metrics")
+                )
+                == total
+            )
         requests = metric(producer, "request-total")
         assert metric(producer, "response-total") == requests
         assert metric(producer, "request-size-avg") * requests == pytest.approx(had[0])

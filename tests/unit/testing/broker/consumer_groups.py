@@ -153,9 +153,7 @@ class Groups:
         self.coordinator = self.start()
 
     def start(self) -> GroupCoordinator:
-        return GroupCoordinator(
-            self.log.store, lambda: next(self.uuids).to_bytes(16, "big"), **self.options
-        )
+        return GroupCoordinator(self.log.store, lambda: next(self.uuids).to_bytes(16, "big"), **self.options)
 
     def restart(self) -> None:
         self.coordinator = self.start()

@@ -946,6 +946,7 @@ def test_what_is_loaded_again_takes_the_place_of_what_was_known() -> None:
 
 # The group coordinator whose members do anything, in any order.
 
+
 class Reply:
     """One answer: it must come, and only once."""
 

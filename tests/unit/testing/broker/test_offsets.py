@@ -120,9 +120,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     cluster.stable(member)
     for _ in range(5):
         cluster.pass_time(SESSION - 1)
-        committed = cluster.commit(
-            {T0: 5}, member_id=member.member_id, generation_id=member.generation_id
-        )
+        committed = cluster.commit({T0: 5}, member_id=member.member_id, generation_id=member.generation_id)
         assert committed == NONE
     assert cluster.state == "Stable"
 
@@ -436,12 +434,14 @@ def test_what_cannot_be_dropped_now_is_dropped_later() -> None:
 # Committed offsets as they are stored and loaded, and changed in any order. Kafka's own classes made the
 # bytes.
 
+
 @pytest.mark.parametrize(
     ("offset", "value"),
     [
         (
-            CommittedOffset(42, 7, "m", 1_700_000_000_000, topic_id=bytes.fromhex("01".zfill(16) +
-            "02".zfill(16))),
+            CommittedOffset(
+                42, 7, "m", 1_700_000_000_000, topic_id=bytes.fromhex("01".zfill(16) + "02".zfill(16))
+            ),
             "0004000000000000002a00000007026d0000018bcfe5680001001000000000000000010000000000000002",
         ),
         (CommittedOffset(42, -1, "", 5), "0004000000000000002affffffff01000000000000000500"),

@@ -637,6 +637,7 @@ def test_producers_are_forgotten_on_request_and_by_age(open_partition: OpenParti
 
 # Partition: what a restart finds, after a clean end or a kill, and what becomes of it on a full disk.
 
+
 def as_a_snapshot_has_it(producer: ProducerDescription, batch_count: int) -> ProducerDescription:
     """Keep `batch_count` batches, without their times: an entry has one time, which a marker may replace."""
     kept = (batch._replace(timestamp_ms=0) for batch in producer.batches[-batch_count:])

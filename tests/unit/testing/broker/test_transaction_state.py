@@ -441,9 +441,7 @@ def test_a_tv2_transaction(commit: bool) -> None:
         (TOPIC, NEW_ID, 1, commit, 9, 2),
         (OTHER, NEW_ID, 1, commit, 9, 2),
     ]
-    prepared, complete = (
-        (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
-    )
+    prepared, complete = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
     assert cluster.stored_states() == [EMPTY, ONGOING, prepared, complete]
     assert cluster.known() == TransactionMetadata(
         "tx",
@@ -894,9 +892,7 @@ class Transactions(RuleBasedStateMachine):
         producer, partition = self.producer, ("orders", index)
         coordinator = self.cluster.coordinator
         answer = self.ask(
-            lambda: coordinator.add_partitions(
-                "tx", *producer, [partition], self.now_ms, client_tv2=self.tv2
-            )
+            lambda: coordinator.add_partitions("tx", *producer, [partition], self.now_ms, client_tv2=self.tv2)
         )
         if answer is not None:
             self.added.add(partition)
