@@ -215,12 +215,20 @@ def _field(field: Any, inside: tuple[str, ...]) -> tuple[pa.DataType, Convert, A
     entry = field.message_type
     if entry is None or not entry.GetOptions().map_entry:
         kind, convert = _value(field, inside)
-        return pa.list_(kind), list if convert is None else lambda values: list(map(convert, values)), []
+        return pa.list_(kind), _each(convert), []
     key, _ = _value(entry.fields_by_name["key"], inside)
     kind, convert = _value(entry.fields_by_name["value"], inside)
+    return pa.map_(key, kind), _each_item(convert), []
+
+
+def _each(convert: Convert) -> Convert:
+    return list if convert is None else lambda values: list(map(convert, values))
+
+
+def _each_item(convert: Convert) -> Convert:
     if convert is None:
-        return pa.map_(key, kind), lambda values: list(values.items()), []
-    return pa.map_(key, kind), lambda values: [(name, convert(each)) for name, each in values.items()], []
+        return lambda values: list(values.items())
+    return lambda values: [(key, convert(value)) for key, value in values.items()]
 
 
 def _is_repeated(field: Any) -> bool:
