@@ -124,6 +124,21 @@ def test_filling_thread_compresses_the_batch_without_the_gil(codec: str) -> None
     assert any(others_ran for _, others_ran in noted)
 
 
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_other_threads_run_while_a_batch_is_sealed(codec: str) -> None:
+    """By the codec's library: gathering, compressing and all. snappy has only its package."""
+    value = random.Random(2).randbytes(100_000)
+
+    def seal_closed_batch() -> int:
+        records = accumulator(compression=codec, batch_size=2 * MEGABYTE, seal_policy=BY_OTHERS)
+        while not (batches := records.take_unsealed()):
+            put(records, value)
+        return rival.turns_during(batches[0].seal, 1)
+
+    with Rival() as rival:
+        assert any(seal_closed_batch() for _ in range(10 * TRIES))
+
+
 def test_without_compression_every_byte_is_that_of_encode() -> None:
     """Across many chunks: records that begin in one and end in another."""
     source = random.Random(3)
