@@ -61,13 +61,13 @@ class Piece(NamedTuple):
     Attributes
     ----------
     first_row : int
-        The number of the first, in units of `Source.unit`, from 1.
+        The number of the first, in units of `InputFile.unit`, from 1.
     fields : pyarrow.RecordBatch
         At least the requested columns.
     values : pyarrow.Array
         Binary, a value for each row.
     position : int
-        How much of `Source.size` was read so far.
+        How much of `InputFile.size` was read so far.
     numbers : sequence of int or None
         The number of each row, if they are not consecutive.
     """
@@ -83,7 +83,7 @@ class Piece(NamedTuple):
         return self.first_row + row if self.numbers is None else self.numbers[row]
 
 
-class Source(Protocol):
+class InputFile(Protocol):
     """An open file.
 
     Attributes
@@ -113,7 +113,7 @@ def format_of(path: Path) -> str | None:
     return FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-def open_source(path: Path | None, form: str, delimiter: str | None, infers: bool) -> Source:
+def open_source(path: Path | None, form: str, delimiter: str | None, infers: bool) -> InputFile:
     """Open a file, or standard input for None.
 
     Raises

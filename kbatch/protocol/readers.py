@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from kbatch.protocol import wire
 from kbatch.protocol.schema import Field, StructSpec
-from kbatch.protocol.source import Source
+from kbatch.protocol.source import GeneratedFunction
 from kbatch.protocol.structs import Message, check_version
 
 _NAMES = {
@@ -78,7 +78,7 @@ class _ReaderSource:
         self.kind = kind
         self.version = version
         self.is_flexible = version >= kind.flexible_from
-        self.code = Source("def read(data, pos):", _NAMES)
+        self.code = GeneratedFunction("def read(data, pos):", _NAMES)
         self.code.line("size = len(data)")
         self._struct(kind._spec, 0, "")
         self.code.line("return m0, pos")

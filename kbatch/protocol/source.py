@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Source:
+class GeneratedFunction:
     """A function under construction.
 
     Attributes

@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 from kbatch.protocol import wire
 from kbatch.protocol.schema import Field, StructSpec
-from kbatch.protocol.source import Source
+from kbatch.protocol.source import GeneratedFunction
 from kbatch.protocol.structs import Message, check_version
 
 _NAMES = {
@@ -92,7 +92,7 @@ class _WriterSource:
         self.version = version
         self.is_flexible = version >= kind.flexible_from
         self.has_records = False
-        self.code = Source("def write(m0, put):", _NAMES)
+        self.code = GeneratedFunction("def write(m0, put):", _NAMES)
         self._struct(kind._spec, 0, "put")
         self.code.line("return")
 
