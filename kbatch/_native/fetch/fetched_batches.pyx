@@ -220,7 +220,9 @@ cdef class FetchedRecords:
         return 0
 
     cdef int _scan(self) except -1:
-        """Look at all headers."""
+        """Look at all headers. Batches without visible rows are checked here: if all are such, they will not
+        be decoded.
+        """
         cdef Reading reading
         cdef kb_fetched *walk = &reading.walk
         cdef kb_fetched_status status
@@ -231,10 +233,13 @@ cdef class FetchedRecords:
                 while True:
                     reading.position = walk.next_offset
                     status = kb_fetched_next(walk, &reading.batch)
+                    if status == KB_FETCHED_BATCH and reading.batch.row_bound == 0 and self._is_bad(&reading):
+                        status = KB_FETCHED_CORRUPT
                     if status != KB_FETCHED_BATCH:
                         break
                     rows += reading.batch.row_bound
             if status == KB_FETCHED_CORRUPT:
+                walk.next_offset = reading.position
                 reading.fault = HEADER_FAULT
                 self.fault = self._error(&reading)
             self.next_offset = walk.next_offset
@@ -277,11 +282,17 @@ cdef class FetchedRecords:
             if status == KB_FETCHED_END:
                 reading.position = reading.walk.next_offset
                 return False
-            if status == KB_FETCHED_CORRUPT or (self._check_crcs and not _is_intact(batch)):
+            if status == KB_FETCHED_CORRUPT or self._is_bad(reading):
                 reading.fault = HEADER_FAULT
                 return False
             if batch.row_bound:
                 return True
+
+    cdef bint _is_bad(self, const Reading *reading) noexcept nogil:
+        """True if the checksum of the batch is to be checked, and is wrong."""
+        cdef const kb_fetched_batch *batch = &reading.batch
+        return self._check_crcs and batch.header.crc != crc32c_extend(
+            0, batch.data + KB_ATTRIBUTES_AT, batch.size - KB_ATTRIBUTES_AT)
 
     cdef bint _open(self, Reading *reading) except -1 nogil:
         """Point the cursor to the batch's records, which are in the scratch if they were compressed. False at
@@ -494,10 +505,6 @@ cdef str _hint(const kb_batch_header *header):
 cdef void _end(Reading *reading) noexcept:
     free(reading.walk.is_aborting)
     give_up(&reading.scratch)
-
-
-cdef bint _is_intact(const kb_fetched_batch *batch) noexcept nogil:
-    return batch.header.crc == crc32c_extend(0, batch.data + KB_ATTRIBUTES_AT, batch.size - KB_ATTRIBUTES_AT)
 
 
 cdef size_t _bytes_to_come(const Reading *reading, size_t size) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The memory of chunks: buffers of several are cut from one region, and live as long as what refers to them."""
+"""The memory of chunks: buffers of several are cut from one region, and live as long as they are in use."""
 
 import random
 import threading

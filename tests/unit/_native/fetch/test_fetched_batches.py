@@ -149,6 +149,17 @@ def test_bad_checksum_keeps_what_is_before() -> None:
     assert records.position == 10
 
 
+@pytest.mark.parametrize("field", [plain.CONTROL, plain.TRANSACTIONAL | plain.CONTROL])
+def test_batch_bent_into_a_marker_is_not_skipped(field: int) -> None:
+    """It has no visible rows, so that only the constructor sees it."""
+    batch = bytearray(plain.encode(ROWS))
+    batch[22] |= field
+    records = fetched(bytes(batch))
+    assert (records.next_offset, records.row_bound) == (0, 0)
+    assert "CRC-32C" in str(records.fault)
+    assert fetched(bytes(batch), check_crcs=False).next_offset == 10
+
+
 def test_bad_checksum_is_read_without_checks() -> None:
     data = plain.encode(ROWS)
     records = fetched(data[:-1] + bytes([data[-1] ^ 1]), check_crcs=False)
