@@ -24,7 +24,7 @@ def frame_of(message: FetchResponse, version: int) -> bytes:
 def fields_of(answer: FetchAnswer) -> tuple[Any, ...]:
     partitions = [partition_fields(partition) for partition in answer.partitions]
     return (
-        *(answer.correlation_id, answer.throttle_ms, answer.error_code, answer.session_id),
+        *(answer.correlation_id, answer.throttle_time_ms, answer.error_code, answer.session_id),
         partitions,
         answer.node_endpoints,
     )

@@ -5,7 +5,7 @@ from typing_extensions import Buffer
 @final
 class FetchAnswer:
     correlation_id: int
-    throttle_ms: int
+    throttle_time_ms: int
     error_code: int
     session_id: int
     partitions: list[PartitionAnswer]

@@ -52,7 +52,7 @@ cdef class FetchAnswer:
 
     Attributes
     ----------
-    correlation_id, throttle_ms, error_code, session_id : int
+    correlation_id, throttle_time_ms, error_code, session_id : int
         0 in versions without the field.
     partitions : list of PartitionAnswer
     node_endpoints : list of (node id, host, port, rack or None)
@@ -60,7 +60,7 @@ cdef class FetchAnswer:
     """
 
     cdef readonly int32_t correlation_id
-    cdef readonly int32_t throttle_ms
+    cdef readonly int32_t throttle_time_ms
     cdef readonly int16_t error_code
     cdef readonly int32_t session_id
     cdef readonly list partitions
@@ -150,7 +150,7 @@ cdef FetchAnswer _read_answer(Source *source, object view):
     answer.correlation_id = _int32(source)
     if source.version >= FLEXIBLE and _uvarint(source) != 0:  # the header's tagged fields
         source.failed = True
-    answer.throttle_ms = _int32(source)
+    answer.throttle_time_ms = _int32(source)
     if source.version >= WITH_SESSION:
         answer.error_code = _int16(source)
         answer.session_id = _int32(source)
