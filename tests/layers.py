@@ -208,6 +208,18 @@ LAYERS = (
     Layer(7, "tracing", "an interceptor for OpenTelemetry"),
     Layer(
         7,
+        "core/consumer/",
+        "a client that reads partitions, without sockets, threads or clocks",
+        {
+            "engine results calls": "the door; what comes out; calls about topics and offsets",
+            "fetcher fetch_session fetch_attempt fetch_outcome budget": "**which node is asked for which "
+            "partitions, and in how much memory**; each error code and what follows, as a table",
+            "positions partition_state leader_requests": "where reading goes on if the log does not have a "
+            "position; the states of a partition, as a table; ListOffsets, OffsetForLeaderEpoch",
+        },
+    ),
+    Layer(
+        7,
         "core/producer/",
         "the producer without sockets, threads or clocks",
         {

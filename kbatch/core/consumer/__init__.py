@@ -1,0 +1,1 @@
+"""The engine of a client that reads: fetches, positions, budget of bytes."""

@@ -1,0 +1,87 @@
+"""The budget of bytes: what is requested, and what is there and not yet read by the program.
+
+Theory of operation. A Fetch reserves the bytes that it asks for before it goes out. Its answer replaces them
+by the size of its frame, which is charged until the last of its pieces is released: they are views of one
+memory. So memory stays within the limit, except for a batch that is larger than it, which comes alone.
+
+A request asks for at most half of the limit, divided by the number of nodes, so that every node always has
+its turn. A partition whose unread bytes exceed its share of the other half is left out of requests, and the
+others go on.
+
+After KIP-81, which Kafka's consumer never got.
+"""
+
+from __future__ import annotations
+
+
+class Budget:
+    """The bytes of one client.
+
+    Parameters
+    ----------
+    limit : int
+        kbatch.fetch.buffer.memory.
+
+    Attributes
+    ----------
+    used : int
+        The bytes that are reserved or charged.
+    is_short : bool
+        True if a reservation was refused since the last release.
+    """
+
+    __slots__ = ("is_short", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.is_short = False
+
+    def request_bytes(self, node_count: int) -> int:
+        """Return the most that a request to one of so many nodes may ask for."""
+        return max(self.limit // (2 * max(node_count, 1)), 1)
+
+    def backlog_bytes(self, partition_count: int) -> int:
+        """Return the unread bytes above which one of so many partitions is left out."""
+        return self.limit // (2 * max(partition_count, 1))
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Reserve bytes if they are free, or if nothing else is used. False if there is no memory."""
+        if self.used and self.used + size_bytes > self.limit:
+            self.is_short = True
+            return False
+        self.used += size_bytes
+        return True
+
+    def charge(self, size_bytes: int) -> None:
+        """Charge bytes that are there, whatever the limit."""
+        self.used += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Give back reserved or charged bytes."""
+        self.used -= size_bytes
+        self.is_short = False
+
+
+class FrameShare:
+    """The memory of one answer, charged to the budget until its last piece is released.
+
+    Attributes
+    ----------
+    piece_bytes : int
+        The part of a piece, by which partitions are compared.
+    """
+
+    __slots__ = ("_budget", "_frame_bytes", "_piece_count", "piece_bytes")
+
+    def __init__(self, budget: Budget, frame_bytes: int, piece_count: int) -> None:
+        self._budget = budget
+        self._frame_bytes = frame_bytes
+        self._piece_count = piece_count
+        self.piece_bytes = frame_bytes // piece_count
+
+    def release(self) -> None:
+        """Release one of the pieces."""
+        self._piece_count -= 1
+        if self._piece_count == 0:
+            self._budget.release(self._frame_bytes)

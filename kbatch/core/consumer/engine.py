@@ -1,0 +1,301 @@
+"""ReadingEngine: a client that reads partitions, without sockets, threads and clocks.
+
+Theory of operation. It is a ClientEngine that fetches the records of the assigned partitions ahead of the
+program, within kbatch.fetch.buffer.memory. `poll_completed` returns what it has for the program: records that
+are not decoded yet, moved positions, failed partitions. The program releases each Fetched after it has read
+it, and only then more is fetched in its place.
+
+`assign` and `seek` return a generation. Results of earlier generations of a partition may still come; they
+are released unread. `pause` throws nothing away.
+
+The parts: Fetcher asks for records; Positions finds and corrects offsets, by LeaderRequests; TopicCalls
+answers calls about topics and offsets.
+
+After org.apache.kafka.clients.consumer.internals.ConsumerNetworkThread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from kbatch._native.fetch.frames import FramePool
+from kbatch.core.client.calls import Call
+from kbatch.core.client.cluster import TopicUse
+from kbatch.core.client.engine import ClientEngine
+from kbatch.core.consumer.budget import Budget
+from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicCalls, TopicNames
+from kbatch.core.consumer.fetch_metrics import FetchMetrics
+from kbatch.core.consumer.fetcher import FETCH_LANE, Fetcher
+from kbatch.core.consumer.leader_requests import LeaderRequests
+from kbatch.core.consumer.partition_state import (
+    NO_END,
+    FetchEvent,
+    FetchState,
+    OffsetSpec,
+    PartitionState,
+    Reset,
+    Start,
+    reset_of,
+)
+from kbatch.core.consumer.positions import Positions
+from kbatch.core.consumer.results import Fetched, Result
+from kbatch.errors import KafkaError
+from kbatch.metrics import MetricsRegistry
+
+if TYPE_CHECKING:
+    from kbatch.config import ConsumerConfig
+    from kbatch.records import TopicPartition
+
+_Call = TypeVar("_Call", bound=Call)
+
+# As in Java. A node has one Fetch in flight; this limits the other requests.
+MAX_IN_FLIGHT = 100
+# The time for which a topic is kept after its last use, and for which a missing one may still appear: brokers
+# learn of a new topic at different times.
+TOPIC_IDLE_MS = 300_000
+PATIENCE_MS = 5_000
+ENDED = (FetchState.COMPLETE, FetchState.FAILED, FetchState.CLOSED)
+
+
+class ReadingEngine(ClientEngine):
+    """The engine of a client that reads.
+
+    Parameters
+    ----------
+    config : ConsumerConfig
+    random, registry, now_ns, on_change
+        Parameters of ClientEngine. `on_change` is also called after a call is done.
+    wall_clock_ms : Callable[[], int]
+        Returns milliseconds since 1970, for auto.offset.reset=by_duration.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        random: Random,
+        registry: MetricsRegistry,
+        now_ns: int,
+        wall_clock_ms: Callable[[], int],
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        creates = config.allow_auto_create_topics
+        super().__init__(
+            config,
+            random=random,
+            registry=registry,
+            now_ns=now_ns,
+            max_in_flight=MAX_IN_FLIGHT,
+            topic_use=TopicUse(
+                max_idle_ms=TOPIC_IDLE_MS,
+                patience_ms=config.default_api_timeout_ms if creates else PATIENCE_MS,
+                acl_operations="DESCRIBE and READ",
+                creates=creates,
+            ),
+            lane_count=FETCH_LANE + 1,
+            on_change=on_change,
+        )
+        self._default_reset = reset_of(config)
+        self._generations = count(1)
+        self._completed: list[Result] = []
+        self._budget = Budget(config.kbatch_fetch_buffer_memory)
+        reads_committed = config.isolation_level == "read_committed"
+        self._metrics = FetchMetrics(registry, self._budget, reads_committed=reads_committed)
+        self._leader_requests = LeaderRequests(
+            self._cluster,
+            self._connections,
+            self._backoff,
+            isolation_level=int(reads_committed),
+            timeout_ms=config.request_timeout_ms,
+        )
+        self._calls = TopicCalls(
+            self._cluster,
+            self._connections,
+            self._backoff,
+            self._leader_requests,
+            timeout_ms=config.default_api_timeout_ms,
+            on_change=on_change,
+        )
+        self._positions = Positions(self._cluster, self._leader_requests, self._completed, wall_clock_ms)
+        self._fetcher = Fetcher(
+            config,
+            self._cluster,
+            self._connections,
+            self._backoff,
+            self._positions,
+            self._budget,
+            FramePool(spare_bytes=self._budget.limit // 4),
+            self._completed,
+            self._metrics,
+        )
+
+    # For any thread; the caller wakes the owner
+
+    def list_topics(self, call: TopicNames) -> None:
+        """Let the next `run` make the call."""
+        self.call(call, partial(self._make, self._calls.list_topics))
+
+    def partition_count(self, call: PartitionCount) -> None:
+        """Let the next `run` make the call."""
+        self.call(call, partial(self._make, self._calls.count_partitions))
+
+    def list_offsets(self, call: OffsetLookup) -> None:
+        """Let the next `run` make the call."""
+        self.call(call, partial(self._make, self._calls.list_offsets))
+
+    def assign(
+        self,
+        starts: Mapping[TopicPartition, Start | OffsetSpec],
+        ends: Mapping[TopicPartition, int] | None = None,
+        *,
+        reset: Reset | Literal["auto.offset.reset"] = "auto.offset.reset",
+    ) -> int:
+        """Read these partitions, and no others, from their starts. Return the generation.
+
+        Parameters
+        ----------
+        starts : Mapping[TopicPartition, Start | OffsetSpec]
+        ends : Mapping[TopicPartition, int]
+            The offsets at which partitions are complete; without one a partition never is.
+        reset : Reset
+            What to do if the log does not have a position: the offset at a time or an end of the log, a
+            duration back from then, or None to fail. The default is the configuration's auto.offset.reset.
+        """
+        generation = next(self._generations)
+        policy = self._default_reset if isinstance(reset, str) else reset
+
+        def assign(now_ns: int) -> None:
+            self._close(self._fetcher.partitions.keys() - starts.keys())
+            for partition, start in starts.items():
+                end_offset = (ends or {}).get(partition, NO_END)
+                self._begin(PartitionState(partition, generation, start, end_offset, policy, now_ns), now_ns)
+
+        self.submit(assign)
+        return generation
+
+    def seek(self, partition: TopicPartition, start: Start | OffsetSpec) -> int:
+        """Read an assigned partition from another position. Its end and reset policy stay. Return the
+        generation. A partition that is not assigned is ignored.
+        """
+        generation = next(self._generations)
+
+        def seek(now_ns: int) -> None:
+            old = self._fetcher.partitions.get(partition)
+            if old is not None:
+                new = PartitionState(partition, generation, start, old.end_offset, old.reset, now_ns)
+                new.is_paused = old.is_paused
+                self._begin(new, now_ns)
+
+        self.submit(seek)
+        return generation
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Fetch no more of these partitions until `resume`. Results that are on their way still come."""
+        self._set_paused(partitions, is_paused=True)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Fetch these partitions again."""
+        self._set_paused(partitions, is_paused=False)
+
+    def stop(self) -> None:
+        """Read nothing more, and let brokers close their fetch sessions. Results of before may still come."""
+
+        def stop(now_ns: int) -> None:
+            self._close(list(self._fetcher.partitions))
+            self._fetcher.close_sessions(now_ns)
+
+        self.submit(stop)
+
+    def release(self, fetched: Fetched, row_count: int = 0) -> None:
+        """Give back the memory of a result, whose records the program does not need any more: neither
+        `fetched.records` nor views of it are left. A second call has no effect.
+
+        `row_count` is the number of its records that the program got, for the metrics.
+        """
+
+        def release(now_ns: int) -> None:
+            if row_count:
+                self._metrics.consumed(fetched, row_count, now_ns)
+            fetched.release()
+
+        self.submit(release)
+
+    # What is to be done
+
+    def poll_completed(self) -> list[Result]:
+        """Return what there is for the program, in order per partition."""
+        if not self._completed:
+            return []
+        completed = self._completed[:]
+        self._completed.clear()
+        return completed
+
+    def fail(self, error: KafkaError) -> None:
+        if self._fatal_error is None:
+            super().fail(error)
+            self._calls.fail(error)
+            self._leader_requests.withdraw()
+            for state in self._fetcher.partitions.values():
+                if state.state not in ENDED:
+                    self._positions.fail(state, error)
+
+    def _work(self, now_ns: int) -> None:
+        if self._fatal_error is None:
+            if self._calls.is_open:
+                self._calls.run(now_ns)
+            if self._leader_requests.is_open:
+                self._leader_requests.run(now_ns)
+            self._fetcher.run(now_ns)
+
+    def _has_work(self, now_ns: int) -> bool:
+        return self._fatal_error is None and (
+            self._calls.is_open or self._leader_requests.is_open or bool(self._fetcher.partitions)
+        )
+
+    def _work_deadline_ns(self, now_ns: int) -> int:
+        return min(
+            self._calls.deadline_ns(), self._leader_requests.deadline_ns(now_ns), self._fetcher.deadline_ns
+        )
+
+    def _topics_in_use(self) -> Iterable[str]:
+        read = {each.topic for each, state in self._fetcher.partitions.items() if state.state not in ENDED}
+        return read | self._calls.topics() | self._leader_requests.topics()
+
+    # Commands
+
+    def _make(self, begin: Callable[[_Call, int], None], call: _Call, now_ns: int) -> None:
+        if self._fatal_error is None:
+            begin(call, now_ns)
+        else:
+            call.finish(self._fatal_error)
+            self._on_change()
+
+    def _begin(self, state: PartitionState, now_ns: int) -> None:
+        """Read a partition, instead of an earlier state of it."""
+        self._close([state.partition])
+        self._fetcher.partitions[state.partition] = state
+        self._cluster.want(state.partition.topic, now_ns)
+        self._metrics.assigned(state)
+        if self._fatal_error is None:
+            self._positions.begin(state, now_ns)
+        else:
+            self._positions.fail(state, self._fatal_error)
+
+    def _close(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in list(partitions):
+            state = self._fetcher.partitions.pop(partition, None)
+            if state is not None:
+                state.transition(FetchEvent.CLOSE)
+                self._metrics.unassigned(partition)
+
+    def _set_paused(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
+        def set_paused(now_ns: int) -> None:
+            for partition in partitions:
+                if (state := self._fetcher.partitions.get(partition)) is not None:
+                    state.is_paused = is_paused
+
+        self.submit(set_paused)

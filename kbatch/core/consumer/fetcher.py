@@ -1,0 +1,441 @@
+"""Fetcher: asks brokers for records, and makes results of their answers.
+
+Theory of operation. The engine calls `run` after every possible change. Each node has at most one Fetch in
+flight, on a connection of its own (FETCH_LANE), so that its long wait delays no other request. A request
+names the partitions whose leader, or replica in the client's rack, the node is, and that are neither backed
+off, paused, nor behind with too many unread bytes. It asks for no more bytes than the budget reserves for it.
+
+`handle_response` reads no records: FetchedRecords walks the headers of the batches, which gives the next
+position, and then the next Fetch may go out. Partitions with records move to the end of the order, so that
+none starves if answers are full. An answer counts for a partition only if it is that of the partition's
+latest request (`PartitionState.in_flight`). The table of `fetch_outcome` decides about errors.
+
+After org.apache.kafka.clients.consumer.internals.AbstractFetch and FetchCollector; KIP-74 (order), KIP-227
+(sessions), KIP-320 and KIP-595 (epochs), KIP-392 (replicas), KIP-516 (topic ids), KIP-951 (leaders in
+answers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbatch._native.fetch.fetched_batches import FetchedRecords
+from kbatch.core.client.any_node_request import SHORTEST_DELAY_NS
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS, ExponentialBackoff
+from kbatch.core.client.cluster import NO_TOPIC_ID, Node
+from kbatch.core.client.connection import MAX_FRAME_BYTES
+from kbatch.core.consumer.budget import Budget, FrameShare
+from kbatch.core.consumer.fetch_attempt import FIRST_VERSION_BY_TOPIC_ID, FetchAttempt
+from kbatch.core.consumer.fetch_outcome import FetchOutcome, outcome_of
+from kbatch.core.consumer.fetch_session import (
+    FINAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionRequest,
+    Wanted,
+)
+from kbatch.core.consumer.leader_requests import CONSUMER, error_of_partition
+from kbatch.core.consumer.partition_state import NO_END, NO_EPOCH, FetchEvent, FetchState, PartitionState
+from kbatch.core.consumer.results import Fetched, Result
+from kbatch.errors import ErrorCode, KafkaError, ProtocolError, UnsupportedVersionError, error_of, row_of
+from kbatch.protocol import messages
+
+if TYPE_CHECKING:
+    from kbatch._native.fetch.frames import FramePool
+    from kbatch.config import ConsumerConfig
+    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.client.connections import Connections, Response
+    from kbatch.core.consumer.fetch_metrics import FetchMetrics
+    from kbatch.core.consumer.positions import Positions
+    from kbatch.records import TopicPartition
+
+FETCH_LANE = 1
+# The first versions with sessions, and with a comparison of epochs.
+FIRST_VERSION_WITH_SESSIONS, FIRST_VERSION_WITH_EPOCHS = 7, 12
+# An answer has headers around the records, which the largest frame must hold too.
+MAX_REQUEST_BYTES = MAX_FRAME_BYTES - (1 << 20)
+SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+_FetchPartition = messages.FetchRequest.FetchPartition
+_FetchTopic = messages.FetchRequest.FetchTopic
+_ForgottenTopic = messages.FetchRequest.ForgottenTopic
+
+
+class Fetcher:
+    """Fetches the records of all partitions that are read.
+
+    Parameters
+    ----------
+    config, cluster, connections, backoff
+    positions : Positions
+    budget : Budget
+    frames : FramePool
+        The memory of answers.
+    results : list of Result
+        Gets what is for the program.
+    metrics : FetchMetrics
+
+    Attributes
+    ----------
+    partitions : dict[TopicPartition, PartitionState]
+        The partitions, in the order in which they are asked for.
+    deadline_ns : int
+        The time of the next `run`, if nothing happens before.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        connections: Connections,
+        backoff: ExponentialBackoff,
+        positions: Positions,
+        budget: Budget,
+        frames: FramePool,
+        results: list[Result],
+        metrics: FetchMetrics,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._connections = connections
+        self._backoff = backoff
+        self._positions = positions
+        self._budget = budget
+        self._frames = frames
+        self._results = results
+        self._metrics = metrics
+        self._reads_committed = config.isolation_level == "read_committed"
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: dict[int, FetchAttempt] = {}
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.deadline_ns = NEVER_NS
+
+    # Requests
+
+    def run(self, now_ns: int) -> None:
+        """Send the requests that are possible now."""
+        self.deadline_ns = NEVER_NS
+        nodes, fetchable = set(), dict[int, list[PartitionState]]()
+        backlog_bytes = self._budget.backlog_bytes(len(self.partitions))
+        for state in self.partitions.values():
+            if state.state is not FetchState.FETCHING:
+                continue
+            node_id = self._place_of(state, now_ns)
+            if node_id < 0:
+                continue
+            nodes.add(node_id)
+            if state.in_flight is not self._in_flight.get(node_id):
+                state.in_flight = None  # what another node still answers does not count any more
+            if now_ns < state.not_before_ns:
+                self._look_again(state.not_before_ns)
+            elif state.in_flight is None and not state.is_paused and state.backlog_bytes <= backlog_bytes:
+                fetchable.setdefault(node_id, []).append(state)
+        for node_id, states in fetchable.items():
+            if node_id not in self._in_flight:
+                self._fetch(node_id, states, len(nodes), now_ns)
+
+    def _look_again(self, when_ns: int) -> None:
+        self.deadline_ns = min(self.deadline_ns, when_ns)
+
+    def _place_of(self, state: PartitionState, now_ns: int) -> int:
+        """Return the node to fetch from; -1 if there is none now."""
+        topic, partition = state.partition
+        snapshot = self._cluster.snapshot
+        known = snapshot.topics.get(topic)
+        if known is not None and known.topic_id not in (NO_TOPIC_ID, state.topic_id):
+            if state.topic_id != NO_TOPIC_ID:
+                self._positions.handle_new_topic(state, known.topic_id, now_ns)
+                return -1
+            state.topic_id = known.topic_id
+        if state.replica_id in snapshot.nodes and now_ns < state.replica_until_ns:
+            return state.replica_id
+        state.replica_id = -1
+        leader, _ = snapshot.leader(topic, partition)
+        if leader >= 0:
+            return leader
+        error = error_of_partition(self._cluster, state.partition, state.created_ns)
+        if error is not None:
+            self._positions.fail(state, error)
+        elif known is not None:
+            self._cluster.request_update(now_ns)
+        return -1
+
+    def _fetch(self, node_id: int, states: list[PartitionState], node_count: int, now_ns: int) -> None:
+        """Send a request for these partitions if the node takes it and there is memory for the answer."""
+        connections = self._connections
+        if not connections.is_ready(node_id, now_ns, FETCH_LANE):
+            connections.connect(node_id, now_ns, FETCH_LANE)
+            delay_ns = connections.delay_ns(node_id, now_ns, FETCH_LANE)
+            if delay_ns != NEVER_NS:
+                self._look_again(now_ns + max(delay_ns, SHORTEST_DELAY_NS))
+            return
+        try:
+            version = connections.version_of(node_id, messages.FetchRequest, FETCH_LANE)
+        except UnsupportedVersionError as error:
+            for state in states:
+                self._positions.fail(state, error)
+            return
+        if any(state.topic_id == NO_TOPIC_ID for state in states):
+            version = min(version, FIRST_VERSION_BY_TOPIC_ID - 1)
+        if version < FIRST_VERSION_WITH_EPOCHS:
+            states = [state for state in states if self._is_valid(state, now_ns)]
+        size_bytes = self._request_bytes(states, node_count)
+        if states and self._budget.reserve(size_bytes):
+            session = self._sessions.setdefault(node_id, FetchSession())
+            attempt = FetchAttempt(node_id, version, session, size_bytes, now_ns)
+            self._send(attempt, states, now_ns)
+
+    def _is_valid(self, state: PartitionState, now_ns: int) -> bool:
+        """True if the position is known to be in the current leader's log, or no epoch of it is known."""
+        _, leader_epoch = self._cluster.snapshot.leader(*state.partition)
+        if NO_EPOCH in (state.last_epoch, leader_epoch) or state.checked_epoch == leader_epoch:
+            return True
+        self._positions.validate(state, now_ns)
+        return False
+
+    def _request_bytes(self, states: list[PartitionState], node_count: int) -> int:
+        """Return the bytes that a request asks for and reserves."""
+        wanted_bytes = len(states) * self._config.max_partition_fetch_bytes
+        most_bytes = min(
+            self._config.fetch_max_bytes, self._budget.request_bytes(node_count), MAX_REQUEST_BYTES
+        )
+        return max(min(wanted_bytes, most_bytes), 1)
+
+    def _send(self, attempt: FetchAttempt, states: list[PartitionState], now_ns: int) -> None:
+        config, session = self._config, attempt.session
+        for state in states:
+            state.in_flight = attempt
+            attempt.partitions[state.partition] = state
+            attempt.topic_names[state.topic_id] = state.partition.topic
+            attempt.wanted[state.partition] = self._wanted(state, attempt.version)
+        if attempt.version < FIRST_VERSION_WITH_SESSIONS:
+            part = SessionRequest(NO_SESSION, FINAL_EPOCH, attempt.wanted, [])
+        else:
+            part = session.request(attempt.wanted)
+        message = messages.FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            # a batch that did not fit is asked for in full, although it is not reserved
+            max_bytes=max(attempt.reserved_bytes, *(state.needed_bytes for state in states)),
+            isolation_level=int(self._reads_committed),
+            session_id=part.session_id,
+            session_epoch=part.epoch,
+            topics=_topics(part.named),
+            forgotten_topics_data=_forgotten(part),
+            rack_id=config.client_rack,
+        )
+        self._in_flight[attempt.node_id] = attempt
+        self._connections.send(
+            attempt.node_id,
+            message,
+            partial(self.handle_response, attempt),
+            now_ns,
+            version=attempt.version,
+            lane=FETCH_LANE,
+            memory=self._frames.take,
+            read=attempt.read,
+        )
+
+    def close_sessions(self, now_ns: int) -> None:
+        """Let brokers forget the sessions. A node that is busy with a Fetch keeps its own for the next one.
+        """
+        for node_id, session in self._sessions.items():
+            is_idle = session.is_open and node_id not in self._in_flight
+            if is_idle and self._connections.is_ready(node_id, now_ns, FETCH_LANE):
+                message = messages.FetchRequest(
+                    replica_id=CONSUMER, session_id=session.session_id, session_epoch=FINAL_EPOCH
+                )
+                self._connections.send(node_id, message, lambda response: None, now_ns, lane=FETCH_LANE)
+                session.end(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+    def _wanted(self, state: PartitionState, version: int) -> Wanted:
+        _, leader_epoch = self._cluster.snapshot.leader(*state.partition)
+        last_epoch = state.last_epoch if version >= FIRST_VERSION_WITH_EPOCHS else NO_EPOCH
+        max_bytes = max(self._config.max_partition_fetch_bytes, state.needed_bytes)
+        return Wanted(state.topic_id, leader_epoch, state.fetch_offset, last_epoch, max_bytes)
+
+    # Answers
+
+    def handle_response(self, attempt: FetchAttempt, response: Response) -> None:
+        """Take the answer to a request, or its failure."""
+        now_ns, answer = response.now_ns, response.message
+        del self._in_flight[attempt.node_id]
+        self._budget.release(attempt.reserved_bytes)
+        if answer is None:
+            assert response.error is not None
+            self._lose(attempt, response.error)
+        else:
+            self._metrics.answered(attempt, answer, now_ns)
+            if answer.error_code:
+                self._refuse_all(attempt, answer, now_ns)
+            else:
+                attempt.session.handle_answer(answer.session_id)
+                self._take(attempt, answer, now_ns)
+        for state in attempt.partitions.values():
+            if state.in_flight is attempt:
+                state.in_flight = None
+
+    def _lose(self, attempt: FetchAttempt, error: KafkaError) -> None:
+        """After a lost answer: the next request is complete, and goes to the leader."""
+        attempt.session.end()
+        for state in attempt.partitions.values():
+            if state.in_flight is attempt:
+                state.replica_id = -1
+                if isinstance(error, ProtocolError):  # it would not be better a second time
+                    self._positions.fail(state, error)
+
+    def _refuse_all(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
+        """Take an error of the whole request."""
+        code, was_open = ErrorCode(answer.error_code), attempt.session.is_open
+        attempt.session.end(code)
+        if code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+            self._cluster.request_update(now_ns)
+        if code in SESSION_ERRORS and was_open:
+            return  # a request without a session follows at once
+        for state in attempt.partitions.values():
+            if state.in_flight is attempt:
+                self._handle_error(state, code, attempt, now_ns, is_hinted=False)
+
+    def _take(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
+        """Take the parts of an answer. Those with records share its memory."""
+        nodes = [Node(*node) for node in answer.node_endpoints]
+        found = []
+        for part in answer.partitions:
+            state = attempt.state_of(part)
+            if state is None:
+                continue
+            if part.error_code:
+                is_hinted = part.leader_id >= 0 and self._cluster.update_leader(
+                    *state.partition, part.leader_id, part.leader_epoch, nodes
+                )
+                self._handle_error(state, part.error_code, attempt, now_ns, is_hinted=is_hinted)
+            elif (fetched := self._take_part(state, part, attempt, now_ns)) is not None:
+                found.append(fetched)
+            state.in_flight = None
+        with_records = [each for each in found if each.records is not None]
+        if with_records:
+            self._budget.charge(attempt.frame_bytes)
+            share = FrameShare(self._budget, attempt.frame_bytes, len(with_records))
+            for each in with_records:
+                each.charge(share)
+        if found:
+            self._metrics.fetched(found, now_ns)
+            self._results += found
+
+    def _take_part(
+        self, state: PartitionState, part: Any, attempt: FetchAttempt, now_ns: int
+    ) -> Fetched | None:
+        """Take a partition's part of an answer, which is without an error. Return its records, if any."""
+        state.attempts = 0
+        if part.diverging_epoch != NO_EPOCH or part.diverging_end_offset != -1:
+            self._positions.handle_divergence(state, part.diverging_epoch, part.diverging_end_offset, now_ns)
+            return None
+        state.high_watermark = part.high_watermark
+        state.last_stable_offset = part.last_stable_offset
+        state.log_start_offset = part.log_start_offset
+        state.checked_epoch = attempt.wanted[state.partition].current_leader_epoch
+        if part.preferred_read_replica >= 0:
+            state.replica_id = part.preferred_read_replica
+            state.replica_until_ns = now_ns + self._config.metadata_max_age_ms * NS_PER_MS
+        return self._scan(state, part, now_ns) if part.records else None
+
+    def _scan(self, state: PartitionState, part: Any, now_ns: int) -> Fetched | None:
+        """Walk the batches, and move the position after them."""
+        topic, partition = state.partition
+        is_limited = self._reads_committed and part.last_stable_offset >= 0
+        records = FetchedRecords(
+            part.records,
+            topic=topic,
+            partition=partition,
+            from_offset=state.fetch_offset,
+            to_offset=state.end_offset,
+            aborted=(part.aborted or ()) if self._reads_committed else None,
+            check_crcs=self._config.check_crcs,
+            max_decompressed_bytes=self._config.kbatch_max_decompressed_bytes,
+            visible_end=part.last_stable_offset if is_limited else NO_END,
+        )
+        if records.next_offset <= state.fetch_offset:
+            self._handle_no_progress(state, records, now_ns)
+            return None
+        from_offset, state.fetch_offset = state.fetch_offset, records.next_offset
+        state.needed_bytes = 0
+        if records.last_epoch != NO_EPOCH:
+            state.last_epoch = records.last_epoch
+        is_last = records.is_past_end or records.next_offset >= state.end_offset
+        if is_last:
+            state.transition(FetchEvent.COMPLETE)
+        self.partitions[state.partition] = self.partitions.pop(state.partition)
+        size_bytes = len(part.records)
+        has_rows = records.row_bound > 0
+        return Fetched(
+            state,
+            records if has_rows else None,
+            from_offset=from_offset,
+            next_offset=min(records.next_offset, state.end_offset),
+            is_last=is_last,
+            size_bytes=size_bytes if has_rows else 0,
+        )
+
+    def _handle_no_progress(self, state: PartitionState, records: FetchedRecords, now_ns: int) -> None:
+        """After an answer without a whole batch: its first one cannot be read, or did not fit."""
+        if records.fault is not None:
+            self._positions.fail(state, records.fault)
+        elif records.needed_bytes > state.needed_bytes:
+            state.needed_bytes = min(records.needed_bytes, MAX_REQUEST_BYTES)
+        else:
+            self._back_off(state, now_ns)
+
+    # Errors
+
+    def _handle_error(
+        self, state: PartitionState, code: int, attempt: FetchAttempt, now_ns: int, *, is_hinted: bool
+    ) -> None:
+        """Take an error of a partition. `is_hinted`: the answer names a newer leader, which is asked at once.
+        """
+        was_replica, state.replica_id = attempt.node_id == state.replica_id, -1
+        outcome = outcome_of(code)
+        if outcome is FetchOutcome.FAIL:
+            self._positions.fail(state, error_of(code, f"{state.partition}: {row_of(code).doc}"))
+        elif outcome is FetchOutcome.RESET and not was_replica:
+            self._positions.handle_out_of_range(state, now_ns)
+        elif outcome is FetchOutcome.RETRY and not is_hinted:
+            self._cluster.request_update(now_ns)
+            self._back_off(state, now_ns)
+
+    def _back_off(self, state: PartitionState, now_ns: int) -> None:
+        state.not_before_ns = now_ns + self._backoff.delay_ns(state.attempts)
+        state.attempts += 1
+
+
+def _topics(named: Mapping[TopicPartition, Wanted]) -> list[Any]:
+    """Return the part of a request that names partitions, in their order, by topic."""
+    topics: dict[tuple[str, bytes], list[Any]] = {}
+    for (topic, index), wanted in named.items():
+        partition = _FetchPartition(
+            partition=index,
+            current_leader_epoch=wanted.current_leader_epoch,
+            fetch_offset=wanted.fetch_offset,
+            last_fetched_epoch=wanted.last_fetched_epoch,
+            partition_max_bytes=wanted.max_bytes,
+        )
+        topics.setdefault((topic, wanted.topic_id), []).append(partition)
+    return [
+        _FetchTopic(topic=topic, topic_id=topic_id, partitions=partitions)
+        for (topic, topic_id), partitions in topics.items()
+    ]
+
+
+def _forgotten(part: SessionRequest) -> list[Any]:
+    topics: dict[tuple[str, bytes], list[int]] = {}
+    for (topic, index), topic_id in part.forgotten:
+        topics.setdefault((topic, topic_id), []).append(index)
+    return [
+        _ForgottenTopic(topic=topic, topic_id=topic_id, partitions=indexes)
+        for (topic, topic_id), indexes in topics.items()
+    ]

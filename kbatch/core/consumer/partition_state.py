@@ -1,0 +1,243 @@
+"""A partition that is read: its position, its state, and what the last answers said of it.
+
+Theory of operation. `TRANSITIONS` is the whole life of a partition; an event that its state does not have
+raises and changes nothing. The *fetch position* is the next offset to ask a broker for. A `seek` makes
+another PartitionState, so answers and lookups that were asked for before it find this one closed.
+
+After org.apache.kafka.clients.consumer.internals.SubscriptionState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbatch.config.values import duration_of
+from kbatch.core.client.cluster import NO_TOPIC_ID
+from kbatch.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from kbatch.config import ConsumerConfig
+    from kbatch.records import TopicPartition
+
+# The offset after every other.
+NO_END = 2**63 - 1
+NO_EPOCH = -1
+
+
+class OffsetSpec(NamedTuple):
+    """What ListOffsets finds the offset of: the first record at a time in milliseconds since 1970 or later,
+    or one of the special times below.
+    """
+
+    timestamp_ms: int
+
+
+LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec(-1), OffsetSpec(-2), OffsetSpec(-3)
+
+# Where to go on if the log does not have the position: None is nowhere, a duration is back from now.
+Reset = OffsetSpec | timedelta | None
+
+
+class Start(NamedTuple):
+    """A position to begin at, with the leader epoch of the record before it, or NO_EPOCH. With an epoch, a
+    truncation of the log before the position is found (KIP-320).
+    """
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+
+
+class FetchState(Enum):
+    """The state of a partition that is read."""
+
+    NEW = "new"
+    RESETTING = "resetting"
+    VALIDATING = "validating"
+    FETCHING = "fetching"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class FetchEvent(Enum):
+    """An event in the life of a partition that is read."""
+
+    POSITION = "it has a position"
+    RESET = "its position is looked up"
+    VALIDATE = "its position is compared with the leader's log"
+    COMPLETE = "its end is reached"
+    FAIL = "it fails"
+    CLOSE = "it is not read any more"
+
+
+TRANSITIONS: Mapping[FetchState, Mapping[FetchEvent, FetchState]] = {
+    FetchState.NEW: {
+        FetchEvent.POSITION: FetchState.FETCHING,
+        FetchEvent.RESET: FetchState.RESETTING,
+        FetchEvent.FAIL: FetchState.FAILED,
+        FetchEvent.CLOSE: FetchState.CLOSED,
+    },
+    FetchState.RESETTING: {
+        FetchEvent.POSITION: FetchState.FETCHING,
+        FetchEvent.FAIL: FetchState.FAILED,
+        FetchEvent.CLOSE: FetchState.CLOSED,
+    },
+    FetchState.VALIDATING: {
+        FetchEvent.POSITION: FetchState.FETCHING,
+        FetchEvent.RESET: FetchState.RESETTING,
+        FetchEvent.FAIL: FetchState.FAILED,
+        FetchEvent.CLOSE: FetchState.CLOSED,
+    },
+    FetchState.FETCHING: {
+        FetchEvent.POSITION: FetchState.FETCHING,
+        FetchEvent.RESET: FetchState.RESETTING,
+        FetchEvent.VALIDATE: FetchState.VALIDATING,
+        FetchEvent.COMPLETE: FetchState.COMPLETE,
+        FetchEvent.FAIL: FetchState.FAILED,
+        FetchEvent.CLOSE: FetchState.CLOSED,
+    },
+    FetchState.COMPLETE: {FetchEvent.CLOSE: FetchState.CLOSED},
+    FetchState.FAILED: {FetchEvent.CLOSE: FetchState.CLOSED},
+    FetchState.CLOSED: {},
+}
+
+
+class PartitionState:
+    """A partition that is read, from an `assign` or `seek` to the next.
+
+    Attributes
+    ----------
+    partition : TopicPartition
+    generation : int
+        The number of the `assign` or `seek`, which grows.
+    state : FetchState
+    start : Start | OffsetSpec
+    end_offset : int
+        The partition is complete when its position is there; NO_END.
+    reset : Reset
+        The policy for a position that the log does not have.
+    created_ns : int
+    fetch_offset : int
+    last_epoch : int
+        The leader epoch of the batch before the position; NO_EPOCH.
+    checked_epoch : int
+        The leader epoch in which brokers without KIP-595 have confirmed the position; NO_EPOCH.
+    topic_id : bytes
+        The id of the topic that is read.
+    in_flight : object | None
+        The FetchAttempt whose answer counts.
+    backlog_bytes : int
+        The bytes of results that were not released.
+    needed_bytes : int
+        The size of a batch that did not fit in the last answer; else 0.
+    replica_id, replica_until_ns : int
+        The replica to fetch from, instead of the leader, up to a time (KIP-392); -1.
+    attempts, not_before_ns : int
+        Failures in a row, and the end of the back-off.
+    is_paused : bool
+    high_watermark, last_stable_offset, log_start_offset : int
+        The latest known ones; -1.
+    """
+
+    __slots__ = (
+        "attempts",
+        "backlog_bytes",
+        "checked_epoch",
+        "created_ns",
+        "end_offset",
+        "fetch_offset",
+        "generation",
+        "high_watermark",
+        "in_flight",
+        "is_paused",
+        "last_epoch",
+        "last_stable_offset",
+        "log_start_offset",
+        "needed_bytes",
+        "not_before_ns",
+        "partition",
+        "replica_id",
+        "replica_until_ns",
+        "reset",
+        "start",
+        "state",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        generation: int,
+        start: Start | OffsetSpec,
+        end_offset: int,
+        reset: Reset,
+        now_ns: int,
+    ) -> None:
+        self.partition = partition
+        self.generation = generation
+        self.state = FetchState.NEW
+        self.start = start
+        self.end_offset = end_offset
+        self.reset = reset
+        self.created_ns = now_ns
+        self.fetch_offset = -1
+        self.last_epoch = NO_EPOCH
+        self.checked_epoch = NO_EPOCH
+        self.topic_id = NO_TOPIC_ID
+        self.in_flight: object | None = None
+        self.backlog_bytes = 0
+        self.needed_bytes = 0
+        self.replica_id = -1
+        self.replica_until_ns = 0
+        self.attempts = 0
+        self.not_before_ns = 0
+        self.is_paused = False
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+
+    def __repr__(self) -> str:
+        return f"<{self.partition} at {self.fetch_offset}, {self.state.value}>"
+
+    def transition(self, event: FetchEvent) -> None:
+        """Enter the next state. Raise IllegalStateError, and change nothing, if this state has none."""
+        state = TRANSITIONS[self.state].get(event)
+        if state is None:
+            raise IllegalStateError(f"{self.partition}: {event.value} while {self.state.value}")
+        self.state = state
+        if event is not FetchEvent.POSITION:
+            self.in_flight = None
+
+    def move_to(self, offset: int, last_epoch: int) -> None:
+        """Go on at an offset. `last_epoch` is the leader epoch of the record before it, or NO_EPOCH."""
+        self.transition(FetchEvent.POSITION)
+        self.fetch_offset = offset
+        self.last_epoch = last_epoch
+
+    @property
+    def is_closed(self) -> bool:
+        """True if it is not read any more, or a `seek` has replaced it."""
+        return self.state is FetchState.CLOSED
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if it has an end offset."""
+        return self.end_offset != NO_END
+
+    def after_loss(self, offset: int) -> int:
+        """Return the position after a reset to `offset`. A range goes forward only, as no record of it is
+        read twice; one whose rest is gone ends.
+        """
+        if not self.is_bounded:
+            return offset
+        return offset if offset >= self.fetch_offset else self.end_offset
+
+
+def reset_of(config: ConsumerConfig) -> Reset:
+    """Return the policy of auto.offset.reset."""
+    named: dict[str, Reset] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+    text = config.auto_offset_reset
+    return named[text] if text in named else duration_of(text)

@@ -1,0 +1,219 @@
+"""Positions: where a partition is read from, and what happens if the log does not have that any more.
+
+Theory of operation. A partition begins at an offset, or at one that ListOffsets finds. Later its position may
+turn out to be missing: before the beginning of the log or after its end (OFFSET_OUT_OF_RANGE), in a part of
+the log that an unclean election has replaced (a diverging epoch, KIP-320), or in a topic that was deleted and
+created again. Then the reset policy finds another position, and the program gets a `Moved`; without a policy
+the partition fails with the error.
+
+Brokers compare epochs in each Fetch from version 12 on (KIP-595). Older ones are asked by
+OffsetForLeaderEpoch after each change of leader.
+
+After org.apache.kafka.clients.consumer.internals.OffsetFetcherUtils and SubscriptionState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kbatch.core.consumer.leader_requests import (
+    EpochEnd,
+    EpochRequest,
+    FoundOffset,
+    LeaderRequests,
+    OffsetRequest,
+)
+from kbatch.core.consumer.partition_state import (
+    LATEST,
+    NO_EPOCH,
+    FetchEvent,
+    FetchState,
+    OffsetSpec,
+    PartitionState,
+    Start,
+)
+from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
+from kbatch.errors import (
+    DataLossError,
+    KafkaError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    UnsupportedVersionError,
+)
+
+if TYPE_CHECKING:
+    from kbatch.core.client.cluster import Cluster
+
+REMEDY = "seek to another offset, or set auto.offset.reset"
+
+
+class Positions:
+    """Finds and corrects the positions of partitions.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    leader_requests : LeaderRequests
+    results : list of Result
+        Gets what the program is to know.
+    wall_clock_ms : Callable[[], int]
+        Returns milliseconds since 1970, from which a duration of the reset policy counts back.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        leader_requests: LeaderRequests,
+        results: list[Result],
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self._cluster = cluster
+        self._leader_requests = leader_requests
+        self._results = results
+        self._wall_clock_ms = wall_clock_ms
+
+    def begin(self, state: PartitionState, now_ns: int) -> None:
+        """Find the first position of a new partition."""
+        if isinstance(state.start, Start):
+            state.move_to(state.start.offset, state.start.leader_epoch)
+            self._complete_at_end(state)
+        else:
+            state.transition(FetchEvent.RESET)
+            self._look_up(state, state.start, None, now_ns)
+
+    def fail(self, state: PartitionState, error: KafkaError) -> None:
+        """End the reading of a partition with an error."""
+        state.transition(FetchEvent.FAIL)
+        self._results.append(Failed(state.partition, state.generation, error))
+
+    # Positions that the log does not have
+
+    def handle_out_of_range(self, state: PartitionState, now_ns: int) -> None:
+        """Reset a position that the leader's log does not have."""
+        error = OffsetOutOfRangeError(
+            f"{state.partition}: the log does not have offset {state.fetch_offset}{_bounds(state)}; {REMEDY}"
+        )
+        error.partitions = {state.partition: state.fetch_offset}
+        self._reset(state, error, now_ns)
+
+    def handle_divergence(
+        self, state: PartitionState, leader_epoch: int, end_offset: int, now_ns: int
+    ) -> None:
+        """Correct a position before which the leader's log differs from what was read: the leader has the
+        last epochs up to `leader_epoch`, which ends at `end_offset`. NO_EPOCH: it has none of them.
+        """
+        position = state.fetch_offset
+        is_known = leader_epoch != NO_EPOCH and end_offset >= 0
+        offset = min(position, end_offset) if is_known else position
+        where = f", which differs from offset {offset} on" if is_known else ""
+        error = LogTruncationError(
+            f"{state.partition}: records before offset {position}, read in leader epoch {state.last_epoch}, "
+            f"are not in the leader's log{where}; {REMEDY}"
+        )
+        error.partitions = {state.partition: position}
+        error.divergent_offsets = {state.partition: offset} if is_known else {}
+        if state.reset is None or not is_known:
+            self._reset(state, error, now_ns)
+        elif state.is_bounded:  # a range goes forward only
+            self._move(state, position, NO_EPOCH, error)
+        else:
+            self._move(state, offset, leader_epoch, error)
+
+    def handle_new_topic(self, state: PartitionState, topic_id: bytes, now_ns: int) -> None:
+        """Reset the position in a topic that was deleted and created again: offsets of the old one mean
+        nothing in it.
+        """
+        state.topic_id = topic_id
+        position = state.fetch_offset
+        error = DataLossError(
+            f"{state.partition}: the topic was deleted and created again, and offset {position} was of the "
+            f"old one; {REMEDY}"
+        )
+        if state.is_bounded:
+            error.lost = {state.partition: (position, state.end_offset)}
+        if state.is_bounded and state.reset is not None:
+            self._move(state, state.end_offset, NO_EPOCH, error)
+        else:
+            self._reset(state, error, now_ns)
+
+    def _reset(self, state: PartitionState, error: KafkaError, now_ns: int) -> None:
+        policy = state.reset
+        if policy is None:
+            self.fail(state, error)
+            return
+        if isinstance(policy, timedelta):
+            policy = OffsetSpec(max(self._wall_clock_ms() - policy // timedelta(milliseconds=1), 0))
+        state.transition(FetchEvent.RESET)
+        self._look_up(state, policy, error, now_ns)
+
+    def _look_up(
+        self, state: PartitionState, spec: OffsetSpec, error: KafkaError | None, now_ns: int
+    ) -> None:
+        finish = partial(self._take_offset, state, error)
+        self._leader_requests.submit(OffsetRequest(state.partition, spec, finish, now_ns), now_ns)
+
+    def _take_offset(
+        self,
+        state: PartitionState,
+        reason: KafkaError | None,
+        found: FoundOffset | None,
+        error: KafkaError | None,
+        now_ns: int,
+    ) -> None:
+        """Take the result of a look-up, which `reason` has made necessary; None at the beginning."""
+        if state.state is not FetchState.RESETTING:
+            return
+        if error is not None:
+            self.fail(state, error)
+        elif found is None:  # no record is as late: the next one will be
+            self._look_up(state, LATEST, reason, now_ns)
+        elif reason is None:
+            state.move_to(found.offset, NO_EPOCH)
+            self._complete_at_end(state)
+        else:
+            self._move(state, state.after_loss(found.offset), NO_EPOCH, reason)
+
+    def _move(self, state: PartitionState, offset: int, last_epoch: int, reason: KafkaError) -> None:
+        before = state.fetch_offset
+        state.move_to(offset, last_epoch)
+        after = min(offset, state.end_offset)
+        self._results.append(Moved(state.partition, state.generation, before, after, reason))
+        self._complete_at_end(state)
+
+    def _complete_at_end(self, state: PartitionState) -> None:
+        """Report a partition that has nothing to read."""
+        if state.fetch_offset >= state.end_offset:
+            state.transition(FetchEvent.COMPLETE)
+            end = state.end_offset
+            self._results.append(Fetched(state, None, from_offset=end, next_offset=end, is_last=True))
+
+    # Brokers that do not compare epochs
+
+    def validate(self, state: PartitionState, now_ns: int) -> None:
+        """Compare the position with the log of a new leader before anything more is read."""
+        _, state.checked_epoch = self._cluster.snapshot.leader(*state.partition)
+        state.transition(FetchEvent.VALIDATE)
+        finish = partial(self._take_epoch_end, state)
+        self._leader_requests.submit(EpochRequest(state.partition, state.last_epoch, finish, now_ns), now_ns)
+
+    def _take_epoch_end(
+        self, state: PartitionState, end: EpochEnd | None, error: KafkaError | None, now_ns: int
+    ) -> None:
+        if state.state is not FetchState.VALIDATING:
+            return
+        if error is not None and not isinstance(error, UnsupportedVersionError):
+            self.fail(state, error)
+        elif end is not None and (end.leader_epoch < state.last_epoch or end.end_offset < state.fetch_offset):
+            self.handle_divergence(state, end.leader_epoch, end.end_offset, now_ns)
+        else:  # it agrees, or the broker cannot say it: then Java goes on too
+            state.move_to(state.fetch_offset, state.last_epoch)
+
+
+def _bounds(state: PartitionState) -> str:
+    """Return what is known of the log, for an error."""
+    if state.high_watermark < 0:
+        return ""
+    return f": at the last answer it was from {max(state.log_start_offset, 0)} to {state.high_watermark}"

@@ -1,0 +1,45 @@
+"""The budget of bytes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbatch.core.consumer.budget import Budget, FrameShare
+
+
+def test_reservation_is_refused_above_the_limit() -> None:
+    budget = Budget(100)
+    assert budget.reserve(60)
+    assert not budget.reserve(41)
+    assert budget.is_short
+    assert budget.reserve(40)
+
+
+def test_what_is_larger_than_the_limit_passes_alone() -> None:
+    budget = Budget(100)
+    assert budget.reserve(500)
+    assert not budget.reserve(1)
+    budget.release(500)
+    assert budget.reserve(1)
+    assert not budget.reserve(500)
+
+
+def test_frame_is_charged_until_its_last_piece_is_released() -> None:
+    budget = Budget(100)
+    budget.charge(90)
+    share = FrameShare(budget, 90, 3)
+    assert share.piece_bytes == 30
+    share.release()
+    share.release()
+    assert budget.used == 90
+    share.release()
+    assert budget.used == 0
+
+
+@given(st.integers(1, 10**9), st.integers(0, 50), st.integers(0, 5000))
+def test_requests_and_backlogs_fit_in_the_limit(limit: int, nodes: int, partitions: int) -> None:
+    budget = Budget(limit)
+    assert budget.request_bytes(nodes) >= 1
+    assert nodes * budget.request_bytes(nodes) <= max(limit // 2, nodes)
+    assert partitions * budget.backlog_bytes(partitions) <= limit // 2
