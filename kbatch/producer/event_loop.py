@@ -57,8 +57,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Records that a task sends in its turn while other tasks wait for theirs.
-TURN_RECORDS = 500
+# The fewest and the most records that a task sends in its turn while others wait for theirs. To change tasks
+# costs as much as some 30 records. So turns are longer while few wait: all tasks together send ROUND_RECORDS.
+TURN_RECORDS, MOST_TURN_RECORDS = 500, 2_000
+ROUND_RECORDS = 32_000
 
 _send_batch = RecordSender.send_batch
 
@@ -119,6 +121,7 @@ class AsyncProducer(CoroutineProducer):
         self.gives_way = self.accumulator.alarm.wakes_always = True
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
         self._called_count = 1
+        self._turn_records = -1  # the length of the last turn
         self._opened()
 
     # Sending
@@ -266,12 +269,21 @@ class AsyncProducer(CoroutineProducer):
         left, self.turn_left = self.turn_left, -1
         self._runtime.queue.wake_first(self.accumulator)
         try:
-            return await self._runtime.await_memory(append, deadline, is_in_turn=0 < left < TURN_RECORDS)
+            return await self._runtime.await_memory(
+                append, deadline, is_in_turn=0 < left < self._turn_records
+            )
         finally:
-            self.turn_left = left if left > 0 else self._new_turn(False)
+            self.turn_left = left if left > 0 else self._new_turn(0)
 
-    def _new_turn(self, others_wait: bool) -> int:
-        return TURN_RECORDS if others_wait or self.accumulator.memory.queued else -1
+    def _new_turn(self, waiting: int) -> int:
+        """Return the length of a turn while so many tasks, or those queued for memory, wait for theirs; -1 is
+        no limit.
+        """
+        waiting = max(waiting, self.accumulator.memory.queued)
+        if not waiting:
+            return -1
+        self._turn_records = min(max(ROUND_RECORDS // waiting, TURN_RECORDS), MOST_TURN_RECORDS)
+        return self._turn_records
 
     async def _give_way(self) -> None:
         left = 0 if self.is_giving_way else self.turn_left
@@ -291,7 +303,7 @@ class AsyncProducer(CoroutineProducer):
         await turn
         # until it suspends: then `_call_next` runs before any other task
         self.is_giving_way = False
-        self.turn_left = left if left > 0 else self._new_turn(len(self._turns) > 1)
+        self.turn_left = left if left > 0 else self._new_turn(len(self._turns) - 1)
 
     def _call_next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Resume one of the tasks that gave way, in order, in each round of the loop; it runs until it has to

@@ -28,7 +28,7 @@ from kbatch import (
 )
 from kbatch.errors import ConfigError, NotEnoughReplicasError, ProducerClosedError
 from kbatch.interceptors import Interceptor
-from kbatch.producer.event_loop import TURN_RECORDS
+from kbatch.producer.event_loop import MOST_TURN_RECORDS, TURN_RECORDS
 from kbatch.records import ProducerRecord
 from kbatch.testing import Broker
 from tests.support.producing import (
@@ -636,6 +636,27 @@ def test_each_task_gets_its_turn_and_none_is_called_for_a_record(broker: Broker,
             await asyncio.gather(*(send_without_end(number) for number in range(20)))
             assert min(sent) >= TURN_RECORDS
             assert producer.slow_count - before < sum(sent) / 3
+
+    run(program())
+
+
+@pytest.mark.parametrize(("tasks", "length"), [(2, MOST_TURN_RECORDS), (100, TURN_RECORDS)])
+def test_turns_are_longer_while_few_tasks_wait(broker: Broker, run: Runner, tasks: int, length: int) -> None:
+    async def program() -> None:
+        async with made_lingering(broker) as producer:
+            await producer.partitions_for(TOPIC)
+            senders: list[int] = []
+
+            async def send(number: int) -> None:
+                for _ in range(4 * length):
+                    await producer.send(TOPIC, b"")
+                    senders.append(number)
+
+            await asyncio.gather(*(send(number) for number in range(tasks)))
+            turns = [len(list(turn)) for _, turn in itertools.groupby(senders)]
+            # without the first turn, which has no limit until another task waits, and the last ones
+            usual = sorted(turns[1:-tasks])
+            assert usual[len(usual) // 2] in range(length - 1, length + 2)
 
     run(program())
 
