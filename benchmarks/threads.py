@@ -4,7 +4,8 @@ And does each get its share?
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.contest import kafka
@@ -131,7 +132,7 @@ def time_taken(scenario: Scenario, answers: Mapping[Crowd, list[Answer]]) -> Que
         f"Records delivered: {scenario.title}",
         "The same rounds, from the first call to the last acknowledgement.",
         made,
-        claims(answers, 1 / LEAST_RATE, f"records/s at least {LEAST_RATE} x those of one"),
+        claims(answers, 1 / LEAST_RATE, f"records/s at least {LEAST_RATE} x those of one", bound_of),
         in_turns=True,
         speaks_of_speed=False,
     )
@@ -177,9 +178,32 @@ def contenders(answers: Mapping[Crowd, list[Answer]], figure: str) -> list[Conte
     ]
 
 
-def claims(answers: Mapping[Crowd, list[Answer]], at_most: float, text: str) -> list[Claim]:
+def claims(
+    answers: Mapping[Crowd, list[Answer]],
+    at_most: float,
+    text: str,
+    excuse: Callable[[Mapping[Crowd, list[Answer]], Crowd], str] = lambda answers, crowd: "",
+) -> list[Claim]:
     return [
-        Claim(crowd.name, crowd.alone, at_most, f"{crowd.name}: {text}")
+        Claim(crowd.name, crowd.alone, at_most, f"{crowd.name}: {text}", excuse(answers, crowd))
         for crowd in answers
         if crowd.senders > 1 and crowd.contestant in (KBATCH, ASYNC, *BULK)
     ]
+
+
+def bound_of(answers: Mapping[Crowd, list[Answer]], crowd: Crowd) -> str:
+    """Say what bounds the rate of a crowd: the processor time of a record, or waiting."""
+    alone = answers[Crowd(crowd.contestant, 1)]
+    ratio = cpu_of_a_record(answers[crowd]) / cpu_of_a_record(alone)
+    return (
+        f"CPU a record is {ratio:.2f} x that of one. The process kept {cores_of(answers[crowd]):.2f} cores "
+        f"busy, and with one {cores_of(alone):.2f}: the GIL lets one thread at a time run Python"
+    )
+
+
+def cpu_of_a_record(found: Sequence[Answer]) -> float:
+    return statistics.median(answer["cpu_ns"] / sum(answer["sent"]) for answer in found)
+
+
+def cores_of(found: Sequence[Answer]) -> float:
+    return statistics.median(answer["cpu_ns"] / answer["elapsed_ns"] for answer in found)
