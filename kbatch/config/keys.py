@@ -603,7 +603,7 @@ class ConsumerConfig(ClientConfig):
         "nothing is fetched. One batch that is larger than this passes it alone.", origin="kbatch")
     kbatch_decode_threads: int = key(INT, 0, between(0, 64), MEDIUM,
         "Threads that check, decompress and decode records. 0 is one a CPU, at most four.", origin="kbatch")
-    kbatch_max_decompressed_bytes: int = key(LONG, 268_435_456, at_least(1), LOW,
+    kbatch_max_decompressed_bytes: int = key(LONG, 268_435_456, between(1, INT_MAX), LOW,
         "A batch that decompresses to more than this is an error.", origin="kbatch")
     check_crcs: bool = key(BOOLEAN, True, ANY, LOW,
         "Compare the CRC of each batch with its bytes.")

@@ -25,6 +25,7 @@ import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.internals.FetchMetricsRegistry;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
@@ -81,6 +82,8 @@ public class ProducerFacts {
                 return properties(request.get("text").asText());
             case "metrics":
                 return metrics();
+            case "fetch metrics":
+                return fetchMetrics();
             case "windows":
                 return windows(request);
             case "load":
@@ -196,6 +199,15 @@ public class ProducerFacts {
                     rows.add(List.of(template.group(), template.name(), List.of("client-id", "topic")));
                 }
             }
+        }
+        return rows;
+    }
+
+    /** The metrics of a consumer's fetches: group, name and tags. */
+    static Object fetchMetrics() {
+        List<Object> rows = new ArrayList<>();
+        for (MetricNameTemplate each : new FetchMetricsRegistry("consumer").getAllTemplates()) {
+            rows.add(List.of(each.group(), each.name(), each.tags().stream().sorted().toList()));
         }
         return rows;
     }

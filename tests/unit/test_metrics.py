@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 from kbatch import Producer
 from kbatch._native.io.sensor import Sensor, record_each
 from kbatch.metrics import (
+    CONSUMER,
+    CONSUMER_METRICS,
+    CONSUMER_NODE,
+    FETCH,
     LEVELS,
     MEASURES,
     METRICS,
@@ -20,8 +24,10 @@ from kbatch.metrics import (
     PRODUCER,
     TOPIC,
     Kind,
+    Metric,
     MetricName,
     MetricsRegistry,
+    Scope,
 )
 from tests import ROOT
 from tests.oracle.java_config import ProducerFacts, producer_facts
@@ -55,9 +61,57 @@ def test_the_names_are_javas(java: ProducerFacts) -> None:
     assert {row for row in ours if row[:2] not in NOT_JAVAS} == theirs
 
 
+@pytest.mark.java
+def test_names_of_fetching_are_javas(java: ProducerFacts) -> None:
+    tags: dict[Scope, tuple[str, ...]] = {
+        Scope.CLIENT: (),
+        Scope.TOPIC: ("topic",),
+        Scope.PARTITION: ("partition", "topic"),
+    }
+    ours = {
+        (metric.group, metric.name, tags[metric.scope])
+        for metric in CONSUMER_METRICS
+        if metric.group == FETCH and not metric.is_ours
+    }
+    assert ours == java.fetch_metrics()
+
+
 def test_names_are_unique_and_explained() -> None:
-    assert len({(metric.group, metric.name) for metric in METRICS}) == len(METRICS)
-    assert all(metric.doc.endswith(".") and metric.unit for metric in METRICS)
+    for table in (METRICS, CONSUMER_METRICS):
+        assert len({(metric.group, metric.scope, metric.name) for metric in table}) == len(table)
+        assert all(metric.doc.endswith(".") and metric.unit for metric in table)
+
+
+def test_connections_of_readers_have_the_metrics_of_producers() -> None:
+    def of(table: tuple[Metric, ...], group: str, sensors: set[str]) -> set[str]:
+        return {metric.name for metric in table if metric.group == group and metric.sensor in sensors}
+
+    sensors = {metric.sensor for metric in CONSUMER_METRICS}
+    for theirs, ours in ((PRODUCER, CONSUMER), (NODE, CONSUMER_NODE)):
+        assert of(METRICS, theirs, sensors - {"request-latency"}) == of(
+            CONSUMER_METRICS, ours, sensors - {"request-latency"}
+        )
+
+
+def test_minimum_is_that_of_negated_values() -> None:
+    registry = MetricsRegistry("c", metrics=CONSUMER_METRICS)
+    for lead in (7, 3, 9):
+        registry.record("records-lead", -lead, 0)
+    assert registry.snapshot(0)[MetricName("records-lead-min", FETCH, CLIENT)] == 3
+
+
+def test_partition_has_metrics_until_it_is_forgotten() -> None:
+    registry = MetricsRegistry("c", metrics=CONSUMER_METRICS)
+    for partition in (0, 1):
+        registry.sensor("records-lag-window", topic="t", partition=partition).record(5, 0)
+        registry.gauge("records-lag", lambda now_ms: 5, topic="t", partition=partition)
+    registry.forget("t", 0)
+    tags = (*CLIENT, ("topic", "t"))
+    values = registry.snapshot(0)
+    assert values[MetricName("records-lag", FETCH, (*tags, ("partition", "1")))] == 5
+    assert not [name for name in values if ("partition", "0") in name.tags]
+    with pytest.raises(ValueError, match="there is no gauge 'records-lag'"):
+        registry.gauge("records-lag", lambda now_ms: 5)
 
 
 def test_a_name_says_its_kind() -> None:

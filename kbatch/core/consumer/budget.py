@@ -26,16 +26,13 @@ class Budget:
     ----------
     used : int
         The bytes that are reserved or charged.
-    is_short : bool
-        True if a reservation was refused since the last release.
     """
 
-    __slots__ = ("is_short", "limit", "used")
+    __slots__ = ("limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self.is_short = False
 
     def request_bytes(self, node_count: int) -> int:
         """Return the most that a request to one of so many nodes may ask for."""
@@ -48,7 +45,6 @@ class Budget:
     def reserve(self, size_bytes: int) -> bool:
         """Reserve bytes if they are free, or if nothing else is used. False if there is no memory."""
         if self.used and self.used + size_bytes > self.limit:
-            self.is_short = True
             return False
         self.used += size_bytes
         return True
@@ -60,7 +56,6 @@ class Budget:
     def release(self, size_bytes: int) -> None:
         """Give back reserved or charged bytes."""
         self.used -= size_bytes
-        self.is_short = False
 
 
 class FrameShare:

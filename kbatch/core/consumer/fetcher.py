@@ -243,8 +243,7 @@ class Fetcher:
         )
 
     def close_sessions(self, now_ns: int) -> None:
-        """Let brokers forget the sessions. A node that is busy with a Fetch keeps its own for the next one.
-        """
+        """Let brokers forget the sessions. A node that is busy with a Fetch keeps its own."""
         for node_id, session in self._sessions.items():
             is_idle = session.is_open and node_id not in self._in_flight
             if is_idle and self._connections.is_ready(node_id, now_ns, FETCH_LANE):
@@ -303,9 +302,11 @@ class Fetcher:
                 self._handle_error(state, code, attempt, now_ns, is_hinted=False)
 
     def _take(self, attempt: FetchAttempt, answer: Any, now_ns: int) -> None:
-        """Take the parts of an answer. Those with records share its memory."""
+        """Take the parts of an answer. Those with records share its memory, and come before failures of
+        others.
+        """
         nodes = [Node(*node) for node in answer.node_endpoints]
-        found = []
+        found, before = [], len(self._results)
         for part in answer.partitions:
             state = attempt.state_of(part)
             if state is None:
@@ -326,7 +327,7 @@ class Fetcher:
                 each.charge(share)
         if found:
             self._metrics.fetched(found, now_ns)
-            self._results += found
+            self._results[before:before] = found
 
     def _take_part(
         self, state: PartitionState, part: Any, attempt: FetchAttempt, now_ns: int
@@ -341,9 +342,17 @@ class Fetcher:
         state.log_start_offset = part.log_start_offset
         state.checked_epoch = attempt.wanted[state.partition].current_leader_epoch
         if part.preferred_read_replica >= 0:
-            state.replica_id = part.preferred_read_replica
-            state.replica_until_ns = now_ns + self._config.metadata_max_age_ms * NS_PER_MS
+            self._prefer(state, part.preferred_read_replica, now_ns)
         return self._scan(state, part, now_ns) if part.records else None
+
+    def _prefer(self, state: PartitionState, node_id: int, now_ns: int) -> None:
+        """Fetch from a replica in the client's rack from now on. An unknown one is looked up first."""
+        if node_id in self._cluster.snapshot.nodes:
+            state.replica_id = node_id
+            state.replica_until_ns = now_ns + self._config.metadata_max_age_ms * NS_PER_MS
+        else:
+            self._cluster.request_update(now_ns)
+            self._back_off(state, now_ns)
 
     def _scan(self, state: PartitionState, part: Any, now_ns: int) -> Fetched | None:
         """Walk the batches, and move the position after them."""

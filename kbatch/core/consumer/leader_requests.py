@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 CONSUMER = -1  # the replica id of every client
 # The first versions of ListOffsets with special times (KIP-734, KIP-405, KIP-1005, KIP-1023).
 FIRST_VERSIONS = {-3: 7, -4: 8, -5: 9, -6: 11}
-NOT_FOUND = -1
 
 
 class FoundOffset(NamedTuple):
@@ -179,7 +178,7 @@ class OffsetRequest(LeaderRequest):
         for topic in answer.topics:
             for each in topic.partitions:
                 found = FoundOffset(each.offset, each.timestamp, each.leader_epoch)
-                result = None if each.offset == NOT_FOUND else found
+                result = None if each.offset < 0 else found
                 yield (topic.name, each.partition_index), each.error_code, result
 
 

@@ -41,6 +41,7 @@ from kbatch.errors import (
     KafkaError,
     LogTruncationError,
     OffsetOutOfRangeError,
+    ProtocolError,
     UnsupportedVersionError,
 )
 
@@ -152,12 +153,13 @@ class Positions:
     def _look_up(
         self, state: PartitionState, spec: OffsetSpec, error: KafkaError | None, now_ns: int
     ) -> None:
-        finish = partial(self._take_offset, state, error)
+        finish = partial(self._take_offset, state, spec, error)
         self._leader_requests.submit(OffsetRequest(state.partition, spec, finish, now_ns), now_ns)
 
     def _take_offset(
         self,
         state: PartitionState,
+        spec: OffsetSpec,
         reason: KafkaError | None,
         found: FoundOffset | None,
         error: KafkaError | None,
@@ -168,6 +170,8 @@ class Positions:
             return
         if error is not None:
             self.fail(state, error)
+        elif found is None and spec == LATEST:
+            self.fail(state, ProtocolError(f"{state.partition}: the broker names no offset of the log's end"))
         elif found is None:  # no record is as late: the next one will be
             self._look_up(state, LATEST, reason, now_ns)
         elif reason is None:

@@ -12,7 +12,6 @@ def test_reservation_is_refused_above_the_limit() -> None:
     budget = Budget(100)
     assert budget.reserve(60)
     assert not budget.reserve(41)
-    assert budget.is_short
     assert budget.reserve(40)
 
 

@@ -190,6 +190,7 @@ def test_next_fetch_names_only_what_has_changed() -> None:
     first, second = fetches(r)
     assert (first.session_id, first.session_epoch) == (0, 0)
     assert [each.partition for each in first.topics[0].partitions] == [0, 1, 2]
+    assert {each.current_leader_epoch for each in first.topics[0].partitions} == {0}  # KIP-320
     assert second.session_id and second.session_epoch == 1
     assert [(each.partition, each.fetch_offset) for each in second.topics[0].partitions] == [(1, 1)]
 
@@ -560,18 +561,64 @@ def test_missing_partition_fails_with_their_number(start: Start | OffsetSpec) ->
 
 
 def test_refused_topic_fails_after_the_data_of_others() -> None:
-    r = Reading(partitions=2)
-    first, second = partitions_of(2)
-    fill(r, 3, partition=second)
+    r = Reading()
+    other = TopicPartition("other", 0)
+    r.cluster.create_topic("other", 1)
+    fill(r, 3)
+    fill(r, 3, partition=other)
+    is_refused = True
 
     def answer(request: Any) -> Any:
-        if r.errors or not request.topics or len(request.topics[0].partitions) < 2:
+        """Answer with an error of the first partition, and the records of the second."""
+        kind = messages.FetchResponse
+        topics = [kind.FetchableTopicResponse(topic_id=each.topic_id) for each in request.topics]
+        if len(topics) < 2 or not is_refused:
             return None
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        batches = b"".join(map(bytes, r.log(other).fetch(0, max_bytes=10_000).batches))
+        refused = kind.PartitionData(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topics[0].partitions = [refused]
+        topics[1].partitions = [kind.PartitionData(high_watermark=3, records=batches)]
+        return kind(responses=topics)
 
     r.faults.intercept("Fetch", answer)
-    r.read(first, second, start=Start(0))
-    assert {type(error) for error in r.errors} == {errors.TopicAuthorizationError}
+    r.read(FIRST, other, start=Start(0))
+    assert [type(each) for each in r.results] == [Fetched, Failed]
+    assert isinstance(r.errors[0], errors.TopicAuthorizationError)
+    assert r.offsets(other) == [0, 1, 2]
+
+
+def test_deleted_topic_fails_soon() -> None:
+    r = Reading(allow_auto_create_topics=False)
+    fill(r, 3)
+    r.read()
+    r.broker.act(lambda state: state.delete_topic(TOPIC))
+    r.advance(20_000)
+    (error,) = r.errors
+    assert error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def test_unknown_replica_is_looked_up_and_not_asked_at_once() -> None:
+    r = Reading()
+    fill(r, 1)
+    kind = messages.FetchResponse
+    part = kind.PartitionData(high_watermark=1, records=b"", preferred_read_replica=77)
+    topic = kind.FetchableTopicResponse(topic_id=r.broker.topic_id(), partitions=[part])
+    r.faults.intercept("Fetch", lambda request: kind(responses=[topic]))
+    r.read(start=Start(0))
+    assert len(fetches(r)) == 1
+    r.faults.intercept("Fetch", None)
+    r.advance(2000)
+    assert r.offsets() == [0]
+
+
+def test_broker_without_an_end_of_the_log() -> None:
+    r = Reading()
+    kind = messages.ListOffsetsResponse
+    part = kind.ListOffsetsPartitionResponse(offset=-1)
+    topic = kind.ListOffsetsTopicResponse(name=TOPIC, partitions=[part])
+    r.faults.intercept("ListOffsets", lambda request: kind(topics=[topic]))
+    r.read(start=OffsetSpec(START_MS))
+    assert "names no offset" in str(r.errors[0])
 
 
 # Memory
