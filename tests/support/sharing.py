@@ -6,11 +6,16 @@ come first, so that no process is left with one at the end.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+WORTH_COMPILING = 50
 LONG_FIRST = (
     "tests/spark/",
     "tests/integration/test_package.py",
@@ -18,18 +23,34 @@ LONG_FIRST = (
     "tests/integration/",
     "tests/fuzz/",
 )
-WITH_SERVICE = {"tests/spark/": "Spark", "tests/integration/security/": "secured Kafka"}
-WITH_KAFKA = {
-    f"tests/integration/test_{name}.py"
-    for name in (
-        "broker_clients",
-        "broker_scenarios",
-        "column_serializers_integration",
-        "forgetful_brokers",
-        "producer_integration",
-        "real_kafka",
-        "transactions_real",
-    )
+# What takes seconds to start, and the files or folders that need it.
+SERVICES = {
+    "Spark": ("tests/spark/",),
+    "secured Kafka": ("tests/integration/security/", "tests/integration/test_broker_security_scenarios.py"),
+    "Kafka": tuple(
+        f"tests/integration/test_{name}.py"
+        for name in (
+            "broker_clients",
+            "broker_scenarios",
+            "column_serializers_integration",
+            "forgetful_brokers",
+            "producer_integration",
+            "real_kafka",
+            "transactions_real",
+        )
+    ),
+    "JavaOracle": (
+        "tests/integration/test_java_codec.py",
+        "tests/integration/test_peer_codecs.py",
+        "tests/unit/test_oracle.py",
+    ),
+    "ProducerFacts": (
+        "tests/unit/_native/send/test_sticky.py",
+        "tests/unit/config/test_config.py",
+        "tests/unit/config/test_jaas.py",
+        "tests/unit/config/test_properties.py",
+        "tests/unit/test_metrics.py",
+    ),
 }
 
 
@@ -38,10 +59,28 @@ class ByService(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = super()._split_scope(nodeid)
-        for folder, service in WITH_SERVICE.items():
-            if path.startswith(folder):
-                return service
-        return "Kafka" if path in WITH_KAFKA else path
+        return next((service for service, paths in SERVICES.items() if path.startswith(paths)), path)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the tests once before several processes import them; else each would compile all of them."""
+    if session.config.getoption("dist") == "no" or hasattr(session.config, "workerinput"):
+        return
+    files = [path for path in sorted(Path(__file__).parents[1].rglob("test_*.py")) if not _is_compiled(path)]
+    if sys.dont_write_bytecode or len(files) < WORTH_COMPILING:
+        return
+    collect = (sys.executable, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    count = os.cpu_count() or 1
+    compilers = [subprocess.Popen([*collect, *files[at::count]], **quiet) for at in range(count)]
+    for compiler in compilers:
+        compiler.wait()  # the test processes report what cannot be imported
+
+
+def _is_compiled(path: Path) -> bool:
+    """True if pytest has compiled the file, its assertions rewritten, since it was written."""
+    made = (path.parent / "__pycache__").glob(f"{path.stem}.{sys.implementation.cache_tag}-pytest-*.pyc")
+    return any(each.stat().st_mtime >= path.stat().st_mtime for each in made)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByService | None:
