@@ -3,9 +3,10 @@
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,15 +27,35 @@ from tests.simulation.planting import Bug, planted
 SEEDS, BLOCK = 1000, 50
 
 
-def failures(first: int) -> list[str]:
+class Block(NamedTuple):
+    """The result of some seeds: texts of failed worlds, and what `OBSERVERS` counted, by their names."""
+
+    failures: list[str]
+    counts: dict[str, Counter[str]]
+
+
+def run_block(first: int) -> Block:
     logging.disable(logging.CRITICAL)  # worlds are full of what is worth a warning
-    found = []
+    block = Block([], {name: Counter() for name in OBSERVERS})
     for seed in range(first, first + BLOCK):
         try:
-            simulate(seed)
+            world = simulate(seed)
         except SimulationError as error:
-            found.append(str(error))
-    return found
+            block.failures.append(str(error))
+            continue
+        for name, (seeds, observe) in OBSERVERS.items():
+            if seed < seeds:
+                observe(seed, world, block.counts[name])
+    return block
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Block:
+    """Return all blocks as one: every world is simulated once, whatever is asserted of it."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        blocks = list(pool.map(run_block, range(0, SEEDS, BLOCK)))
+    counts = {name: sum((block.counts[name] for block in blocks), Counter()) for name in OBSERVERS}
+    return Block([text for block in blocks for text in block.failures], counts)
 
 
 @pytest.fixture
@@ -44,9 +65,8 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_a_thousand_worlds_hold_what_the_producer_promises() -> None:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        found = [text for block in pool.map(failures, range(0, SEEDS, BLOCK)) for text in block]
+def test_a_thousand_worlds_hold_what_the_producer_promises(campaign: Block) -> None:
+    found = campaign.failures
     assert not found, f"{len(found)} of {SEEDS} worlds went wrong:\n\n" + "\n\n".join(found[:3])
 
 
@@ -120,40 +140,74 @@ def test_the_runner_exits_with_0_where_all_worlds_are_well(
     assert "faults: " in printed
 
 
-def test_worlds_have_records_that_arrive_and_records_that_fail(quiet: None) -> None:
-    outcomes: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    for seed in range(60):
-        world = simulate(seed)
-        outcomes.update(world.application.outcomes)
-        faults.update(world.faults.counts)
-    assert outcomes["succeeded"] > 1000
-    assert len(outcomes) > 4
+# What worlds are full of
+
+
+def observe_outcomes(seed: int, world: Any, counts: Counter[str]) -> None:
+    counts.update(world.application.outcomes)
+    counts.update({f"fault: {name}": count for name, count in world.faults.counts.items()})
+
+
+def observe_losses(seed: int, world: Any, counts: Counter[str]) -> None:
+    rates = with_failing_leaders(WorldOptions.draw(seed)).cluster_faults
+    if is_transactional(seed) or not (rates.fail_over or rates.elect_unclean):
+        return
+    counts.update(world.faults.counts)
+    is_clean = not world.faults.counts.get("elect_unclean")
+    for _, batch, was_replicated in world.cluster.lost:
+        counts[f"{'clean' if is_clean else 'unclean'} {'' if was_replicated else 'not '}replicated"] += 1
+        numbers = {record_number(record) for record in batch}
+        found = [world.application.records[number].delivery for number in numbers]
+        if world.settings["acks"] == "all":
+            counts["sent again"] += sum(each is not None and each.exception() is None for each in found)
+
+
+def observe_tables(seed: int, world: Any, counts: Counter[str]) -> None:
+    tables = world.tables if isinstance(world, World) else None
+    for table in tables.sent if tables is not None else ():
+        counts["tables"] += 1
+        counts["waited"] += table.attempt_count > 1
+        if not table.was_refused:
+            counts["rows"] += len(table.rows)
+            counts["failed"] += table.report.failed_rows
+            counts["not accepted"] += sum(row.delivery is None for row in table.rows)
+
+
+def observe_transactions(seed: int, world: Any, counts: Counter[str]) -> None:
+    if not is_transactional(seed):
+        return
+    observe_outcomes(seed, world, counts)
+    counts["encoded"] += sum(isinstance(each, EncodedRecord) for each in world.application.records.values())
+
+
+# How many of the first seeds each of them sees.
+OBSERVERS: dict[str, tuple[int, Callable[[int, Any, Counter[str]], None]]] = {
+    "outcomes": (60, observe_outcomes),
+    "losses": (300, observe_losses),
+    "tables": (60, observe_tables),
+    "transactions": (120, observe_transactions),
+}
+
+
+def faults_of(counts: Counter[str]) -> set[str]:
+    return {name.removeprefix("fault: ") for name in counts if name.startswith("fault: ")}
+
+
+def test_worlds_have_records_that_arrive_and_records_that_fail(campaign: Block) -> None:
+    counts = campaign.counts["outcomes"]
+    faults = faults_of(counts)
+    assert counts["succeeded"] > 1000
+    assert len(counts) - len(faults) > 4
     assert len(faults) > 15
 
 
-def test_worlds_lose_unreplicated_records_more_if_unclean(quiet: None) -> None:
-    faults: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
-    for seed in range(300):
-        rates = with_failing_leaders(WorldOptions.draw(seed)).cluster_faults
-        if is_transactional(seed) or not (rates.fail_over or rates.elect_unclean):
-            continue
-        world = simulate(seed)
-        assert isinstance(world, World)
-        faults.update(world.faults.counts)
-        is_clean = not world.faults.counts.get("elect_unclean")
-        for _, batch, was_replicated in world.cluster.lost:
-            lost[f"{'clean' if is_clean else 'unclean'} {'' if was_replicated else 'not '}replicated"] += 1
-            numbers = {record_number(record) for record in batch}
-            found = [world.application.records[number].delivery for number in numbers]
-            if world.settings["acks"] == "all":
-                lost["sent again"] += sum(each is not None and each.exception() is None for each in found)
-    assert lost["clean not replicated"] > 10
-    assert lost["unclean replicated"] > 5
-    assert lost["sent again"] > 5
-    assert not lost["clean replicated"]
-    assert {"fail_over", "elect_unclean"} <= faults.keys()
+def test_worlds_lose_unreplicated_records_more_if_unclean(campaign: Block) -> None:
+    counts = campaign.counts["losses"]
+    assert counts["clean not replicated"] > 10
+    assert counts["unclean replicated"] > 5
+    assert counts["sent again"] > 5
+    assert not counts["clean replicated"]
+    assert {"fail_over", "elect_unclean"} <= counts.keys()
 
 
 @pytest.mark.parametrize(
@@ -176,35 +230,19 @@ def test_acks_1_and_unclean_elections_excuse_acknowledged_loss(
         check_deliveries(world, Logs(world))
 
 
-def test_worlds_have_waiting_tables_and_rows_that_arrive_or_fail(quiet: None) -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(60):
-        world = simulate(seed)
-        tables = world.tables if isinstance(world, World) else None
-        for table in tables.sent if tables is not None else ():
-            counts["tables"] += 1
-            counts["waited"] += table.attempt_count > 1
-            if not table.was_refused:
-                counts["rows"] += len(table.rows)
-                counts["failed"] += table.report.failed_rows
-                counts["not accepted"] += sum(row.delivery is None for row in table.rows)
+def test_worlds_have_waiting_tables_and_rows_that_arrive_or_fail(campaign: Block) -> None:
+    counts = campaign.counts["tables"]
     assert counts["tables"] > 20
     assert counts["rows"] > 500
     assert min(counts["waited"], counts["failed"], counts["not accepted"]) > 5
 
 
-def test_worlds_of_transactions_have_every_outcome(quiet: None) -> None:
-    encoded = 0
-    outcomes: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    for seed in filter(is_transactional, range(120)):
-        world = simulate(seed)
-        outcomes.update(world.application.outcomes)
-        faults.update(world.faults.counts)
-        encoded += sum(isinstance(each, EncodedRecord) for each in world.application.records.values())
-    assert encoded > 50
-    assert outcomes["transaction committed"] > 100
-    assert {f"transaction {each}" for each in ("aborted", "lost", "unknown")} <= outcomes.keys()
-    assert {"ghost", "crash", "crash in a call", "time-out of a call", "change_version"} <= faults.keys()
-    assert faults["offsets that are not waited for"] > 50
-    assert {"refused by a coordinator", "unanswered by a coordinator", "move_coordinator"} <= faults.keys()
+def test_worlds_of_transactions_have_every_outcome(campaign: Block) -> None:
+    counts = campaign.counts["transactions"]
+    assert counts["encoded"] > 50
+    assert counts["transaction committed"] > 100
+    assert {f"transaction {each}" for each in ("aborted", "lost", "unknown")} <= counts.keys()
+    faults = faults_of(counts)
+    assert {"ghost", "crash", "crash in a call", "time-out of a call", "change_version"} <= faults
+    assert counts["fault: offsets that are not waited for"] > 50
+    assert {"refused by a coordinator", "unanswered by a coordinator", "move_coordinator"} <= faults
