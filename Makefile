@@ -19,7 +19,7 @@ help:
 	@echo "make demo      336,776 real flights through Spark into segments and a broker and back, proven equal,"
 	@echo "               exactly once though a task and a query are killed on the way;"
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
-	@echo "make test      all tests (some 15 minutes on two cores)"
+	@echo "make test      all tests (some 10 minutes on two cores)"
 	@echo "make simulate  the producer in 1,000 worlds of virtual time and faults (SEEDS=0:1000)"
 	@echo "make soak      the long campaigns in full, resumable; results go to docs/soak.md"
 	@echo "make sanitize  the native modules under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -59,7 +59,8 @@ simulate: .venv/ready
 
 soak: .venv/ready .venv/jvm
 	$(BIN)/python -m tests.fuzz.soak
-	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py tests/spark/test_wheel.py
+	KBATCH_LONG=1 $(BIN)/python -m pytest tests/spark/test_spark_programs.py tests/spark/test_wheel.py \
+		tests/integration/test_package.py
 
 sanitize: .venv/ready
 	.ci/sanitize

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests import ROOT
+from tests.oracle.java_programs import SHORT_LIVED
 
 SECONDS = 900.0
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 # What a checkout has beside its sources: builds, environments, what tools keep.
 BESIDE = (".git", ".venv", ".*_cache", ".hypothesis", ".soak", "build", "dist", "*.egg-info", "__pycache__")
 
@@ -24,6 +26,7 @@ def run(*command: str | Path, cwd: Path, variables: Mapping[str, str] | None = N
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
     environment["CFLAGS"] = "-O0"  # what a compiler optimizes is tested in place; this saves minutes
+    environment["JDK_JAVA_OPTIONS"] = " ".join(SHORT_LIVED)
     # as in an activated environment: Spark's workers run the python3 on PATH
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
@@ -64,7 +67,7 @@ def python_versions() -> list[str]:
 
 
 def _interpreters(version: str) -> Iterator[Path]:
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+    if version == THIS:
         yield Path(sys.executable)
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)
