@@ -102,6 +102,13 @@ class AvroSchema:
         schema, named = self.parsed()
         return _arrow_type(schema, named, ())
 
+    def check_lengths(self) -> None:
+        """Raise ValueError for arrays of items without bytes: a few bytes would be any number of them."""
+        schema, named = self.parsed()
+        items = [each["items"] for each in _within([schema, *named.values()]) if _kind(each) == "array"]
+        if not all(_has_bytes(each, named, ()) for each in items):
+            raise ValueError("an Avro array whose items take no bytes may have any length; it is not read")
+
     @cached_property
     def times(self) -> list[tuple[str, str]]:
         """Return the places of times and their kinds."""
@@ -111,7 +118,9 @@ class AvroSchema:
     def has_choices(self) -> bool:
         """True if a union has several types besides null."""
         schema, named = self.parsed()
-        return any(len(_members(each)) > 1 for each in _unions([schema, *named.values()]))
+        return any(
+            isinstance(each, list) and len(_members(each)) > 1 for each in _within([schema, *named.values()])
+        )
 
 
 def _stripped(schema: Any, without: frozenset[str]) -> Any:
@@ -139,14 +148,16 @@ def _times(schema: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _times(field.get("type"), f"{path}.{field.get('name')}")
 
 
-def _unions(schemas: Sequence[Any]) -> Iterator[list[Any]]:
+def _within(schemas: Sequence[Any]) -> Iterator[Any]:
+    """Return all types that stand in schemas."""
     for schema in schemas:
         if isinstance(schema, list):
             yield schema
-            yield from _unions(schema)
+            yield from _within(schema)
         elif isinstance(schema, dict):
-            yield from _unions([schema.get("items"), schema.get("values")])
-            yield from _unions([field["type"] for field in schema.get("fields", ())])
+            yield schema
+            yield from _within([schema[name] for name in ("type", "items", "values") if name in schema])
+            yield from _within([field["type"] for field in schema.get("fields", ())])
 
 
 def _kind(schema: Any) -> str:
@@ -200,6 +211,17 @@ def _arrow_type(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) 
     if isinstance(kind, list | dict):
         return _arrow_type(kind, named, inside)
     return _TIMES.get((kind, logical or "")) or _arrow_type(kind, named, inside)
+
+
+def _has_bytes(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> bool:
+    """True if each value of a type takes a byte at least."""
+    if isinstance(schema, str) and schema not in _PRIMITIVES and schema not in inside:
+        return _has_bytes(named[schema], named, (*inside, schema))
+    if isinstance(schema, dict) and _kind(schema) in ("record", "error"):
+        return any(_has_bytes(field["type"], named, inside) for field in schema["fields"])
+    if isinstance(schema, dict) and _kind(schema) == "fixed":
+        return bool(schema["size"])
+    return isinstance(schema, list) or _kind(schema) != "null"
 
 
 def python_type(kind: pa.DataType) -> pa.DataType:

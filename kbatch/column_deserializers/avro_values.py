@@ -90,6 +90,7 @@ class Avro(ObjectDeserializer):
         return {**super().__getstate__(), "_readings": {}}
 
     def _read_as(self, schema: AvroSchema) -> pa.DataType:
+        schema.check_lengths()
         self._reader = schema
         self.data_type = schema.arrow_type
         return self.data_type
@@ -156,6 +157,7 @@ def _reading(writer: AvroSchema, reader: AvroSchema) -> Callable[[Any], Any] | s
     # An integer may be read for a time only if both schemas mean the same by it.
     without = UUID | TIMES if writer.times == reader.times else UUID
     try:
+        writer.check_lengths()
         from_schema, _ = writer.parsed(without)
         to_schema, named = reader.parsed(without)
     except ValueError as error:

@@ -37,6 +37,8 @@ from kbatch.column_deserializers.framing import GUID_BYTES, ID_BYTES
 DEFAULT_SAMPLE = 1000
 # The most bytes of one call of Arrow's reader, whose blocks have 32-bit sizes.
 MAX_BLOCK_BYTES = 1 << 28
+# The levels of objects and arrays of which types are inferred.
+MAX_DEPTH = 100
 # The values that Python reads if one of them is at fault.
 BLOCK_ROWS = 256
 BLANKS = b" \t\r\n"
@@ -88,6 +90,7 @@ class Json(ColumnDeserializer):
 
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
         texts = _without_headers(sample).drop_null().slice(0, self.sample_rows)
+        texts = texts.filter(pa.array(list(map(_is_shallow, texts.to_pylist())), pa.bool_()))
         is_object, _ = _objects(texts)
         objects = texts.filter(pa.array(is_object))
         found: list[pa.Schema] = []
@@ -212,6 +215,22 @@ def _read(texts: pa.Array, schema: pa.Schema | None) -> pa.Table:
             unexpected_field_behavior="infer" if schema is None else "ignore",
         ),
     )
+
+
+def _is_shallow(text: bytes) -> bool:
+    """True if it is a JSON value whose type is not too deep for Arrow, which recurses without a limit."""
+    try:
+        level = [json.loads(text)]
+    except (ValueError, RecursionError):
+        return False
+    for _ in range(MAX_DEPTH + 1):  # the last level is that of scalars
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+    return not level
 
 
 def _unified(schemas: list[pa.Schema]) -> pa.Schema:

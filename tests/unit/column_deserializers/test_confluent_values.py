@@ -269,7 +269,9 @@ TYPES: list[tuple[Any, Any, pa.DataType, Any]] = [
 @pytest.mark.parametrize("nest", ["alone", "field", "optional", "items", "values"])
 def test_avro_types(case: Any, nest: str) -> None:
     schema, value, kind, expected = case
-    if nest == "optional" and (schema == "null" or isinstance(schema, list)):
+    if (nest == "optional" and isinstance(schema, list)) or (
+        nest in ("optional", "items") and schema == "null"
+    ):
         return
     union = ["null", schema]
     schema, value, kind, expected = {
@@ -287,6 +289,20 @@ def test_avro_types(case: Any, nest: str) -> None:
     made = Avro(schema)(pa.array([plain(schema, value), None]))
     assert made.type == kind and made.to_pylist() == [expected, None]
     made.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    "items", ["null", record(name="Nothing"), {"type": "fixed", "name": "F", "size": 0}], ids=str
+)
+def test_arrays_of_nothing_are_refused(registry: Registry, items: Any) -> None:
+    """Ten bytes would be 2^60 items."""
+    schema = record(("id", "int"), ("nothing", {"type": "array", "items": items}), name="Order")
+    with pytest.raises(ValueError, match="whose items take no bytes"):
+        Avro(schema)
+    number = registry.add("a", schema)
+    value = struct.pack(">bI", 0, number) + b"\2" + b"\xff" * 8 + b"\x10"
+    _, reasons = Avro(record(("id", "int")), "column", registry=registry.client())(pa.array([value]))
+    assert "whose items take no bytes" in reasons[0].as_py()
 
 
 def test_times_beyond_python_are_read() -> None:

@@ -108,6 +108,16 @@ def test_deep_values_end_neither_stack_nor_memory() -> None:
         assert len(values) == 2 and values[1] is not None
 
 
+@pytest.mark.parametrize("depth", [99, 101, 1000, 100_000])
+@pytest.mark.parametrize("form", ["[%s]", '{"z":%s}'])
+def test_types_are_inferred_to_a_depth(depth: int, form: str) -> None:
+    begin, _, end = form.partition("%s")
+    deep = (begin * depth + "1" + end * depth).encode()
+    made = Json(errors="null")(pa.array([b'{"y":%s}' % deep, b'{"a":1}']))
+    assert made.type.names == (["y", "a"] if depth < 100 else ["a"])
+    assert Json()(pa.array([b"[1]"])).to_pylist() == [[1]]
+
+
 def test_confluents_header_is_skipped() -> None:
     plain = b'{"a":1,"b":"x"}'
     values, reasons = decoded([b"\0\0\0\0\7" + plain, plain, b"\1" + bytes(16) + plain, b"\0\0", None])
