@@ -523,12 +523,27 @@ def test_protobuf_with_and_without_headers() -> None:
     made = Protobuf(CLASSES["Order"])(column)
     assert python(made) == [VALUE, VALUE, VALUE, None, EMPTY, EMPTY]
     values, reasons = Protobuf(CLASSES["Order"], "column")(
-        pa.array([data, b"\x0f", b"\0\0\0\0\7\xff\xff\xff\xff\xff\xff", b"\0\0\0\0\7\1", b"\0\0"])
+        pa.array(
+            [
+                data,
+                b"\x0f",
+                b"\0\0\0\0\7\xff\xff\xff\xff\xff\xff",
+                b"\0\0\0\0\7\1",
+                b"\0\0",
+                b"\0\0\0\0\7\2\3",
+            ]
+        )
     )
-    assert values.null_count == 4 and reasons[0].as_py() is None
+    assert values.null_count == 5 and reasons[0].as_py() is None
     for reason, text in zip(
         reasons.to_pylist()[1:],
-        ["it is no message shop.Order", "no list of varints", "no list of varints", "is cut off"],
+        [
+            "it is no message shop.Order",
+            "no list of varints",
+            "no list of varints",
+            "is cut off",
+            "no list of varints",
+        ],
         strict=True,
     ):
         assert text in reason

@@ -172,7 +172,14 @@ def test_types_of_members() -> None:
         "big": 2**64 - 1,
         "tags": ["x", None],
     }
-    for name, bad in (("at", "yesterday"), ("raw", "x"), ("span", "P"), ("span", "PT0.0001S"), ("day", 5)):
+    for name, bad in (
+        ("price", 99999999),
+        ("at", "yesterday"),
+        ("raw", "x"),
+        ("span", "P"),
+        ("span", "PT0.0001S"),
+        ("day", 5),
+    ):
         assert decoded([json.dumps(text | {name: bad}).encode()], schema)[0] == [None]
 
 
