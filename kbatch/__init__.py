@@ -49,6 +49,8 @@ from kbatch.version import VERSION
 if TYPE_CHECKING:
     from kbatch.codec.columns import ArrowEncoder, decode_arrow, encode_arrow
     from kbatch.codec.segments import SegmentWriter, read_segment
+    from kbatch.consumer.reading import read_table, scan_topic
+    from kbatch.consumer.topic_reader import ReadProgress, TopicReader
     from kbatch.producer.event_loop import AsyncProducer
     from kbatch.schema_registry import SchemaRegistry
 
@@ -73,6 +75,7 @@ __all__ = [
     "OffsetAndMetadata",
     "PartialSendError",
     "Producer",
+    "ReadProgress",
     "Record",
     "RecordBatch",
     "RecordBatchWriter",
@@ -82,6 +85,7 @@ __all__ = [
     "TableDelivery",
     "TableReport",
     "TopicPartition",
+    "TopicReader",
     "as_completed",
     "crc32c",
     "crc32c_combine",
@@ -93,7 +97,9 @@ __all__ = [
     "murmur2",
     "partition_for_key",
     "read_segment",
+    "read_table",
     "rebase",
+    "scan_topic",
     "wait",
 ]
 
@@ -102,13 +108,17 @@ __all__ = [
 _AT_FIRST_USE = {
     "ArrowEncoder": "kbatch.codec.columns",
     "AsyncProducer": "kbatch.producer.event_loop",
+    "ReadProgress": "kbatch.consumer.topic_reader",
     "SegmentWriter": "kbatch.codec.segments",
     "SchemaRegistry": "kbatch.schema_registry",
+    "TopicReader": "kbatch.consumer.topic_reader",
     "column_deserializers": "kbatch.column_deserializers",
     "column_serializers": "kbatch.column_serializers",
     "decode_arrow": "kbatch.codec.columns",
     "encode_arrow": "kbatch.codec.columns",
     "read_segment": "kbatch.codec.segments",
+    "read_table": "kbatch.consumer.reading",
+    "scan_topic": "kbatch.consumer.reading",
 }
 
 

@@ -256,15 +256,19 @@ LAYERS = (
     Layer(
         9,
         "producer/",
-        "Producer and AsyncProducer",
+        "Producer (`threads`) and AsyncProducer (`event_loop`)",
         {
-            "threads event_loop": "Producer; AsyncProducer",
             "base coroutines parts configured": "what both do: send, flush, close; the methods of tasks and "
             "of parts",
             "runtime memory_queue deliveries": "what the calls share; the queue for memory; `wait`, "
             "`as_completed`, `await delivery`",
             "tables transactions groups": "the parts: `send_table`; transactions; requests about groups",
         },
+    ),
+    Layer(
+        9,
+        "consumer/",
+        "topics as tables, streams (`reading`) and ranges (`topic_reader`): no group, no object per record",
     ),
     Layer(10, "testing/simulation/", "the simulator: worlds of virtual time, faults and checks, from a seed"),
     Layer(

@@ -33,6 +33,14 @@ class ForkedProducerError(IllegalStateError):
     """The producer belongs to the parent of this forked process: create one in the child process."""
 
 
+class ConsumerClosedError(IllegalStateError):
+    """The reader is closed, or was closed while the call waited: create another."""
+
+
+class ForkedConsumerError(IllegalStateError):
+    """The reader belongs to the parent of this forked process: create one in the child process."""
+
+
 class BufferExhaustedError(KafkaTimeoutError):
     """No memory became free within max.block.ms, because records come faster than brokers accept them: slow
     down, or raise buffer.memory.

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbatch.errors import KafkaError, KafkaTimeoutError
-from kbatch.metrics import MetricsRegistry
+from kbatch.metrics import METRICS, Metric, MetricsRegistry
 from kbatch.waiting.conditions import AwaitableEvent, Condition
 from kbatch.waiting.deadline import Deadline
 
@@ -52,6 +52,8 @@ class ClientRuntime(ABC):
         Raises unless the caller may use the client.
     clock_ns : callable
         Returns the monotonic time in nanoseconds.
+    metrics : tuple of Metric
+        The table of its metrics.
 
     Attributes
     ----------
@@ -74,6 +76,7 @@ class ClientRuntime(ABC):
         new_waiter: Callable[[], Waiter],
         check_caller: weakref.WeakMethod[Callable[[], object]] | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        metrics: tuple[Metric, ...] = METRICS,
     ) -> None:
         self.changed = Condition(new_waiter)
         self.new_event = partial(AwaitableEvent, new_waiter)
@@ -84,6 +87,7 @@ class ClientRuntime(ABC):
             sample_window_ms=config.metrics_sample_window_ms,
             num_samples=config.metrics_num_samples,
             recording_level=config.metrics_recording_level,
+            metrics=metrics,
         )
 
     # Its clock

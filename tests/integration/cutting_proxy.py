@@ -2,12 +2,14 @@
 
 Theory of operation. The proxy listens on as many ports as there are brokers, and reads whole requests and
 answers. Answers to Metadata requests are rewritten to name the proxy, so that clients stay with it. A plan,
-made from a seed, says at which Produce requests a connection is cut, counted over all connections, and how:
+made from a seed, says at which requests of one kind (Produce) a connection is cut, counted over all
+connections, and how:
 
     request     the broker never sees the request
     half        it sees the first half of it
     answer      it has done it, and its answer is not passed on
     part        of its answer the first bytes come
+    stall       half of its answer comes, and then nothing more, until the client gives up
 
 What the broker does meanwhile with other requests of the connection is its own business.
 
@@ -29,6 +31,7 @@ from kbatch.protocol import codec, messages
 
 HOST = "127.0.0.1"
 CUTS = ("request", "half", "answer", "part")
+STALL = "stall"
 PRODUCE, METADATA = messages.ProduceRequest.api_key, messages.MetadataRequest.api_key
 
 
@@ -50,15 +53,27 @@ class CuttingProxy:
         The number of connections to cut; None for no limit.
     spacing : int
         The largest number of Produce requests between two cuts.
+    api_key : int
+        The kind of requests at which it cuts.
+    kinds : tuple of str
+        The ways in which it cuts.
     """
 
     def __init__(
-        self, bootstrap_servers: str, seed: object, *, cuts: int | None = None, spacing: int = 10
+        self,
+        bootstrap_servers: str,
+        seed: object,
+        *,
+        cuts: int | None = None,
+        spacing: int = 10,
+        api_key: int = PRODUCE,
+        kinds: tuple[str, ...] = CUTS,
     ) -> None:
+        self.api_key = api_key
         self._brokers = [int(server.rsplit(":", 1)[1]) for server in bootstrap_servers.split(",")]
         self._ports: dict[int, int] = {}
         rng = random.Random(f"cuts {seed}")
-        drawn = ((rng.randint(1, spacing), rng.choice(CUTS)) for _ in itertools.count())
+        drawn = ((rng.randint(1, spacing), rng.choice(kinds)) for _ in itertools.count())
         self._plan: Iterator[tuple[int, str]] = itertools.islice(drawn, cuts)
         self._next = next(self._plan, None)
         self._loop = asyncio.new_event_loop()
@@ -129,7 +144,7 @@ class CuttingProxy:
                 each.transport.abort()
 
     def next_cut(self) -> str | None:
-        """Return how to cut the connection of this Produce request, or None."""
+        """Return how to cut the connection of this request, or None."""
         if self._next is None:
             return None
         left, cut = self._next
@@ -172,7 +187,7 @@ class _Connection:
                 continue
             if api_key == METADATA:
                 self._versions[correlation_id] = version
-            cut = self._proxy.next_cut() if api_key == PRODUCE else None
+            cut = self._proxy.next_cut() if api_key == self._proxy.api_key else None
             if cut == "request":
                 return
             size = struct.pack(">i", len(frame))
@@ -195,8 +210,10 @@ class _Connection:
             if version is not None:
                 frame = self._proxy.naming_proxy(frame, version)
             data = struct.pack(">i", len(frame)) + frame
-            writer.write(data[:7] if cut else data)
+            writer.write(data[: len(data) // 2] if cut == STALL else data[:7] if cut else data)
             await writer.drain()
+            if cut == STALL:
+                await asyncio.get_running_loop().create_future()  # which the end of the connection cancels
             if cut:
                 await asyncio.sleep(0)
                 return

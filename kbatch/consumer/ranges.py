@@ -1,0 +1,226 @@
+"""Where a read begins and ends: offsets by number, time, age or name, and the ranges of partitions.
+
+Theory of operation. A user names a place in a log (`Place`), the same for all partitions or one for each.
+Names, times and ages become timestamps of ListOffsets, which the cluster turns into offsets, once and for
+all: records that come later are not part of a range with an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import NamedTuple
+
+from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
+from kbatch.errors import DataLossError
+from kbatch.records import INT32_MAX, INT64_MAX, TopicPartition, check_integer, checked_partition
+
+# A place in the log of every partition, or of each.
+Place = int | datetime | timedelta | str
+Places = Place | Mapping[int, Place]
+# Ranges of offsets: the first one, and the one after the last.
+Gaps = list[tuple[int, int]]
+# What to do when records are gone.
+DATA_LOSS = ("raise", "skip")
+_NAMES = {"earliest": EARLIEST, "latest": LATEST}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Range(NamedTuple):
+    """Offsets of a partition: the first one, and the one after the last, or None without an end."""
+
+    start: int
+    end: int | None
+
+
+class Ranges(NamedTuple):
+    """What a read of a topic reads.
+
+    Attributes
+    ----------
+    ranges : dict of TopicPartition to Range
+        In the order of the partitions, without empty ranges.
+    lost : dict of TopicPartition to list of tuple[int, int]
+        The ranges that the log does not have any more: the first offset, and the one after the last.
+    """
+
+    ranges: dict[TopicPartition, Range]
+    lost: dict[TopicPartition, Gaps]
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise ValueError unless the value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def place_of(name: str, place: object, now: datetime) -> int | OffsetSpec:
+    """Return a place as an offset, or as what ListOffsets finds one for.
+
+    `name` is the argument's, for errors.
+    """
+    if isinstance(place, str):
+        if place not in _NAMES:
+            raise ValueError(
+                f"{name} must be 'earliest', 'latest', an offset, a datetime or a timedelta, got {place!r}"
+            )
+        return _NAMES[place]
+    if isinstance(place, timedelta):
+        if place < timedelta(0):
+            raise ValueError(f"{name} counts back from now and must not be negative, got {place!r}")
+        return OffsetSpec(_milliseconds(now - min(place, now - _EPOCH)))
+    if isinstance(place, datetime):
+        if place.tzinfo is None:
+            raise ValueError(
+                f"{name} must have a time zone, got {place!r}; for example {name}=datetime.now(UTC) or "
+                f"place.astimezone() for local time"
+            )
+        return OffsetSpec(_milliseconds(place))
+    try:
+        check_integer(name, place, 0, INT64_MAX)
+    except TypeError:
+        kind = type(place).__name__
+        raise TypeError(
+            f"{name} must be 'earliest', 'latest', an offset, a datetime or a timedelta, got {kind}"
+        ) from None
+    return index(place)  # type: ignore[arg-type]
+
+
+def places_of(
+    name: str, places: object, partitions: Collection[int], now: datetime
+) -> dict[int, int | OffsetSpec]:
+    """Return the place of each partition. Raise ValueError unless a mapping names exactly these."""
+    if not isinstance(places, Mapping):
+        return dict.fromkeys(partitions, place_of(name, places, now))
+    missing = sorted(set(partitions) - places.keys())
+    if missing:
+        raise ValueError(
+            f"{name} has no place for partitions {_listed(missing)}; add them, or name the others by "
+            f"partitions="
+        )
+    unread = [partition for partition in places if partition not in partitions]
+    if unread:
+        raise ValueError(
+            f"{name} names partitions {_listed(unread)}, which are not among those that are read, "
+            f"{_listed(sorted(partitions))}"
+        )
+    return {partition: place_of(f"{name}[{partition}]", places[partition], now) for partition in partitions}
+
+
+def checked_partitions(
+    topic: str, named: Iterable[int] | None, known: Collection[int] | None = None
+) -> list[int]:
+    """Return partitions in order; None names all `known` ones. Raise TypeError or ValueError for others."""
+    if named is None:
+        return sorted(known or ())
+    if isinstance(named, int | str):
+        raise TypeError(f"partitions must be a list of ints, got {type(named).__name__}")
+    checked = list(named)
+    for partition in checked:
+        check_integer("partitions", partition, 0, INT32_MAX)
+        if known is not None and partition not in known:
+            raise ValueError(
+                f"topic {topic} has no partition {partition}: it has {len(known)}, numbered from 0"
+            )
+    if len(set(checked)) < len(checked):
+        raise ValueError(f"partitions must name each partition once, got {checked}")
+    return sorted(checked)
+
+
+def ranges_of(
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int] | None,
+    log: Mapping[int, tuple[int, int]],
+    *,
+    on_data_loss: str,
+) -> Ranges:
+    """Return the ranges between offsets.
+
+    Parameters
+    ----------
+    topic : str
+    starts, ends : mapping of int to int
+        The first offset, and the one after the last, by partition; `ends` is None without an end.
+    log : mapping of int to tuple[int, int]
+        The beginning and the end of each partition's log.
+    on_data_loss : "raise" or "skip"
+
+    Raises
+    ------
+    DataLossError
+        A range begins before its log, and `on_data_loss` is "raise".
+    ValueError
+        A range ends before it begins, or after its log.
+    """
+    ranges: dict[TopicPartition, Range] = {}
+    lost: dict[TopicPartition, Gaps] = {}
+    for partition, start in starts.items():
+        log_start, log_end = log[partition]
+        place = TopicPartition(topic, partition)
+        end = None if ends is None else ends[partition]
+        _check_range(place, start, end, log_end)
+        if start < log_start and (end is None or start < end):
+            first_kept = log_start if end is None else min(log_start, end)
+            lost[place] = [(start, first_kept)]
+            start = first_kept
+        if end is None or start < end:
+            ranges[place] = Range(start, end)
+    if lost and on_data_loss == "raise":
+        raise data_loss(lost)
+    return Ranges(ranges, lost)
+
+
+def data_loss(lost: Mapping[TopicPartition, Gaps]) -> DataLossError:
+    """Return the error of ranges that the log does not have any more."""
+    named = ", ".join(
+        f"{place} from {first} to {after - 1}" for place, gaps in lost.items() for first, after in gaps
+    )
+    error = DataLossError(
+        f"records are gone that were to be read: {named}; retention removes the oldest. Begin later, for "
+        f"example with start='earliest', or pass on_data_loss='skip'"
+    )
+    error.lost = {place: gap for place, gaps in lost.items() for gap in gaps}
+    return error
+
+
+def checked_ranges(given: Mapping[TopicPartition, tuple[int, int | None]]) -> dict[TopicPartition, Range]:
+    """Return ranges without empty ones. TypeError or ValueError unless they are partitions with offsets."""
+    ranges = {}
+    for partition, (start, end) in given.items():
+        place = checked_partition(partition)
+        check_integer(f"start of {place}", start, 0, INT64_MAX)
+        if end is not None:
+            check_integer(f"end of {place}", end, 0, INT64_MAX)
+            _check_order(place, start, end)
+        if end is None or start < end:
+            ranges[place] = Range(start, end)
+    return ranges
+
+
+def _check_range(place: TopicPartition, start: int, end: int | None, log_end: int) -> None:
+    if end is not None:
+        _check_order(place, start, end)
+    last = start if end is None else end
+    if last > log_end:
+        which = "start" if end is None else "end"
+        raise ValueError(
+            f"{which}={last} of {place} is after the end of its log, {log_end}; name an earlier offset "
+            f"or 'latest'"
+        )
+
+
+def _check_order(place: TopicPartition, start: int, end: int) -> None:
+    if end < start:
+        raise ValueError(f"the range of {place} ends at offset {end}, before its start at {start}")
+
+
+def _listed(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, partitions))
+
+
+def _milliseconds(time: datetime) -> int:
+    """Return the milliseconds since the Unix epoch, rounded up: records before `time` are not meant."""
+    return max(-((_EPOCH - time) // _MILLISECOND), 0)

@@ -1,0 +1,281 @@
+"""read_table and scan_topic: a topic, or a part of it, as a table or as a stream of record batches.
+
+Theory of operation. Both make a TopicReader for one read. The ranges of offsets are fixed before the first
+record is read. `read_table` keeps the batches of each partition by themselves and puts them together at the
+end, so the table does not depend on the order in which brokers answer or threads decode. `scan_topic` gives
+batches as they come, and keeps no more than the buffers of the reader.
+
+A deserializer whose type depends on the data sees the first values of the ranges before the read begins, in
+the order of partitions and offsets: so it is the same in every read of the same records.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, final
+
+import pyarrow as pa
+
+from kbatch.config import ConsumerConfig
+from kbatch.consumer.projection import Projection
+from kbatch.consumer.ranges import Gaps, Places, Range, Ranges
+from kbatch.consumer.topic_reader import Reading, ReadProgress, TopicReader, configured
+from kbatch.consumer.topic_stream import TopicStream
+from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    from kbatch.column_deserializers import ColumnDeserializer
+
+# The key of the table's metadata with the ranges that were skipped.
+LOST = b"kbatch.lost"
+
+
+def read_table(
+    topic: str,
+    *,
+    start: Places = "earliest",
+    end: Places = "latest",
+    partitions: Iterable[int] | None = None,
+    bootstrap_servers: str | Iterable[str] | None = None,
+    config: ConsumerConfig | Mapping[str, object] | None = None,
+    columns: Iterable[str] | None = None,
+    key: ColumnDeserializer | None = None,
+    value: ColumnDeserializer | None = None,
+    isolation: str | None = None,
+    on_data_loss: str = "raise",
+    threads: int = 0,
+    layout: str = "copy",
+    progress: Callable[[ReadProgress], object] | None = None,
+) -> pa.Table:
+    """Read a range of a topic's records into a table, without a Python object per record or a consumer group.
+
+    Parameters
+    ----------
+    topic : str
+    start, end : "earliest", "latest", int, datetime, timedelta, or a mapping of partitions to these
+        The first record, and the one after the last: an offset; the first record at or after a time, which
+        must have a time zone; or one a while ago. The end is fixed when the call begins: records that come
+        later are not in the table. "latest" is the end of the log, under read_committed that of the last
+        finished transaction.
+    partitions : iterable of int or None
+        None for all.
+    bootstrap_servers : str or iterable of str
+        The same as in `config`.
+    config : ConsumerConfig or mapping
+        Configuration keys, as docs/configuration.md lists them: for TLS and SASL, those of a producer.
+    columns : iterable of str or None
+        The columns, in this order; None for all: topic dictionary<int32, string>, partition int32, offset
+        int64, timestamp timestamp[ms, UTC], timestamp_type dictionary<int8, string> (create_time or
+        log_append_time), key binary, value binary, headers list<struct<key: string, value: binary>>,
+        leader_epoch int32. Only these are decoded.
+    key, value : ColumnDeserializer or None
+        Converts the column, see `kbatch.column_deserializers`. One with errors="column" adds a column
+        key_error or value_error.
+    isolation : "read_committed", "read_uncommitted" or None
+        Whether records of aborted and open transactions are left out. None is isolation.level of `config`,
+        and read_committed without one.
+    on_data_loss : "raise" or "skip"
+        What to do if the log does not have records any more that are to be read. The metadata of the schema
+        name what was skipped, under `kbatch.lost`: JSON of {partition: [[first offset, the one after the
+        last], ...]}.
+    threads : int
+        Threads that decode; 0 is one a CPU, at most four. The table is the same for every number.
+    layout : "copy" or "view"
+        "view" makes binary_view columns that point into the received or decompressed bytes. It saves a copy;
+        those bytes stay in memory as long as the table.
+    progress : callable or None
+        Called with a ReadProgress after each answer that was read, on the caller's thread.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row for each record, by partition and in the order of offsets within it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is unsuitable; the topic has no such partition; a range ends before it begins, or after
+        its log.
+    ConfigError
+        Keys of `config` are unknown, invalid or contradictory.
+    DataLossError
+        Records are gone, and on_data_loss is "raise".
+    CorruptRecordError
+        A batch is invalid; its topic, partition and offset are in the text.
+    DeserializationError
+        A key or value cannot be deserialized, and its deserializer raises.
+    KafkaError
+        The topic cannot be read (UnknownTopicOrPartitionError, TopicAuthorizationError, a failed login), or
+        brokers did not answer within default.api.timeout.ms (KafkaTimeoutError).
+    """
+    projection = Projection(columns, layout, {"key": key, "value": value})
+    settings = _settings(config, bootstrap_servers, isolation, threads)
+    with TopicReader(settings) as reader:
+        found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
+        _infer(reader, topic, found, projection)
+        batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in found.ranges}
+        with reader.read(
+            found.ranges,
+            columns=projection.columns,
+            key=key,
+            value=value,
+            layout=layout,
+            on_data_loss=on_data_loss,
+            progress=progress,
+        ) as reading:
+            for batch in reading:
+                batches[reading.partition].append(batch)
+        lost = _all_gaps(found, reading)
+    table = pa.Table.from_batches([batch for each in batches.values() for batch in each], projection.schema)
+    return table.replace_schema_metadata({LOST: _as_json(lost)}) if lost else table
+
+
+def scan_topic(
+    topic: str,
+    *,
+    start: Places = "earliest",
+    end: Places | None = "latest",
+    partitions: Iterable[int] | None = None,
+    bootstrap_servers: str | Iterable[str] | None = None,
+    config: ConsumerConfig | Mapping[str, object] | None = None,
+    columns: Iterable[str] | None = None,
+    key: ColumnDeserializer | None = None,
+    value: ColumnDeserializer | None = None,
+    isolation: str | None = None,
+    on_data_loss: str = "raise",
+    threads: int = 0,
+    layout: str = "copy",
+    batch_rows: int = 100_000,
+    progress: Callable[[ReadProgress], object] | None = None,
+) -> TopicStream:
+    """Read a range of a topic's records as a stream of record batches, in bounded memory: for what is larger
+    than memory, or has no end. duckdb, polars and pandas take the stream as it is.
+
+    Parameters
+    ----------
+    end : as in `read_table`, or None
+        None reads on for ever, waiting for new records.
+    batch_rows : int
+        Maximum rows of a batch. Batches are smaller if the records came in smaller answers.
+    topic, start, partitions, bootstrap_servers, config, columns, key, value, isolation, on_data_loss,
+    threads, layout, progress
+        As in `read_table`.
+
+    Returns
+    -------
+    TopicStream
+        A pyarrow.RecordBatchReader, which has a client of its own. Closing, exhausting or dropping it closes
+        that; a with block closes it. Rows of a partition come in the order of offsets, partitions as their
+        answers come. Its `lost` has the ranges that were skipped.
+
+    Raises
+    ------
+    TypeError, ValueError, ConfigError, DataLossError, KafkaError
+        As in `read_table`; those about records are raised by the stream.
+    """
+    projection = Projection(columns, layout, {"key": key, "value": value})
+    reader = TopicReader(_settings(config, bootstrap_servers, isolation, threads))
+    try:
+        found = reader.ranges(topic, start=start, end=end, partitions=partitions, on_data_loss=on_data_loss)
+        _infer(reader, topic, found, projection)
+        if end is None and projection.missing_types:
+            name = projection.missing_types[0]
+            raise ValueError(
+                f"topic {topic} has no {name} yet from which {name}= could learn its type; give it a schema"
+            )
+        reading = reader.read(
+            found.ranges,
+            columns=projection.columns,
+            key=key,
+            value=value,
+            layout=layout,
+            batch_rows=batch_rows,
+            on_data_loss=on_data_loss,
+            progress=progress,
+        )
+        batches = _OwnedReading(reader, reading)
+        return TopicStream(projection.schema, batches, partial(_all_gaps, found, reading))
+    except BaseException:
+        reader.close()
+        raise
+
+
+@final
+class _OwnedReading:
+    """A read and its reader, which is closed at the end of the read."""
+
+    def __init__(self, reader: TopicReader, reading: Reading[pa.RecordBatch]) -> None:
+        self._reader = reader
+        self._reading = reading
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            return next(self._reading)
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __del__(self) -> None:
+        if self._reader.is_open:
+            with suppress(RuntimeError):  # no new threads: the interpreter ends, which closes it
+                # the collector may run on any thread, which must not wait for the network's
+                threading.Thread(target=self._reader.close, name="kbatch-closer").start()
+
+
+def _settings(
+    config: ConsumerConfig | Mapping[str, object] | None,
+    bootstrap_servers: str | Iterable[str] | None,
+    isolation: str | None,
+    threads: int,
+) -> ConsumerConfig:
+    """Return the configuration of a read; it is read_committed unless something else is asked for."""
+    keywords = {
+        "bootstrap_servers": bootstrap_servers,
+        "isolation_level": isolation,
+        "kbatch_decode_threads": threads or None,
+    }
+    return configured(config, keywords, {"isolation_level": "read_committed"})
+
+
+def _infer(reader: TopicReader, topic: str, found: Ranges, projection: Projection) -> None:
+    """Let deserializers learn their types from the first records."""
+    names = projection.missing_types
+    if not names:
+        return
+    wanted = max(projection.deserializers[name].sample_rows for name in names)
+    columns = projection.sample_columns
+    ends = reader.offsets(topic, "latest", [each.partition for each in found.ranges])
+    batches: list[pa.RecordBatch] = []
+    row_count = 0
+    for each, (start, end) in found.ranges.items():
+        sampled = Range(start, max(start, ends[each.partition]) if end is None else end)
+        with reader.read({each: sampled}, columns=columns) as reading:
+            for batch in reading:
+                batches.append(batch)
+                row_count += batch.num_rows
+                if row_count >= wanted:
+                    break
+        if row_count >= wanted:
+            break
+    if row_count:
+        projection.infer(pa.Table.from_batches(batches).slice(0, wanted), topic)
+
+
+def _all_gaps(found: Ranges, reading: Reading[Any]) -> dict[TopicPartition, Gaps]:
+    """Return the ranges that were skipped, before the read and in it."""
+    places = {**found.lost, **reading.lost}
+    return {each: [*found.lost.get(each, ()), *reading.lost.get(each, ())] for each in places}
+
+
+def _as_json(lost: Mapping[TopicPartition, Gaps]) -> bytes:
+    return json.dumps({str(each.partition): gaps for each, gaps in lost.items()}).encode()

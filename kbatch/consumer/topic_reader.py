@@ -1,0 +1,777 @@
+"""TopicReader: ranges of topics as record batches or records, without a consumer group.
+
+Theory of operation. The network's thread (ThreadNetwork) drives a ReadingEngine. Its results go to the
+Decoding of the current Reading: the network puts them in, workers decode them without the GIL, and the
+program takes them out in the same order. So the records of a partition come in the order of their offsets,
+and partitions take turns. The engine fetches at most kbatch.fetch.buffer.memory ahead of what the program
+has taken.
+
+No thread refers to a TopicReader or a Reading, so one that is dropped is collected and ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, final
+
+from kbatch._native.io.interrupts import at_once
+from kbatch.config import ConsumerConfig
+from kbatch.consumer.ranges import (
+    DATA_LOSS,
+    Places,
+    Range,
+    Ranges,
+    check_choice,
+    checked_partitions,
+    checked_ranges,
+    places_of,
+    ranges_of,
+)
+from kbatch.core.client.calls import Call
+from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
+from kbatch.core.consumer.engine import ReadingEngine
+from kbatch.core.consumer.leader_requests import FoundOffset
+from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec, Start
+from kbatch.core.consumer.results import Failed, Fetched, Moved, Result
+from kbatch.errors import (
+    ConsumerClosedError,
+    ForkedConsumerError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+)
+from kbatch.metrics import CONSUMER_METRICS, MetricName
+from kbatch.network import ThreadNetwork
+from kbatch.network.decoding import Decoding, decoder_count
+from kbatch.network.runtime import ClientRuntime
+from kbatch.records import INT64_MAX, TopicPartition, check_integer, check_text
+from kbatch.waiting.threads import ThreadWaiter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbatch._native.codec.record import ConsumerRecord
+    from kbatch._native.fetch.fetched_batches import FetchedRecords
+    from kbatch.column_deserializers import ColumnDeserializer
+    from kbatch.consumer.projection import Projection
+
+Item = TypeVar("Item")
+
+_client_numbers = itertools.count(1)
+_open_readers: weakref.WeakSet[TopicReader] = weakref.WeakSet()
+# They keep what `__del__` needs: the finalizers of a collected cycle run in any order, those of files too.
+_open_networks: set[ThreadNetwork] = set()
+
+
+class ReadProgress(NamedTuple):
+    """How far a read has come.
+
+    Attributes
+    ----------
+    rows : int
+        Records that were read.
+    bytes : int
+        Bytes of their batches, compressed.
+    position : int
+        Offsets that were passed, over all partitions. Compacted records and markers of transactions have
+        some, too.
+    total : int or None
+        Offsets to pass; None if a range has no end.
+    """
+
+    rows: int
+    bytes: int
+    position: int
+    total: int | None
+
+
+class Piece(NamedTuple, Generic[Item]):
+    """The records of an answer, decoded.
+
+    Attributes
+    ----------
+    items : list
+    row_count : int
+    fault : KafkaError or None
+        The reason why the records end early.
+    """
+
+    items: list[Item]
+    row_count: int
+    fault: KafkaError | None
+
+
+class _Inbox:
+    """Takes the engine's results, on the network's thread, to the Decoding of the current Reading.
+
+    `decoding` is None if there is none. Results up to the generation `outdated` belong to earlier reads.
+    """
+
+    def __init__(self, release: Callable[[Fetched], object]) -> None:
+        self._release = release
+        self.decoding: Decoding[Result, Piece[Any] | None] | None = None
+        self.outdated = 0
+
+    def begin(self, decoding: Decoding[Result, Piece[Any] | None], outdated: int, now_ns: int) -> None:
+        """Let the Decoding have the results after a generation."""
+        self.decoding, self.outdated = decoding, outdated
+
+    def deliver(self, results: list[Result]) -> None:
+        decoding = self.decoding
+        for result in results:
+            # a Decoding that is stopped meanwhile gives it back in `end`
+            if decoding is not None and result.generation > self.outdated:
+                decoding.put(result)
+            elif isinstance(result, Fetched):
+                self._release(result)
+
+    def end(self, decoding: Decoding[Result, Piece[Any] | None]) -> None:
+        """Stop the Decoding. Its results go back to the engine."""
+        if self.decoding is decoding:
+            self.decoding = None
+        for result in decoding.stop():
+            if isinstance(result, Fetched):
+                self._release(result)
+
+
+@final
+class _ReaderRuntime(ClientRuntime):
+    """The engine and the network of a reader."""
+
+    engine: ReadingEngine
+    network: ThreadNetwork
+    generation = 0  # of the current read
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        super().__init__(config, new_waiter=ThreadWaiter, metrics=CONSUMER_METRICS)
+        self.config = config
+        self.engine = ReadingEngine(
+            config,
+            random=Random(),
+            registry=self.registry,
+            now_ns=self.now_ns(),
+            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+            on_change=self.changed.notify,
+        )
+        self.inbox = _Inbox(self.engine.release)
+        self.network = ThreadNetwork(
+            self.engine,
+            config=config,
+            deliver=self.inbox.deliver,
+            name=f"kbatch-reader-{config.client_id}",
+            metrics=self.registry,
+        )
+
+    def closed_error(self) -> KafkaError:
+        return ConsumerClosedError("the reader is closed; make another")
+
+    def forked_error(self) -> KafkaError:
+        return ForkedConsumerError(
+            "the reader belongs to the parent process and has no threads in this one; create another in the "
+            "child process"
+        )
+
+    def call(self, calls: Iterable[Call], make: Callable[[Any], object]) -> None:
+        """Make calls of the engine together, and return when all are done. Raise the first error."""
+        self.check_usable()
+        calls = list(calls)
+        for call in calls:
+            make(call)
+        for call in calls:  # the engine ends them after default.api.timeout.ms
+            at_once(self.await_answer, partial(attrgetter("is_done"), call), self.deadline(None), call.name)
+            if call.error is not None:
+                raise call.error
+
+
+@final
+class Reading(Generic[Item]):
+    """The records of ranges as they come: an iterator. It ends with the ranges, or when closed or dropped.
+
+    Iteration raises KafkaError if a range cannot be read on, KafkaTimeoutError if nothing of ranges that all
+    have ends comes within default.api.timeout.ms, and IllegalStateError after the first error.
+
+    Attributes
+    ----------
+    partition : TopicPartition
+        The partition of the last item.
+    progress : ReadProgress
+    lost : dict of TopicPartition to list of tuple[int, int]
+        Ranges that were skipped because the log does not have them any more: the first offset, and the one
+        after the last.
+    """
+
+    partition: TopicPartition
+    _decoding: Decoding[Result, Piece[Item] | None] | None = None
+
+    def __init__(
+        self,
+        runtime: _ReaderRuntime,
+        ranges: Mapping[TopicPartition, Range],
+        decode: Callable[[Result], Piece[Item] | None],
+        *,
+        threads: int,
+        skips: bool,
+        report: Callable[[ReadProgress], object] | None,
+    ) -> None:
+        self._runtime = runtime
+        self._report = report
+        self._open = set(ranges)
+        self._skips = skips
+        self._items: deque[Item] = deque()
+        self._fault: BaseException | None = None
+        self._ended_by: BaseException | None = None
+        ends = {each: found.end for each, found in ranges.items() if found.end is not None}
+        is_bounded = len(ends) == len(ranges)
+        # without an end, a reader waits for records as long as it takes
+        self._timeout = runtime.config.default_api_timeout_ms / 1000 if is_bounded else None
+        total = sum(end - ranges[each].start for each, end in ends.items()) if is_bounded else None
+        self.progress = ReadProgress(0, 0, 0, total)
+        self.lost: dict[TopicPartition, list[tuple[int, int]]] = {}
+        if ranges:
+            self._begin(ranges, ends, decode, threads)
+
+    def _begin(
+        self,
+        ranges: Mapping[TopicPartition, Range],
+        ends: Mapping[TopicPartition, int],
+        decode: Callable[[Result], Piece[Item] | None],
+        threads: int,
+    ) -> None:
+        runtime = self._runtime
+        decoding = self._decoding = Decoding(
+            decode,
+            name=f"kbatch-decoder-{runtime.network.name.removeprefix('kbatch-reader-')}",
+            threads=threads,
+            notify=runtime.changed.notify,
+        )
+        runtime.engine.submit(partial(runtime.inbox.begin, decoding, runtime.generation))
+        runtime.generation = runtime.engine.assign(
+            {each: Start(found.start) for each, found in ranges.items()},
+            ends,
+            reset=EARLIEST if self._skips else None,
+        )
+        runtime.network.wake()
+
+    @property
+    def is_open(self) -> bool:
+        """True if it has not ended."""
+        return self._decoding is not None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Item:
+        try:
+            while not self._items:
+                self._check_open()
+                if not self._open:
+                    self.close()
+                    raise StopIteration
+                self._take()
+            return self._items.popleft()
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._ended_by = self._ended_by or error
+            self.close()
+            raise
+
+    def _check_open(self) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+        self._runtime.check_not_forked()
+        if self._ended_by is not None:
+            raise IllegalStateError(
+                f"the read has ended before with {type(self._ended_by).__name__}; begin another "
+                f"where it stopped"
+            ) from self._ended_by
+        if self._open and self._decoding is None:
+            if self._runtime.is_closed:
+                raise self._runtime.closed_error()
+            raise IllegalStateError("the read was closed; begin another")
+
+    def _take(self) -> None:
+        """Take the next result."""
+        decoding = self._decoding
+        assert decoding is not None
+        if not decoding.is_ready:
+            self._await_piece(decoding)
+        work = decoding.take()
+        if work is None:
+            return
+        result, piece = work.piece, work.decoded
+        self.partition = result.partition
+        if isinstance(result, Fetched):
+            self._runtime.engine.release(result, 0 if piece is None else piece.row_count)
+            self._runtime.network.wake()
+        if work.error is not None:
+            raise work.error
+        if isinstance(result, Failed):
+            raise result.error
+        if isinstance(result, Moved):
+            self._skip(result)
+            return
+        if result.is_last:
+            self._open.discard(result.partition)
+        self._items.extend(() if piece is None else piece.items)
+        self._fault = None if piece is None else piece.fault
+        self._advance(result.next_offset - result.from_offset, result.size_bytes, piece)
+
+    def _advance(self, offset_count: int, size_bytes: int, piece: Piece[Item] | None) -> None:
+        rows, size, position, total = self.progress
+        row_count = 0 if piece is None else piece.row_count
+        self.progress = ReadProgress(rows + row_count, size + size_bytes, position + offset_count, total)
+        if self._report is not None:
+            self._report(self.progress)
+
+    def _skip(self, moved: Moved) -> None:
+        if moved.to_offset > moved.from_offset:
+            self.lost.setdefault(moved.partition, []).append((moved.from_offset, moved.to_offset))
+        self._advance(moved.to_offset - moved.from_offset, 0, None)
+
+    def _await_piece(self, decoding: Decoding[Result, Piece[Item] | None]) -> None:
+        runtime = self._runtime
+        refused = runtime.engine.authentication_error  # whose login is tried again
+
+        def is_ready() -> bool:
+            if decoding.is_ready or self._decoding is None:
+                return True
+            runtime.check_usable()
+            runtime.check_login(refused)
+            return False
+
+        if not at_once(runtime.await_until, is_ready, runtime.deadline(self._timeout)):
+            runtime.check_login(None)
+            why = runtime.engine.last_connection_failure or "brokers are slow"
+            raise KafkaTimeoutError(
+                f"no records of {', '.join(map(str, sorted(self._open)))} came within "
+                f"default.api.timeout.ms={runtime.config.default_api_timeout_ms}: {why}"
+            )
+
+    def close(self) -> None:
+        """End the read, without waiting. A second call has no effect. Any thread may call it."""
+        decoding, self._decoding = self._decoding, None
+        if decoding is None or self._runtime.is_forked:
+            return
+        runtime = self._runtime
+        runtime.engine.submit(lambda now_ns: runtime.inbox.end(decoding))
+        runtime.engine.stop()
+        runtime.inbox.end(decoding)  # also if the network has ended
+        runtime.network.wake()
+        runtime.changed.notify()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class TopicReader:
+    """Reads ranges of topics, without a consumer group: a client for several reads, one after the other.
+
+    `kbatch.read_table` and `kbatch.scan_topic` make one for a single read.
+
+    Parameters
+    ----------
+    settings : ConsumerConfig or Mapping[str, object], optional
+        Configuration keys with dots, as docs/configuration.md lists them.
+    **keywords
+        The same keys with underscores.
+
+    Attributes
+    ----------
+    config : ConsumerConfig
+
+    Raises
+    ------
+    ConfigError
+        Keys or values are unknown, invalid or contradictory.
+    """
+
+    _is_released = True  # until there is something to close
+
+    def __init__(
+        self, settings: ConsumerConfig | Mapping[str, object] | None = None, /, **keywords: object
+    ) -> None:
+        self.config = config = configured(settings, keywords)
+        runtime = self._runtime = _ReaderRuntime(config)
+        self._reading: weakref.ref[Reading[Any]] | None = None
+        runtime.network.start()
+        runtime.is_closed = self._is_released = False
+        _open_networks.add(runtime.network)
+        _open_readers.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """True until `close`."""
+        return not self._runtime.is_closed
+
+    # What there is
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that this client may see, in order.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            No answer came within default.api.timeout.ms.
+        """
+        call = TopicNames()
+        self._runtime.call([call], self._runtime.engine.list_topics)
+        return sorted(call.answer)
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic, in order.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError, TopicAuthorizationError, InvalidTopicError
+            The topic cannot be read.
+        KafkaTimeoutError
+            No answer came within default.api.timeout.ms.
+        """
+        check_text("topic", topic)
+        call = PartitionCount(topic)
+        self._runtime.call([call], self._runtime.engine.partition_count)
+        return list(range(call.answer))
+
+    def offsets(
+        self, topic: str, spec: Places = "latest", partitions: Iterable[int] | None = None
+    ) -> dict[int, int]:
+        """Return an offset of each partition.
+
+        Parameters
+        ----------
+        topic : str
+        spec : "earliest", "latest", datetime, timedelta, int, or a mapping of partitions to these
+            The first offset of the log; the one after its last record (under isolation.level=read_committed
+            after the last stable one); that of the first record at or after a time, or a while ago, and the
+            end of the log if there is none; or the number itself.
+        partitions : iterable of int or None
+            None for all.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `spec` is none of these, or not one for each partition; the topic has no such partition.
+        KafkaError
+            As `partitions` raises it.
+        """
+        if partitions is None:
+            partitions = spec if isinstance(spec, Mapping) else self.partitions(topic)
+        chosen = checked_partitions(topic, partitions)
+        (found,) = self._look_up(topic, [places_of("spec", spec, chosen, datetime.now(UTC))])
+        return found
+
+    def ranges(
+        self,
+        topic: str,
+        *,
+        start: Places = "earliest",
+        end: Places | None = "latest",
+        partitions: Iterable[int] | None = None,
+        on_data_loss: str = "raise",
+    ) -> Ranges:
+        """Return the ranges of offsets between two places, for `read`.
+
+        Parameters
+        ----------
+        topic : str
+        start, end : as `spec` of `offsets`
+            The first record, and the one after the last. An `end` of None is no end.
+        partitions : iterable of int or None
+            None for all.
+        on_data_loss : "raise" or "skip"
+            What to do about offsets before the beginning of a log.
+
+        Raises
+        ------
+        DataLossError
+            `start` is before the beginning of a log, and on_data_loss is "raise".
+        TypeError, ValueError
+            An argument is unsuitable, a range ends before it begins, or is not in the log yet.
+        KafkaError
+            As `partitions` raises it.
+        """
+        check_choice("on_data_loss", on_data_loss, DATA_LOSS)
+        now = datetime.now(UTC)
+        chosen = checked_partitions(topic, partitions, self.partitions(topic))
+        asked: list[dict[int, int | OffsetSpec]] = [
+            dict.fromkeys(chosen, EARLIEST),
+            dict.fromkeys(chosen, LATEST),
+            places_of("start", start, chosen, now),
+        ]
+        if end is not None:
+            asked.append(places_of("end", end, chosen, now))
+        first, last, *found = self._look_up(topic, asked)
+        starts, *ends = (
+            {
+                # another answer than those for the ends of the log, which may have moved in between
+                each: min(max(offset, first[each]), last[each])
+                if isinstance(place[each], OffsetSpec)
+                else offset
+                for each, offset in offsets.items()
+            }
+            for place, offsets in zip(asked[2:], found, strict=True)
+        )
+        log = {each: (first[each], last[each]) for each in chosen}
+        return ranges_of(topic, starts, ends[0] if ends else None, log, on_data_loss=on_data_loss)
+
+    def _look_up(self, topic: str, places: Iterable[Mapping[int, int | OffsetSpec]]) -> list[dict[int, int]]:
+        """Return the offsets of places; for times after all records, the ends."""
+        places = list(places)
+        calls = [
+            OffsetLookup(
+                {
+                    TopicPartition(topic, each): spec
+                    for each, spec in asked.items()
+                    if isinstance(spec, OffsetSpec)
+                }
+            )
+            for asked in places
+        ]
+        self._runtime.call(calls, self._runtime.engine.list_offsets)
+        missing = {each for call in calls for each, found in call.answer.items() if found is None}
+        ends = OffsetLookup(dict.fromkeys(missing, LATEST))
+        self._runtime.call([ends], self._runtime.engine.list_offsets)
+        offsets = [
+            {each.partition: _offset_of(found or ends.answer[each]) for each, found in call.answer.items()}
+            for call in calls
+        ]
+        return [
+            {each: place if isinstance(place, int) else found[each] for each, place in asked.items()}
+            for asked, found in zip(places, offsets, strict=True)
+        ]
+
+    # Reading
+
+    def read(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int | None]],
+        *,
+        columns: Iterable[str] | None = None,
+        key: ColumnDeserializer | None = None,
+        value: ColumnDeserializer | None = None,
+        layout: str = "copy",
+        batch_rows: int | None = None,
+        on_data_loss: str = "raise",
+        progress: Callable[[ReadProgress], object] | None = None,
+    ) -> Reading[pa.RecordBatch]:
+        """Return an iterator over the records of ranges as record batches, as they come: those of a partition
+        in the order of their offsets. No batch has records of two partitions. It needs pyarrow.
+
+        Parameters
+        ----------
+        ranges : mapping of TopicPartition to (int, int or None)
+            The first offset, and the one after the last. Without an end, the read goes on for ever; a range
+            that ends after its log waits for the records.
+        columns : iterable of str or None
+            The columns, in this order; None for all: topic dictionary<int32, string>, partition int32, offset
+            int64, timestamp timestamp[ms, UTC], timestamp_type dictionary<int8, string>, key binary, value
+            binary, headers list<struct<key: string, value: binary>>, leader_epoch int32. Only these are
+            decoded.
+        key, value : ColumnDeserializer or None
+            Converts the column, see `kbatch.column_deserializers`. One with errors="column" adds a column
+            key_error or value_error.
+        layout : "copy" or "view"
+            "view" makes binary_view columns that point into the received or decompressed bytes, which saves a
+            copy and keeps them all in memory.
+        batch_rows : int or None
+            Maximum rows of a batch.
+        on_data_loss : "raise" or "skip"
+            What to do when records are gone before they are read. The iterator's `lost` has what was skipped.
+        progress : callable or None
+            Called with a ReadProgress after each answer that was read, on the thread that iterates.
+
+        Raises
+        ------
+        IllegalStateError
+            An earlier read has not ended.
+        TypeError, ValueError
+            An argument is unsuitable.
+        """
+        from kbatch.consumer.projection import Projection  # which takes pyarrow
+
+        projection = Projection(columns, layout, {"key": key, "value": value})
+        if batch_rows is not None:
+            check_integer("batch_rows", batch_rows, 1, INT64_MAX)
+        decode = partial(_batches_of, projection, batch_rows)
+        threads = self.config.kbatch_decode_threads or decoder_count()
+        return self._start(ranges, decode, on_data_loss, progress, threads=threads)
+
+    def read_records(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int | None]],
+        *,
+        on_data_loss: str = "raise",
+        progress: Callable[[ReadProgress], object] | None = None,
+    ) -> Reading[ConsumerRecord]:
+        """Return an iterator over the records of ranges as objects. Parameters, order and errors are those of
+        `read`.
+        """
+        # objects need the GIL, so that other threads would only take it from the program
+        return self._start(ranges, _records_of, on_data_loss, progress, threads=0)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Return every metric, under the names of Kafka's Java consumer (docs/metrics.md)."""
+        self._runtime.check_not_forked()
+        return self._runtime.registry.snapshot(self._runtime.now_ns() // 1_000_000)
+
+    def _start(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int | None]],
+        decode: Callable[[FetchedRecords], Piece[Item]],
+        on_data_loss: str,
+        progress: Callable[[ReadProgress], object] | None,
+        *,
+        threads: int,
+    ) -> Reading[Item]:
+        checked = checked_ranges(ranges)
+        check_choice("on_data_loss", on_data_loss, DATA_LOSS)
+        self._runtime.check_usable()
+        current = None if self._reading is None else self._reading()
+        if current is not None and current.is_open:
+            raise IllegalStateError(
+                "the reader has a read that has not ended; close() that, or read with another TopicReader"
+            )
+        reading = Reading(
+            self._runtime,
+            checked,
+            partial(_decoded, decode),
+            threads=threads,
+            skips=on_data_loss == "skip",
+            report=progress,
+        )
+        self._reading = weakref.ref(reading)
+        return reading
+
+    # Its end
+
+    def close(self) -> None:
+        """End the read and close all connections. A second call has no effect. Any thread may call it."""
+        if self._runtime.is_forked or self._is_released:
+            return
+        self._is_released = self._runtime.is_closed = True
+        current = None if self._reading is None else self._reading()
+        if current is not None:
+            current.close()
+        self._runtime.changed.notify()
+        self._runtime.network.stop()
+        _open_readers.discard(self)
+        _open_networks.discard(self._runtime.network)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._is_released or self._runtime.is_forked:
+            return
+        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, source=self, stacklevel=2)
+        # the collector may run on any thread, even the network's, which cannot wait for its own end
+        threading.Thread(target=self.close, name="kbatch-closer").start()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str:
+        raise TypeError(
+            f"{self!r} cannot be copied or pickled, because its threads and connections cannot; pass its "
+            f"settings on and make another there"
+        )
+
+    def __repr__(self) -> str:
+        state = "forked" if self._runtime.is_forked else "closed" if self._runtime.is_closed else "open"
+        return f"<{type(self).__name__} {self.config.client_id}, {state}>"
+
+
+def configured(
+    settings: ConsumerConfig | Mapping[str, object] | None,
+    keywords: Mapping[str, object],
+    defaults: Mapping[str, object] = {},
+) -> ConsumerConfig:
+    """Return the configuration of a new reader. `defaults` are for keys that are not set."""
+    if isinstance(settings, ConsumerConfig):
+        settings = {name: getattr(settings, name.replace(".", "_")) for name in settings.given}
+    number = next(_client_numbers)
+    made = ConsumerConfig(settings, number, **keywords)
+    # a reader that looks for a topic must not create it
+    unset = {
+        name: value
+        for name, value in {"allow_auto_create_topics": False, **defaults}.items()
+        if name.replace("_", ".") not in made.given
+    }
+    return ConsumerConfig(settings, number, **{**keywords, **unset})
+
+
+def _offset_of(found: FoundOffset | None) -> int:
+    assert found is not None  # every log has an end
+    return found.offset
+
+
+# Decoding, on the workers
+
+
+def _decoded(decode: Callable[[FetchedRecords], Piece[Item]], result: Result) -> Piece[Item] | None:
+    """Decode the records of a result, if it has any, and let their memory go."""
+    if not isinstance(result, Fetched) or result.records is None:
+        return None
+    records, result.records = result.records, None
+    return decode(records)
+
+
+def _batches_of(
+    projection: Projection, batch_rows: int | None, records: FetchedRecords
+) -> Piece[pa.RecordBatch]:
+    batches = projection.batches(records)
+    if batch_rows is not None:
+        batches = [
+            batch.slice(first, batch_rows)
+            for batch in batches
+            for first in range(0, batch.num_rows, batch_rows)
+        ]
+    return Piece(batches, sum(batch.num_rows for batch in batches), records.fault)
+
+
+def _records_of(records: FetchedRecords) -> Piece[ConsumerRecord]:
+    decoded = records.decode_records()
+    return Piece(decoded, len(decoded), records.fault)
+
+
+# Processes
+
+
+def _close_all() -> None:
+    """Close readers that are still open when the interpreter exits, whose threads it would stop anywhere."""
+    for reader in list(_open_readers):
+        reader.close()
+
+
+def _disown_all() -> None:
+    for reader in list(_open_readers):
+        reader._runtime.is_forked = True
+    _open_readers.clear()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,110 @@
+"""Readers in programs of their own: interrupted, forked, ended without close()."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbatch.testing import Broker
+from tests.unit.producer.test_programs import ended, interrupt_when_blocked, program
+
+INTERRUPTED = {
+    "scan_topic": """
+    with kbatch.scan_topic(topic, bootstrap_servers=servers, end=None) as stream:
+        next(stream)
+    """,
+    "in a loop": """
+    for batch in kbatch.scan_topic(topic, bootstrap_servers=servers, end=None):
+        pass
+    """,
+    "read_table": """
+    kbatch.read_table("held", bootstrap_servers=servers)
+    """,
+    "TopicReader": """
+    with kbatch.TopicReader(bootstrap_servers=servers) as reader:
+        for record in reader.read_records({kbatch.TopicPartition(topic, 0): (0, None)}):
+            pass
+    """,
+}
+SAID = """
+try:
+    %s
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+for _ in range(1000):
+    left = [each.name for each in threading.enumerate() if each.name.startswith("kbatch-")]
+    if not left:
+        break
+    time.sleep(0.01)
+print(left, flush=True)
+"""
+WATCH = """
+def say_when_blocked():
+    main = threading.main_thread().ident
+    def watch():
+        while True:
+            names, frame = [], sys._current_frames()[main]
+            while frame:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+            if names[:1] == ["wait"] and ("_await_piece" in names or "call" in names):
+                break
+            time.sleep(0.001)
+        print("blocked", flush=True)
+    threading.Thread(target=watch, daemon=True, name="watch").start()
+say_when_blocked()
+"""
+
+
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_an_interrupt_ends_a_read_that_waits(broker: Broker, what: str) -> None:
+    broker.create_topic("held")
+    if what == "read_table":
+        broker.fail_next("ListOffsets", "LEADER_NOT_AVAILABLE", times=1_000_000)
+    process = program(broker, WATCH + SAID % INTERRUPTED[what].strip())
+    interrupt_when_blocked(process)
+    output, _ = ended(process)
+    assert output.split("\n")[:2] == ["interrupted", "[]"]
+
+
+FORKED = """
+stream = kbatch.scan_topic(topic, bootstrap_servers=servers, end=None)
+reader = kbatch.TopicReader(bootstrap_servers=servers)
+reader.partitions(topic)
+child = os.fork()
+if not child:
+    for use in (reader.topics, lambda: next(stream), lambda: reader.metrics()):
+        try:
+            use()
+        except kbatch.errors.ForkedConsumerError as error:
+            assert "create another in the child process" in str(error)
+        else:
+            os._exit(3)
+    reader.close()
+    stream.close()
+    del reader, stream
+    assert kbatch.read_table(topic, bootstrap_servers=servers).num_rows == 0
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert reader.partitions(topic) == [0]
+reader.close()
+stream.close()
+print("parent reads on")
+"""
+
+
+def test_a_child_refuses_the_readers_of_its_parent(broker: Broker) -> None:
+    output, complaints = ended(program(broker, FORKED, "-W", "error::ResourceWarning"))
+    assert (output, complaints) == ("parent reads on\n", "")
+
+
+FORGOTTEN = """
+reader = kbatch.TopicReader(bootstrap_servers=servers)
+stream = kbatch.scan_topic(topic, bootstrap_servers=servers, end=None)
+reader.partitions(topic)
+print("ends")
+"""
+
+
+def test_a_program_ends_with_readers_that_are_open(broker: Broker) -> None:
+    output, complaints = ended(program(broker, FORGOTTEN))
+    assert (output, complaints) == ("ends\n", "")

@@ -1,0 +1,213 @@
+"""TopicReader: several reads on one client, records as objects, and how it ends."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import warnings
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import kbatch
+from kbatch import TopicPartition, TopicReader
+from kbatch.consumer.ranges import Range
+from kbatch.errors import ConsumerClosedError, IllegalStateError, UnknownTopicOrPartitionError
+from kbatch.testing import Broker
+from tests.support.producing import SECONDS, until, within
+from tests.support.topics import FIRST_MS, Sent, whole
+from tests.unit.consumer.conftest import own_threads
+
+TOPIC = "orders"
+TOPICS = {TOPIC: 3, "returns": 1}
+NODES = 2
+COUNT = 40
+
+
+def opened(broker: Broker, **keys: Any) -> TopicReader:
+    return TopicReader(bootstrap_servers=broker.bootstrap_servers, **keys)
+
+
+def fill(broker: Broker, count: int = COUNT, **keys: Any) -> None:
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, **keys) as producer:
+        for number in range(count):
+            for partition in range(3):
+                producer.send(
+                    TOPIC, b"%d" % number, b"key", partition=partition, timestamp_ms=FIRST_MS + number
+                )
+
+
+ALL = whole(TOPIC, {0: COUNT, 1: COUNT, 2: COUNT})
+
+
+def test_it_says_what_there_is(broker: Broker) -> None:
+    fill(broker)
+    with opened(broker) as reader:
+        assert set(reader.topics()) >= {TOPIC, "returns"}
+        assert reader.partitions(TOPIC) == [0, 1, 2]
+        assert reader.offsets(TOPIC) == dict.fromkeys(range(3), COUNT)
+        assert reader.offsets(TOPIC, "earliest", [2]) == {2: 0}
+        at = datetime.fromtimestamp((FIRST_MS + 7) / 1000, UTC)
+        spec = {0: at, 1: 5, 2: timedelta(0)}
+        assert reader.offsets(TOPIC, spec) == {0: 7, 1: 5, 2: COUNT}
+        assert reader.ranges(TOPIC, start=at, partitions=[1]).ranges == {
+            TopicPartition(TOPIC, 1): Range(7, COUNT)
+        }
+        with pytest.raises(UnknownTopicOrPartitionError):
+            reader.partitions("nowhere")
+
+
+def test_one_client_reads_again_and_again(broker: Broker) -> None:
+    fill(broker)
+    with opened(broker) as reader:
+        for start in range(0, COUNT, 7):
+            ranges = dict.fromkeys(ALL, (start, COUNT))
+            found = [row for batch in reader.read(ranges) for row in batch.to_pylist()]
+            assert len(found) == 3 * (COUNT - start)
+        assert reader.metrics()
+
+
+def test_records_come_as_objects(broker: Broker) -> None:
+    fill(broker, compression_type="zstd")
+    with opened(broker) as reader:
+        found = list(reader.read_records(ALL))
+    assert len(found) == 3 * COUNT
+    for partition in range(3):
+        own = [each for each in found if each.partition == partition]
+        assert [each.offset for each in own] == list(range(COUNT))
+        assert [Sent(each.key, each.value, tuple(each.headers), each.timestamp_ms) for each in own] == [
+            Sent(b"key", b"%d" % number, (), FIRST_MS + number) for number in range(COUNT)
+        ]
+        assert {each.topic for each in own} == {TOPIC}
+
+
+def test_a_second_read_waits_for_the_end_of_the_first(broker: Broker) -> None:
+    fill(broker)
+    with opened(broker) as reader:
+        first = reader.read(ALL)
+        with pytest.raises(IllegalStateError, match=r"has not ended; close\(\) that, or read with another"):
+            reader.read(ALL)
+        next(first)
+        first.close()
+        with pytest.raises(IllegalStateError, match="the read was closed"):
+            next(first)
+        assert sum(batch.num_rows for batch in reader.read(ALL)) == 3 * COUNT
+        next(reader.read(ALL))  # which is dropped
+        assert sum(batch.num_rows for batch in reader.read(ALL)) == 3 * COUNT
+
+
+def test_a_read_that_stopped_early_leaves_nothing_to_the_next(broker: Broker) -> None:
+    fill(broker, 300, batch_size=100)
+    config: dict[str, Any] = {"max_partition_fetch_bytes": 300}
+    with opened(broker, **config) as reader:
+        for start in range(0, 300, 30):
+            ranges = {TopicPartition(TOPIC, partition): (start, 300) for partition in range(3)}
+            with reader.read(ranges, columns=["partition", "offset"]) as reading:
+                firsts: dict[int, int] = {}
+                while len(firsts) < 3:
+                    for row in next(reading).to_pylist():
+                        firsts.setdefault(row["partition"], row["offset"])
+            assert firsts == dict.fromkeys(range(3), start)
+
+
+def test_an_ended_read_stays_ended(broker: Broker) -> None:
+    fill(broker)
+    with opened(broker) as reader:
+        reading = reader.read(ALL)
+        assert sum(batch.num_rows for batch in reading) == 3 * COUNT
+        assert list(reading) == [] and not reading.is_open
+        assert reading.progress.position == reading.progress.total == 3 * COUNT
+        assert list(reader.read({TopicPartition(TOPIC, 0): (5, 5)})) == []
+        assert list(reader.read({})) == []
+
+
+def test_memory_stays_within_the_buffer(broker: Broker) -> None:
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(300):
+            producer.send(TOPIC, b"%d" % number * 10_000, partition=number % 3)
+    with opened(broker, kbatch_fetch_buffer_memory=1 << 20, kbatch_decode_threads=1) as reader:
+        reading = reader.read(whole(TOPIC, dict.fromkeys(range(3), 100)), columns=["value"])
+        total = 0
+        for batch in reading:
+            total += batch.num_rows
+            assert reader._runtime.engine._budget.used <= 1 << 20
+    assert total == 300
+
+
+# Its end
+
+
+def test_close_ends_a_read_that_waits(broker: Broker) -> None:
+    reader = opened(broker)
+    waiting = within(lambda: next(reader.read({TopicPartition(TOPIC, 0): (0, None)})))
+    until(lambda: any("decoder" in name for name in own_threads()))
+    reader.close()
+    with pytest.raises((ConsumerClosedError, IllegalStateError), match="closed"):
+        waiting.result(SECONDS)
+    reader.close()
+    assert "closed" in repr(reader)
+    for call in (reader.topics, lambda: reader.partitions(TOPIC), lambda: reader.read(ALL)):
+        with pytest.raises(ConsumerClosedError, match="the reader is closed"):
+            call()
+    assert reader.metrics()
+
+
+def test_a_dropped_reader_warns_and_ends(broker: Broker) -> None:
+    reader = opened(broker)
+    reader.partitions(TOPIC)
+    with pytest.warns(ResourceWarning, match=r"was dropped without close\(\)"):
+        del reader
+        gc.collect()
+    until(lambda: not own_threads())
+
+
+def test_an_abandoned_stream_leaves_no_thread(broker: Broker) -> None:
+    fill(broker)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for reads in range(3):
+            stream = kbatch.scan_topic(
+                TOPIC, bootstrap_servers=broker.bootstrap_servers, end=None if reads else "latest"
+            )
+            for _ in range(reads):
+                next(stream)
+            assert own_threads()
+            del stream
+            until(lambda: not own_threads())
+
+
+def test_an_exhausted_stream_leaves_no_thread(broker: Broker) -> None:
+    fill(broker)
+    stream = kbatch.scan_topic(TOPIC, bootstrap_servers=broker.bootstrap_servers)
+    assert stream.read_all().num_rows == 3 * COUNT
+    until(lambda: not own_threads())
+    assert stream.read_all().num_rows == 0
+
+
+def test_a_read_in_a_cycle_ends_with_it(broker: Broker) -> None:
+    fill(broker)
+    with opened(broker) as reader:
+        reading = reader.read(ALL)
+        next(reading)
+        cycle: list[Any] = [reading]
+        cycle.append(cycle)
+        del reading, cycle
+        gc.collect()
+        until(lambda: not any("decoder" in name for name in own_threads()))
+
+
+def test_a_reader_cannot_be_copied(broker: Broker) -> None:
+    with opened(broker) as reader:
+        for copied in (copy.copy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                copied(reader)
+
+
+def test_names_of_readers_tell_them_apart(broker: Broker) -> None:
+    with opened(broker) as one, opened(broker, client_id="mine") as other:
+        assert one.config.client_id != other.config.client_id == "mine"
+        assert f"kbatch-reader-{one.config.client_id}" in {each.name for each in threading.enumerate()}
+        assert "mine, open" in repr(other)
