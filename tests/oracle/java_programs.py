@@ -25,9 +25,10 @@ STDERR_TAIL_BYTES = 4000
 # What is compiled; with an older Kafka only its broker is of interest.
 PROGRAMS = ("Clients", "ErrorTable", "MessageJudge", "Oracle", "ProducerFacts", "RealKafka")
 OLDER_PROGRAMS = ("RealKafka",)
-# The tests' JVMs live for seconds: the second compiler would only take the processor from the tests.
-# Their remarks about archives go nowhere, for stdout is the program's.
-JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", "-Xlog:all=error:stderr")
+# JVMs of tests are short-lived: the second compiler would only take the processor from the tests.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# Remarks about archives go nowhere, for stdout is the program's.
+JVM_OPTIONS = (*SHORT_LIVED, "-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 class JavaMissingError(RuntimeError):

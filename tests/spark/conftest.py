@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kbatch.spark
+from tests.oracle.java_programs import SHORT_LIVED
 from tests.spark.sinks import Sink, new_sink
 
 # Without an appender Spark takes its own defaults, and PySpark's gateway gives its level to the root logger.
@@ -32,10 +33,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
     log4j = scratch / "log4j2.properties"
     log4j.write_text(QUIET_LOG4J)
+    java_options = (*SHORT_LIVED, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
     session = (
         SparkSession.builder.master("local[2,3]")
         .appName("kbatch tests")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        .config("spark.driver.extraJavaOptions", " ".join(java_options))
         .config("spark.local.dir", str(scratch))
         .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor
         .config("spark.sql.session.timeZone", "UTC")

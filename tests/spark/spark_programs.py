@@ -21,6 +21,7 @@ from pyspark.sql import functions as f
 
 import kbatch.spark
 from tests import ROOT
+from tests.oracle.java_programs import SHORT_LIVED
 
 SECONDS = 900.0
 ROWS = 5000
@@ -43,6 +44,7 @@ def run(name: str, *arguments: object, environment: dict[str, str] | None = None
 def session(master: str, **configuration: object) -> SparkSession:
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.driver.extraJavaOptions", " ".join(SHORT_LIVED))
     builder = builder.config("spark.network.timeout", "3600s")
     for name, value in configuration.items():
         builder = builder.config(name.replace("_", "."), str(value))
