@@ -188,8 +188,7 @@ enum {
     KB_ZSTD_LATEST_VERSION = 19999,
     KB_ZSTD_SESSION = 1,          /* ZSTD_reset_session_only */
     KB_ZSTD_LEVEL = 100,          /* ZSTD_c_compressionLevel */
-    KB_ZSTD_WINDOW_LOG_MAX = 100, /* ZSTD_d_windowLogMax */
-    KB_ZSTD_WINDOW_LOG = 27       /* the limit of zstd itself and of Java's binding */
+    KB_ZSTD_WINDOW_LOG_MAX = 100  /* ZSTD_d_windowLogMax */
 };
 
 typedef struct {

@@ -5,6 +5,9 @@
 
 #include "bytes.h"
 
+/* The logarithm of the largest window that is decoded: the limit of zstd itself and of Java's binding. */
+enum { KB_ZSTD_WINDOW_LOG = 27 };
+
 static inline uint32_t kb_load_le(const uint8_t *from, int size) {
     uint32_t value = 0;
     for (int i = 0; i < size; i++)

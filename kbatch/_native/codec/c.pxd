@@ -177,6 +177,9 @@ cdef extern from "codec_levels.h" nogil:
     int kb_zstd_level(int level) noexcept
 
 cdef extern from "zstd_frames.h" nogil:
+    enum:
+        KB_ZSTD_WINDOW_LOG
+
     bint kb_zstd_frames_whole(const uint8_t *data, size_t size) noexcept
 
 cdef extern from "codec_sink.h" nogil:

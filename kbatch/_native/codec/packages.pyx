@@ -10,6 +10,7 @@ from libc.stdint cimport uint8_t
 
 from kbatch._native.codec.c cimport (
     KB_ISAL_LEVEL,
+    KB_ZSTD_WINDOW_LOG,
     kb_gzip_is_fast,
     kb_lz4_level,
     kb_zlib_level,
@@ -28,8 +29,6 @@ ctypedef bytes (*decompress_function)(const uint8_t *data, size_t size, size_t l
 
 cdef size_t FIRST_WINDOW = 65536
 cdef size_t SNAPPY_BLOCK = 32768
-# The limit of zstd itself and of Java's binding (ZSTD_WINDOWLOG_LIMIT_DEFAULT).
-ZSTD_MAX_WINDOW = 1 << 27
 SNAPPY_STREAM_HEADER = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 
 # Imported packages by name; None if an optional one is not installed.
@@ -162,7 +161,7 @@ cdef bytes _zstd(const uint8_t *data, size_t size, int level):
 cdef bytes _unzstd(const uint8_t *data, size_t size, size_t limit):
     if not kb_zstd_frames_whole(data, size):
         raise EOFError("the stream ends early")
-    decompressor = package("zstandard").ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
+    decompressor = package("zstandard").ZstdDecompressor(max_window_size=1 << KB_ZSTD_WINDOW_LOG)
     reader = decompressor.stream_reader(_view(data, size), read_across_frames=True)
     return _drain(reader, 4 * size, limit)
 

@@ -239,7 +239,7 @@ def test_claims_of_snappy_blocks_are_checked_first() -> None:
 
 
 def _zstd_with_window(log: int) -> bytes:
-    """Return a frame of one raw block without a content size; its descriptor has the window's logarithm - 10."""
+    """Return a frame of one raw block without a content size; its descriptor has the logarithm less 10."""
     block = struct.pack("<I", 1 | len(SMALL) << 3)[:3] + SMALL
     return zstandard.FRAME_HEADER + bytes([0, (log - 10) << 3]) + block
 
