@@ -79,18 +79,18 @@ def test_answers_are_read_as_the_protocol_says(version: int) -> None:
     assert read == len(SEEDS)
 
 
-@pytest.mark.parametrize("version", FetchResponse.versions)
-def test_mutants_are_read_alike_or_not_at_all(version: int) -> None:
-    choices = random.Random(version)
+def test_mutants_are_read_alike_or_not_at_all() -> None:
+    choices = random.Random(1)
     outcomes = {"read": 0, "left": 0}
-    for seed in SEEDS:
-        frame = frame_of(random_message(FetchResponse, version, seed), version)
-        for mutant in mutants(frame, choices):
-            answer = read_fetch_answer(mutant, version)
-            outcomes["left" if answer is None else "read"] += 1
-            if answer is not None:
-                correlation_id, message = codec.decode_response(FetchResponse, version, mutant)
-                assert fields_of(answer) == expected_fields(correlation_id, message, version)
+    for version in FetchResponse.versions:
+        for seed in SEEDS:
+            frame = frame_of(random_message(FetchResponse, version, seed), version)
+            for mutant in mutants(frame, choices):
+                answer = read_fetch_answer(mutant, version)
+                outcomes["left" if answer is None else "read"] += 1
+                if answer is not None:
+                    correlation_id, message = codec.decode_response(FetchResponse, version, mutant)
+                    assert fields_of(answer) == expected_fields(correlation_id, message, version)
     assert min(outcomes.values()) > 0, outcomes
 
 

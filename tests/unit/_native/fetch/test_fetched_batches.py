@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import kbatch
 from kbatch._native.fetch.fetched_batches import FetchedRecords
 from kbatch._native.fetch.frames import FramePool
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
@@ -279,7 +280,7 @@ def test_chunks_have_one_timestamp_type() -> None:
 @pytest.mark.parametrize("layout", ["copy", "view"])
 def test_large_chunks_are_split(compression: str, layout: Any) -> None:
     row: plain.Row = (b"key", b"\x5a" * 1_000_000, (("h", b"x"),), 1)
-    data = b"".join(plain.encode([row] * 6, base_offset=n * 6, compression=compression) for n in range(8))
+    data = b"".join(kbatch.encode([row] * 6, base_offset=n * 6, compression=compression) for n in range(8))
     chunks = fetched(data).decode(FETCHED_COLUMNS[2:], layout)
     assert len(chunks) > 1 or (compression == "none" and layout == "view")
     table = pa.Table.from_batches([fetched_batch(chunk, "orders", 3, FETCHED_COLUMNS) for chunk in chunks])
