@@ -10,8 +10,11 @@ from kbatch.errors import KafkaError
 COMMANDS = {
     "bench": "kbatch.cli.bench",
     "broker": "kbatch.cli.broker",
+    "consume": "kbatch.cli.consume",
     "dump": "kbatch.cli.dump",
+    "offsets": "kbatch.cli.offsets",
     "produce": "kbatch.cli.produce",
+    "topics": "kbatch.cli.topics",
 }
 
 
@@ -37,4 +40,4 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kbatch")
 def kbatch() -> None:
-    """Send to Kafka, inspect its log segments, and run a broker for tests."""
+    """Read from and send to Kafka, inspect its log segments, and run a broker for tests."""

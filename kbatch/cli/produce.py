@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -30,9 +30,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from kbatch.cli.options import client_options, names, need_servers, pairs, settings_of
 from kbatch.cli.records import MAX_PARTITION, Parts, records_of
 from kbatch.column_serializers.base import RowError
-from kbatch.config import read_properties
 from kbatch.errors import (
     ConfigError,
     DeliveryError,
@@ -55,30 +55,9 @@ LAST_SECONDS = 5.0
 INTERRUPTED = "interrupted"
 
 
-def _pairs(
-    context: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    for each in given:
-        if not each.partition("=")[0].strip() or "=" not in each:
-            raise click.BadParameter(f"{each!r} is not NAME=VALUE", context, option)
-    return tuple((name.strip(), value) for name, _, value in (each.partition("=") for each in given))
-
-
-def _names(context: click.Context, option: click.Parameter, given: str | None) -> tuple[str, ...] | None:
-    return None if given is None else tuple(name.strip() for name in given.split(",") if name.strip())
-
-
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-t", "--topic", required=True, help="Where to.")
-@click.option(
-    "-b",
-    "--bootstrap-server",
-    "--bootstrap-servers",
-    "bootstrap_servers",
-    metavar="HOST:PORT,...",
-    help="Brokers to start from (or bootstrap.servers in --config).",
-)
 @click.option(
     "-f", "--format", "form", type=click.Choice(["csv", "jsonl", "parquet"]), help="Else by FILE's suffix."
 )
@@ -89,35 +68,20 @@ def _names(context: click.Context, option: click.Parameter, given: str | None) -
 @click.option(
     "--columns",
     metavar="COLUMN,...",
-    callback=_names,
+    callback=names,
     help="Members of the JSON object; the default is all columns without another role.",
 )
 @click.option(
     "--timestamp", metavar="COLUMN", help="Milliseconds since 1970, or times like 2026-01-31T12:00:00Z."
 )
 @click.option("-p", "--partition", metavar="NUMBER|COLUMN", help="By default the key chooses, as in Java.")
-@click.option("--headers", metavar="COLUMN,...", callback=_names, help="Each becomes a header with its name.")
+@click.option("--headers", metavar="COLUMN,...", callback=names, help="Each becomes a header with its name.")
 @click.option(
-    "-H", "--header", "fixed", metavar="NAME=VALUE", multiple=True, callback=_pairs, help="For every record."
+    "-H", "--header", "fixed", metavar="NAME=VALUE", multiple=True, callback=pairs, help="For every record."
 )
 @click.option("--delimiter", metavar="CHARACTER", help="Separator of CSV's cells; a comma, or a tab in .tsv.")
 @click.option("--strings", is_flag=True, help="CSV: numbers, true and false are strings in JSON too.")
-@click.option(
-    "-X",
-    "--property",
-    "properties",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=_pairs,
-    help="A setting of the producer, such as compression.type=zstd; may be repeated.",
-)
-@click.option(
-    "-F",
-    "--config",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A .properties file with settings of the producer, as for Kafka's tools.",
-)
+@client_options("producer")
 @click.option("--dry-run", is_flag=True, help="Read everything, show the first records, send nothing.")
 @click.option(
     "--progress/--no-progress", default=None, help="A bar on standard error; by default only on a terminal."
@@ -164,11 +128,11 @@ def command(
             "--value and --columns exclude each other; use a column's text, or a JSON object"
         )
     try:
-        settings = _settings(config, properties, bootstrap_servers)
+        settings = settings_of(config, properties, bootstrap_servers)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
-    if not dry_run and "bootstrap.servers" not in settings:
-        raise click.UsageError("name a Kafka with --bootstrap-server HOST:PORT")
+    if not dry_run:
+        need_servers(settings)
     source = _open(file, form, delimiter, not strings, parts)
     if dry_run:
         _show(source, parts, file)
@@ -191,17 +155,6 @@ def _partition(given: str | None) -> int | str | None:
     if int(given) > MAX_PARTITION:
         raise click.BadParameter(f"{given} is no partition", param_hint="--partition")
     return int(given)
-
-
-def _settings(
-    path: Path | None, given: Iterable[tuple[str, str]], bootstrap_servers: str | None
-) -> dict[str, str]:
-    """Return the producer's settings; the option for servers has the last word, the file the first."""
-    settings = {} if path is None else read_properties(path)
-    settings.update(given)
-    if bootstrap_servers is not None:
-        settings["bootstrap.servers"] = bootstrap_servers
-    return settings
 
 
 def _open(file: str, form: str | None, delimiter: str | None, infers: bool, parts: Parts) -> Any:

@@ -1,0 +1,296 @@
+"""`kbatch consume`: the records of a topic, from a place to a place, to a file or standard output.
+
+Records are read and written batch by batch, within kbatch.fetch.buffer.memory. Where the end is known, a bar
+on standard error shows the progress. A closed pipe and Ctrl-C end the command quietly.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from kbatch.cli.conditions import HELP as CONDITION_HELP
+from kbatch.cli.conditions import ConditionError, columns_of, condition_of
+from kbatch.cli.options import client_options, names, need_servers, settings_of
+from kbatch.cli.places import HELP as PLACE_HELP
+from kbatch.cli.places import Place, PlaceType, resolve
+from kbatch.errors import ConfigError
+from kbatch.records import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbatch.consumer.topic_reader import TopicReader
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+FORMATS = ("json", "raw", "table", "csv", "parquet", "arrow")
+# Types of keys and values; json infers its fields from the first records.
+KINDS = ("text", "bytes", "json", "avro", "int32", "int64", "float32", "float64")
+INTERRUPTED_STATUS = 130
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--from", "start", type=PlaceType(), metavar="PLACE", help=f"Where to start: {PLACE_HELP}.")
+@click.option("--to", "end", type=PlaceType(), metavar="PLACE", help="Where to end; the default is latest.")
+@click.option("-p", "--partition", "partitions", metavar="NUMBER,...", callback=names, help="Only these.")
+@click.option("--follow", is_flag=True, help="Go on for ever; starts at latest unless --from is given.")
+@click.option("-n", "--max-records", type=click.IntRange(min=1), help="End after this many records.")
+@click.option("-f", "--format", "form", type=click.Choice(FORMATS), help="Else by FILE's suffix, else json.")
+@click.option("--key", "key_kind", type=click.Choice(KINDS), default="text", show_default=True)
+@click.option("--value", "value_kind", type=click.Choice(KINDS), default="text", show_default=True)
+@click.option("--schema-registry", metavar="URL", help="Where avro finds schemas by their ids.")
+@click.option("--columns", metavar="COLUMN,...", callback=names, help=f"Of {', '.join(COLUMNS)}.")
+@click.option("--where", metavar="CONDITION", help=f"Only records for which it is true: {CONDITION_HELP}.")
+@click.option("--count", is_flag=True, help="Print the number of records only.")
+@click.option("--uncommitted", is_flag=True, help="Records of open and aborted transactions too.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@client_options("consumer")
+@click.option(
+    "--progress/--no-progress", default=None, help="A bar on standard error; by default only on a terminal."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log connections and retries.")
+def command(
+    topic: str,
+    start: Place | None,
+    end: Place | None,
+    partitions: tuple[str, ...] | None,
+    form: str | None,
+    columns: tuple[str, ...] | None,
+    output: Path | None,
+    bootstrap_servers: str | None,
+    properties: tuple[tuple[str, str], ...],
+    config: Path | None,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Write the records of TOPIC: all of them, or those between two places.
+
+    Keys and values are text by default, and bytes that are no UTF-8 become {"base64": ...}. Without --follow
+    the command ends where the topic ended when it began.
+
+    \b Exit status: 0 the end is reached; 1 it is not, with the reason; 2 the call is wrong.
+
+    \b
+      kbatch consume orders -b localhost:9092 --from 1h
+      kbatch consume orders -b localhost:9092 --value json --where "value.price > 100" -o large.parquet
+      kbatch consume orders -b localhost:9092 --follow --format raw | grep -i error
+    """
+    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(message)s")
+    if options["follow"] and end is not None:
+        raise click.UsageError("--follow and --to exclude each other; omit one")
+    form = _format(form, output)
+    try:
+        settings = settings_of(config, properties, bootstrap_servers)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    need_servers(settings)
+    settings.setdefault("isolation.level", "read_uncommitted" if options["uncommitted"] else "read_committed")
+    chosen = _columns(columns, form)
+    start = start if start is not None else ("latest" if options["follow"] else "earliest")
+    try:
+        with open_reader(settings) as reader:
+            ranges = _ranges(reader, topic, start, end, partitions, follows=options["follow"])
+            _write(reader, ranges, chosen, form, output, options)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
+
+
+def open_reader(settings: dict[str, str]) -> TopicReader:
+    """Return a reader with these settings; faults of the call are UsageErrors."""
+    try:
+        from kbatch.consumer.topic_reader import TopicReader
+    except ImportError as error:
+        raise click.UsageError(f"no module {error.name!r}; pip install 'kbatch[arrow]'") from error
+    try:
+        return TopicReader({"client.id": "kbatch-consume", **settings})
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _format(form: str | None, output: Path | None) -> str:
+    """Return the format, from the option or the suffix of the file."""
+    from kbatch.cli.outputs import BINARY, SUFFIXES
+
+    if form is None and output is not None:
+        form = SUFFIXES.get(output.suffix.lower())
+        if form is None:
+            raise click.UsageError(f"{output} has no suffix of {', '.join(SUFFIXES)}; add --format")
+    form = form or "json"
+    if form in BINARY and output is None and sys.stdout.isatty():
+        raise click.UsageError(f"{form} is no text for a terminal; name a file with -o FILE")
+    return form
+
+
+def _columns(given: tuple[str, ...] | None, form: str) -> tuple[str, ...]:
+    if form == "raw":
+        if given not in (None, ("value",)):
+            raise click.UsageError("--format raw writes values only; omit --columns")
+        return ("value",)
+    for name in given or ():
+        if name not in COLUMNS:
+            raise click.UsageError(f"there is no column {name!r}; the columns are {', '.join(COLUMNS)}")
+    return given or COLUMNS
+
+
+def _ranges(
+    reader: TopicReader,
+    topic: str,
+    start: Place,
+    end: Place | None,
+    partitions: Sequence[str] | None,
+    *,
+    follows: bool,
+) -> dict[TopicPartition, tuple[int, int | None]]:
+    """Return the offsets to read of each partition. The end is fixed now, unless the command follows."""
+    there = sorted(reader.partitions(topic))
+    numbers = there if partitions is None else [_number(each, there, topic) for each in partitions]
+    starts = resolve(reader, topic, start, numbers)
+    ends: dict[int, int] = (
+        {} if follows else resolve(reader, topic, "latest" if end is None else end, numbers)
+    )
+    return {
+        TopicPartition(topic, number): (first, None if follows else max(ends.get(number, first), first))
+        for number, first in sorted(starts.items())
+    }
+
+
+def _number(text: str, there: Sequence[int], topic: str) -> int:
+    if not text.isdecimal() or int(text) not in there:
+        raise click.BadParameter(
+            f"{text!r} is no partition of {topic}, which has 0 to {len(there) - 1}", param_hint="--partition"
+        )
+    return int(text)
+
+
+def _deserializer(kind: str, registry_url: str | None) -> Any:
+    """Return the deserializer of a kind; None leaves bytes."""
+    from kbatch import column_deserializers as made
+
+    match kind:
+        case "text" | "bytes":  # the outputs show bytes that are no text, too
+            return None
+        case "json":
+            return made.Json(infer=1000)
+        case "avro":
+            if registry_url is None:
+                raise click.UsageError("avro needs --schema-registry URL")
+            from kbatch.schema_registry import SchemaRegistry
+
+            return made.Avro(registry=SchemaRegistry(registry_url))
+    plain = {"int32": made.Int32, "int64": made.Int64, "float32": made.Float32, "float64": made.Float64}
+    return plain[kind]()
+
+
+def _write(
+    reader: TopicReader,
+    ranges: dict[TopicPartition, tuple[int, int | None]],
+    columns: tuple[str, ...],
+    form: str,
+    path: Path | None,
+    options: dict[str, Any],
+) -> None:
+    """Read the ranges, and write what is wanted of them."""
+    where: str | None = options["where"]
+    needed = () if where is None else tuple(columns_of(where) & {*COLUMNS})
+    if options["count"]:
+        columns = ()
+    read = tuple(dict.fromkeys((*columns, *needed, "partition", "offset")))
+    batches = reader.read(
+        ranges,
+        columns=read,
+        key=_deserializer(options["key_kind"], options["schema_registry"]) if "key" in read else None,
+        value=_deserializer(options["value_kind"], options["schema_registry"]) if "value" in read else None,
+    )
+    with _Bar(ranges, options["progress"]) as bar:
+        passing = _passing(bar.over(batches), where, options["max_records"])
+        if options["count"]:
+            click.echo(sum(batch.num_rows for batch in passing))
+            return
+        selected = (batch.select(list(columns)) for batch in passing)
+        _put(selected, form, path)
+
+
+def _passing(
+    batches: Iterator[pa.RecordBatch], where: str | None, most: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that meet the condition, up to a number of them."""
+    import pyarrow as pa
+
+    condition = None
+    left = most
+    for batch in batches:
+        if where is not None:
+            try:
+                condition = condition_of(where, batch.schema) if condition is None else condition
+                table = pa.Table.from_batches([batch]).filter(condition).combine_chunks()
+            except (ConditionError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise click.UsageError(f"--where: {error}") from error
+            found = table.to_batches()
+        else:
+            found = [batch]
+        for each in found:
+            yield each if left is None else each.slice(0, left)
+            if left is not None:
+                left -= min(left, each.num_rows)
+        if left == 0:
+            return
+
+
+def _put(batches: Iterator[pa.RecordBatch], form: str, path: Path | None) -> None:
+    """Write batches in a format; a file gets its name when it is complete."""
+    from kbatch.cli.outputs import OUTPUTS
+
+    with ExitStack() as opened:
+        file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
+        output = None
+        for batch in batches:
+            if output is None:
+                output = OUTPUTS[form](file, batch.schema)
+            output.write(batch)
+        if output is not None:
+            output.close()
+
+
+class _Bar:
+    """The progress bar, by the offsets that were read; without an end it only counts."""
+
+    def __init__(self, ranges: dict[TopicPartition, tuple[int, int | None]], is_shown: bool | None) -> None:
+        self._starts = {place.partition: first for place, (first, _) in ranges.items()}
+        self._done = dict.fromkeys(self._starts, 0)
+        ends = [end - first for first, end in ranges.values() if end is not None]
+        self._bar = Progress(
+            BarColumn(),
+            TaskProgressColumn(show_speed=False),
+            TextColumn("{task.fields[rows]:,} records"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=not (sys.stderr.isatty() and not sys.stdout.isatty() if is_shown is None else is_shown),
+        )
+        self._rows = 0
+        self._task = self._bar.add_task("", total=sum(ends) if ends else None, rows=0)
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._bar.stop()
+
+    def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and show how far they are."""
+        for batch in batches:
+            if batch.num_rows:
+                partition = batch.column("partition")[-1].as_py()
+                self._done[partition] = batch.column("offset")[-1].as_py() + 1 - self._starts[partition]
+                self._rows += batch.num_rows
+                self._bar.update(self._task, completed=sum(self._done.values()), rows=self._rows)
+            yield batch

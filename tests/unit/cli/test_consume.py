@@ -1,0 +1,158 @@
+"""`kbatch consume`, `topics` and `offsets`: output, exit status, and ends that are quiet."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from kbatch import Producer
+from kbatch.cli.commands import kbatch
+from kbatch.testing import Broker
+from tests import ROOT
+
+TOPIC = "events"
+VALUES = [b'{"id": %d, "name": "n%d"}' % (number, number % 3) for number in range(30)]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({TOPIC: 3, "empty": 2}) as running:
+        with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+            for number, value in enumerate(VALUES):
+                key = None if number % 5 == 0 else b"key-%d" % number
+                producer.send(TOPIC, value, key=key, partition=number % 3, timestamp_ms=1000 * number)
+        yield running
+
+
+def run(broker: Broker, command: str, *arguments: object) -> Result:
+    runner = CliRunner(env={"COLUMNS": "200"})
+    return runner.invoke(kbatch, [command, *map(str, arguments), "-b", broker.bootstrap_servers])
+
+
+def consumed(broker: Broker, *arguments: object, topic: str = TOPIC) -> list[dict[str, Any]]:
+    result = run(broker, "consume", topic, *arguments)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def start(broker: Broker, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a separate process, which Ctrl-C ends even if these tests run in the background."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kbatch.cli", *arguments, "-b", broker.bootstrap_servers],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def test_all_records_come_in_the_order_of_each_partition(broker: Broker) -> None:
+    rows = consumed(broker)
+    for partition in range(3):
+        found = [row for row in rows if row["partition"] == partition]
+        assert [row["offset"] for row in found] == list(range(10))
+        assert [row["value"].encode() for row in found] == VALUES[partition::3]
+    assert rows[0].keys() == {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
+    assert (rows[0]["topic"], rows[0]["timestamp"]) == (
+        TOPIC,
+        f"1970-01-01T00:00:{rows[0]['partition']:02}.000Z",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (["--from", "8"], 6),
+        (["--from", "latest"], 0),
+        (["--from", "-1"], 3),
+        (["--to", "4"], 12),
+        (["--from", "1970-01-01T00:00:24Z"], 6),
+        (["-p", "1"], 10),
+        (["-p", "0,2", "--from", "0:9,2:8"], 3),
+        (["-n", "7"], 7),
+        (["--where", "partition == 2 and offset < 3"], 3),
+        (["--where", "key is None"], 6),
+        (["--value", "json", "--where", "value.name == 'n1' or value.id in (0, 3)"], 12),
+    ],
+)
+def test_options_choose_records(broker: Broker, arguments: list[str], count: int) -> None:
+    assert len(consumed(broker, *arguments)) == count
+    assert run(broker, "consume", TOPIC, *arguments, "--count").stdout == f"{count}\n"
+
+
+def test_columns_and_types_shape_the_output(broker: Broker) -> None:
+    rows = consumed(broker, "--value", "json", "--columns", "value,offset", "-p", "0", "-n", "1")
+    assert rows == [{"value": {"id": 0, "name": "n0"}, "offset": 0}]
+
+
+def test_raw_has_values_only(broker: Broker) -> None:
+    output = run(broker, "consume", TOPIC, "-f", "raw", "-p", "1").stdout
+    assert output.encode() == b"".join(value + b"\n" for value in VALUES[1::3])
+
+
+def test_file_has_the_format_of_its_suffix(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "events.parquet"
+    result = run(broker, "consume", TOPIC, "--value", "json", "-o", path)
+    assert (result.exit_code, result.stdout) == (0, "")
+    table = pq.read_table(path)
+    assert sorted(each["id"] for each in table["value"].to_pylist()) == list(range(30))
+
+
+def test_empty_topic_has_no_records(broker: Broker, tmp_path: Path) -> None:
+    assert consumed(broker, topic="empty") == []
+    assert run(broker, "consume", "empty", "--count").stdout == "0\n"
+
+
+WRONG = [
+    (["no-such-topic"], 1, "no-such-topic"),
+    ([TOPIC, "-p", "3"], 2, "'3' is no partition of events, which has 0 to 2"),
+    ([TOPIC, "--from", "yesterday"], 2, "'yesterday' is no place"),
+    ([TOPIC, "--from", "7:0"], 2, "a place names 7"),
+    ([TOPIC, "--where", "offset ="], 2, "is no condition"),
+    ([TOPIC, "--columns", "values"], 2, "there is no column 'values'"),
+    ([TOPIC, "--follow", "--to", "5"], 2, "exclude each other"),
+    ([TOPIC, "-f", "raw", "--columns", "key"], 2, "omit --columns"),
+    ([TOPIC, "-o", "events.xml"], 2, "has no suffix of"),
+    ([TOPIC, "--value", "avro"], 2, "avro needs --schema-registry"),
+    ([TOPIC, "-X", "fetch.min.byte=1"], 2, "fetch.min.bytes"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "status", "text"), WRONG, ids=[text for _, _, text in WRONG])
+def test_wrong_call_is_explained(broker: Broker, arguments: list[str], status: int, text: str) -> None:
+    result = run(broker, "consume", *arguments)
+    assert result.exit_code == status
+    assert text in " ".join(result.stderr.split())
+
+
+def test_closed_pipe_and_ctrl_c_end_quietly(broker: Broker) -> None:
+    with start(broker, "consume", TOPIC, "--follow", "--from", "earliest") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["topic"] == TOPIC
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait() == 130
+
+
+def test_topics_and_offsets_are_listed(broker: Broker) -> None:
+    found = [json.loads(line) for line in run(broker, "topics", "--json").stdout.splitlines()]
+    assert found == [
+        {"topic": "empty", "partitions": 2, "offsets": 0},
+        {"topic": TOPIC, "partitions": 3, "offsets": 30},
+    ]
+    lines = run(broker, "offsets", TOPIC, "--at", "1970-01-01T00:00:15Z", "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"topic": TOPIC, "partition": number, "earliest": 0, "latest": 10, "at": 5} for number in range(3)
+    ]
+    assert run(broker, "offsets", TOPIC).stdout.splitlines()[0].split() == ["partition", "earliest", "latest"]

@@ -1,0 +1,80 @@
+"""Outputs of `kbatch consume`: each format read back by its usual reader."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kbatch.cli.outputs import OUTPUTS, ParquetOutput
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+BATCH = pa.record_batch(
+    {
+        "partition": pa.array([0, 1, 1], pa.int32()),
+        "timestamp": pa.array([datetime(2026, 11, 1, 12, tzinfo=UTC)] * 3, pa.timestamp("ms", "UTC")),
+        "key": pa.array([b"k", None, b"\xff\x00"]),
+        "value": pa.array([b"plain", b'with "quotes",\nand a line', None]),
+        "headers": pa.array([[{"key": "h", "value": b"1"}], [], []], HEADERS),
+    }
+)
+
+
+def written(form: str, *batches: pa.RecordBatch) -> bytes:
+    file = io.BytesIO()
+    output = OUTPUTS[form](file, BATCH.schema)
+    for batch in batches or (BATCH,):
+        output.write(batch)
+    output.close()
+    return file.getvalue()
+
+
+def test_json_has_a_record_a_line() -> None:
+    first, second, third = map(json.loads, written("json").decode().splitlines())
+    assert first == {
+        "partition": 0,
+        "timestamp": "2026-11-01T12:00:00.000Z",
+        "key": "k",
+        "value": "plain",
+        "headers": [{"key": "h", "value": "1"}],
+    }
+    assert second["value"] == 'with "quotes",\nand a line'
+    assert (third["key"], third["value"]) == ({"base64": "/wA="}, None)
+
+
+def test_raw_has_values_only() -> None:
+    assert written("raw") == b'plain\nwith "quotes",\nand a line\n\n'
+
+
+def test_csv_is_read_back() -> None:
+    text = written("csv").decode("utf-8", "surrogateescape")
+    names, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert names == BATCH.schema.names
+    assert [row[3] for row in rows] == ["plain", 'with "quotes",\nand a line', ""]
+    assert json.loads(rows[0][4]) == [{"key": "h", "value": "1"}]
+
+
+def test_table_has_a_line_a_record() -> None:
+    lines = written("table").decode().splitlines()
+    assert lines[0].split() == BATCH.schema.names
+    assert len(lines) == 4
+    assert "\\n" in lines[2]
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_parquet_and_arrow_keep_all(pieces: int) -> None:
+    batches = [BATCH] * pieces
+    expected = pa.Table.from_batches(batches)
+    assert pq.read_table(io.BytesIO(written("parquet", *batches))).equals(expected)
+    assert pa.ipc.open_stream(written("arrow", *batches)).read_all().equals(expected)
+
+
+def test_row_groups_do_not_follow_batches() -> None:
+    file = pq.ParquetFile(io.BytesIO(written("parquet", *[BATCH] * 50)))
+    assert (file.num_row_groups, file.metadata.num_rows) == (1, 150)
+    assert ParquetOutput.ROWS > 150
