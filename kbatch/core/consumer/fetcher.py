@@ -307,10 +307,15 @@ class Fetcher:
         """
         nodes = [Node(*node) for node in answer.node_endpoints]
         found, before = [], len(self._results)
+        is_empty = not answer.throttle_time_ms and not any(part.records for part in answer.partitions)
+        without = [each for each in attempt.partitions.values() if is_empty and each.in_flight is attempt]
         for part in answer.partitions:
             state = attempt.state_of(part)
             if state is None:
                 continue
+            says_more = part.error_code or part.preferred_read_replica >= 0 or part.diverging_end_offset >= 0
+            if says_more and state in without:
+                without.remove(state)
             if part.error_code:
                 is_hinted = part.leader_id >= 0 and self._cluster.update_leader(
                     *state.partition, part.leader_id, part.leader_epoch, nodes
@@ -328,6 +333,17 @@ class Fetcher:
         if found:
             self._metrics.fetched(found, now_ns)
             self._results[before:before] = found
+        for state in without:
+            self._look_at_rest(state, attempt, now_ns)
+
+    def _look_at_rest(self, state: PartitionState, attempt: FetchAttempt, now_ns: int) -> None:
+        """After an answer without any record, although none was held back: the partition has none either, so
+        the rest of its range may be a gap. A replica may lag behind the leader.
+        """
+        end = state.last_stable_offset if self._reads_committed else state.high_watermark
+        is_there = state.fetch_offset < state.end_offset <= end
+        if is_there and state.state is FetchState.FETCHING and attempt.node_id != state.replica_id:
+            self._positions.check_rest(state, now_ns)
 
     def _take_part(
         self, state: PartitionState, part: Any, attempt: FetchAttempt, now_ns: int
@@ -405,8 +421,7 @@ class Fetcher:
     def _handle_error(
         self, state: PartitionState, code: int, attempt: FetchAttempt, now_ns: int, *, is_hinted: bool
     ) -> None:
-        """Take an error of a partition. `is_hinted`: the answer names a newer leader, which is asked at once.
-        """
+        """Take an error of a partition. `is_hinted`: the answer names a newer leader, asked at once."""
         was_replica, state.replica_id = attempt.node_id == state.replica_id, -1
         outcome = outcome_of(code)
         if outcome is FetchOutcome.FAIL:

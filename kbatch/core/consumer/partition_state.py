@@ -36,6 +36,8 @@ class OffsetSpec(NamedTuple):
 
 
 LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec(-1), OffsetSpec(-2), OffsetSpec(-3)
+# The beginning of the part of the log that is not in tiered storage only (KIP-405).
+EARLIEST_LOCAL = OffsetSpec(-4)
 
 # Where to go on if the log does not have the position: None is nowhere, a duration is back from now.
 Reset = OffsetSpec | timedelta | None
@@ -117,6 +119,8 @@ class PartitionState:
     start : Start | OffsetSpec
     end_offset : int
         The partition is complete when its position is there; NO_END.
+    empty_from : int
+        The position from which on the range may have no records, which is being found out; -1.
     reset : Reset
         The policy for a position that the log does not have.
     created_ns : int
@@ -147,6 +151,7 @@ class PartitionState:
         "backlog_bytes",
         "checked_epoch",
         "created_ns",
+        "empty_from",
         "end_offset",
         "fetch_offset",
         "generation",
@@ -181,6 +186,7 @@ class PartitionState:
         self.state = FetchState.NEW
         self.start = start
         self.end_offset = end_offset
+        self.empty_from = -1
         self.reset = reset
         self.created_ns = now_ns
         self.fetch_offset = -1

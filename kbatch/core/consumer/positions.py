@@ -27,6 +27,7 @@ from kbatch.core.consumer.leader_requests import (
     OffsetRequest,
 )
 from kbatch.core.consumer.partition_state import (
+    EARLIEST_LOCAL,
     LATEST,
     NO_EPOCH,
     FetchEvent,
@@ -193,6 +194,37 @@ class Positions:
             state.transition(FetchEvent.COMPLETE)
             end = state.end_offset
             self._results.append(Fetched(state, None, from_offset=end, next_offset=end, is_last=True))
+
+    # Ranges that end in a gap
+
+    def check_rest(self, state: PartitionState, now_ns: int) -> None:
+        """Complete a partition whose leader has sent no record although the range is below the end of the
+        log: compaction has removed them. A position in tiered storage says nothing, since an answer from
+        there may be late (KIP-405); so the beginning of the local log must not be after it.
+        """
+        position = state.fetch_offset
+        if state.empty_from != position:
+            state.empty_from = position
+            finish = partial(self._take_local_start, state, position)
+            request = OffsetRequest(state.partition, EARLIEST_LOCAL, finish, now_ns)
+            self._leader_requests.submit(request, now_ns)
+
+    def _take_local_start(
+        self,
+        state: PartitionState,
+        position: int,
+        found: FoundOffset | None,
+        error: KafkaError | None,
+        now_ns: int,
+    ) -> None:
+        state.empty_from = -1
+        if state.state is not FetchState.FETCHING or state.fetch_offset != position:
+            return
+        has_tiers = not isinstance(error, UnsupportedVersionError)
+        if not has_tiers or (found is not None and found.offset <= position):
+            end = state.end_offset
+            state.transition(FetchEvent.COMPLETE)
+            self._results.append(Fetched(state, None, from_offset=position, next_offset=end, is_last=True))
 
     # Brokers that do not compare epochs
 

@@ -16,7 +16,7 @@ import pytest
 import kbatch
 from kbatch import TopicPartition, TopicReader
 from kbatch.testing import Broker
-from kbatch.testing.broker.partition import EARLIEST, LATEST, Fetched, FoundOffset, Partition
+from kbatch.testing.broker.partition import LATEST, Fetched, FoundOffset, Partition
 from tests.oracle.partition_log import PartitionLog, Seen, random_log
 
 TOPIC = "generated"
@@ -55,7 +55,7 @@ def logs(broker: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     def list_offset(partition: Partition, timestamp: int, *, committed: bool = False) -> FoundOffset:
         log = of[id(partition)]
         end = log.last_stable_offset if committed else log.end_offset
-        return FoundOffset(-1, {EARLIEST: log.batches[0].base_offset, LATEST: end}[timestamp], 0)
+        return FoundOffset(-1, end if timestamp == LATEST else log.batches[0].base_offset, 0)
 
     monkeypatch.setattr(Partition, "fetch", fetch)
     monkeypatch.setattr(Partition, "list_offset", list_offset)

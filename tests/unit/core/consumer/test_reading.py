@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbatch import errors
-from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec, Start
+from kbatch.core.consumer.partition_state import EARLIEST, EARLIEST_LOCAL, LATEST, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched
 from kbatch.errors import ErrorCode
 from kbatch.metrics import FETCH, MetricName
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
+from kbatch.testing.broker.partition import Partition
 from tests.support.broker_core import START_MS, TOPIC
 from tests.support.reading import FIRST, MS, Reading, done
 
@@ -960,3 +961,73 @@ def test_failed_partition_does_not_stop_others() -> None:
     fill(r, 2, partition=second)
     r.advance(1000)
     assert r.offsets(second) == [0, 1, 2, 3, 4]
+
+
+# Ranges that end in a gap
+
+
+def gap(monkeypatch: pytest.MonkeyPatch, first: int, **sizes: int) -> None:
+    """Let logs have no records from an offset on, as after compaction, and their local part begin at
+    `local_start`.
+    """
+    fetch, list_offset = Partition.fetch, Partition.list_offset
+
+    def fetch_up_to(log: Partition, offset: int, **rest: Any) -> Any:
+        fetched = fetch(log, offset, **rest)
+        kept = [each for each in fetched.batches if int.from_bytes(each[:8], "big") < first]
+        return fetched._replace(batches=kept)
+
+    def local_start(log: Partition, timestamp: int, **rest: Any) -> Any:
+        found = list_offset(log, timestamp, **rest)
+        if timestamp == EARLIEST_LOCAL.timestamp_ms and found is not None and "local_start" in sizes:
+            return found._replace(offset=sizes["local_start"])
+        return found
+
+    monkeypatch.setattr(Partition, "fetch", fetch_up_to)
+    monkeypatch.setattr(Partition, "list_offset", local_start)
+
+
+@pytest.mark.parametrize("version", [7, 8, 11])
+def test_range_that_ends_in_a_gap_completes(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    gap(monkeypatch, 6)
+    r = Reading(versions={messages.ListOffsetsRequest.api_key: (1, version)})
+    fill(r)
+    r.read(start=Start(0), ends={FIRST: 9})
+    assert not r.is_complete()
+    r.advance(1000)
+    assert r.offsets() == [*range(6)] and r.is_complete()
+    last = r.results[-1]
+    assert isinstance(last, Fetched) and (last.from_offset, last.next_offset, last.is_last) == (6, 9, True)
+
+
+def test_position_in_tiered_storage_is_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    gap(monkeypatch, 6, local_start=7)
+    r = Reading()
+    fill(r)
+    r.read(start=Start(0), ends={FIRST: 9})
+    r.advance(5000)
+    assert not r.is_complete()
+    monkeypatch.undo()  # the answer from there comes at last
+    r.advance(5000)
+    assert r.offsets() == [*range(9)] and r.is_complete()
+
+
+def test_empty_answer_of_a_throttled_read_is_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    gap(monkeypatch, 6)
+    r = Reading()
+    fill(r)
+    r.faults.throttle(1)
+    r.read(start=Start(0), ends={FIRST: 9})
+    r.advance(20_000)
+    assert not r.is_complete()
+
+
+def test_end_after_the_log_is_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    r = Reading()
+    fill(r)
+    r.read(start=Start(0), ends={FIRST: 12})
+    r.advance(20_000)
+    assert not r.is_complete()
+    fill(r)
+    r.advance(1000)
+    assert r.offsets() == [*range(12)] and r.is_complete()
