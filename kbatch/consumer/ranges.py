@@ -13,7 +13,7 @@ from operator import index
 from typing import NamedTuple
 
 from kbatch.core.consumer.partition_state import EARLIEST, LATEST, OffsetSpec
-from kbatch.errors import DataLossError
+from kbatch.errors import DataLossError, KafkaError, OffsetOutOfRangeError
 from kbatch.records import INT32_MAX, INT64_MAX, TopicPartition, check_integer, checked_partition
 
 # A place in the log of every partition, or of each.
@@ -184,6 +184,17 @@ def data_loss(lost: Mapping[TopicPartition, Gaps]) -> DataLossError:
     )
     error.lost = {place: gap for place, gaps in lost.items() for gap in gaps}
     return error
+
+
+def loss_of(error: KafkaError) -> KafkaError:
+    """Return the error of a partition as a loss of data, if retention was faster than the read."""
+    if type(error) is not OffsetOutOfRangeError:
+        return error
+    loss = DataLossError(
+        f"records are gone that were to be read: {error}; or pass on_data_loss='skip' to go on after them"
+    )
+    loss.__cause__ = error
+    return loss
 
 
 def checked_ranges(given: Mapping[TopicPartition, tuple[int, int | None]]) -> dict[TopicPartition, Range]:

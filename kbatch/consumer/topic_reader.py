@@ -19,7 +19,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -37,6 +37,7 @@ from kbatch.consumer.ranges import (
     check_choice,
     checked_partitions,
     checked_ranges,
+    loss_of,
     places_of,
     ranges_of,
 )
@@ -270,24 +271,40 @@ class Reading(Generic[Item]):
         """True if it has not ended."""
         return self._decoding is not None
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[Item]:
+        items = self._items
+        try:
+            while self._has_item():
+                while items:  # without a call for each: objects are many
+                    yield items.popleft()
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._end(error)
+            raise
 
     def __next__(self) -> Item:
         try:
-            while not self._items:
-                self._check_open()
-                if not self._open:
-                    self.close()
-                    raise StopIteration
-                self._take()
-            return self._items.popleft()
-        except StopIteration:
-            raise
+            if self._has_item():
+                return self._items.popleft()
         except BaseException as error:
-            self._ended_by = self._ended_by or error
-            self.close()
+            self._end(error)
             raise
+        raise StopIteration
+
+    def _has_item(self) -> bool:
+        """Wait for an item. False at the end."""
+        while not self._items:
+            self._check_open()
+            if not self._open:
+                self.close()
+                return False
+            self._take()
+        return True
+
+    def _end(self, error: BaseException) -> None:
+        self._ended_by = self._ended_by or error
+        self.close()
 
     def _check_open(self) -> None:
         fault, self._fault = self._fault, None
@@ -321,7 +338,7 @@ class Reading(Generic[Item]):
         if work.error is not None:
             raise work.error
         if isinstance(result, Failed):
-            raise result.error
+            raise loss_of(result.error)
         if isinstance(result, Moved):
             self._skip(result)
             return

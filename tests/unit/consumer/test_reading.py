@@ -20,7 +20,6 @@ from kbatch.errors import (
     DataLossError,
     DeserializationError,
     IllegalStateError,
-    KafkaError,
     KafkaTimeoutError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
@@ -218,12 +217,14 @@ def test_deleted_records_raise_or_are_skipped(broker: Broker) -> None:
 def test_records_deleted_under_a_read_are_a_loss_too(broker: Broker, on_data_loss: str) -> None:
     sent = produce(broker, 200, batch_size=100)
     small = {"kbatch.fetch.buffer.memory": 1 << 20, "max.partition.fetch.bytes": 500}
+    broker.delay("Fetch", 0.05)  # so that most records are not fetched yet
     with scan(broker, partitions=[0], config=small, on_data_loss=on_data_loss, threads=1) as stream:
-        broker.delay("Fetch", 0.01)
         found = [next(stream)]
+        broker.fail_next("Fetch", "NOT_LEADER_OR_FOLLOWER", times=1_000_000)
         delete_records(broker, {0: 150})
+        broker.clear_faults()
         if on_data_loss == "raise":
-            with pytest.raises(KafkaError, match="orders-0"):
+            with pytest.raises(DataLossError, match=r"orders-0.*on_data_loss='skip'"):
                 found.extend(stream)
             return
         found.extend(stream)

@@ -211,3 +211,16 @@ def test_names_of_readers_tell_them_apart(broker: Broker) -> None:
         assert one.config.client_id != other.config.client_id == "mine"
         assert f"kbatch-reader-{one.config.client_id}" in {each.name for each in threading.enumerate()}
         assert "mine, open" in repr(other)
+
+
+def test_a_loop_that_stops_goes_on_where_it_stopped(broker: Broker) -> None:
+    fill(broker)
+    with opened(broker) as reader, reader.read_records(ALL) as reading:
+        found = [next(reading)]
+        for record in reading:
+            found.append(record)
+            if len(found) == 7:
+                break
+        found.append(next(reading))
+        found.extend(reading)
+    assert len({(each.partition, each.offset) for each in found}) == len(found) == 3 * COUNT
