@@ -408,16 +408,19 @@ cdef class FetchedRecords:
         cdef kb_record_view view
         cdef ConsumerRecord record
         cdef int64_t offset
+        cdef bint is_visible
+        memset(&view, 0, sizeof(view))
         while cursor.index < cursor.count:
             cursor.error = kb_record_get(&cursor.at, cursor.end, &view)
-            if cursor.error == KB_RECORD_OK and view.header_count:
+            offset = <int64_t>(<uint64_t>cursor.base_offset + <uint64_t><int64_t>view.offset_delta)
+            is_visible = cursor.error == KB_RECORD_OK and cursor.first_offset <= offset <= cursor.last_offset
+            if is_visible and view.header_count:
                 cursor.error = kb_record_check_headers(&view)
             if cursor.error != KB_RECORD_OK:
                 reading.fault = RECORD_FAULT
                 return False
             cursor.index += 1
-            offset = <int64_t>(<uint64_t>cursor.base_offset + <uint64_t><int64_t>view.offset_delta)
-            if cursor.first_offset <= offset <= cursor.last_offset:
+            if is_visible:
                 record = ConsumerRecord.__new__(ConsumerRecord)
                 fill_from_view(record, &reading.batch.header, &view)
                 record.topic = self.topic

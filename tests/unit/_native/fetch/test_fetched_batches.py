@@ -190,6 +190,19 @@ def test_broken_record_keeps_the_records_before() -> None:
     assert offsets(records) == [0, 1, 2, 3, 4]
 
 
+def test_broken_headers_before_the_position_are_no_fault() -> None:
+    batch = bytearray(plain.encode([(None, b"v", (("name", b"x"),), 1), *ROWS]))
+    batch[batch.index(b"name") - 1] = 0x7F  # the size of the header's key
+    data = plain.with_crc(bytes(batch))
+    later = fetched(data, from_offset=1)
+    assert [chunk.row_count for chunk in later.decode(["headers"])] == [10]
+    assert offsets(later) == list(range(1, 11))
+    assert later.fault is None
+    records = fetched(data)
+    assert (records.decode(["headers"]), offsets(records)) == ([], [])
+    assert "record 0 of the batch at offset 0: a header's key" in str(records.fault)
+
+
 @pytest.mark.parametrize("compression", plain.CODECS[1:])
 def test_broken_stream_names_the_codec(compression: str) -> None:
     batch = plain.encode(ROWS, compression=compression, base_offset=4)
