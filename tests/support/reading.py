@@ -18,7 +18,7 @@ from kbatch.core.consumer.calls import OffsetLookup, PartitionCount, TopicNames
 from kbatch.core.consumer.engine import ReadingEngine
 from kbatch.core.consumer.partition_state import EARLIEST, OffsetSpec, Start
 from kbatch.core.consumer.results import Failed, Fetched, Moved
-from kbatch.errors import ErrorCode, KafkaError, NetworkError
+from kbatch.errors import KafkaError, NetworkError
 from kbatch.metrics import CONSUMER_METRICS, MetricsRegistry
 from kbatch.protocol import messages
 from kbatch.records import TopicPartition
@@ -352,7 +352,3 @@ def done(call: Call) -> Any:
     if call.error is not None:
         raise call.error
     return call.answer  # type: ignore[attr-defined]
-
-
-def code_of(error: KafkaError) -> ErrorCode | None:
-    return error.code

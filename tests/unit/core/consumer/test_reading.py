@@ -108,6 +108,27 @@ def test_read_committed_waits_for_open_transactions() -> None:
     assert r.offsets() == [0, 1, 2]
 
 
+def test_nothing_above_the_last_stable_offset_is_handed_out() -> None:
+    """Not even if a broker sends it."""
+    r = Reading(**COMMITTED)
+    fill(r, 3)
+    kind = messages.FetchResponse
+    batches = b"".join(map(bytes, r.log().fetch(0, max_bytes=10_000).batches))
+    part = kind.PartitionData(
+        high_watermark=3, last_stable_offset=1, records=batches, aborted_transactions=[]
+    )
+    topic = kind.FetchableTopicResponse(topic_id=r.broker.topic_id(), partitions=[part])
+    answers = iter([kind(responses=[topic])])
+    r.faults.intercept("Fetch", lambda request: next(answers, None))
+    r.read(start=Start(0), ends={FIRST: 3})
+    assert [(each.from_offset, each.next_offset) for each in r.results if isinstance(each, Fetched)] == [
+        (0, 1),
+        (1, 3),
+    ]
+    assert r.offsets() == [0, 1, 2]
+    assert r.is_complete()
+
+
 def test_read_uncommitted_reads_aborted_and_open_ones() -> None:
     r = Reading()
     r.put(b"a", producer_id=7)
@@ -158,8 +179,15 @@ def test_batch_above_every_limit_comes_alone() -> None:
     assert [value for _, value in r.values[FIRST]] == [b"x" * 5_000_000, b"y"]
 
 
-def test_partitions_take_turns_if_answers_are_full() -> None:
-    r = Reading(partitions=4, fetch_max_bytes=600, max_partition_fetch_bytes=600, keeps=True)
+@pytest.mark.parametrize("version", [18, 6])  # with and without sessions
+def test_partitions_take_turns_if_answers_are_full(version: int) -> None:
+    r = Reading(
+        partitions=4,
+        versions={FETCH_API: (4, version)},
+        fetch_max_bytes=600,
+        max_partition_fetch_bytes=600,
+        keeps=True,
+    )
     four = partitions_of(4)
     for partition in four:
         fill(r, 20, partition=partition, size=5)
@@ -513,6 +541,28 @@ def test_start_with_an_epoch_is_checked_before_reading() -> None:
     assert r.offsets() == []
 
 
+def test_range_of_a_truncated_log_reads_nothing_twice() -> None:
+    r = Reading(nodes=2)
+    fill(r)
+    r.read(ends={FIRST: 14}, reset=EARLIEST)
+    truncated(r, 6)
+    for number in range(6, 20):
+        r.put(f"new {number}".encode())
+    r.advance(10_000)
+    assert r.offsets() == [*range(14)]
+    assert r.values[FIRST][10:] == [(number, f"new {number}".encode()) for number in range(10, 14)]
+    assert r.is_complete()
+    assert isinstance(r.moves[0].error, errors.LogTruncationError)
+
+
+def test_position_is_not_compared_again_without_a_new_leader() -> None:
+    r = Reading(versions={FETCH_API: (4, 11)})
+    for _ in range(3):
+        fill(r, 1)
+        r.read()
+    assert not r.requests("OffsetForLeaderEpoch")
+
+
 # Topics
 
 
@@ -641,6 +691,21 @@ def test_nothing_is_fetched_above_the_memory() -> None:
     assert r.offsets() == [*range(200)]
 
 
+def test_many_partitions_share_the_memory() -> None:
+    """Each has less than its share, and all together would have more than there is."""
+    r = Reading(partitions=8, kbatch_fetch_buffer_memory=1 << 20, keeps=True)
+    eight = partitions_of(8)
+    for partition in eight:
+        r.put(b"x" * 200_000, partition=partition)
+        r.put(b"y", partition=partition)
+    r.read(*eight)
+    assert 500_000 < sum(each.size_bytes for each in r.kept) <= 1 << 20
+    while r.kept:
+        r.release_all()
+        assert sum(each.size_bytes for each in r.kept) <= 1 << 20
+    assert all(r.offsets(partition) == [0, 1] for partition in eight)
+
+
 def test_slow_partition_does_not_stop_the_others() -> None:
     r = Reading(
         partitions=2, kbatch_fetch_buffer_memory=1 << 20, max_partition_fetch_bytes=100_000, keeps=True
@@ -669,15 +734,26 @@ def test_metadata_and_lookups_go_on_without_memory() -> None:
 
 
 def test_release_twice_counts_once() -> None:
-    r = Reading(keeps=True)
-    fill(r)
-    r.read()
-    for each in r.kept * 2:
-        r.engine.release(each)
-    r.run()
+    r = Reading(partitions=2, keeps=True)
+    two = partitions_of(2)
+    for partition in two:
+        fill(r, partition=partition)
+    r.read(*two)
+    first, second = r.kept  # of one answer, whose memory both share
     name = MetricName("fetch-buffer-used-bytes", FETCH, (("client-id", "c"),))
-    in_flight = r.config.max_partition_fetch_bytes
-    assert r.registry.snapshot(0)[name] == in_flight
+
+    def used() -> float:
+        return r.registry.snapshot(0)[name] - 2 * r.config.max_partition_fetch_bytes
+
+    held = used()
+    assert held > first.size_bytes + second.size_bytes
+    r.engine.release(first)
+    r.engine.release(first)
+    r.run()
+    assert used() == held
+    r.engine.release(second)
+    r.run()
+    assert used() == 0
 
 
 # Seek, pause, assign
@@ -699,6 +775,18 @@ def test_answer_that_comes_after_a_seek_does_not_count() -> None:
     r.faults.delay("Fetch", 1)
     r.read()
     r.faults.delay("Fetch", 0)
+    r.engine.seek(FIRST, Start(8))
+    r.advance(3000)
+    assert r.offsets() == [8, 9]
+
+
+def test_lookup_that_ends_after_a_seek_does_not_count() -> None:
+    r = Reading()
+    fill(r)
+    r.faults.delay("ListOffsets", 1)
+    r.read(start=EARLIEST)
+    r.faults.delay("ListOffsets", 0)
+    r.engine.seek(FIRST, OffsetSpec(START_MS + 1))  # no record is as late
     r.engine.seek(FIRST, Start(8))
     r.advance(3000)
     assert r.offsets() == [8, 9]
@@ -835,6 +923,16 @@ def test_lookup_survives_passing_errors() -> None:
     assert not call.is_done
     r.advance(10_000)
     assert len(done(call)) == 2
+
+
+def test_lookup_finds_a_new_leader() -> None:
+    r = Reading(nodes=2)
+    done(r.partition_count(TOPIC))
+    r.move_leader(1)
+    call = r.found({FIRST: EARLIEST})
+    assert not call.is_done  # it has asked the old one
+    r.advance(2000)
+    assert done(call)[FIRST].offset == 0
 
 
 def test_lookup_ends_at_its_deadline_with_the_reason() -> None:
