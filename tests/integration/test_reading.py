@@ -20,6 +20,7 @@ from kbatch.testing import Broker
 from tests import ROOT
 from tests.integration.cutting_proxy import CUTS, STALL, CuttingProxy
 from tests.oracle.kafka import create_topic
+from tests.support.producing import until
 from tests.support.topics import CODECS, records, rows, send
 
 PARTITIONS = 4
@@ -165,3 +166,28 @@ def test_memory_is_bounded(servers: str, topic: str, how: str) -> None:
     row_count, size, peak = json.loads(done.stdout)
     assert row_count == count and size > count * value_bytes
     assert peak < (1.15 * size if how == "table" else (8 << 20) + (40 << 20))
+
+
+@pytest.mark.java
+def test_a_compacted_topic_reads_with_its_gaps(real_kafka: Any) -> None:
+    """Read while the cleaner works, until it has removed records; the last value of each key always comes."""
+    servers, topic = real_kafka.bootstrap_servers, f"compacted-{uuid.uuid4()}"
+    configs = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    create_topic(servers, topic, 1, configs)
+    sent: list[tuple[bytes, bytes]] = []
+    with kbatch.Producer(bootstrap_servers=servers, compression_type="zstd", linger_ms=1) as producer:
+
+        def is_compacted() -> bool:
+            for _ in range(30):
+                sent.append((b"%d" % (len(sent) % 7), b"%d" % len(sent)))
+                producer.send(topic, sent[-1][1], sent[-1][0])
+            producer.flush()
+            table = kbatch.read_table(topic, bootstrap_servers=servers, columns=["offset", "key", "value"])
+            offsets = table["offset"].to_pylist()
+            assert offsets == sorted(set(offsets))
+            found = list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+            assert found == [sent[offset] for offset in offsets]
+            assert dict(found) == dict(sent)
+            return len(found) < len(sent)
+
+        until(is_compacted)
