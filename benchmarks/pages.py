@@ -14,6 +14,7 @@ QUESTIONS: Mapping[str, str] = {
     "throughput": "How much CPU and time does a record take, from the call to the acknowledgement?",
     "small-batches": "What does a record take in batches of 16 KiB?",
     "uncompressed": "What does a record take without compression?",
+    "read": "What does a record take to read, as a row of a table and as an object?",
     "latency": "How long does a record wait for its acknowledgement, at 1,000 records a second?",
     "latency-busy": "How long does it wait if another thread computes in Python?",
     "transactions": "How long does a transaction of 1,000 records take?",
@@ -40,8 +41,10 @@ DELIVERED = "Records delivered: all contestants, lz4, batches of 128 KiB"
 SMALL = "Processor time of a record: lz4, batches of 16 KiB"
 PACED, BUSY = "Latency of a paced sender", "Latency of a paced sender beside Python that computes"
 SECURED = "Processor time of a record: TLS + SCRAM-SHA-256 beside plaintext, lz4, batches of 128 KiB"
+READING = "Processor time to read a record, {}"
 TRANSACTIONS = "Transactions of 1,000 records, one after the other"
 SPARK = "Processor time of a row from Spark, values of 100 B"
+CONSUMERS = ("Java, warm", "confluent-kafka, tuned", "confluent-kafka", "aiokafka", "kafka-python")
 PRODUCERS = ("Java, warm", "confluent-kafka", "aiokafka", "kafka-python")
 SINKS = ("Spark's sink, tuned", "Spark's sink", "confluent-kafka in an Arrow writer", "no-op Python sink")
 
@@ -71,6 +74,8 @@ FIGURES = (
         "kbatch, TLS + SCRAM",
         tuple(f"{name}, TLS + SCRAM" for name in ("Java, warm", "confluent-kafka")),
     ),
+    Figure("read", READING.format("lz4"), "read_table, key and value, lz4", "kbatch read_table", CONSUMERS),
+    Figure("read", READING.format("lz4"), "Record objects, lz4", "kbatch records", CONSUMERS),
     Figure("transactions", TRANSACTIONS, "a transaction of 1,000 records", "kbatch", PRODUCERS),
     Figure(
         "encode-objects",

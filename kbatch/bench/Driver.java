@@ -6,18 +6,24 @@ import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.zip.CRC32;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.sun.management.OperatingSystemMXBean;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** The jobs of kbatch/bench/driver.py with the Java client; a job is a line of JSON. Ends with stdin. */
@@ -56,6 +62,10 @@ public class Driver {
         if (job.get("job").asText().equals("crowd")) {
             crowd(job, bytes);
             answer.put("delivered", delivered.get());
+            return answer;
+        }
+        if (job.get("job").asText().equals("read")) {
+            read(job);
             return answer;
         }
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings(job), bytes, bytes)) {
@@ -124,6 +134,43 @@ public class Driver {
             producer.close();
         }
         answer.put("sent", sent);
+    }
+
+    /** Read the topic from its beginning; with "verifies", hash all keys and values as readers.py does. */
+    void read(JsonNode job) throws Exception {
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        List<TopicPartition> partitions = new ArrayList<>();
+        for (int i = 0; i < job.get("partitions").asInt(); i++) {
+            partitions.add(new TopicPartition(topic, i));
+        }
+        boolean verifies = job.get("verifies").asBoolean();
+        long count = 0;
+        long digest = 0;
+        long size = 0; // what a program does that reads key and value
+        Meter meter = new Meter();
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(job), bytes, bytes)) {
+            consumer.assign(partitions);
+            consumer.seekToBeginning(partitions);
+            while (count < records) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(1))) {
+                    count++;
+                    size += record.key().length + record.value().length;
+                    if (verifies) {
+                        digest += (crc(record.key()) << 32) + crc(record.value());
+                    }
+                }
+            }
+            meter.read(answer);
+        }
+        answer.put("delivered", count);
+        answer.put("size", size);
+        answer.put("digest", Long.toUnsignedString(digest));
+    }
+
+    static long crc(byte[] data) {
+        CRC32 crc = new CRC32();
+        crc.update(data);
+        return crc.getValue();
     }
 
     void pace(KafkaProducer<byte[], byte[]> producer, long intervalNs) throws Exception {

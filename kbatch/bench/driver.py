@@ -25,6 +25,7 @@ from kbatch.bench.probes import (
     resident_kib,
     watched,
 )
+from kbatch.bench.readers import READERS, tally
 from kbatch.bench.work import Work
 
 SAMPLES = 100
@@ -175,6 +176,16 @@ def crowd(name: str, job: Job) -> Answer:
     return answer
 
 
+def read(name: str, job: Job) -> Answer:
+    """Read the topic from its beginning, and measure up to the last record. With "verifies", hash them all:
+    such a round is not for its times.
+    """
+    meter = Meter()
+    found = READERS[name].read(job["settings"], job["topic"], job["partitions"], job["records"])
+    count, digest = tally(found, verifies=job["verifies"])
+    return meter.read() | {"delivered": count, "digest": digest}
+
+
 def compute() -> Callable[[], None]:
     """Start a thread that computes in Python, and return a function that ends it."""
     is_over = False
@@ -199,6 +210,7 @@ JOBS: dict[str, Callable[[str, Job], Answer]] = {
     "pace": pace,
     "transact": transact,
     "crowd": crowd,
+    "read": read,
 }
 
 

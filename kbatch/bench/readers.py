@@ -1,0 +1,163 @@
+"""Contestants that read a topic from its beginning: the job `read` of driver.py.
+
+Each reads all partitions up to a number of records, without a group. What it makes of a record is its usual
+form: rows of a table, or an object with key and value, both of which are read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kbatch.bench.settings import Settings, access_for_librdkafka
+
+# Records or rows a call, for calls that return many.
+CHUNK_RECORDS = 10_000
+MASK = 2**64 - 1
+
+# Yields (keys, values) of records, in pieces.
+Pieces = Iterator[tuple[Iterable[bytes | None], Iterable[bytes | None]]]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A row: `needs` is a module; `share` is its fraction of the records, less for slow ones.
+
+    `read(settings, topic, partitions, records)` yields what one call returned: its number of records, and a
+    function that returns their keys and values.
+    """
+
+    read: Callable[[Settings, str, int, int], Iterator[tuple[int, Callable[[], Any]]]]
+    needs: str
+    share: float = 1.0
+    note: str = ""
+
+
+def _kbatch_table(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
+    from kbatch.consumer.reading import read_table
+
+    table = read_table(topic, columns=("key", "value"), config=dict(settings))
+    yield table.num_rows, lambda: (table["key"].to_pylist(), table["value"].to_pylist())
+
+
+def _kbatch_stream(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
+    from kbatch.consumer.reading import scan_topic
+
+    for batch in scan_topic(topic, columns=("key", "value"), config=dict(settings)):
+        yield batch.num_rows, lambda batch=batch: (batch["key"].to_pylist(), batch["value"].to_pylist())
+
+
+def _kbatch_records(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
+    from kbatch.consumer.topic_reader import TopicReader
+    from kbatch.records import TopicPartition
+
+    with TopicReader(dict(settings)) as reader:
+        ends = reader.offsets(topic, "latest")
+        ranges = {TopicPartition(topic, number): (0, end) for number, end in ends.items()}
+        found = reader.read_records(ranges)
+        yield from _pieces(found, lambda record: record.key, lambda record: record.value)
+
+
+def _pieces(
+    records: Iterable[Any], key: Callable[[Any], bytes | None], value: Callable[[Any], bytes | None]
+) -> Iterator[Any]:
+    """Yield records in pieces, after key and value of each were read."""
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    for record in records:
+        keys.append(key(record))
+        values.append(value(record))
+        if len(keys) == CHUNK_RECORDS:
+            yield len(keys), lambda keys=keys, values=values: (keys, values)
+            keys, values = [], []
+    yield len(keys), lambda: (keys, values)
+
+
+def _confluent(tuned: Mapping[str, object]) -> Callable[..., Iterator[Any]]:
+    def read(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
+        from confluent_kafka import Consumer, Message, TopicPartition
+
+        access = access_for_librdkafka(settings)
+        consumer = Consumer({**access, "group.id": "kbatch-bench", "enable.auto.commit": False, **tuned})
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        while records > 0:
+            found = consumer.consume(CHUNK_RECORDS, timeout=1.0)
+            keys, values = list(map(Message.key, found)), list(map(Message.value, found))
+            records -= len(found)
+            yield len(found), lambda keys=keys, values=values: (keys, values)
+        consumer.close()
+
+    return read
+
+
+def _aiokafka(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
+    import asyncio
+
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def opened() -> Any:
+        consumer = AIOKafkaConsumer(bootstrap_servers=settings["bootstrap.servers"], enable_auto_commit=False)
+        await consumer.start()
+        consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
+        await consumer.seek_to_beginning()
+        return consumer
+
+    with asyncio.Runner() as runner:
+        consumer = runner.run(opened())
+        while records > 0:
+            polled = runner.run(consumer.getmany(timeout_ms=1000, max_records=CHUNK_RECORDS))
+            found = [record for each in polled.values() for record in each]
+            keys, values = [record.key for record in found], [record.value for record in found]
+            records -= len(found)
+            yield len(found), lambda keys=keys, values=values: (keys, values)
+        runner.run(consumer.stop())
+
+
+def _kafka_python(settings: Settings, topic: str, partitions: int, records: int) -> Iterator[Any]:
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=settings["bootstrap.servers"], enable_auto_commit=False)
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    consumer.assign(places)
+    consumer.seek_to_beginning(*places)
+    while records > 0:
+        polled = consumer.poll(timeout_ms=1000, max_records=CHUNK_RECORDS)
+        found = [record for each in polled.values() for record in each]
+        keys, values = [record.key for record in found], [record.value for record in found]
+        records -= len(found)
+        yield len(found), lambda keys=keys, values=values: (keys, values)
+    consumer.close()
+
+
+READERS: dict[str, Reader] = {
+    "kbatch read_table": Reader(_kbatch_table, "pyarrow", 1.0, "one table of key and value"),
+    "kbatch scan_topic": Reader(_kbatch_stream, "pyarrow", 1.0, "record batches of key and value"),
+    "kbatch records": Reader(_kbatch_records, "kbatch", 1.0, "Record objects, key and value read"),
+    "confluent-kafka": Reader(_confluent({}), "confluent_kafka", 0.2, "consume(10000), its defaults"),
+    "confluent-kafka, tuned": Reader(
+        _confluent({"fetch.queue.backoff.ms": 10}),
+        "confluent_kafka",
+        0.5,
+        "consume(10000), fetch.queue.backoff.ms=10",
+    ),
+    "aiokafka": Reader(_aiokafka, "aiokafka", 0.1, "getmany(10000)"),
+    "kafka-python": Reader(_kafka_python, "kafka", 0.02, "poll(10000)"),
+}
+
+
+def tally(found: Iterable[tuple[int, Callable[[], Any]]], *, verifies: bool) -> tuple[int, int]:
+    """Return the number of records, and the sum of their hashes in any order if `verifies`."""
+    count = digest = 0
+    for records, contents in found:
+        count += records
+        if verifies:
+            digest = (digest + digest_of(*contents())) & MASK
+    return count, digest
+
+
+def digest_of(keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> int:
+    """Return the sum of the records' hashes modulo 2**64: the key's CRC-32 times 2**32, plus the value's."""
+    pairs = zip(keys, values, strict=True)
+    return sum((zlib.crc32(key or b"") << 32) + zlib.crc32(value or b"") for key, value in pairs) & MASK
