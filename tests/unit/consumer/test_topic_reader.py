@@ -224,3 +224,28 @@ def test_a_loop_that_stops_goes_on_where_it_stopped(broker: Broker) -> None:
         found.append(next(reading))
         found.extend(reading)
     assert len({(each.partition, each.offset) for each in found}) == len(found) == 3 * COUNT
+
+
+def test_moving_and_restarting_brokers_lose_nothing(broker: Broker) -> None:
+    fill(broker, 300, batch_size=100)
+    keys: dict[str, Any] = {
+        "max_partition_fetch_bytes": 500,
+        "kbatch_fetch_buffer_memory": 1 << 20,
+        "reconnect_backoff_ms": 1,
+        "reconnect_backoff_max_ms": 10,
+        "retry_backoff_ms": 1,
+    }
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    with opened(broker, **keys) as reader:
+        broker.delay("Fetch", 0.005)
+        ranges = whole(TOPIC, dict.fromkeys(range(3), 300))
+        for number, batch in enumerate(reader.read(ranges, columns=["partition", "offset"])):
+            for row in batch.to_pylist():
+                found[row["partition"]].append(row["offset"])
+            if number % 10 == 3:
+                broker.move_leader(TOPIC, number % 3, number // 10 % 2)
+            if number % 40 == 17:
+                broker.stop_node(1)
+            if number % 40 == 27:
+                broker.start_node(1)
+    assert found == dict.fromkeys(range(3), list(range(300)))
