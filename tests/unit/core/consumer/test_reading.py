@@ -95,6 +95,29 @@ def test_range_ends_in_an_aborted_tail() -> None:
     assert r.is_complete()
 
 
+@pytest.mark.parametrize("start", [0, 3])
+def test_range_ends_in_a_gap_before_an_open_transaction(start: int) -> None:
+    r = Reading(**COMMITTED)
+    fill(r, 3)
+    r.put(b"a", producer_id=7)
+    r.end_transaction(7, commit=False)
+    r.put(b"b", producer_id=8)
+    log, fetch = r.log(), r.log().fetch
+
+    def compacted(offset: int, **rest: Any) -> Any:
+        """Leave out the aborted record, and its marker, as compaction does at last."""
+        found = fetch(offset, **rest)
+        kept = [each for each in found.batches if int.from_bytes(each[:8], "big") not in (3, 4)]
+        return found._replace(batches=kept)
+
+    log.fetch = compacted
+    assert log.last_stable_offset == 5
+    r.read(start=Start(start), ends={FIRST: 5})
+    r.advance(2000)
+    assert r.offsets() == [*range(start, 3)]
+    assert r.is_complete()
+
+
 def test_read_committed_waits_for_open_transactions() -> None:
     r = Reading(**COMMITTED)
     r.put(b"a")
