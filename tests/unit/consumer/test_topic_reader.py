@@ -248,4 +248,4 @@ def test_moving_and_restarting_brokers_lose_nothing(broker: Broker) -> None:
                 broker.stop_node(1)
             if number % 40 == 27:
                 broker.start_node(1)
-    assert found == dict.fromkeys(range(3), list(range(300)))
+    assert found == {partition: list(range(300)) for partition in range(3)}
