@@ -22,16 +22,19 @@ import pyarrow as pa
 
 from kbatch.config import ConsumerConfig
 from kbatch.consumer.projection import Projection
-from kbatch.consumer.ranges import Gaps, Places, Range, Ranges
+from kbatch.consumer.ranges import Gaps, Places, Range, Ranges, check_choice
 from kbatch.consumer.topic_reader import Reading, ReadProgress, TopicReader, configured
 from kbatch.consumer.topic_stream import TopicStream
-from kbatch.records import TopicPartition
+from kbatch.records import TopicPartition, check_integer
 
 if TYPE_CHECKING:
     from kbatch.column_deserializers import ColumnDeserializer
 
 # The key of the table's metadata with the ranges that were skipped.
 LOST = b"kbatch.lost"
+ISOLATIONS = ("read_committed", "read_uncommitted")
+# As kbatch.decode.threads.
+MOST_THREADS = 64
 
 
 def read_table(
@@ -239,6 +242,9 @@ def _settings(
     threads: int,
 ) -> ConsumerConfig:
     """Return the configuration of a read; it is read_committed unless something else is asked for."""
+    if isolation is not None:
+        check_choice("isolation", isolation, ISOLATIONS)
+    check_integer("threads", threads, 0, MOST_THREADS)
     keywords = {
         "bootstrap_servers": bootstrap_servers,
         "isolation_level": isolation,
