@@ -29,9 +29,9 @@ from kbatch.spark.column_functions import (
     murmur2,
     sql_functions,
 )
+from kbatch.spark.data_source import KbatchDataSource
 from kbatch.spark.schemas import ENCODED_SCHEMA, RECORD_SCHEMA, SEGMENT_SCHEMA
 from kbatch.spark.segments import SegmentDataSource
-from kbatch.spark.sink import KbatchDataSource
 from kbatch.spark.sink_rows import PartitionOffsets, TaskReport
 
 __all__ = [

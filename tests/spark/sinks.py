@@ -19,7 +19,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kbatch.spark import exactly_once, sink, sink_rows
+from kbatch.spark import exactly_once, sink_rows
+from kbatch.spark.data_source import KbatchDataSource
 from tests.oracle.kafka import create_topic
 
 PARTITIONS = 4
@@ -258,15 +259,15 @@ class FaultyStreamWriter(DataSourceStreamArrowWriter):
         self.real.abort(messages, batchId)
 
 
-class FaultySource(sink.KbatchDataSource):
+class FaultySource(KbatchDataSource):
     """`kbatch` with an option `fault`."""
 
     @classmethod
     def name(cls) -> str:
         return "kbatch-faulty"
 
-    def _real(self) -> sink.KbatchDataSource:
-        return sink.KbatchDataSource({k: v for k, v in self.options.items() if k.lower() != "fault"})
+    def _real(self) -> KbatchDataSource:
+        return KbatchDataSource({k: v for k, v in self.options.items() if k.lower() != "fault"})
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return FaultyWriter(self._real().writer(schema, overwrite), self.options.get("fault", ""))

@@ -50,7 +50,7 @@ import pyspark.sql.datasource, pyspark.sql.pandas.functions
 from pyspark.sql.types import BinaryType, StructType
 del pyspark.sql.datasource.DataSourceStreamArrowWriter, pyspark.sql.pandas.functions.arrow_udf
 import kbatch.spark
-from kbatch.spark.sink import KbatchDataSource
+from kbatch.spark.data_source import KbatchDataSource
 calls = [
     lambda: kbatch.spark.murmur2("key"),
     lambda: kbatch.spark.kafka_partition("key", 3),

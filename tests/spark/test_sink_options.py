@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kbatch.spark.data_source import KbatchDataSource
 from kbatch.spark.schemas import HEADERS_TYPE
-from kbatch.spark.sink import KbatchDataSource
 from kbatch.spark.sink_columns import ATTRIBUTES
 from kbatch.spark.sink_options import BULK_SETTINGS, OPTIONS, SinkOptions, read_options
 from tests import ROOT

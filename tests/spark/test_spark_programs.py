@@ -20,15 +20,20 @@ LONG = pytest.mark.skipif(
 ALL = list(range(spark_programs.ROWS))
 
 
-@pytest.mark.java
-def test_sparks_own_sink_writes_the_same(embedded_bootstrap_servers: str) -> None:
-    """Each row with its topic, partition, key, value and headers."""
+def _sparks_jars() -> Path:
+    """Return the folder of the JVM connector; skip without it."""
     try:
-        jars = spark_kafka_jars()
+        return spark_kafka_jars()
     except JavaMissingError as missing:
         if os.environ.get("KBATCH_REQUIRE_JAVA") == "1":
             raise
-        pytest.skip(f"Spark's own sink is not available: {missing}")
+        pytest.skip(f"Spark's own connector is not available: {missing}")
+
+
+@pytest.mark.java
+def test_sparks_own_sink_writes_the_same(embedded_bootstrap_servers: str) -> None:
+    """Each row with its topic, partition, key, value and headers."""
+    jars = _sparks_jars()
     theirs, ours = (new_sink(embedded_bootstrap_servers) for _ in range(2))
     topics = theirs.topic, ours.topic
     spark_programs.run("beside_sparks_sink", jars, embedded_bootstrap_servers, *topics)
@@ -38,6 +43,14 @@ def test_sparks_own_sink_writes_the_same(embedded_bootstrap_servers: str) -> Non
     ]
     assert found[0].total() == spark_programs.ROWS
     assert found[0] == found[1]
+
+
+@pytest.mark.java
+def test_sparks_own_source_reads_the_same(embedded_bootstrap_servers: str, tmp_path: Path) -> None:
+    """Each row, and the offsets of a checkpoint, in both directions."""
+    sink = new_sink(embedded_bootstrap_servers)
+    jars = _sparks_jars()
+    spark_programs.run("beside_sparks_source", jars, sink.brokers, sink.topic, tmp_path)
 
 
 @LONG

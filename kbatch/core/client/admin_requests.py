@@ -10,7 +10,7 @@ After org.apache.kafka.clients.admin.internals.AdminApiDriver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -121,6 +121,40 @@ class CommittedOffsets(AdminRequest):
             if each.committed_offset >= 0
         }
         return code
+
+
+class OffsetCommit(AdminRequest):
+    """Offsets to commit for a group that has no members."""
+
+    __slots__ = ("offsets",)
+    kind = messages.OffsetCommitRequest
+    highest_version = LAST_VERSION_WITH_NAMES
+
+    def __init__(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        super().__init__("commit_offsets", group_id=group_id)
+        self.offsets: dict[str, dict[int, int]] = {}
+        for (topic, partition), offset in offsets.items():
+            self.offsets.setdefault(topic, {})[partition] = offset
+
+    def message(self, version: int) -> Message:
+        kind = messages.OffsetCommitRequest
+        topics = [
+            kind.OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    kind.OffsetCommitRequestPartition(
+                        partition_index=partition, committed_offset=offset, committed_metadata=""
+                    )
+                    for partition, offset in offsets.items()
+                ],
+            )
+            for name, offsets in self.offsets.items()
+        ]
+        return kind(group_id=self.group_id, member_id="", topics=topics)
+
+    def read(self, answer: Any) -> int:
+        codes = (each.error_code for topic in answer.topics for each in topic.partitions)
+        return next((code for code in codes if code), 0)
 
 
 class GroupIds(AdminRequest):

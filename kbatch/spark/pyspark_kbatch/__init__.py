@@ -6,7 +6,7 @@ DefaultSource.
 """
 
 try:
-    from kbatch.spark.sink import KbatchDataSource
+    from kbatch.spark.data_source import KbatchDataSource
 except Exception:  # no error may end Spark's lookup
     pass
 else:

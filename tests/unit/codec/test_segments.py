@@ -57,7 +57,7 @@ Entries = list[tuple[int, int]]
 
 
 def rebuilt_indexes(base_offset: int, log: list[Placed], interval: int) -> tuple[Entries, Entries]:
-    """Return the indexes that a broker rebuilds from a .log (LogSegment.recover), without the closing entry."""
+    """Return the indexes that a broker rebuilds from a .log (LogSegment.recover), but for the last entry."""
     offsets: Entries = []
     times: Entries = []
     largest, largest_at, last_entry = -1, base_offset, 0

@@ -26,7 +26,7 @@ BACKOFF_MS = 100
 
 
 class Alone:
-    """A ClientEngine and two nodes. Its actions are performed at once; `asked` counts its requests by name."""
+    """A ClientEngine and two nodes. Its actions are performed at once; `asked` counts requests by name."""
 
     def __init__(self, kind: type[ClientEngine] = ClientEngine) -> None:
         self.broker = VirtualBroker(2)

@@ -1,0 +1,90 @@
+"""The Spark format `kbatch`: the options of each of its four uses, and the object that does the work."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+)
+from pyspark.sql.types import StructType
+
+from kbatch.spark.sink import KbatchWriter
+from kbatch.spark.sink_columns import check_columns
+from kbatch.spark.sink_options import SinkOptions, read_options
+from kbatch.spark.source import FilteringReader, KbatchReader
+from kbatch.spark.source_columns import arrow_schema, sql_schema
+from kbatch.spark.source_options import SourceOptions, read_frame_options, read_source_options
+from kbatch.spark.versions import needs_pyspark
+
+
+class KbatchDataSource(DataSource):
+    """The format `kbatch`. Options: docs/spark.md.
+
+    Reading, in batch and streaming queries, has the columns of Spark's Kafka source: key, value (binary),
+    topic (string), partition (int), offset (long), timestamp, timestampType (int), and headers
+    (array<struct<key: string, value: binary>>) with the option includeHeaders. The option `columns` chooses
+    others.
+
+    Writing takes the columns value and key (string or binary), topic (string), partition (int), headers,
+    timestamp (timestamp, or long milliseconds); value is required, and topic unless the option names one.
+    Mode: append.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "kbatch"
+
+    def schema(self) -> str:
+        return sql_schema(*read_frame_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._source_options(schema, streaming=False)
+        kind = FilteringReader if options.pushes_filters else KbatchReader
+        return kind(options, arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = self._source_options(schema, streaming=True)
+        try:
+            from kbatch.spark.source_stream import KbatchStreamReader
+        except ImportError as error:
+            raise needs_pyspark("4.2", "readStream from the format kbatch") from error
+        return KbatchStreamReader(options, arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise ValueError(
+                "Save mode Overwrite not allowed for Kafka: records cannot be taken back. Write with "
+                ".mode('append'), and empty the topic first if you want to replace its records"
+            )
+        return KbatchWriter(self._sink_options(schema, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise ValueError(
+                "output mode complete is not allowed for Kafka: records cannot be taken back. Use "
+                ".outputMode('append'), or 'update', which appends each changed row"
+            )
+        options = self._sink_options(schema, streaming=True)
+        try:
+            from kbatch.spark.sink_stream import KbatchStreamWriter
+        except ImportError as error:
+            raise needs_pyspark("4.1", "writeStream to the format kbatch") from error
+        return KbatchStreamWriter(options)
+
+    def _sink_options(self, schema: StructType, *, streaming: bool) -> SinkOptions:
+        options = read_options(self.options, streaming=streaming)
+        check_columns(schema, options.topic, ignores_unknown=options.ignores_unknown)
+        return options
+
+    def _source_options(self, schema: StructType, *, streaming: bool) -> SourceOptions:
+        options = read_source_options(self.options, streaming=streaming)
+        if tuple(schema.names) != options.columns:
+            raise ValueError(
+                "Kafka source has a fixed schema and cannot be set with a custom one: omit .schema(...), and "
+                f"choose with the option 'columns'; its columns are {', '.join(options.columns)}, not "
+                f"{', '.join(schema.names)}"
+            )
+        return options

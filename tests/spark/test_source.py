@@ -1,0 +1,287 @@
+"""Reading with the format `kbatch` in a real session: rows, columns, tasks, streams, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+import kbatch
+from tests.spark.sinks import PARTITIONS, FaultySource, Sink, new_sink, numbers, read
+
+pytestmark = pytest.mark.spark
+COUNT = 4000
+ALL = list(range(COUNT))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def faulty_source(spark: SparkSession) -> None:
+    spark.dataSource.register(FaultySource)
+
+
+def reading(spark: SparkSession, sink: Sink, **options: object) -> DataFrame:
+    given = {"kafka.bootstrap.servers": sink.brokers, "subscribe": sink.topic, **options}
+    texts = {name.replace("__", "."): str(value) for name, value in given.items() if value is not None}
+    return spark.read.format("kbatch").options(**texts).load()
+
+
+def streaming(spark: SparkSession, sink: Sink, **options: object) -> DataFrame:
+    given = {
+        "kafka.bootstrap.servers": sink.brokers,
+        "subscribe": sink.topic,
+        "startingOffsets": "earliest",
+        **options,
+    }
+    texts = {name.replace("__", "."): str(value) for name, value in given.items()}
+    return spark.readStream.format("kbatch").options(**texts).load()
+
+
+def numbers_of(frame: DataFrame) -> list[int]:
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def produce(sink: Sink, records: Sequence[tuple[int, bytes | None, bytes | None]], **keywords: Any) -> None:
+    with kbatch.Producer(bootstrap_servers=sink.brokers, linger_ms=0) as producer:
+        for partition, key, value in records:
+            producer.send(sink.topic, value, key=key, partition=partition, **keywords)
+
+
+def place_of(row: Row) -> tuple[int, int]:
+    return row.partition, row.offset
+
+
+def test_rows_are_those_of_another_client(spark: SparkSession, sink: Sink) -> None:
+    headers = [("h", b"1"), ("h", None)]
+    produce(sink, [(0, b"k", None), (1, None, b"\x00\xff"), (3, b"", b"")], headers=headers)
+    sink.write(numbers(spark))
+    expected = {
+        (found.partition, found.offset): (found.key, found.value, list(found.headers), found.timestamp_ms)
+        for found in sink.read()
+    }
+    rows = reading(spark, sink, includeHeaders="true").collect()
+    assert all(row.topic == sink.topic and row.timestampType == 0 for row in rows)
+    assert {
+        place_of(row): (
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            [(each.key, None if each.value is None else bytes(each.value)) for each in row.headers],
+            round(row.timestamp.timestamp() * 1000),
+        )
+        for row in rows
+    } == expected
+
+
+def test_columns_choose_what_is_read(spark: SparkSession, sink: Sink) -> None:
+    sink.write(numbers(spark))
+    frame = reading(spark, sink, columns="offset, value")
+    assert frame.columns == ["offset", "value"]
+    assert numbers_of(frame) == ALL
+    assert reading(spark, sink, columns="partition").count() == COUNT
+
+
+def test_values_are_typed_in_the_task(spark: SparkSession, sink: Sink) -> None:
+    produce(sink, [(0, b"\x00\x00\x00\x07", b'{"id": 1, "tags": ["a"]}'), (0, None, None), (0, None, b"{}")])
+    frame = reading(
+        spark,
+        sink,
+        key__format="int",
+        value__format="json",
+        value__schema="id BIGINT, tags ARRAY<STRING>",
+    )
+    assert frame.select("key", "value.id", "value.tags").collect() == [
+        (7, 1, ["a"]),
+        (None, None, None),
+        (None, None, None),
+    ]
+
+
+def test_malformed_value_fails_or_is_null(spark: SparkSession, sink: Sink) -> None:
+    produce(sink, [(2, b"k", b"12345678"), (2, b"k", b"123")])
+    with pytest.raises(PySparkException, match=f"{sink.topic}.*offset 1"):
+        reading(spark, sink, value__format="long").collect()
+    rows = reading(spark, sink, value__format="long", on__malformed="null").orderBy("offset").collect()
+    assert [row.value for row in rows] == [int.from_bytes(b"12345678", "big"), None]
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [({}, PARTITIONS), ({"minPartitions": 9}, 8), ({"maxRecordsPerPartition": 100}, 40)],
+)
+def test_ranges_are_split_into_tasks(
+    spark: SparkSession, sink: Sink, options: dict[str, object], tasks: int
+) -> None:
+    produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(COUNT)])
+    frame = reading(spark, sink, **options)
+    assert frame.rdd.getNumPartitions() == tasks
+    assert numbers_of(frame) == ALL
+
+
+def test_offsets_and_times_bound_a_read(spark: SparkSession, sink: Sink) -> None:
+    for number in range(10):
+        produce(sink, [(0, None, b"%d" % number)], timestamp_ms=1_000 * number)
+
+    def between(**options: object) -> list[int]:
+        return numbers_of(reading(spark, sink, subscribe=None, assign=f'{{"{sink.topic}":[0]}}', **options))
+
+    place = json.dumps({sink.topic: {"0": 3}})
+    assert between(startingOffsets=place) == list(range(3, 10))
+    assert between(endingOffsets=place) == [0, 1, 2]
+    assert between(startingTimestamp=2_500, endingTimestamp=7_000) == [3, 4, 5, 6]
+    with pytest.raises(PySparkException, match="No offset matched"):
+        between(startingTimestamp=9_001)
+    assert between(startingTimestamp=9_001, startingOffsetsByTimestampStrategy="latest") == []
+
+
+def test_filters_narrow_the_ranges(spark: SparkSession, sink: Sink) -> None:
+    produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(COUNT)])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = reading(spark, sink, pushFilters="true").where(
+            (f.col("partition") == 1) & (f.col("offset") >= 10) & (f.col("offset") < 20)
+        )
+        assert numbers_of(frame) == list(range(41, 81, 4))
+        assert frame.rdd.getNumPartitions() == 1
+        late = reading(spark, sink, pushFilters="true").where(f.col("timestamp") > "2100-01-01")
+        assert late.count() == 0
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_aborted_records_are_left_out(spark: SparkSession, sink: Sink) -> None:
+    with kbatch.Producer(bootstrap_servers=sink.brokers, transactional_id=sink.topic) as producer:
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            producer.send(sink.topic, b"%d" % number, partition=0)
+            producer.flush()
+            producer.commit_transaction() if number % 2 else producer.abort_transaction()
+    assert numbers_of(reading(spark, sink, isolation="read_committed")) == [1, 3, 5]
+    assert numbers_of(reading(spark, sink)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_deleted_records_are_data_loss(spark: SparkSession, sink: Sink) -> None:
+    produce(sink, [(0, None, b"%d" % number) for number in range(10)])
+    admin = AdminClient({"bootstrap.servers": sink.brokers})
+    for done in admin.delete_records([Place(sink.topic, 0, 4)]).values():
+        done.result()
+    place = json.dumps({sink.topic: {"0": 2, **{str(each): 0 for each in range(1, PARTITIONS)}}})
+    with pytest.raises(PySparkException, match="DataLossError"):
+        reading(spark, sink, startingOffsets=place).collect()
+    rest = reading(spark, sink, startingOffsets=place, failOnDataLoss="false")
+    assert numbers_of(rest) == list(range(4, 10))
+
+
+def test_wrong_calls_name_the_remedy(spark: SparkSession, sink: Sink) -> None:
+    with pytest.raises(PySparkException, match="did you mean 'startingoffsets'"):
+        reading(spark, sink, startingOffset="latest").count()
+    with pytest.raises(PySparkException, match="choose with the option 'columns'"):
+        spark.read.format("kbatch").schema("value BINARY").options(
+            **{"kafka.bootstrap.servers": sink.brokers, "subscribe": sink.topic}
+        ).load().count()
+    with pytest.raises(PySparkException, match="no-such-topic"):
+        reading(spark, sink, subscribe="no-such-topic").count()
+
+
+# Streams
+
+
+def run_to_end(frame: DataFrame, folder: Path, each: Callable[[DataFrame, int], None]) -> StreamingQuery:
+    query = (
+        frame.writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+class Batches:
+    """Collects the values of each micro-batch."""
+
+    def __init__(self) -> None:
+        self.values: list[list[int]] = []
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        self.values.append(numbers_of(frame))
+
+    @property
+    def all(self) -> list[int]:
+        return sorted(value for batch in self.values for value in batch)
+
+
+def test_stream_reads_what_is_there_in_batches(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+    produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(1000)])
+    found = Batches()
+    run_to_end(streaming(spark, sink, maxOffsetsPerTrigger=300), tmp_path, found)
+    assert found.all == list(range(1000))
+    assert [len(batch) for batch in found.values] == [300, 300, 300, 100]
+
+
+def test_stream_goes_on_after_a_restart(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+    found = Batches()
+    for first in (0, 100, 200):
+        produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(first, first + 100)])
+        run_to_end(streaming(spark, sink), tmp_path, found)
+    assert found.values == [list(range(first, first + 100)) for first in (0, 100, 200)]
+    logs = [path for path in (tmp_path / "offsets").iterdir() if path.name.isdigit()]
+    last = max(logs, key=lambda path: int(path.name))
+    offsets = json.loads(last.read_text().splitlines()[-1])
+    assert offsets == {sink.topic: {str(each): 75 for each in range(PARTITIONS)}}
+
+
+def test_new_partitions_are_read_from_their_beginning(
+    spark: SparkSession, sink: Sink, tmp_path: Path
+) -> None:
+    found = Batches()
+    produce(sink, [(0, None, b"0")])
+    run_to_end(streaming(spark, sink), tmp_path, found)
+    admin = AdminClient({"bootstrap.servers": sink.brokers})
+    admin.create_partitions([NewPartitions(sink.topic, PARTITIONS + 1)])[sink.topic].result()
+    produce(sink, [(PARTITIONS, None, b"1"), (0, None, b"2")])
+    run_to_end(streaming(spark, sink), tmp_path, found)
+    assert found.values == [[0], [1, 2]]
+
+
+def test_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+    produce(sink, [(0, None, b"%d" % number) for number in range(10)])
+    group = f"lag.{sink.topic}"
+    for _ in range(2):  # Spark commits a batch to its source when it plans the next one
+        produce(sink, [(1, None, b"0")])
+        run_to_end(streaming(spark, sink, commit__group__id=group), tmp_path, Batches())
+    with kbatch.Producer(bootstrap_servers=sink.brokers) as producer:
+        found = producer.committed_offsets(group, [kbatch.TopicPartition(sink.topic, 0)])
+    assert [each.offset for each in found.values()] == [10]
+
+
+def test_pipeline_into_exactly_once_sink_survives_faults(
+    spark: SparkSession, sink: Sink, tmp_path: Path
+) -> None:
+    """Tasks of the sink fail and are killed at each step: each record is there once, after three restarts."""
+    target = new_sink(sink.brokers)
+    written = 0
+    for _ in range(3):
+        produce(
+            sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(written, written + 500)]
+        )
+        written += 500
+        frame = streaming(spark, sink, columns="key,value", minPartitions=6)
+        query = (
+            frame.writeStream.format(FaultySource.name())
+            .options(**target.options(delivery="exactly_once", fault="tasks"))
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    values = sorted(int(found.value or b"-1") for found in read(sink.brokers, target.topic, "read_committed"))
+    assert values == list(range(written))

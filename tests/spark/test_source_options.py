@@ -1,0 +1,109 @@
+"""Options of a read: defaults, refusals with Spark's texts, columns and formats."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbatch.records import TopicPartition
+from kbatch.spark.source_columns import sql_schema
+from kbatch.spark.source_options import SourceOptions, read_frame_options, read_source_options
+
+NEEDED = {"kafka.bootstrap.servers": "a:9092", "subscribe": "t"}
+
+
+def read(given: dict[str, str | None], *, streaming: bool = False) -> SourceOptions:
+    merged = {**NEEDED, **given}
+    return read_source_options(
+        {name: value for name, value in merged.items() if value is not None}, streaming=streaming
+    )
+
+
+def test_defaults_are_those_of_spark() -> None:
+    batch, stream = read({}), read({}, streaming=True)
+    assert (batch.starting.kind, batch.ending.kind) == ("earliest", "latest")
+    assert stream.starting.kind == "latest"
+    assert batch.fails_on_data_loss
+    assert stream.max_trigger_delay_ms == 15 * 60_000
+    names = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert batch.columns == names
+    assert read({"includeHeaders": "true"}).columns == (*names, "headers")
+
+
+REFUSED = [
+    ({"subscribe": None}, "One of the following options must be specified for Kafka source: assign, sub"),
+    ({"assign": '{"t":[0]}'}, "Only one of the following options can be specified for Kafka source"),
+    ({"subscribe": " , "}, "No topics to subscribe to as specified value for option 'subscribe'"),
+    ({"subscribe": None, "assign": "t"}, r'Expected e.g. \{"topicA":\[0,1\]'),
+    ({"subscribe": None, "assign": "{}"}, "No topicpartitions to assign"),
+    ({"subscribe": None, "subscribePattern": " "}, "Pattern to subscribe is empty"),
+    ({"subscribe": None, "subscribePattern": "("}, "must be a regular expression"),
+    ({"kafka.bootstrap.servers": None}, "Option 'kafka.bootstrap.servers' must be specified"),
+    ({"kafka.auto.offset.reset": "latest"}, "set the source option 'startingoffsets'"),
+    ({"kafka.key.deserializer": "x"}, "keys are deserialized as byte arrays with ByteArrayDeserializer"),
+    ({"kafka.value.deserializer": "x"}, "values are deserialized as byte arrays"),
+    ({"kafka.enable.auto.commit": "true"}, "Kafka option 'enable.auto.commit' is not supported"),
+    ({"kafka.fetch.min.byte": "1"}, "fetch.min.bytes"),
+    ({"startingOffset": "latest"}, "did you mean 'startingoffsets'"),
+    ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
+    ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest"),
+    ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
+    ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest"),
+    ({"startingOffsets": "early"}, r'Expected e.g. \{"topicA":\{"0":23,"1":-1\}'),
+    ({"startingTimestamp": "now"}, "Expected a single long value, got now"),
+    ({"startingOffsetsByTimestampStrategy": "x"}, "must be error or latest"),
+    (
+        {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'},
+        "t-0 starts at 5 and ends at 4",
+    ),
+    (
+        {"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"1":9}}'},
+        "only one side has t-0, t-1",
+    ),
+    ({"minPartitions": "0"}, "minpartitions must be positive"),
+    ({"maxOffsetsPerTrigger": "many"}, "maxoffsetspertrigger must be positive"),
+    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, r"minOffsetPerTrigger\(9\) is higher"),
+    ({"maxTriggerDelay": "soon"}, "must be a time such as 30s"),
+    ({"failOnDataLoss": "perhaps"}, "must be true or false"),
+    ({"columns": "value,text"}, "there is no column 'text'; the columns are key, value"),
+    ({"columns": "value,value"}, "must name each column once"),
+    ({"value.format": "xml"}, "must be one of binary, string"),
+    ({"value.format": "json"}, "option 'value.schema' is missing"),
+    ({"value.schema": "a INT"}, "has no use with value.format=binary"),
+    ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "contradict each other"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), REFUSED, ids=[text[:40] for _, text in REFUSED])
+def test_wrong_option_is_refused(given: dict[str, str | None], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        read(given)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_stream_has_no_end(name: str) -> None:
+    with pytest.raises(ValueError, match="not valid in streaming queries"):
+        read({name: "1"}, streaming=True)
+
+
+def test_places_and_settings_are_read() -> None:
+    options = read(
+        {
+            "subscribe": None,
+            "assign": '{"t":[0,2]}',
+            "startingOffsets": '{"t":{"0":23,"2":-2}}',
+            "isolation": "read_committed",
+            "maxTriggerDelay": "30s",
+        }
+    )
+    assert options.assigned == {TopicPartition("t", 0), TopicPartition("t", 2)}
+    assert options.starting.by_partition == {TopicPartition("t", 0): 23, TopicPartition("t", 2): -2}
+    assert options.settings["isolation.level"] == "read_committed"
+    assert options.max_trigger_delay_ms == 30_000
+
+
+def test_columns_and_formats_make_the_schema() -> None:
+    columns, formats = read_frame_options(
+        {"columns": "Value, offset", "value.format": "json", "value.schema": "id BIGINT, name STRING"}
+    )
+    assert columns == ("value", "offset")
+    assert sql_schema(columns, formats) == "`value` STRUCT<id BIGINT, name STRING>, `offset` BIGINT"
