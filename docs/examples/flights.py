@@ -6,9 +6,10 @@ Each flight becomes a record: the key is the tail number (2,512 flights have non
 JSON, a header has the carrier, and the timestamp is the scheduled hour. Spark encodes them over 12 partitions
 with zstd, writes Kafka log segments, reads these back and compares row for row. Kafka's own DumpLogSegments
 checks the segments if Java and Maven are installed. Then a producer sends Spark's batches to a broker, the
-embedded one or that of KAFKA, reads them back and compares again. Finally the flights go from Parquet files
-through Spark's `format("kbatch")` exactly once: in a job with a killed task, and in a streaming query that is
-killed and restarted. The last line is `OK: 336776 records ...`; the exit status is 1 if anything differs.
+embedded one or that of KAFKA, reads them back, as records and as a table, and compares again. Finally the
+flights go from Parquet files through Spark's `format("kbatch")` exactly once: in a job with a killed task,
+whose records Spark reads back by the same format, and in a streaming query that is killed and restarted. The
+last line is `OK: 336776 records ...`; the exit status is 1 if anything differs.
 """
 
 import argparse
@@ -51,7 +52,7 @@ PARTITIONS = 12
 COMPRESSION = "zstd"
 TOPIC = "flights"
 COMPARED = ("key", "value", "headers", "timestamp")
-STEPS = 17
+STEPS = 19
 
 QUIET_LOG4J = """
 rootLogger.level = error
@@ -105,7 +106,7 @@ def main() -> int:
     with kafka_target.target(TOPIC, PARTITIONS) as target:
         print(f"      {target.name}, topic {target.topic}")
         digest, complaints_of_target = through_kafka(encoded, target, speeds)
-    complaints_of_sink = through_sink(encoded, digest)
+    complaints_of_sink = through_sink(encoded, digest, speeds)
     print_table(sizes, speeds)
     differences += complaints + complaints_of_target + complaints_of_sink
     if differences:
@@ -168,7 +169,10 @@ def through_kafka(encoded: Encoded, target: Target, speeds: dict[str, list[float
     speeds["produce, to the last acknowledgement"] = seconds
     with step("read them back") as seconds:
         received = list(target.read())
-    speeds["read back"] = seconds
+    speeds["read back, as records"] = seconds
+    with step("read them back as a table") as seconds:
+        table = kbatch.read_table(target.topic, bootstrap_servers=target.bootstrap_servers)
+    speeds["read back by read_table, all columns"] = seconds
     with step("compare with what Spark had"):
         handed = [fingerprint(*fields) for fields in fields_of_batches(encoded.batches)]
         expected = digest_of(fingerprint(*fields) for fields in fields_of_rows(encoded.rows))
@@ -176,10 +180,12 @@ def through_kafka(encoded: Encoded, target: Target, speeds: dict[str, list[float
         differences = [*different_places(handed, received, found), *different_keys(received)]
         if (digest := digest_of(found)) != expected:
             differences.append(f"the digest of Spark's rows is {expected}, of what came back {digest}")
+        if (of_table := digest_of(fingerprint(*fields) for fields in fields_of_rows(table))) != expected:
+            differences.append(f"the digest of Spark's rows is {expected}, of read_table's {of_table}")
         return digest, differences
 
 
-def through_sink(encoded: Encoded, digest: str) -> list[str]:
+def through_sink(encoded: Encoded, digest: str, speeds: dict[str, list[float]]) -> list[str]:
     """Write from Parquet files with the Spark sink, exactly once despite kills; yield differences."""
     differences: list[str] = []
     with TemporaryDirectory(prefix="kbatch-flights-sink-") as folder:
@@ -197,6 +203,11 @@ def through_sink(encoded: Encoded, digest: str) -> list[str]:
                     flights_pipeline.batch_write(spark, scratch / "parquet", target)
                 with step("read them back and compare"):
                     differences += different_records("the job", list(target.read()), digest)
+                with step("read them back with Spark's format kbatch") as seconds:
+                    rows = through_source(spark, target)
+                speeds["read back by Spark's format kbatch, four columns"] = seconds
+                if (found := digest_of(fingerprint(*fields) for fields in fields_of_rows(rows))) != digest:
+                    differences.append(f"Spark read other records, with the digest {found}, not {digest}")
             with kafka_target.target(f"{TOPIC}-query", PARTITIONS) as target:
                 with step("write them as a streaming query, which is killed and started again"):
                     checkpoint = scratch / "checkpoint"
@@ -206,6 +217,17 @@ def through_sink(encoded: Encoded, digest: str) -> list[str]:
         finally:
             spark.stop()
     return differences
+
+
+def through_source(spark: SparkSession, target: Target) -> pa.Table:
+    """Return the committed records of the topic, as Spark reads them."""
+    options = {
+        "kafka.bootstrap.servers": target.bootstrap_servers,
+        "subscribe": target.topic,
+        "isolation": "read_committed",
+        "columns": ",".join(COMPARED),
+    }
+    return spark.read.format("kbatch").options(**options).load().toArrow()
 
 
 def different_records(name: str, received: list[Received], digest: str) -> Iterator[str]:
