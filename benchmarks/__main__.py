@@ -27,6 +27,7 @@ from benchmarks import (
     send_table,
     spark_encode,
     spark_sink,
+    spark_source,
     threads,
 )
 from benchmarks.contest import described, fetch_jars, kafka
@@ -86,6 +87,7 @@ def main() -> None:
         "security": security.questions,
         "threads": threads.questions,
         "spark": spark_sink.questions,
+        "spark-source": spark_source.questions,
         "spark-encode": spark_encode.questions,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)

@@ -33,6 +33,7 @@ QUESTIONS: Mapping[str, str] = {
     "security": "What do TLS and SCRAM cost, and the first connections to a cluster?",
     "threads": "What do several threads or tasks cost that share a producer, and is each served fairly?",
     "spark": "What does a row take from Spark to the acknowledgement?",
+    "spark-source": "What does a row take from a topic into Spark?",
     "spark-encode": "What does a row take in Spark's functions for record batches?",
 }
 
@@ -42,6 +43,7 @@ SMALL = "Processor time of a record: lz4, batches of 16 KiB"
 PACED, BUSY = "Latency of a paced sender", "Latency of a paced sender beside Python that computes"
 SECURED = "Processor time of a record: TLS + SCRAM-SHA-256 beside plaintext, lz4, batches of 128 KiB"
 READING = "Processor time to read a record, {}"
+SPARK_READING = "Processor time of a row into Spark, {}"
 TRANSACTIONS = "Transactions of 1,000 records, one after the other"
 SPARK = "Processor time of a row from Spark, values of 100 B"
 CONSUMERS = ("Java, warm", "confluent-kafka, tuned", "confluent-kafka", "aiokafka", "kafka-python")
@@ -76,6 +78,13 @@ FIGURES = (
     ),
     Figure("read", READING.format("lz4"), "read_table, key and value, lz4", "kbatch read_table", CONSUMERS),
     Figure("read", READING.format("lz4"), "Record objects, lz4", "kbatch records", CONSUMERS),
+    Figure(
+        "spark-source",
+        SPARK_READING.format("lz4"),
+        "Spark's read of values, lz4",
+        "kbatch, value",
+        ("Spark's source, tuned, value", "Spark's source, value"),
+    ),
     Figure("transactions", TRANSACTIONS, "a transaction of 1,000 records", "kbatch", PRODUCERS),
     Figure(
         "encode-objects",

@@ -57,7 +57,7 @@ def test_a_tree_without_cython_sources_is_refused(tmp_path: Path) -> None:
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "kbatch/version.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     with pytest.raises(AssertionError, match=r"no Cython source \(\.pyx\) in .*kbatch/_native"):
-        run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", tmp_path, cwd=tmp_path)
+        run(sys.executable, "-m", "pip", "wheel", "--no-deps", tmp_path, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
