@@ -376,6 +376,15 @@ def _alter_user_scram_credentials(broker: VirtualBroker, version: int) -> Messag
     return kind(upsertions=[upsertion])
 
 
+# Clients can write these; the broker has no groups of KIP-848 yet, and does not offer them.
+NOT_OFFERED = frozenset(
+    {
+        messages.ConsumerGroupHeartbeatRequest,
+        messages.ConsumerGroupDescribeRequest,
+        messages.DescribeTopicPartitionsRequest,
+    }
+)
+
 SAMPLES: dict[str, Callable[[VirtualBroker, int], Message]] = {
     "Produce": lambda broker, version: produce_request(broker),
     "Fetch": lambda broker, version: fetch_request(broker),

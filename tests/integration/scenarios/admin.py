@@ -7,6 +7,7 @@ from kbatch.protocol import codec, messages
 from tests.integration.scenarios.produced_batches import GOOD
 from tests.integration.scenarios.requests import log, produce, produce_request
 from tests.integration.scenarios.wire import Wire, scenario, unknown_topic_id
+from tests.support.broker_core import NOT_OFFERED
 
 TOPIC, BROKER = 2, 4
 # Kafka has these only where a plugin takes what clients push.
@@ -308,7 +309,9 @@ def api_versions(wire: Wire) -> None:
         answer = wire.ask(messages.ApiVersionsRequest(**software), version)
         ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         known = {
-            kind.__name__: ranges.get(key) for key, kind in messages.REQUESTS.items() if key not in TELEMETRY
+            kind.__name__: ranges.get(key)
+            for key, kind in messages.REQUESTS.items()
+            if key not in TELEMETRY and kind not in NOT_OFFERED
         }
         features = [row for row in answer.finalized_features if row.name == "transaction.version"]
         wire.note(f"ApiVersions v{version}", {"ranges": known, "features": features})

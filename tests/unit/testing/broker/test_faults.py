@@ -15,6 +15,7 @@ from kbatch.testing.broker.core import HANDLERS
 from tests.support.broker_core import (
     LEADER,
     NONE,
+    NOT_OFFERED,
     SAMPLES,
     TOPIC,
     VirtualBroker,
@@ -68,12 +69,6 @@ every_version = pytest.mark.parametrize(
     ],
 )
 each_api = pytest.mark.parametrize("api", VERSIONS)
-# Clients can write these; the broker has no groups of KIP-848 yet, and does not offer them.
-NOT_OFFERED = {
-    messages.ConsumerGroupHeartbeatRequest,
-    messages.ConsumerGroupDescribeRequest,
-    messages.DescribeTopicPartitionsRequest,
-}
 
 
 @pytest.fixture
