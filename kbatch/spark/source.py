@@ -66,16 +66,16 @@ def read_range(options: SourceOptions, schema: pa.Schema, task: OffsetRange) -> 
         else None
         for part in ("key", "value")
     )
+    ranges = {TopicPartition(task.topic, task.partition): (task.start, task.end)}
+    on_data_loss = "raise" if options.fails_on_data_loss else "skip"
+    columns = kbatch_columns(schema.names)
     try:
-        batches = reader_of(options.settings).read(
-            {TopicPartition(task.topic, task.partition): (task.start, task.end)},
-            columns=kbatch_columns(schema.names),
-            on_data_loss="raise" if options.fails_on_data_loss else "skip",
-            key=key,
-            value=value,
+        reading = reader_of(options.settings).read(
+            ranges, columns=columns, key=key, value=value, on_data_loss=on_data_loss
         )
-        for batch in batches:
-            yield from declared_batches(spark_columns(batch, schema), schema)
+        with reading:  # Spark may want only the first rows
+            for batch in reading:
+                yield from declared_batches(spark_columns(batch, schema), schema)
     except DataLossError as error:
         drop_reader(options.settings)
         raise data_loss(str(error)) from error

@@ -285,3 +285,10 @@ def test_pipeline_into_exactly_once_sink_survives_faults(
         query.awaitTermination()
     values = sorted(int(found.value or b"-1") for found in read(sink.brokers, target.topic, "read_committed"))
     assert values == list(range(written))
+
+
+def test_limit_leaves_the_worker_usable(spark: SparkSession, sink: Sink) -> None:
+    produce(sink, [(number % PARTITIONS, None, b"%d" % number) for number in range(COUNT)])
+    for _ in range(3):
+        assert len(reading(spark, sink).limit(3).collect()) == 3
+    assert numbers_of(reading(spark, sink)) == ALL
