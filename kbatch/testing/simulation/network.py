@@ -59,6 +59,7 @@ class Link:
         self._last_back_ns = 0
         self._loses_answers = False  # that were in flight when the link broke
         self.break_at_bytes: int | None = None
+        self._unreported_bytes = 0
         self.end = world.cluster.accept(self)
 
     # The client's end
@@ -83,7 +84,8 @@ class Link:
             room = min(room, self.break_at_bytes)
         taken = self._take(room)
         self._world.wire.written(self.connection_id, len(taken))
-        self._world.shell.post(partial(self._written, len(taken)))
+        self._unreported_bytes += len(taken)
+        self._world.shell.post(self.report_written)
         self._send_there(taken)
         if self.break_at_bytes is not None:
             self.break_at_bytes -= len(taken)
@@ -94,8 +96,11 @@ class Link:
         if self._pending:
             self._writing = self._world.schedule.after(random.randrange(1, 5 * MS), self._write_some)
 
-    def _written(self, size: int) -> None:
-        self._world.engine.handle_written(self.connection_id, size, self._world.schedule.now_ns)
+    def report_written(self) -> None:
+        """Report what the socket took. Real owners do so at once, so that none is left when they stop."""
+        size, self._unreported_bytes = self._unreported_bytes, 0
+        if size:
+            self._world.engine.handle_written(self.connection_id, size, self._world.schedule.now_ns)
 
     def _take(self, room: int) -> bytes:
         taken = bytearray()
@@ -397,6 +402,7 @@ class Shell(EngineRounds):
         self._give_up_actions()
         for link in self.links.values():
             if link is not None and link.is_open:
+                link.report_written()
                 link.close()
         if self._next_round is not None:
             self._next_round.cancel()
