@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kbatch.codec.segments import check_topic
 from kbatch.config import ProducerConfig
 from kbatch.errors import ConfigError
+from kbatch.spark.kafka_options import KAFKA_PREFIX, kafka_settings
 
-KAFKA_PREFIX = "kafka."
 # The purpose of each option; docs/spark.md says more.
 OPTIONS = {
     "topic": "the topic of all rows, instead of a column",
@@ -170,11 +170,7 @@ def _identity(given: Mapping[str, str], exactly_once: bool, streaming: bool) -> 
 
 def _settings(given: Mapping[str, str], exactly_once: bool) -> Mapping[str, object]:
     """Return the producer's settings: the given ones, and defaults that suit tables."""
-    kafka = {
-        name.removeprefix(KAFKA_PREFIX): value
-        for name, value in given.items()
-        if name.startswith(KAFKA_PREFIX)
-    }
+    kafka = kafka_settings(given)
     for name, why in OF_THE_SINK.items():
         if name in kafka:
             raise ValueError(f"Kafka option '{name}' is not supported as {why}")

@@ -12,8 +12,9 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from kbatch.errors import DataLossError
@@ -188,7 +189,7 @@ def ranges_between(
     DataLossError
         Records between the offsets are gone, and failOnDataLoss is true.
     """
-    lost = partial_report(options)
+    lost = partial(report_data_loss, options)
     new = end.keys() - start.keys()
     there = planner.assigned() & new
     earliest = planner.earliest(there) if there else {}
@@ -209,11 +210,6 @@ def ranges_between(
             )
         ranges.append(OffsetRange(place.topic, place.partition, begin, end[place]))
     return split(ranges, options.min_partitions, options.max_records_per_partition)
-
-
-def partial_report(options: SourceOptions) -> Callable[[str], None]:
-    """Return `report_data_loss` for these options."""
-    return lambda text: report_data_loss(options, text)
 
 
 def split(

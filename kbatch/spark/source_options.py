@@ -19,11 +19,11 @@ from typing import Literal
 from kbatch.config import ConsumerConfig
 from kbatch.errors import ConfigError
 from kbatch.records import TopicPartition
+from kbatch.spark.kafka_options import KAFKA_PREFIX, kafka_settings
 from kbatch.spark.source_columns import RECORD_COLUMNS, ColumnFormat, read_formats
 
 logger = logging.getLogger(__name__)
 
-KAFKA_PREFIX = "kafka."
 STRATEGIES = ("assign", "subscribe", "subscribepattern")
 # The purpose of each option; docs/spark.md says more.
 OPTIONS = {
@@ -409,11 +409,7 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _settings(given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the consumer's settings, checked."""
-    kafka = {
-        name.removeprefix(KAFKA_PREFIX): value
-        for name, value in given.items()
-        if name.startswith(KAFKA_PREFIX)
-    }
+    kafka = kafka_settings(given)
     for name, why in REFUSED.items():
         if name in kafka:
             raise ValueError(f"Kafka option '{name}' {why}")
